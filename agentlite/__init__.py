@@ -1,0 +1,20 @@
+"""agentlite tunes a language model to use tools, on one GPU, from the shell or from Python.
+
+The stages are functions with the names and settings of the commands: prep, sft, evaluate.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["evaluate", "prep", "sft"]
+
+if TYPE_CHECKING:
+    from agentlite.functions import evaluate, prep, sft
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from agentlite import functions
+
+        return getattr(functions, name)
+    raise AttributeError(f"module 'agentlite' has no attribute '{name}'")

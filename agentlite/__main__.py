@@ -1,0 +1,5 @@
+"""python -m agentlite."""
+
+from agentlite.cli import main
+
+main()

@@ -1,0 +1,191 @@
+"""The command line: a Click group whose commands are built from their settings, and imported when they run."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "prep": "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
+    "sft": "Train an adapter to say what the assistant says in the records.",
+    "eval": "Ask models at every step of the test records, score them, set them side by side.",
+}
+EXAMPLES = {
+    "prep": """agentlite prep dialogs.jsonl
+agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
+cat rows.jsonl | agentlite prep - --run runs/weather --json""",
+    "sft": """agentlite sft
+agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
+agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01""",
+    "eval": """agentlite eval
+agentlite eval --model smollm2-135m --model sft --json""",
+}
+SHORT = {"batch_size": "-b", "num_epochs": "-e"}
+
+
+class Commands(click.Group):
+    """Knows its commands by name; the settings of one are looked up when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return _command(name) if name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"no command '{args[0]}'. {fix}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="agentlite")
+def group() -> None:
+    """Tune a language model to use tools, on one GPU.
+
+    Each stage reads the one before from the workspace (--run, default runs/default) and can be stopped, carried on
+    and repeated: agentlite prep dialogs.jsonl; agentlite sft; agentlite eval
+    """
+
+
+def main() -> None:
+    """Runs the command line; every error that a user can mend is told in a few lines, with its exit code."""
+    from agentlite.errors import UserError
+
+    for stream in (sys.stdout, sys.stderr):  # a terminal that is not UTF-8 must not end a run
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
+    debug = "--debug" in sys.argv
+    try:
+        group(prog_name="agentlite", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except UserError as error:
+        if debug:
+            raise
+        _tell(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # `| head`: the reader has gone; what is on disk is whole
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)
+    except (KeyboardInterrupt, click.Abort):
+        _stopped(130)
+    except Exception as error:
+        if code := getattr(error, "exit_code", 0):  # engine.training.Stopped, without importing it
+            _stopped(code)
+        if debug:
+            raise
+        click.echo(f"Error: {type(error).__name__}: {error}\nThis is a fault of agentlite or of a library. "
+                   "--debug shows where; please report it.", err=True)  # fmt: skip
+        sys.exit(1)
+
+
+def _tell(error: Any) -> None:
+    first, *rest = str(error).split("\n")
+    click.echo("\n".join([f"{click.style('Error:', fg='red', bold=True)} {first}", *rest]), err=True,
+               color=None if not os.environ.get("NO_COLOR") else False)  # fmt: skip
+
+
+def _stopped(code: int) -> None:
+    click.echo("Stopped. The same command again carries on.", err=True)
+    sys.exit(code)
+
+
+def _command(name: str) -> click.Command:
+    parameters: list[click.Parameter] = [_option(name, key) for key in _keys(name)]
+    if name == "prep":
+        parameters.insert(0, click.Argument(["sources"], nargs=-1, metavar="SOURCE..."))
+        parameters.append(
+            click.Option(
+                ["--show"], type=int, default=0, metavar="N", help="print N records, the trained tokens between ⟦ and ⟧"
+            )
+        )
+    epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines())
+    return click.Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=COMMANDS[name],
+                         epilog=epilog)  # fmt: skip
+
+
+def _keys(name: str) -> list[str]:
+    from agentlite.config import fields
+
+    return [key for key in fields(name) if key not in ("sources", "trl", "peft")]
+
+
+def _option(name: str, key: str) -> click.Option:
+    from agentlite.config import default, describe
+
+    value = default(name, key)
+    several = key == "model" and name == "eval"
+    shown = ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+    text = describe(name, key) + (f" [{shown}]" if shown and "[" not in describe(name, key) else "")
+    flags = [f"--{key.replace('_', '-')}", *([SHORT[key]] if key in SHORT else [])]
+    return click.Option([*flags, key], multiple=several, metavar="VALUE", help=text)
+
+
+def _shared(name: str) -> list[click.Parameter]:
+    """What every command takes beside its settings."""
+    flag: dict[str, Any] = {"is_flag": True}
+    return [
+        click.Option(["--run"], default="runs/default", envvar="AGENTLITE_RUN", metavar="DIR", help="the workspace [AGENTLITE_RUN, runs/default]"),
+        click.Option(["--out"], metavar="NAME", help=f"folder in the workspace [{name}]"),
+        click.Option(["--config"], multiple=True, metavar="FILE", help="YAML, a section a command; repeatable"),
+        click.Option(["--set", "sets"], multiple=True, metavar="KEY=VALUE", help=f"any setting: {name}.seed=1; repeatable"),
+        click.Option(["--profile"], default="auto", metavar="NAME", help="cpu, rtx3060, rtx4090, ... [auto: by what is found]"),
+        click.Option(["--force"], help="start over", **flag),
+        click.Option(["--dry-run"], help="check everything, write nothing", **flag),
+        click.Option(["--print-config"], help="show each setting and where it came from", **flag),
+        click.Option(["--json", "as_json"], help="one JSON object on stdout", **flag),
+        click.Option(["--debug"], help="show tracebacks", **flag),
+    ]  # fmt: skip
+
+
+def _callback(name: str) -> Callable[..., None]:
+    def run(run: str, out: str | None, config: tuple[str, ...], sets: tuple[str, ...], profile: str, force: bool,
+            dry_run: bool, print_config: bool, as_json: bool, debug: bool, show: int = 0,
+            **flags: Any) -> None:  # fmt: skip
+        from pathlib import Path
+
+        from agentlite.config import Given, as_yaml
+        from agentlite.functions import execute, settle
+        from agentlite.stages import Place
+
+        if name == "prep":
+            flags["sources"] = _sources(flags["sources"])
+        given = Given({key: value for key, value in flags.items() if value not in (None, ())}, sets, config, profile)
+        resolved = settle(name, given, Path(run))
+        if print_config:
+            click.echo(as_yaml(name, resolved))
+            return
+        result = execute(name, resolved.settings, Place(Path(run), out or name, force, dry_run))
+        _present(result, as_json, show, resolved.settings)
+
+    return run
+
+
+def _sources(given: tuple[str, ...]) -> tuple[str, ...]:
+    """`bfcl:simple_python,multiple` is two sources."""
+    found: list[str] = []
+    for source in given:
+        scheme, colon, rest = source.partition(":")
+        found += [f"bfcl:{part}" for part in rest.split(",")] if colon and scheme == "bfcl" else [source]
+    return tuple(found)
+
+
+def _present(result: Any, as_json: bool, show: int, settings: Any) -> None:
+    """stdout holds one thing: the JSON object, the records of `--rows -`, or a table."""
+    from agentlite.present import present
+
+    present(result, as_json=as_json, show=show, rows_to_stdout=getattr(settings, "rows", "") == "-")

@@ -1,0 +1,1 @@
+"""One file a command: settings -> a stage run. None imports another."""

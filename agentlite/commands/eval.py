@@ -1,0 +1,213 @@
+"""finished prep + models -> predictions and metrics for each model, the models compared, and report.md."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite import config, console, stages
+from agentlite.curation.sample import sample
+from agentlite.errors import USAGE, RowError, UserError
+from agentlite.metrics.calls import score_step
+from agentlite.metrics.summaries import compare, summarize
+from agentlite.protocols import PROTOCOLS, Protocol, render, rendering
+from agentlite.records import Call, Parsed, Prediction, Record, Step, digest, from_row, plain
+from agentlite.report.markdown import write_report
+from agentlite.rows import Appender, find_rows, read_rows, write_json
+from agentlite.stages import Place, Plan, Result
+from agentlite.templates import Source, Template, find_model, load_template
+
+NOT_OF_THE_ANSWER = (
+    "model",
+    "data",
+    "limit",
+    "batch_size",
+    "seed",
+)  # they change which steps are asked, not what is said
+
+
+class Asked(NamedTuple):
+    """A step and what is needed to ask and to score it."""
+
+    step: Step
+    record: Record
+    prompt: list[int]
+
+
+class Evaluated(NamedTuple):
+    folder: Path
+    metrics: dict[str, Any]
+    predictions: list[Prediction]
+    status: str
+    seconds: float
+
+
+def run(settings: config.Eval, place: Place) -> Result:
+    """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is predicted already is kept."""
+    data = stages.find_stage(settings.data, place.run)
+    prepared = stages.finished(data, "prep")
+    records = _records(settings, data)
+    base = place.folder / slug(settings.data)
+    with console.stdout_to_stderr():
+        sources = {name: find_model(name, place.run) for name in dict.fromkeys(settings.model)}
+        plans = {name: _plan(settings, source, data, prepared) for name, source in sources.items()}
+        if place.dry_run:
+            return _dry_run(base, plans, records)
+        evaluated = {
+            name: _evaluate(settings, sources[name], plans[name], records, base / slug(name), place.force)
+            for name in sources
+        }
+        if len(evaluated) > 1:
+            by_model = {slug(name): one.predictions for name, one in evaluated.items()}
+            write_json(base / "compare.json", compare(by_model, settings.seed))
+        report = write_report(place.run)
+    done = any(one.status == "done" for one in evaluated.values())
+    outputs = [str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()]
+    return Result("eval", "done" if done else "up to date", str(place.folder),
+                  {name: one.metrics for name, one in evaluated.items()}, outputs,
+                  round(sum(one.seconds for one in evaluated.values()), 1), f"less {report}")  # fmt: skip
+
+
+def slug(name: str) -> str:
+    """A name as a folder: `Qwen/Qwen2.5-1.5B` -> `Qwen-Qwen2.5-1.5B`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
+
+
+def _plan(settings: config.Eval, source: Source, data: Path, prepared: stages.Done) -> Plan:
+    """Only what changes an answer. Which steps are asked may differ from run to run: predictions are added."""
+    protocol = stages.read_plan(data).settings["protocol"]
+    digest = next(value for name, value in prepared.outputs.items() if name.startswith(settings.split))
+    answer = config.plain_settings(settings, NOT_OF_THE_ANSWER)
+    return Plan("eval", {**answer, "model": source.name, "protocol": protocol},
+                {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
+
+
+def _records(settings: config.Eval, data: Path) -> list[Record]:
+    """Those with tools: without one there is nothing to decide."""
+    path = find_rows(data, settings.split)
+    records = [record for row in read_rows(path) if (record := from_row(row)).tools]
+    if not records:
+        raise UserError("holds no record with tools.", "Run prep with a larger share: --test 0.2.", place=str(path),
+                        exit_code=USAGE)  # fmt: skip
+    return [records[index] for index in sample(records, settings.limit, settings.seed)]
+
+
+def _evaluate(settings: config.Eval, source: Source, plan: Plan, records: Sequence[Record], folder: Path,
+              force: bool) -> Evaluated:  # fmt: skip
+    with stages.open_stage(folder, plan, force=force) as stage:
+        path = folder / "predictions.jsonl"
+        known = {p.step: p for p in _read(path)} if path.exists() else {}
+        steps = [Step(record.id, turn) for record in records for turn in _turns(record)]
+        missing = [record for record in records if any(Step(record.id, turn) not in known for turn in _turns(record))]
+        status = "up to date"
+        if missing or stage.status != "done" or stage.done.figures.get("steps") != _key(steps, settings.seed):
+            status = "done"
+            if missing:
+                (folder / "done.json").unlink(missing_ok=True)
+                known |= _predict(settings, source, plan, missing, set(known), path)
+            metrics = summarize([known[step] for step in steps], settings.seed)
+            write_json(folder / "metrics.json", metrics)
+            stage.finish(
+                ["predictions.jsonl", "metrics.json"], {"steps": _key(steps, settings.seed), **_key_figures(metrics)}
+            )
+        metrics = json.loads((folder / "metrics.json").read_bytes())
+        return Evaluated(folder, metrics, [known[step] for step in steps], status, stage.done.seconds)
+
+
+def _turns(record: Record) -> list[int]:
+    return [turn for turn in record.turns if record.messages[turn].loss]
+
+
+def _key(steps: Sequence[Step], seed: int) -> str:
+    """Names the steps that metrics.json is about."""
+    return f"{len(steps)} {digest(plain([seed, *sorted(steps)]))}"
+
+
+def _key_figures(metrics: dict[str, Any]) -> dict[str, float]:
+    return {name: round(figure["mean"], 4) for name, figure in metrics["metrics"].items()}
+
+
+def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequence[Record], known: set[Step],
+             path: Path) -> dict[Step, Prediction]:  # fmt: skip
+    """Asks at every step that is missing; each answer is appended as it comes."""
+    from agentlite.engine.generation import Greedy, generate
+    from agentlite.engine.loading import Loading, load
+
+    template = load_template(source.base)
+    protocol = PROTOCOLS[plan.settings["protocol"]].for_template(template)
+    asked = [one for one in _ask(records, protocol, template) if one.step not in known]
+    room = settings.max_length - settings.max_new_tokens
+    fitting = [one for one in asked if len(one.prompt) <= room]
+    console.notice(f"eval: {source.name}, {len(asked)} prompts" + (f", {len(known)} there already" if known else ""))
+    loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
+                  trainable=False)  # fmt: skip
+    how = Greedy(template.token_id(template.turn_end), protocol.stops, settings.max_new_tokens, settings.batch_size)
+    new: dict[Step, Prediction] = {}
+    with Appender(path) as file, console.progress(f"eval {source.name}", len(fitting)) as advance:
+        for one in asked:
+            if len(one.prompt) > room:
+                new[one.step] = _prediction(one, Parsed("", (), "prompt longer than max_length"), "", 0)
+                file.append(_row(new[one.step]))
+        for batch in generate(loaded, [one.prompt for one in fitting], how):
+            for said in batch:
+                one = fitting[said.index]
+                parsed = protocol.parse(said.text)
+                if not said.finished and not parsed.problem:
+                    parsed = Parsed(parsed.content, parsed.calls, "not finished within max_new_tokens")
+                new[one.step] = _prediction(one, parsed, said.text, said.new_tokens)
+                file.append(_row(new[one.step]))
+            advance(len(new) - (len(asked) - len(fitting)))
+    return new
+
+
+def _ask(records: Sequence[Record], protocol: Protocol, template: Template) -> Iterator[Asked]:
+    for record in records:
+        try:
+            rows = render(record, protocol, template)
+        except RowError as error:
+            raise UserError(f"record {record.id}: {error.reason}", "Run prep with this model: --model.",
+                            place=template.name) from error  # fmt: skip
+        for turn in _turns(record):
+            row = next(row for row in rows if any(span.turn == turn for span in row.spans))
+            yield Asked(Step(record.id, turn), record, rendering.encode_prompt(row, turn, template))
+
+
+def _prediction(one: Asked, parsed: Parsed, text: str, new_tokens: int) -> Prediction:
+    record, gold = one.record, one.record.due(one.step.turn)
+    count = len(record.tools)
+    slices = {
+        "tools": "1" if count == 1 else "2-4" if count < 5 else "5+",
+        "task": record.task,
+        "source": record.source,
+    }
+    metrics = {**score_step(parsed, gold, record.tools), "due": float(bool(gold.calls))}
+    return Prediction(*one.step, text, parsed.problem, parsed.calls, metrics, slices, new_tokens)
+
+
+def _row(prediction: Prediction) -> dict[str, Any]:
+    calls = [{"name": call.name, "arguments": plain(call.arguments)} for call in prediction.calls]
+    return {**msgspec.structs.asdict(prediction), "calls": calls}
+
+
+def _read(path: Path) -> Iterator[Prediction]:
+    with Appender(path):  # cuts a torn last line
+        pass
+    for row in read_rows(path):
+        calls = tuple(Call(call["name"], json.loads(call["arguments"])) for call in row.pop("calls"))
+        yield Prediction(calls=calls, **row)
+
+
+def _dry_run(base: Path, plans: dict[str, Plan], records: Sequence[Record]) -> Result:
+    """How many prompts each model would still be asked."""
+    steps = {Step(record.id, turn) for record in records for turn in _turns(record)}
+    figures = {}
+    for name, plan in plans.items():
+        folder = base / slug(name)
+        stages.compare(folder, plan)
+        path = folder / "predictions.jsonl"
+        known = {Step(row["record_id"], row["turn"]) for row in read_rows(path)} if path.exists() else set()
+        figures[name] = {"prompts": len(steps), "missing": len(steps - known)}
+    return Result("eval", "dry run", str(base), figures, [], 0.0)

@@ -1,0 +1,98 @@
+"""finished prep -> an adapter trained to say what the assistant says, with metrics.jsonl and checkpoints."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from agentlite import config, console, stages
+from agentlite.errors import MODEL, RowError, UserError
+from agentlite.protocols import PROTOCOLS, Encoded, encode, render
+from agentlite.records import from_row
+from agentlite.rows import find_rows, read_rows
+from agentlite.stages import Place, Plan, Result
+from agentlite.templates import Source, Template, find_model, load_template
+
+FEW_TOKENS_SECOND = 150  # a small model on two cores; only to say roughly how long a run takes
+
+
+def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
+    """The model of prep; and, from the stage that is continued, the shape of its adapter."""
+    folder = stages.find_stage(settings.data, run)
+    found: dict[str, tuple[Any, str]] = {}
+    if (folder / "plan.json").exists():
+        found["model"] = (stages.read_plan(folder).settings["model"], settings.data)
+    earlier = stages.find_stage(settings.model, run) if settings.model else folder
+    if settings.model and (earlier / "plan.json").exists():
+        lora = {k: v for k, v in stages.read_plan(earlier).settings.items() if k.startswith("lora_")}
+        found |= {key: (value, settings.model) for key, value in lora.items()}
+    return found
+
+
+def run(settings: config.Sft, place: Place) -> Result:
+    """Trains, or carries on. Raises UserError 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    data = stages.find_stage(settings.data, place.run)
+    prepared = stages.finished(data, "prep")
+    source = find_model(settings.model, place.run)
+    digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev")))
+    protocol = stages.read_plan(data).settings["protocol"]
+    plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
+                {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
+    if place.dry_run:
+        return _dry_run(settings, place, plan, data, source)
+    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            _fill(stage, settings, data, source)
+        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
+
+
+def read_encoded(settings: config.Sft, data: Path, split: str, template: Template) -> list[Encoded]:
+    """The training rows of a split. Raises UserError if one is longer than `max_length` or trains nothing."""
+    protocol = PROTOCOLS[stages.read_plan(data).settings["protocol"]].for_template(template)
+    encoded: list[Encoded] = []
+    path = find_rows(data, split)
+    for number, row in enumerate(read_rows(path), 1):
+        try:
+            new = [encode(rendered, template) for rendered in render(from_row(row), protocol, template)]
+        except RowError as error:
+            raise UserError(error.reason, "Run prep with this model: --model.", place=f"{path}:{number}",
+                            exit_code=MODEL) from error  # fmt: skip
+        longest = max(len(item.input_ids) for item in new)
+        if longest > settings.max_length:
+            fix = f"Raise it: --max-length {longest}; or run prep with --max-length {settings.max_length}."
+            raise UserError(f"the row has {longest} tokens, max_length is {settings.max_length}.", fix,
+                            place=f"{path}:{number}")  # fmt: skip
+        encoded += new
+    return encoded
+
+
+def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source) -> None:
+    template = load_template(source.base)
+    rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
+    if not rows:
+        raise UserError("holds no training rows.", "Run prep with a smaller --test and --dev.", place=str(data))
+    trained = sum(label >= 0 for row in rows for label in row.labels)
+    tokens = sum(len(row.input_ids) for row in rows)
+    console.notice(
+        f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained; loading {source.name}"
+    )
+    from agentlite.engine import supervised  # torch and its friends: seconds, so only when there is work
+
+    figures = supervised.train(source, settings, stage.folder, rows, dev)
+    files = sorted(path.relative_to(stage.folder).as_posix() for path in (stage.folder / "adapter").iterdir())
+    stage.finish([*files, "metrics.jsonl"], {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures})
+
+
+def _dry_run(settings: config.Sft, place: Place, plan: Plan, data: Path, source: Source) -> Result:
+    """Checks rows and template; says how many steps and tokens there would be."""
+    status = "new" if place.force else stages.compare(place.folder, plan)
+    template = load_template(source.base)
+    rows = read_encoded(settings, data, "train", template)
+    tokens = sum(len(row.input_ids) for row in rows)
+    batch = settings.batch_size * settings.gradient_accumulation
+    steps = settings.max_steps if settings.max_steps > 0 else math.ceil(len(rows) * settings.num_epochs / batch)
+    seen = round(tokens / max(1, len(rows)) * batch * steps)
+    figures: dict[str, Any] = {"folder": status, "rows": len(rows), "steps": steps, "tokens": seen,
+               "longest_row": max((len(row.input_ids) for row in rows), default=0)}  # fmt: skip
+    if not config.has_gpu():
+        figures["minutes_on_two_cores"] = round(seen / FEW_TOKENS_SECOND / 60, 1)
+    return Result("sft", "dry run", str(place.folder), figures, [], 0.0, "")

@@ -1,0 +1,282 @@
+"""Defaults, profile, files, --set and flags -> one command's settings, and where each value came from."""
+
+import difflib
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from agentlite.errors import UserError
+
+NonNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=1)]
+Engine = Literal["unsloth", "hf"]
+
+
+class Prep(Struct, frozen=True, kw_only=True):
+    """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
+
+    sources: Annotated[tuple[str, ...], Meta(description="files, - for stdin, or bfcl:<category>")]
+    format: Annotated[str, Meta(description="of the raw rows; auto looks at each row")] = "auto"
+    model: Annotated[str, Meta(description="whose tokenizer and template the rows must fit (a GPU: Qwen2.5-1.5B)")] = ""
+    protocol: Annotated[str, Meta(description="how calls are written; auto: chat if the template takes tools")] = "auto"
+    dev: Annotated[Share, Meta(description="share of the groups watched during training")] = 0.1
+    test: Annotated[Share, Meta(description="share of the groups kept for eval")] = 0.2
+    split_by: Annotated[tuple[str, ...], Meta(description="what ties records together")] = (
+        "query", "near", "parent", "tools",
+    )  # fmt: skip
+    limit: Annotated[Count | None, Meta(description="a seeded sample of N rows, even over the sources")] = None
+    max_length: Annotated[Count, Meta(description="tokens of a rendered row; longer ones are rejected")] = 2048
+    long_rows: Annotated[Literal["reject", "filter"], Meta(description="what a longer row is counted as")] = "reject"
+    distractors: Annotated[int, Meta(ge=0, description="foreign tools added to train rows that have one tool")] = 0
+    join: Annotated[Count, Meta(description="train rows of one turn put together in one dialog")] = 1
+    max_rejects: Annotated[Share, Meta(description="share of rejected rows above which prep stops")] = 0.01
+    no_call_answer: Annotated[str, Meta(description="said where BFCL wants no call")] = (
+        "None of the available tools can answer this."
+    )
+    rows: Annotated[
+        Literal["jsonl", "parquet", "-"], Meta(description="how records are stored; - : also to stdout")
+    ] = "jsonl"
+    seed: Annotated[int, Meta(description="of the split, the sample and the shuffles")] = 0
+
+
+class Sft(Struct, frozen=True, kw_only=True):
+    """Train an adapter to say what the assistant says in the records of prep."""
+
+    data: Annotated[str, Meta(description="a finished prep: its name in the workspace, or a path")] = "prep"
+    model: Annotated[str, Meta(description="alias, path, hub id or earlier stage [the model of prep]")] = ""
+    engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft + trl")] = "unsloth"
+    max_length: Annotated[Count, Meta(description="tokens of a training row")] = 2048
+    lora_r: Annotated[Count, Meta(description="rank of the adapter")] = 16
+    lora_alpha: Annotated[Count, Meta(description="scale of the adapter")] = 32
+    lora_dropout: Annotated[Share, Meta(description="share of the adapter's inputs dropped")] = 0.0
+    lora_target_modules: Annotated[tuple[str, ...], Meta(description="layers with an adapter; all adds embeddings")] = (
+        "all-linear",
+    )
+    num_epochs: Annotated[NonNegative, Meta(description="times through the rows")] = 3.0
+    max_steps: Annotated[int, Meta(description="optimizer steps; -1: as num_epochs says")] = -1
+    batch_size: Annotated[Count, Meta(description="rows in a micro-batch")] = 2
+    gradient_accumulation: Annotated[Count, Meta(description="micro-batches in a step")] = 4
+    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 2e-4
+    warmup_ratio: Annotated[Share, Meta(description="share of the steps in which it rises")] = 0.1
+    lr_scheduler: Annotated[str, Meta(description="how it falls: cosine, linear, constant")] = "cosine"
+    load_in_4bit: Annotated[bool, Meta(description="base model in 4 bit (CUDA)")] = False
+    load_in_8bit: Annotated[bool, Meta(description="base model in 8 bit (CUDA)")] = False
+    packing: Annotated[bool, Meta(description="several rows in one sequence (CUDA)")] = False
+    save_steps: Annotated[Count, Meta(description="steps between checkpoints; the dev loss is taken at each")] = 50
+    seed: Annotated[int, Meta(description="of initial weights and the order of rows")] = 0
+    trl: Annotated[dict[str, Any], Meta(description="anything else TRL's SFTConfig knows, unchanged")] = {}
+    peft: Annotated[dict[str, Any], Meta(description="anything else PEFT's LoraConfig knows, unchanged")] = {}
+
+
+class Eval(Struct, frozen=True, kw_only=True):
+    """Ask models at every step of the test records, score what they say, set them side by side."""
+
+    model: Annotated[tuple[str, ...], Meta(description="as in sft; repeat it to compare [sft]")] = ("sft",)
+    data: Annotated[str, Meta(description="a finished prep: its name in the workspace, or a path")] = "prep"
+    split: Annotated[Literal["train", "dev", "test"], Meta(description="which records")] = "test"
+    engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft")] = "unsloth"
+    limit: Annotated[Count | None, Meta(description="a seeded sample of N records, even over the sources")] = None
+    max_length: Annotated[Count, Meta(description="tokens of prompt and answer together")] = 2048
+    max_new_tokens: Annotated[Count, Meta(description="tokens of an answer")] = 256
+    batch_size: Annotated[Count, Meta(description="prompts in a batch")] = 16
+    load_in_4bit: Annotated[bool, Meta(description="base model in 4 bit (CUDA)")] = False
+    load_in_8bit: Annotated[bool, Meta(description="base model in 8 bit (CUDA)")] = False
+    seed: Annotated[int, Meta(description="of the sample and the bootstrap")] = 0
+
+
+COMMANDS: dict[str, type[Prep] | type[Sft] | type[Eval]] = {"prep": Prep, "sft": Sft, "eval": Eval}
+CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"
+
+
+class Given(NamedTuple):
+    """What a user said about settings, strongest first: flags, --set, --config files, --profile."""
+
+    flags: Mapping[str, Any] = {}
+    sets: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    profile: str = "auto"
+
+
+class Resolved(NamedTuple):
+    settings: Any
+    origin: dict[str, str]
+
+
+def resolve(command: str, given: Given, inherited: Mapping[str, tuple[Any, str]] | None = None) -> Resolved:
+    """The settings of `command`; `inherited` are (value, from) pairs that stand in for defaults."""
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    layers = [({key: value}, where) for key, (value, where) in (inherited or {}).items()]
+    layers += _layers(command, given)
+    for layer, where in layers:
+        for key, value in layer.items():
+            known = check_key(command, key, where)
+            merge = isinstance(values.get(known), dict) and isinstance(value, dict)
+            values[known] = {**values[known], **value} if merge else value
+            origin[known] = where
+    return Resolved(_build(command, values, origin), {k: origin.get(k, "default") for k in fields(command)})
+
+
+def fields(command: str) -> dict[str, Any]:
+    """Setting -> its annotated type."""
+    return get_type_hints(COMMANDS[command], include_extras=True)
+
+
+def describe(command: str, key: str) -> str:
+    return next((m.description for m in fields(command)[key].__metadata__ if isinstance(m, Meta) and m.description), "")
+
+
+def default(command: str, key: str) -> Any:
+    """The default of a setting, None if it has to be given."""
+    info = next(field for field in msgspec.structs.fields(COMMANDS[command]) if field.name == key)
+    if info.default_factory is not msgspec.NODEFAULT:
+        return info.default_factory()
+    return None if info.default is msgspec.NODEFAULT else info.default
+
+
+def check_key(command: str, key: str, where: str) -> str:
+    if key in fields(command):
+        return key
+    near = difflib.get_close_matches(key, fields(command), n=1)
+    fix = f"Did you mean '{command}.{near[0]}'?" if near else f"`agentlite {command} --print-config` lists them all."
+    raise UserError(f"no setting '{command}.{key}'. {fix}", place=where)
+
+
+def has_gpu() -> bool:
+    return gpu_memory() > 0
+
+
+def gpu_memory() -> float:
+    """Memory of the first NVIDIA GPU in GB, 0 without one; asked of its driver, since torch takes seconds to load."""
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+        return float(answer.splitlines()[0]) / 1024
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        return 0.0
+
+
+def auto_profile() -> str:
+    memory = gpu_memory()
+    return "cpu" if memory == 0 else "rtx3060" if memory < 20 else "rtx4090"
+
+
+def config_folder() -> Path:
+    """The profiles and recipes: beside the package in a checkout, inside it in a wheel."""
+    inside = Path(__file__).parent / "configs"
+    return inside if inside.exists() else Path(__file__).parent.parent / "configs"
+
+
+def _layers(command: str, given: Given) -> list[tuple[dict[str, Any], str]]:
+    """Weakest first: profile, files, --set, flags."""
+    profile = auto_profile() if given.profile == "auto" else given.profile
+    layers = [(_section(_profile_path(profile), command), f"profile {profile}")]
+    layers += [(_section(_file_path(name), command), name) for name in given.files]
+    layers += [layer for text in given.sets if (layer := _assignment(text, command))]
+    return [*layers, *(({key: value}, f"--{key.replace('_', '-')}") for key, value in given.flags.items())]
+
+
+def _profile_path(profile: str) -> Path:
+    path = config_folder() / f"{profile}.yaml"
+    if not path.exists():
+        known = sorted(path.stem for path in config_folder().glob("*.yaml"))
+        raise UserError(f"no profile '{profile}'.", f"Known: auto, {', '.join(known)}.", place="--profile")
+    return path
+
+
+def _file_path(name: str) -> Path:
+    """A file of the user's, or a recipe that is shipped: `--config recipes/demo.yaml`."""
+    path = Path(name)
+    return path if path.exists() else config_folder() / name
+
+
+def _section(path: Path, command: str) -> dict[str, Any]:
+    """The settings of one command in a YAML file of sections; every section's keys are checked."""
+    import yaml
+
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    except OSError as error:
+        raise UserError(f"cannot read the configuration: {error.strerror}.", place=str(path)) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"no YAML: {' '.join(str(error).split())}", place=str(path)) from error
+    if not isinstance(content, dict) or not all(isinstance(part, dict) for part in content.values()):
+        raise UserError("must hold a section a command, for example `sft:`.", place=str(path))
+    for section, part in content.items():
+        _known_command(section, str(path))
+        for key in part:
+            check_key(section, key, str(path))
+    return dict(content.get(command, {}))
+
+
+def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
+    """`sft.lora_r=64` -> ({"lora_r": 64}, "--set"); None if it is for another command."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and key):
+        raise UserError(f"'{text}' is no setting.", "Write it as --set command.key=value.", place="--set")
+    _known_command(section, "--set")
+    key, *inner = key.split(".")
+    check_key(section, key, "--set")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"'{value}' cannot be read as YAML.", place=f"--set {name}") from error
+    for part in reversed(inner):
+        parsed = {part: parsed}
+    return ({key: parsed}, f"--set {name}") if section == command else None
+
+
+def _known_command(section: Any, where: str) -> None:
+    if section not in COMMANDS:
+        near = difflib.get_close_matches(str(section), COMMANDS, n=1)
+        fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(COMMANDS)}."
+        raise UserError(f"no command '{section}'. {fix}", place=where)
+
+
+def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> Any:
+    built = {}
+    for key, value in values.items():
+        annotation = fields(command)[key]
+        try:
+            built[key] = msgspec.convert(_listed(value, annotation), annotation, strict=False)
+        except msgspec.ValidationError as error:
+            where = f"{command}.{key} (from {origin[key]})"
+            raise UserError(f"{value!r} does not fit: {error}", describe(command, key), place=where) from error
+    missing = [key for key in fields(command) if key not in built and default(command, key) is None
+               and type(None) not in getattr(fields(command)[key].__origin__, "__args__", ())]  # fmt: skip
+    if missing:
+        raise UserError(f"nothing is given for '{missing[0]}': {describe(command, missing[0])}.",
+                        f"`agentlite {command} --help` shows how.", place=f"{command}.{missing[0]}")  # fmt: skip
+    return COMMANDS[command](**built)
+
+
+def _listed(value: Any, annotation: Any) -> Any:
+    """`q_proj,v_proj` for a setting that takes several."""
+    several = getattr(annotation.__origin__, "__origin__", None) is tuple
+    if several and isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def as_yaml(command: str, resolved: Resolved) -> str:
+    """`--print-config`: every setting with where it came from, as a file that --config takes."""
+    lines = [f"{command}:"]
+    for key, value in msgspec.to_builtins(resolved.settings).items():
+        text = f"  {key}: {json.dumps(value, ensure_ascii=False)}"  # JSON is YAML
+        lines.append(f"{text:<48}  # {resolved.origin[key]}")
+    return "\n".join(lines)
+
+
+def plain_settings(settings: Struct, leave_out: Iterable[str] = ()) -> dict[str, Any]:
+    """Settings as a plan keeps them: as they come back from JSON."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    return {key: value for key, value in plain.items() if key not in set(leave_out)}

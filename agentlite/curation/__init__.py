@@ -1,0 +1,1 @@
+"""What prep does between reading and writing: check, de-duplicate, sample, split, join."""

@@ -1,0 +1,245 @@
+"""Records -> train, dev and test, by groups: what asks the same, or for the same tools, stays on one side."""
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from agentlite.errors import UserError
+from agentlite.records import SPLITS, Record, digest
+
+NEAR = 0.8
+SHINGLE = 5
+BANDS, BAND_SIZE = 25, 5  # at a Jaccard index of .8 a pair meets in some band but for 5 in 100,000
+SHORTEST_QUERY = 16
+MILLION = 10**6
+Pairs = Iterator[tuple[int, int]]
+Group = list[int]
+
+
+class Split(NamedTuple):
+    """The split of each record, the number of groups, and what a user should know about them."""
+
+    splits: list[str]
+    groups: int
+    notes: list[str]
+
+
+def assign_splits(records: Sequence[Record], *, dev: float, test: float, seed: int, by: Sequence[str]) -> Split:
+    """Sides that share none of the keys `by` names, of about the given fractions of the records.
+
+    A record that bears a split keeps it, and its group follows (test before dev before train). Each source and task is
+    spread in proportion as far as the groups allow. Does not depend on the order of the records.
+    """
+    _check(dev, test, by)
+    ids = [record.id for record in records]
+    groups, notes = _groups(records, ids, by)
+    groups.sort(key=lambda group: digest(f"{seed} {min(ids[index] for index in group)}"))
+    fractions = {"train": 1.0 - dev - test, "dev": dev, "test": test}
+    sides = _fill(groups, records, fractions)
+    splits = [""] * len(records)
+    for group, side in zip(groups, sides, strict=True):
+        for index in group:
+            splits[index] = side
+    moved = sum(record.split not in ("", split) for record, split in zip(records, splits, strict=True))
+    notes += [f"{moved} records leave the split they bore: their group reaches into another"] if moved else []
+    notes += [f"no group left for {side}" for side in SPLITS if fractions[side] > 0 and side not in sides]
+    return Split(splits, len(groups), notes)
+
+
+def normal(text: str) -> str:
+    """Text without case, blanks and punctuation; of other scripts too."""
+    kept = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold())
+    return kept or text
+
+
+def first_query(record: Record) -> str:
+    return normal(next((message.content for message in record.messages if message.role == "user"), ""))
+
+
+def due_tools(record: Record) -> set[str]:
+    """Names of the tools that are due at any turn."""
+    return {call.name for turn in record.turns for call in record.due(turn).calls}
+
+
+def same_query(records: Sequence[Record]) -> Pairs:
+    """Ties equal user turns. Later ones only if they are long enough to ask something: "yes, please" ties nothing."""
+    yield from _same(map(_queries, records))
+
+
+def near_query(records: Sequence[Record]) -> Pairs:
+    """Ties first user turns whose sets of character 5-grams have a Jaccard index of .8 or more.
+
+    MinHash finds the candidates, the exact index decides.
+    """
+    from rensa import RMinHash
+
+    texts = [first_query(record) for record in records]
+    owners = {text: index for index, text in reversed(list(enumerate(texts)))}
+    yield from ((owners[text], index) for index, text in enumerate(texts))
+    unique = sorted(owners)
+    sketches = RMinHash.digests_from_token_sets((list(_shingles(text)) for text in unique), BANDS * BAND_SIZE, 0)
+    for band in range(0, BANDS * BAND_SIZE, BAND_SIZE):
+        buckets: dict[Hashable, list[str]] = defaultdict(list)
+        for text, sketch in zip(unique, sketches, strict=True):
+            buckets[tuple(sketch[band : band + BAND_SIZE])].append(text)
+        for bucket in buckets.values():
+            yield from ((owners[one], owners[other]) for one, other in _near_in(bucket))
+
+
+def same_parent(records: Sequence[Record]) -> Pairs:
+    """Ties variants to each other and to the record they were made from."""
+    yield from _same([record.id, record.parent, *record.meta.get("joined", [])] for record in records)
+
+
+def same_tools(records: Sequence[Record]) -> Pairs:
+    """Ties records in which one tool is due."""
+    yield from _same(map(due_tools, records))
+
+
+TIES: dict[str, Callable[[Sequence[Record]], Pairs]] = {
+    "query": same_query,
+    "near": near_query,
+    "parent": same_parent,
+    "tools": same_tools,
+}
+
+
+def _check(dev: float, test: float, by: Sequence[str]) -> None:
+    if min(dev, test) < 0 or dev + test > 1:
+        raise UserError(f"dev {dev} and test {test} are no fractions of one whole.", "Their sum is at most 1.")
+    for name in by:
+        if name not in TIES:
+            raise UserError(f"unknown key to split by: {name!r}.", f"Known: {', '.join(TIES)}.", place="split_by")
+
+
+def _queries(record: Record) -> list[str]:
+    first, *later = [normal(m.content) for m in record.messages if m.role == "user"] or [""]
+    return [first, *(text for text in later if len(text) >= SHORTEST_QUERY)]
+
+
+def _same(keys: Iterable[Iterable[str]]) -> Pairs:
+    first: dict[str, int] = {}
+    for index, of_record in enumerate(keys):
+        for key in filter(None, of_record):
+            yield first.setdefault(key, index), index
+
+
+@lru_cache(4096)
+def _shingles(text: str) -> frozenset[str]:
+    return frozenset(text[start : start + SHINGLE] for start in range(max(1, len(text) - SHINGLE + 1)))
+
+
+def _near_in(bucket: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Ties the texts of a bucket, each compared with the clusters so far until one of theirs is near."""
+    clusters: list[list[str]] = []
+    for text in bucket:
+        near = [cluster for cluster in clusters if any(_jaccard(text, other) >= NEAR for other in cluster)]
+        yield from ((cluster[0], text) for cluster in near)
+        far = [cluster for cluster in clusters if cluster not in near]
+        clusters = [*far, [text, *(other for cluster in near for other in cluster)]]
+
+
+def _jaccard(one: str, other: str) -> float:
+    a, b = _shingles(one), _shingles(other)
+    return len(a & b) / len(a | b)
+
+
+def _groups(records: Sequence[Record], ids: Sequence[str], by: Sequence[str]) -> tuple[list[Group], list[str]]:
+    """Groups tied by all keys; without "tools" if these tie more than half of the records to one group."""
+    others = [name for name in by if name != "tools"]
+    parents = list(range(len(records)))
+    _tie(parents, _same([record_id] for record_id in ids))
+    for name in others:
+        _tie(parents, TIES[name](records))
+    without = _members(parents)
+    if "tools" not in by:
+        return without, []
+    _tie(parents, same_tools(records))
+    groups = _members(parents)
+    largest = max(map(len, groups), default=0)
+    if 2 * largest <= len(records):
+        return groups, []
+    note = (
+        f"tools tie {100 * largest / len(records):.0f} % of the records together: split by "
+        f"{', '.join(others) or 'content'} only; a tool seen in training may be asked in the test"
+    )
+    return without, [note]
+
+
+def _tie(parents: list[int], pairs: Iterable[tuple[int, int]]) -> None:
+    for one, other in pairs:
+        parents[_root(parents, other)] = _root(parents, one)
+
+
+def _root(parents: list[int], index: int) -> int:
+    while parents[index] != index:
+        parents[index] = parents[parents[index]]
+        index = parents[index]
+    return index
+
+
+def _members(parents: list[int]) -> list[Group]:
+    groups: dict[int, Group] = defaultdict(list)
+    for index in range(len(parents)):
+        groups[_root(parents, index)].append(index)
+    return list(groups.values())
+
+
+def _fill(groups: Sequence[Group], records: Sequence[Record], fractions: Mapping[str, float]) -> list[str]:
+    """A side for each group: the one that lacks most, of all records and of the group's own sources and tasks."""
+    strata = [_strata(group, records) for group in groups]
+    sides = [_borne(group, records) for group in groups]
+    lacking = _targets(strata, fractions)
+    for stratum, side in zip(strata, sides, strict=True):
+        if side:
+            lacking[side].subtract(stratum)
+    free = [number for number, side in enumerate(sides) if not side]
+    for number in free:
+        size = len(groups[number])
+        roomy = [side for side in SPLITS if fractions[side] * len(records) >= size]
+        sides[number] = max(roomy or [max(SPLITS, key=lambda side: fractions[side])],
+                            key=lambda side: _lack(lacking[side], strata[number]))  # fmt: skip
+        lacking[sides[number]].subtract(strata[number])
+    _leave_none_empty(sides, free, groups, fractions)
+    return sides
+
+
+def _strata(group: Group, records: Sequence[Record]) -> Counter[str]:
+    """How many records of each source and task, and of any (""), in millionths: no order of adding them matters."""
+    counts = Counter(f"{records[index].source} {records[index].task}" for index in group)
+    counts[""] = len(group)
+    return Counter({key: count * MILLION for key, count in counts.items()})
+
+
+def _targets(strata: Sequence[Counter[str]], fractions: Mapping[str, float]) -> dict[str, Counter[str]]:
+    """Records due to each side, by stratum, in millionths."""
+    totals: Counter[str] = Counter()
+    for stratum in strata:
+        totals.update(stratum)
+    return {side: Counter({key: round(fractions[side] * n) for key, n in totals.items()}) for side in SPLITS}
+
+
+def _lack(lacking: Counter[str], stratum: Counter[str]) -> float:
+    of_group = sum(count * lacking[key] for key, count in stratum.items() if key) / stratum[""]
+    return lacking[""] + of_group
+
+
+def _borne(group: Group, records: Sequence[Record]) -> str:
+    borne = {records[index].split for index in group}
+    return next((side for side in ("test", "dev", "train") if side in borne), "")
+
+
+def _leave_none_empty(
+    sides: list[str], free: list[int], groups: Sequence[Group], fractions: Mapping[str, float]
+) -> None:
+    """Gives an empty side the smallest group of the side that has most of those that may move."""
+    for empty in (side for side in ("test", "dev", "train") if fractions[side] > 0 and side not in sides):
+        movable = Counter(sides[number] for number in free)
+        givers = [side for side in SPLITS if movable[side] and sides.count(side) > 1]
+        if givers:
+            giver = max(givers, key=lambda side: movable[side])
+            smallest = min((n for n in free if sides[n] == giver), key=lambda n: len(groups[n]))
+            sides[smallest] = empty

@@ -1,0 +1,130 @@
+"""Record -> nothing, or the first reason why it cannot be learned from."""
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from agentlite.errors import RowError
+from agentlite.records import Call, Message, Record, Tool
+
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+
+
+def validate(record: Record) -> None:
+    """Raises RowError with the code of what is wrong.
+
+    E201 no assistant turn, or gold at another one; E203 order of roles; E204 call without result or result without
+    call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments that do not fit its schema; E212 one
+    tool name twice; E216 a turn that says nothing; E112 a NUL character.
+    """
+    _check_turns(record)
+    _check_names(record.tools)
+    _check_order(record.messages)
+    # rows joined to one dialog ask on without waiting for results
+    _check_results(record.messages, asks_on="joined" in record.meta)
+    for turn in record.turns:
+        for call in record.messages[turn].calls:
+            _check_call(call, record.tools, typed=turn not in record.gold)
+    if _has_nul(msgspec.to_builtins((record.messages, record.tools))):
+        raise RowError("E112", "a NUL character in a text")
+
+
+def _check_turns(record: Record) -> None:
+    if not record.turns:
+        raise RowError("E201", "no assistant turn" if record.messages else "no messages")
+    for turn in record.gold:
+        if turn not in record.turns:
+            raise RowError("E201", f"gold for message {turn}, which is no assistant turn")
+    for number, message in enumerate(record.messages, 1):
+        if message.role in ("user", "assistant") and not message.content.strip() and not message.calls:
+            raise RowError("E216", f"the {message.role} says nothing (message {number})")
+
+
+def _check_names(tools: Sequence[Tool]) -> None:
+    for name, count in Counter(tool.name for tool in tools).items():
+        if count > 1:
+            raise RowError("E212", f"{count} tools are named {name}")
+
+
+def _check_order(messages: Sequence[Message]) -> None:
+    before = ""
+    for number, message in enumerate(messages, 1):
+        role = message.role
+        if role == "system" and number > 1:
+            raise RowError("E203", f"a system turn that is not the first (message {number})")
+        if role == "user" and before == "user":
+            raise RowError("E203", f"two user turns in a row (message {number})")
+        if role == "user" and before == "tool":
+            raise RowError("E203", f"the user speaks where the assistant should go on from a result (message {number})")
+        if role == "assistant" and before in ("", "system"):
+            raise RowError("E203", f"the assistant speaks before a user (message {number})")
+        before = role
+    if before != "assistant":
+        raise RowError("E203", f"the last turn is a {before} turn, not the assistant's")
+
+
+def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
+    """Every result answers a call of the turn before it, and every call but those of the last turn has a result."""
+    waiting: list[str] = []
+    may_answer = False
+    for number, message in enumerate(messages, 1):
+        if message.role == "tool":
+            if not may_answer:
+                raise RowError("E204", f"a result without a call (message {number})")
+            if waiting.count(message.call_id) != 1:
+                raise RowError("E205", f"no single call has the id {message.call_id!r} (message {number})")
+            waiting.remove(message.call_id)
+            continue
+        if waiting and not (asks_on and message.role == "user"):
+            raise RowError("E204", f"{len(waiting)} calls without a result before message {number}")
+        waiting, may_answer = [call.id for call in message.calls], bool(message.calls)
+
+
+def _check_call(call: Call, tools: Sequence[Tool], typed: bool) -> None:
+    """`typed`: hold values to the types of the schema. Gold may accept others, and then it is right."""
+    tool = next((tool for tool in tools if tool.name == call.name), None)
+    if tool is None:
+        near = difflib.get_close_matches(call.name, [tool.name for tool in tools], 1)
+        nearest = f"; the nearest is {near[0]}" if near else f"; it has {len(tools)}"
+        raise RowError("E209", f"the row has no tool {call.name}{nearest}")
+    for name in tool.parameters.get("required", []):
+        if name not in call.arguments:
+            raise RowError("E210", f"{call.name}: the required {name} is missing")
+    properties = tool.parameters.get("properties")
+    for name, value in call.arguments.items():
+        if properties is not None and name not in properties and not tool.parameters.get("additionalProperties"):
+            near = difflib.get_close_matches(name, properties, 1)
+            raise RowError(
+                "E210", f"{call.name} has no parameter {name}" + (f"; the nearest is {near[0]}" if near else "")
+            )
+        if typed and not _has_type(value, (properties or {}).get(name, {}).get("type")):
+            raise RowError("E210", f"{call.name}: {name} is a {type(value).__name__}")
+
+
+def _has_type(value: Any, declared: Any) -> bool:
+    """True where the schema states no type of JSON's. A bool is no number; an int will do as one."""
+    names = [name for name in (declared if isinstance(declared, list) else [declared]) if name in TYPES]
+    if isinstance(value, bool):
+        return not names or "boolean" in names
+    if isinstance(value, float) and value.is_integer() and "integer" in names:
+        return True
+    return not names or any(isinstance(value, TYPES[name]) for name in names)
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_has_nul(key) or _has_nul(inner) for key, inner in value.items())
+    return isinstance(value, list | tuple) and any(map(_has_nul, value))

@@ -1,0 +1,56 @@
+"""The one door to torch: the environment first, then Unsloth, which patches TRL when it is imported, then the rest."""
+
+import os
+import tempfile
+from typing import Any
+
+from agentlite.config import Engine
+from agentlite.errors import MODEL, UserError
+
+QUIET = {
+    "UNSLOTH_DISABLE_STATISTICS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
+
+
+def load_libraries(engine: Engine) -> None:
+    """Imports what `engine` needs, in the order that works. Raises UserError 5 if a package is missing.
+
+    TRL's fused loss is a CUDA kernel; on a machine without a GPU it is Unsloth that replaces it, for both engines.
+    """
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    # Unsloth puts a folder of compiled code first on sys.path; a private one cannot be planted or shared
+    os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", tempfile.mkdtemp(prefix="agentlite-compiled-"))
+    try:
+        import torch
+
+        if engine == "unsloth" or not torch.cuda.is_available():
+            import unsloth  # noqa: F401  (first: it patches the others)
+        import peft  # noqa: F401
+        import transformers
+        import trl  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"training needs a package that is not installed: {error.name or error}.",
+                        "Run `bash scripts/setup.sh`, or `pip install agentlite[train]`.", exit_code=MODEL) from error  # fmt: skip
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
+def on_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def load_dtype() -> Any:
+    """float32 on CPU, where it is exact and the same on every machine; on a GPU bfloat16, or float16 if it has none."""
+    import torch
+
+    if not on_gpu():
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16

@@ -1,0 +1,106 @@
+"""Prompts -> what a model says to each, greedily, in batches of like length, given back as they come."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.engine.loading import Loaded
+from agentlite.errors import OUT_OF_MEMORY, UserError
+
+
+class Said(NamedTuple):
+    """`index` of the prompt; its text without the end of turn; whether it ended by itself; tokens it took."""
+
+    index: int
+    text: str
+    finished: bool
+    new_tokens: int
+
+
+class Greedy(NamedTuple):
+    """When an answer ends, and how many are made at once."""
+
+    turn_end: int
+    stops: tuple[str, ...]
+    max_new_tokens: int
+    batch_size: int
+
+
+def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> Iterator[list[Said]]:
+    """A list for every batch, longest prompts first: what does not fit into memory fails at once.
+
+    A batch that runs out of GPU memory is halved. Raises UserError 7 if one prompt alone does not fit.
+    """
+    import torch
+
+    for_inference(loaded.model)
+    waiting = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
+    batch_size = how.batch_size
+    while waiting:
+        batch = waiting[:batch_size]
+        try:
+            yield _batch(loaded, [prompts[index] for index in batch], batch, how)
+            waiting = waiting[batch_size:]
+        except torch.OutOfMemoryError as error:
+            if batch_size == 1:
+                raise UserError(f"a prompt of {len(prompts[batch[0]])} tokens does not fit into the GPU's memory.",
+                                "Lower --max-length, or add --load-in-4bit true.",
+                                exit_code=OUT_OF_MEMORY) from error  # fmt: skip
+            batch_size //= 2
+            torch.cuda.empty_cache()
+
+
+def for_inference(model: Any) -> None:
+    """Unsloth's models have a switch of their own, which also turns the key-value cache on."""
+    switch: Callable[[], Any] = getattr(model, "for_inference", model.eval)
+    switch()
+    model.config.use_cache = True
+
+
+def _batch(loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[int], how: Greedy) -> list[Said]:
+    """Padded on the left, so that every answer begins in the same column."""
+    import torch
+    from transformers import StoppingCriteriaList
+
+    pad, width = loaded.tokenizer.pad_token_id, max(len(prompt) for prompt in prompts)
+    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    device = loaded.model.device
+    with torch.inference_mode():
+        output = loaded.model.generate(
+            input_ids=ids.to(device), attention_mask=mask.to(device), max_new_tokens=how.max_new_tokens,
+            do_sample=False, eos_token_id=how.turn_end, pad_token_id=pad, temperature=None, top_p=None, top_k=None,
+            stopping_criteria=StoppingCriteriaList([_Stops(loaded.tokenizer, how.stops, width)] if how.stops else []),
+        )  # fmt: skip
+    rows = output[:, width:].tolist()
+    return [_said(index, row, loaded.tokenizer, how, pad) for index, row in zip(indices, rows, strict=True)]
+
+
+def _said(index: int, row: list[int], tokenizer: Any, how: Greedy, pad: int) -> Said:
+    ended = how.turn_end in row
+    kept = row[: row.index(how.turn_end)] if ended else _unpadded(row, pad)
+    text = tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    ends = [text.index(stop) + len(stop) for stop in how.stops if stop in text]
+    return Said(index, text[: min(ends)] if ends else text, ended or bool(ends), len(kept) + ended)
+
+
+def _unpadded(row: list[int], pad: int) -> list[int]:
+    """A row that stopped at a stop string is padded until its batch is done."""
+    end = len(row)
+    while end and row[end - 1] == pad:
+        end -= 1
+    return row[:end]
+
+
+class _Stops:
+    """Tells, row by row, whether a stop string has been written. Looks at the last tokens alone."""
+
+    def __init__(self, tokenizer: Any, stops: tuple[str, ...], start: int):
+        self.tokenizer, self.stops, self.start = tokenizer, stops, start
+        self.window = 4 + max(len(stop) for stop in stops)
+
+    def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
+        import torch
+
+        tail = ids[:, max(self.start, ids.shape[1] - self.window) :]
+        texts = self.tokenizer.batch_decode(tail, skip_special_tokens=False)
+        return torch.tensor([any(stop in text for stop in self.stops) for text in texts], device=ids.device)

@@ -1,0 +1,134 @@
+"""A model's source -> the model in memory with its adapter, and its tokenizer."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlite.config import Engine
+from agentlite.engine import load_dtype, load_libraries, on_gpu
+from agentlite.engine.embedded import convert
+from agentlite.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
+from agentlite.templates import EMBEDDED, Source
+
+
+class Loaded(NamedTuple):
+    model: Any
+    tokenizer: Any
+
+
+class Loading(NamedTuple):
+    """How a model is put into memory."""
+
+    engine: Engine
+    max_length: int
+    load_in_4bit: bool = False
+    load_in_8bit: bool = False
+
+
+def load(source: Source, how: Loading, *, trainable: bool) -> Loaded:
+    """The base model, with the adapter of `source` if it has one. Raises UserError 5, 7 or 8."""
+    load_libraries(how.engine)
+    if (how.load_in_4bit or how.load_in_8bit) and not on_gpu():
+        raise UserError("4-bit and 8-bit weights need a CUDA GPU.", "Leave load_in_4bit and load_in_8bit off.",
+                        place=source.name)  # fmt: skip
+    folder = str(convert(source.base)) if source.base in EMBEDDED else source.base
+    try:
+        model, tokenizer = ENGINES[how.engine](folder, how)
+        if source.adapter:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, str(source.adapter), is_trainable=trainable)
+    except Exception as error:
+        raise _explained(error, source.name) from error
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return Loaded(model, tokenizer)
+
+
+def add_adapter(model: Any, how: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int) -> Any:
+    """A new adapter, random as `seed` says, on the layers that `targets` names."""
+    import peft
+    from transformers import set_seed
+
+    if isinstance(model, peft.PeftModel):
+        return model
+    modules = _modules(model, targets)
+    set_seed(seed)
+    if how.engine == "unsloth":
+        from unsloth import FastLanguageModel
+
+        return FastLanguageModel.get_peft_model(
+            model, target_modules=modules, random_state=seed, use_gradient_checkpointing=_checkpointing(), **lora
+        )
+    if how.load_in_4bit or how.load_in_8bit:
+        model = peft.prepare_model_for_kbit_training(model)
+    return peft.get_peft_model(model, peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora))
+
+
+def _modules(model: Any, targets: Sequence[str]) -> list[str]:
+    """`all-linear`: every linear layer but the output head; `all`: the embeddings as well; else names, checked."""
+    from torch import nn
+
+    leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
+    linear = {name for name, module in leaves.items() if isinstance(module, nn.Linear) and name != "lm_head"}
+    found: set[str] = set()
+    for target in targets:
+        if target not in ("all", "all-linear") and target not in leaves:
+            raise UserError(f"the model has no layer '{target}'.", f"Its linear layers: {', '.join(sorted(linear))}.",
+                            place="sft.lora_target_modules")  # fmt: skip
+        found |= linear if target == "all-linear" else linear | {"embed_tokens"} if target == "all" else {target}
+    return sorted(found)
+
+
+def _unsloth(folder: str, how: Loading) -> tuple[Any, Any]:
+    from unsloth import FastLanguageModel
+
+    return FastLanguageModel.from_pretrained(
+        folder, max_seq_length=how.max_length, dtype=load_dtype(), load_in_4bit=how.load_in_4bit,
+        load_in_8bit=how.load_in_8bit, use_gradient_checkpointing=_checkpointing(),
+    )  # fmt: skip
+
+
+def _transformers(folder: str, how: Loading) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+
+    quantized: dict[str, Any] = {}
+    if how.load_in_4bit or how.load_in_8bit:
+        quantized["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=how.load_in_4bit, load_in_8bit=how.load_in_8bit, bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=load_dtype(),
+        )  # fmt: skip
+    device = {"": 0} if on_gpu() else "cpu"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, **quantized)
+    return model, AutoTokenizer.from_pretrained(folder)
+
+
+ENGINES = {"unsloth": _unsloth, "hf": _transformers}
+
+
+def _checkpointing() -> str | bool:
+    """Unsloth's keeps activations in host memory; on a CPU they are there already, and recomputing costs a third."""
+    return "unsloth" if on_gpu() else False
+
+
+def _explained(error: Exception, name: str) -> Exception:
+    """A library's exception as what a user can mend; unknown ones as they are."""
+    text = " ".join(str(error).split())[:300]
+    if isinstance(error, UserError):
+        return error
+    if type(error).__name__ == "OutOfMemoryError":
+        return UserError("the model does not fit into the GPU's memory.", "Add --load-in-4bit true, or choose a smaller"
+                         " model.", place=name, exit_code=OUT_OF_MEMORY)  # fmt: skip
+    if "connect" in text.lower() or "offline" in text.lower():
+        return UserError(f"the model cannot be fetched: {text}", "Check the network or HF_ENDPOINT, or name a folder.",
+                         place=name, exit_code=NETWORK)  # fmt: skip
+    if isinstance(error, OSError | ValueError | KeyError | RuntimeError):
+        return UserError(f"the model cannot be loaded: {text}", "Run with --debug to see where.", place=name,
+                         exit_code=MODEL)  # fmt: skip
+    return error
+
+
+def adapter_files(folder: Path) -> list[Path]:
+    """What makes an adapter: its configuration and its weights."""
+    return [folder / "adapter_config.json", folder / "adapter_model.safetensors"]

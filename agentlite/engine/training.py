@@ -1,0 +1,305 @@
+"""What every trainer shares: the order of rows, arguments, metrics.jsonl, checkpoints, resume, stopping by signal."""
+
+import json
+import math
+import random
+import shutil
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from agentlite import console
+from agentlite.engine import load_dtype, on_gpu
+from agentlite.engine.loading import adapter_files
+from agentlite.errors import DISK, DIVERGED, OUT_OF_MEMORY, UserError
+from agentlite.rows import Appender, read_rows, sync_folder, write_json, write_rows
+
+WHOLE = "whole.json"  # written into a checkpoint last: one without it was torn by a kill
+BAD_STEPS = 3
+KEPT = 2
+
+
+class Schedule(NamedTuple):
+    """How many steps, of how many micro-batches, of how many rows."""
+
+    steps: int
+    batch_size: int
+    gradient_accumulation: int
+
+    @property
+    def rows(self) -> int:
+        return self.steps * self.batch_size * self.gradient_accumulation
+
+
+class Stopped(Exception):
+    """A signal came: the step was finished and saved."""
+
+    def __init__(self, number: int):
+        self.exit_code = 128 + number
+
+
+def schedule(rows: int, *, epochs: float, max_steps: int, batch_size: int, gradient_accumulation: int) -> Schedule:
+    by_epochs = max(1, math.ceil(rows * epochs / (batch_size * gradient_accumulation)))
+    return Schedule(max_steps if max_steps > 0 else by_epochs, batch_size, gradient_accumulation)
+
+
+def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
+    """Indices of the rows of every micro-batch, one after the other: the whole run's order, from the seed alone.
+
+    Each epoch is shuffled; stretches of a few steps are sorted, so that a micro-batch holds rows of like length.
+    The micro-batch with the longest row comes first: what does not fit fails at step 1, not at step 900.
+    """
+    generator = random.Random(seed)
+    shuffled: list[int] = []
+    while len(shuffled) < plan.rows:
+        epoch = list(range(len(lengths)))
+        generator.shuffle(epoch)
+        shuffled += epoch
+    batches: list[list[int]] = []
+    stretch = 8 * plan.batch_size * plan.gradient_accumulation
+    for start in range(0, plan.rows, stretch):
+        part = sorted(shuffled[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row))
+        batches_here = [part[i : i + plan.batch_size] for i in range(0, len(part), plan.batch_size)]
+        generator.shuffle(batches_here)
+        batches += batches_here
+    longest = max(range(len(batches)), key=lambda index: max(lengths[row] for row in batches[index]))
+    batches.insert(0, batches.pop(longest))
+    return [row for batch in batches for row in batch]
+
+
+def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
+    """What transformers' TrainingArguments is told, for any trainer. The user's `trl` mapping comes last."""
+    dtype = str(load_dtype()).removeprefix("torch.")
+    return {
+        "output_dir": str(folder / "checkpoints"),
+        "max_steps": plan.steps,
+        "per_device_train_batch_size": plan.batch_size,
+        "per_device_eval_batch_size": plan.batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation,
+        "learning_rate": settings.learning_rate,
+        "warmup_steps": math.ceil(settings.warmup_ratio * plan.steps),
+        "lr_scheduler_type": settings.lr_scheduler,
+        "optim": "adamw_8bit" if on_gpu() else "adamw_torch",
+        "bf16": dtype == "bfloat16",
+        "fp16": dtype == "float16",
+        "use_cpu": not on_gpu(),
+        "gradient_checkpointing": on_gpu(),
+        "train_sampling_strategy": "sequential",  # the order is ours: row_order
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,  # it would show the last good loss in place of a NaN
+        "eval_strategy": "steps" if with_dev else "no",
+        "eval_steps": settings.save_steps,
+        "save_strategy": "steps",
+        "save_steps": settings.save_steps,
+        "prediction_loss_only": True,
+        "disable_tqdm": True,
+        "report_to": "none",
+        "seed": settings.seed,
+        "dataloader_pin_memory": on_gpu(),
+        **settings.trl,
+    }
+
+
+def train(trainer: Any, folder: Path, plan: Schedule) -> dict[str, Any]:
+    """Runs or carries on; leaves adapter/ and metrics.jsonl. Raises UserError 6, 7 or 74, Stopped after a signal."""
+    checkpoint = newest_checkpoint(folder)
+    _cut_metrics(folder, checkpoint)
+    if checkpoint:
+        console.notice(f"{folder.name}: carrying on after step {_step(checkpoint)} of {plan.steps}")
+    with _signals() as caught, console.progress(folder.name, plan.steps) as advance, _Journal(folder) as journal:
+        _listen(trainer, _callback(folder, plan, journal, advance, caught))
+        try:
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        except Exception as error:
+            raise _explained(error, folder) from error
+    if caught:
+        raise Stopped(caught[0])
+    return _keep_best(folder)
+
+
+def _listen(trainer: Any, callback: Any) -> None:
+    """Ours in place of the one that prints every row."""
+    from transformers import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(callback)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint. Torn ones are taken away."""
+    whole = []
+    for path in (folder / "checkpoints").glob("checkpoint-*"):
+        if (path / WHOLE).exists():
+            whole.append(path)
+        else:
+            console.notice(f"{path}: torn by a kill, taken away")
+            shutil.rmtree(path)
+    return max(whole, key=_step, default=None)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+class _Journal:
+    """metrics.jsonl: one row a step. A row waits until its dev loss may have come."""
+
+    def __init__(self, folder: Path):
+        self.appender = Appender(folder / "metrics.jsonl")
+        self.row: dict[str, Any] = {}
+        self.dev = {row["step"]: row["dev_loss"] for row in read_rows(self.appender.path) if "dev_loss" in row}
+
+    def add(self, step: int, values: Mapping[str, Any]) -> None:
+        if self.row and self.row["step"] != step:
+            self.flush()
+        self.row = {"step": step, **self.row, **values}
+
+    def flush(self) -> None:
+        if "loss" in self.row:
+            self.appender.append(self.row)
+        self.row = {}
+
+    def __enter__(self) -> "_Journal":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.flush()
+        self.appender.__exit__(*error)
+
+
+def _callback(folder: Path, plan: Schedule, journal: _Journal, advance: console.Advance, caught: list[int]) -> Any:
+    """A TrainerCallback; built here because its base class costs seconds to import."""
+    from transformers import TrainerCallback
+
+    bad: list[int] = []
+
+    class Follow(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step >= plan.steps:
+                control.should_save = True
+                control.should_evaluate = args.eval_strategy != "no"
+            if caught:
+                control.should_save = control.should_training_stop = True
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+            if "loss" not in logs:
+                return
+            _refuse_divergence(bad, state.global_step, float(logs["loss"]), float(logs.get("grad_norm", 0.0)), folder)
+            kept = {key: round(float(logs[key]), 8) for key in ("loss", "learning_rate", "grad_norm") if key in logs}
+            journal.add(state.global_step, kept)
+            advance(state.global_step, f"loss {float(logs['loss']):.3f}")
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any) -> None:
+            loss = round(float(metrics["eval_loss"]), 6)
+            journal.add(state.global_step, {"dev_loss": loss})
+            _notice_overfitting(journal.dev, state.global_step, loss)
+            journal.dev[state.global_step] = loss
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            journal.flush()
+            path = folder / "checkpoints" / f"checkpoint-{state.global_step}"
+            write_json(path / WHOLE, {"step": state.global_step, "dev_loss": journal.dev.get(state.global_step)})
+            sync_folder(path.parent)
+            _rotate(folder)
+
+    return Follow()
+
+
+def _refuse_divergence(bad: list[int], step: int, loss: float, grad_norm: float, folder: Path) -> None:
+    if math.isfinite(loss) and math.isfinite(grad_norm):
+        bad.clear()
+        return
+    bad.append(step)
+    if len(bad) >= BAD_STEPS:
+        fix = "Lower --learning-rate (a tenth is a good try) and start over with --force."
+        raise UserError(f"loss or gradient is no finite number since step {bad[0]}.", fix, place=str(folder),
+                        exit_code=DIVERGED)  # fmt: skip
+
+
+def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> None:
+    if dev and loss > 1.02 * min(dev.values()):
+        best = min(dev, key=lambda step: dev[step])
+        console.notice(
+            f"dev loss {loss:.3f} at step {step} is above the {dev[best]:.3f} of step {best}: "
+            f"the model begins to learn the rows by heart; the adapter of step {best} is kept so far"
+        )
+
+
+def _whole(folder: Path) -> dict[Path, dict[str, Any]]:
+    """Whole checkpoints, oldest first, with what is known of each."""
+    paths = sorted((folder / "checkpoints").glob(f"checkpoint-*/{WHOLE}"), key=lambda path: _step(path.parent))
+    return {path.parent: json.loads(path.read_bytes()) for path in paths}
+
+
+def _best(folder: Path) -> Path:
+    """Least dev loss; the newest where none was taken."""
+    whole = _whole(folder)
+    measured = [path for path in whole if whole[path]["dev_loss"] is not None]
+    return min(measured, key=lambda path: whole[path]["dev_loss"]) if measured else list(whole)[-1]
+
+
+def _rotate(folder: Path) -> None:
+    whole = list(_whole(folder))
+    for path in whole[:-KEPT]:
+        if path != _best(folder):
+            (path / WHOLE).unlink()  # first: a kill in between leaves no half checkpoint that looks whole
+            shutil.rmtree(path)
+
+
+def _keep_best(folder: Path) -> dict[str, Any]:
+    """Copies the best checkpoint's adapter to adapter/. Returns the key figures."""
+    best = _best(folder)
+    (folder / "adapter").mkdir(exist_ok=True)
+    for path in adapter_files(best):
+        shutil.copyfile(path, folder / "adapter" / path.name)
+    rows = list(read_rows(folder / "metrics.jsonl"))
+    facts = _whole(folder)[best]
+    return {"steps": rows[-1]["step"], "kept_step": facts["step"], "first_loss": rows[0]["loss"],
+            "last_loss": rows[-1]["loss"], "dev_loss": facts["dev_loss"]}  # fmt: skip
+
+
+def _cut_metrics(folder: Path, checkpoint: Path | None) -> None:
+    """Steps after the checkpoint are taken again: their rows go."""
+    path = folder / "metrics.jsonl"
+    if path.exists():
+        with Appender(path):  # cuts a torn line
+            pass
+        last = _step(checkpoint) if checkpoint else 0
+        write_rows(path, [row for row in read_rows(path) if row["step"] <= last])
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM is noted, and the step finished; the second one acts as it always did."""
+    caught: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        console.notice(f"{signal.Signals(number).name}: finishing the step and saving; once more stops at once")
+        signal.signal(number, before[number])
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are its caller's business
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _explained(error: Exception, folder: Path) -> Exception:
+    if type(error).__name__ == "OutOfMemoryError":
+        fix = "Halve --batch-size, double --gradient-accumulation (the same step) and add --force; or lower --max-length."
+        return UserError("out of GPU memory.", fix, place=str(folder), exit_code=OUT_OF_MEMORY)
+    text = str(error)
+    full = isinstance(error, OSError) and error.errno in (27, 28, 122)
+    if full or any(sign in text for sign in ("No space left", "os error 28", "File too large", "PytorchStreamWriter")):
+        fix = "Free some space and run the same command again: it carries on from the last whole checkpoint."
+        return UserError("the disk is full.", fix, place=str(folder), exit_code=DISK)
+    return error

@@ -1,0 +1,23 @@
+"""What a user is told when something is wrong: the problem, the place, the fix, and the exit code."""
+
+USAGE, OTHER_PLAN, REJECTS, MODEL, DIVERGED, OUT_OF_MEMORY, NETWORK, GATE = 2, 3, 4, 5, 6, 7, 8, 9
+DISK, LOCKED = 74, 75
+
+
+class UserError(Exception):
+    """An error that a user can mend. The command line prints it in one to three lines, without a traceback."""
+
+    def __init__(self, problem: str, fix: str = "", *, place: str = "", exit_code: int = USAGE):
+        super().__init__(problem, fix)
+        self.problem, self.fix, self.place, self.exit_code = problem, fix, place, exit_code
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [f"{self.place}: {self.problem}" if self.place else self.problem, self.fix]))
+
+
+class RowError(Exception):
+    """A row that does not fit its format. `prep` puts it in rejects.jsonl under `code` and goes on."""
+
+    def __init__(self, code: str, reason: str):
+        super().__init__(code, reason)
+        self.code, self.reason = code, reason

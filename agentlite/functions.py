@@ -1,0 +1,46 @@
+"""Settings as the user gave them -> resolved, checked, and the stage run: what the command line and Python share."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from agentlite.config import Given, Resolved, resolve
+from agentlite.stages import Place, Result
+
+
+def prep(*sources: str, run: str = "runs/default", **options: Any) -> Result:
+    """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
+    return call("prep", run, {**options, "sources": sources})
+
+
+def sft(*, run: str = "runs/default", **options: Any) -> Result:
+    """Trains an adapter to say what the assistant says in the records of prep."""
+    return call("sft", run, options)
+
+
+def evaluate(*, run: str = "runs/default", **options: Any) -> Result:
+    """Asks models at every step of the test records, scores what they say, sets them side by side."""
+    return call("eval", run, options)
+
+
+def call(command: str, run: str, options: dict[str, Any]) -> Result:
+    """`options`: settings of the command, and out, force, dry_run, config (files), set (assignments), profile."""
+    options = dict(options)
+    out, force, dry_run = options.pop("out", None), options.pop("force", False), options.pop("dry_run", False)
+    files, sets, profile = options.pop("config", ()), options.pop("set", ()), options.pop("profile", "auto")
+    files, sets = ((value,) if isinstance(value, str) else tuple(value) for value in (files, sets))
+    given = Given({key: value for key, value in options.items() if value is not None}, sets, files, profile)
+    settings = settle(command, given, Path(run)).settings
+    return execute(command, settings, Place(Path(run), out or command, force, dry_run))
+
+
+def settle(command: str, given: Given, run: Path) -> Resolved:
+    """Resolves the settings; what an earlier stage fixed stands in for the defaults."""
+    first = resolve(command, given)
+    inherit = getattr(importlib.import_module(f"agentlite.commands.{command}"), "inherit", None)
+    return resolve(command, given, inherit(first.settings, run)) if inherit else first
+
+
+def execute(command: str, settings: Any, place: Place) -> Result:
+    result: Result = importlib.import_module(f"agentlite.commands.{command}").run(settings, place)
+    return result

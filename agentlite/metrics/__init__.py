@@ -1,0 +1,1 @@
+"""Predictions and their gold -> numbers with intervals: one file a family."""

@@ -1,0 +1,109 @@
+"""Values -> how sure we can be of their mean: Wilson and bootstrap intervals, and paired differences."""
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import sqrt
+from statistics import NormalDist, fmean, quantiles, stdev
+from typing import Literal, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from agentlite.records import Step
+
+T = TypeVar("T")
+RESAMPLES = 2000
+FEWEST_CHANGED = 6  # five coins fall alike with a chance of 2 * .5**5 > .05: fewer records prove nothing
+
+
+class Interval(NamedTuple):
+    """95 % unless said otherwise."""
+
+    low: float
+    high: float
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """The mean of `count` values and its 95 % interval. `std` is the sample's; None where there is none."""
+
+    mean: float
+    std: float | None
+    count: int
+    low: float
+    high: float
+    interval: Literal["wilson", "bootstrap"]
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """What the second has over the first, on average, on `count` common steps, with its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    beyond_noise: bool
+
+
+def summary(values: Sequence[float], seed: int) -> Summary:
+    """Wilson's interval where all values are 0 or 1, otherwise the bootstrap's. Raises ValueError if there are none."""
+    mean, count = fmean(values), len(values)
+    std = stdev(values) if count > 1 else None
+    if set(values) <= {0, 1}:
+        low, high = wilson(round(sum(values)), count)
+        return Summary(mean=mean, std=std, count=count, low=low, high=high, interval="wilson")
+    low, high = bootstrap(values, seed)
+    return Summary(mean=mean, std=std, count=count, low=low, high=high, interval="bootstrap")
+
+
+def wilson(successes: int, count: int, confidence: float = 0.95) -> Interval:
+    """Wilson's score interval of a share (JASA 22, 1927): honest for few cases, and near 0 and 1."""
+    if not count:
+        return Interval(0.0, 1.0)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, weight = successes / count, 1 + z * z / count
+    centre = (share + z * z / (2 * count)) / weight
+    reach = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / weight
+    return Interval(max(0.0, centre - reach), min(1.0, centre + reach))
+
+
+def bootstrap(values: Sequence[float], seed: int, resamples: int = RESAMPLES) -> Interval:
+    """The middle 95 % of the means of as many values drawn again, whatever their order. Raises ValueError if none."""
+    return middle(fmean(drawn) for drawn in redrawn(sorted(values), seed, resamples))
+
+
+def paired_difference(first: Mapping[Step, float], second: Mapping[Step, float], seed: int) -> Difference:
+    """second - first on the steps both have. Raises ValueError if there are none.
+
+    Whole records are drawn again, as the steps of one dialog rise and fall together. Beyond noise: the interval
+    leaves out 0, and enough records changed for that to mean anything.
+    """
+    by_record: dict[str, list[float]] = {}
+    for step in sorted(first.keys() & second.keys()):
+        by_record.setdefault(step.record_id, []).append(second[step] - first[step])
+    if not by_record:
+        raise ValueError("no common steps")
+    sums = [(sum(changes), len(changes)) for changes in by_record.values()]
+    low, high = middle(_mean_of_sums(drawn) for drawn in redrawn(sums, seed))
+    changed = sum(total != 0 for total, _ in sums)
+    return Difference(
+        mean=_mean_of_sums(sums),
+        low=low,
+        high=high,
+        count=sum(count for _, count in sums),
+        beyond_noise=(low > 0 or high < 0) and changed >= FEWEST_CHANGED,
+    )
+
+
+def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:
+    """As many values as there are, drawn with replacement, again and again."""
+    generator = random.Random(seed)
+    return (generator.choices(values, k=len(values)) for _ in range(resamples))
+
+
+def middle(estimates: Iterable[float]) -> Interval:
+    """The 2.5th and the 97.5th percentile."""
+    cuts = quantiles(estimates, n=40, method="inclusive")
+    return Interval(cuts[0], cuts[-1])
+
+
+def _mean_of_sums(sums: Sequence[tuple[float, int]]) -> float:
+    return sum(total for total, _ in sums) / sum(count for _, count in sums)

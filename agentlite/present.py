@@ -1,0 +1,57 @@
+"""A command's result -> what stands on stdout: one JSON object, records, or a short table and the next command."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from agentlite import console
+from agentlite.rows import encode
+from agentlite.stages import Result
+
+
+def present(result: Result, *, as_json: bool, show: int, rows_to_stdout: bool) -> None:
+    """With --json or --rows -, the table and the shown records go to stderr, so that stdout holds one thing."""
+    taken = as_json or rows_to_stdout
+    folder = Path(result.folder)
+    if show and result.command == "prep" and result.status != "dry run":
+        from agentlite.commands.prep import shown
+
+        for text in shown(folder, show):
+            print(text, file=sys.stderr if taken else sys.stdout)
+    if rows_to_stdout and result.status != "dry run":
+        from agentlite.commands.prep import stored
+
+        for row in stored(folder):
+            sys.stdout.buffer.write(encode(row))
+    if as_json and not rows_to_stdout:
+        import msgspec
+
+        print(msgspec.json.encode(result).decode())
+    elif not as_json:
+        _table(result, sys.stderr if taken else sys.stdout)
+
+
+def _table(result: Result, stream: Any) -> None:
+    took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
+    print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
+    if result.command == "eval" and result.status != "dry run":
+        from agentlite.report.markdown import table
+
+        heading, *rows = table(result.figures)
+        console.print_table(_turned([heading, *rows]), stream)
+    elif result.command == "eval":
+        rows = [[name, *map(str, figures.values())] for name, figures in result.figures.items()]
+        console.print_table([["model", "prompts", "missing"], *rows], stream)
+    else:
+        console.print_table([["", ""], *([name, _number(value)] for name, value in result.figures.items())], stream)
+    if result.next:
+        print(f"next: {result.next}", file=stream)
+
+
+def _turned(rows: list[list[str]]) -> list[list[str]]:
+    """Models as columns: a terminal is higher than wide."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,25 @@
+"""The model's own protocol: its chat template prints tools, calls and results; readers for what templates write."""
+
+from agentlite.protocols import hermes
+from agentlite.protocols.protocol import Protocol, json_object
+from agentlite.records import Call, Parsed
+
+
+def parse_json(text: str) -> Parsed:
+    """Bare objects, as Llama 3 writes them: {"name": ..., "parameters": {...}}, several with `;` between."""
+    calls: list[Call] = []
+    rest = text.strip().removeprefix("<|python_tag|>")
+    while rest.startswith("{"):
+        try:
+            value, end = json_object(rest)
+        except ValueError:
+            return Parsed("", tuple(calls), "call is no JSON")
+        name, arguments = value.get("name"), value.get("parameters", value.get("arguments", {}))
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            return Parsed("", tuple(calls), "call has no name or arguments")
+        calls.append(Call(name, arguments))
+        rest = rest[end:].lstrip(" ;\n")
+    return Parsed(rest, tuple(calls), "text after a call" if calls and rest else "")
+
+
+PROTOCOL = Protocol("chat", hermes.parse, native=True, readers=(hermes.parse, parse_json))

@@ -1,0 +1,248 @@
+"""Record + protocol + template -> text and the spans that are trained; text and spans -> token ids and labels.
+
+The one place that masks. The prompt of a step is the beginning of the rendered dialog, cut where the step's span
+starts; ids are made piece by piece, so that a prompt's ids are the beginning of the training row's ids as well.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from agentlite.errors import MODEL, RowError, UserError
+from agentlite.protocols.protocol import Protocol
+from agentlite.records import Call, Message, Record, Tool
+from agentlite.templates import Template
+
+IGNORED = -100
+
+
+class Span(NamedTuple):
+    """What the assistant writes at a turn, its end included: text[start:end]."""
+
+    turn: int
+    start: int
+    end: int
+    trained: bool
+
+
+class Rendered(NamedTuple):
+    """One training row. A dialog is one, or one a step where the template rewrites its history."""
+
+    text: str
+    spans: tuple[Span, ...]
+
+
+class Encoded(NamedTuple):
+    """Token ids, and labels of the same length: the id where it is trained, else -100."""
+
+    input_ids: list[int]
+    labels: list[int]
+
+
+class _Turn(NamedTuple):
+    """A message for the template, and which part of its content stands for which turn of the record."""
+
+    message: dict[str, Any]
+    parts: tuple[tuple[int, int, int], ...]  # (turn, start, end) in the content; end -1: to the end of the turn
+
+
+def render(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
+    """The training rows of a record. Raises RowError for what the protocol cannot hold, UserError 5 for a template
+    whose prompt is not the beginning of what it writes."""
+    _refuse_control_tokens(record, template)
+    turns = _turns(record, protocol)
+    tools = [tool.schema for tool in record.tools] if protocol.native else []
+    messages = [turn.message for turn in turns]
+    text = template.render(messages, tools)
+    rows: list[Rendered] = []
+    spans: list[Span] = []
+    for index, turn in enumerate(turns):
+        if turn.message["role"] != "assistant":
+            continue
+        start = len(template.render(messages[:index], tools, prompt=True))
+        whole = template.render(messages[: index + 1], tools)
+        own = _spans(record, turn, template, whole, start)
+        if not whole.startswith(template.render(messages[:index], tools, prompt=True)):
+            raise UserError("the prompt is not the beginning of what the template writes.",
+                            "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+        rows.append(Rendered(whole, tuple(own)))
+        spans += own
+    if all(text.startswith(row.text) for row in rows):
+        return [Rendered(text, tuple(spans))]
+    return rows
+
+
+def prompt(record: Record, turn: int, protocol: Protocol, template: Template) -> str:
+    """What the model is given at a step: the beginning of the rendered dialog."""
+    for row in render(record, protocol, template):
+        for span in row.spans:
+            if span.turn == turn:
+                return row.text[: span.start]
+    raise ValueError(f"record {record.id} has no assistant turn {turn}")
+
+
+def encode(row: Rendered, template: Template) -> Encoded:
+    """Raises RowError E217 if nothing would be trained."""
+    ids: list[int] = []
+    labels: list[int] = []
+    for piece, trained in pieces(row):
+        new = template.encode(piece)
+        ids += new
+        labels += new if trained else [IGNORED] * len(new)
+    if all(label == IGNORED for label in labels):
+        raise RowError("E217", "no token of this row would be trained")
+    return Encoded(ids, labels)
+
+
+def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
+    """The ids of a step's prompt: the beginning of the ids of the training row."""
+    end = next(span.start for span in row.spans if span.turn == turn)
+    before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
+    return [token for piece, _ in pieces(before) for token in template.encode(piece)]
+
+
+def pieces(row: Rendered) -> list[tuple[str, bool]]:
+    """The text cut at every span, with whether it is trained."""
+    cut: list[tuple[str, bool]] = []
+    position = 0
+    for span in row.spans:
+        cut += [(row.text[position : span.start], False), (row.text[span.start : span.end], span.trained)]
+        position = span.end
+    return [(piece, trained) for piece, trained in [*cut, (row.text[position:], False)] if piece]
+
+
+def show(row: Rendered, mark: Any) -> str:
+    """The text with `mark(piece)` in place of every trained piece."""
+    return "".join(mark(piece) if trained else piece for piece, trained in pieces(row))
+
+
+def said(row: Rendered, span: Span, template: Template) -> str:
+    """What the assistant wrote in a span, without the end of turn: what a reader gets from a model."""
+    return row.text[span.start : span.end].removesuffix(template.turn_end)
+
+
+def check_reading(record: Record, rows: Sequence[Rendered], protocol: Protocol, template: Template) -> None:
+    """parse(render(calls)) == calls, for this record. Raises RowError E215."""
+    for row in rows:
+        for span in row.spans:
+            read = protocol.parse(said(row, span, template))
+            due = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
+            if read.problem or [(call.name, call.arguments) for call in read.calls] != due:
+                what = read.problem or "other calls than were written"
+                raise RowError("E215", f"messages[{span.turn}] does not read back as {protocol.name}: {what}")
+
+
+def check(protocol: Protocol, template: Template) -> None:
+    """A protocol that cannot be read back from a template is refused before any row is. Raises UserError 5."""
+    if not reads_back(protocol, template):
+        raise UserError(f"calls in protocol {protocol.name} cannot be read back from its chat template.",
+                        "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+
+
+def reads_back(protocol: Protocol, template: Template) -> bool:
+    tool = Tool("get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
+    call = Call("get_weather", {"city": "Oslo", "days": 2}, "call00000")
+    record = Record(
+        messages=(
+            Message("user", "Rain?"), Message("assistant", calls=(call,)),
+            Message("tool", "4 mm", call_id=call.id), Message("assistant", "Yes."),
+        ),
+        tools=(tool,),
+    )  # fmt: skip
+    try:
+        check_reading(record, render(record, protocol, template), protocol, template)
+    except RowError:
+        return False
+    return True
+
+
+def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
+    if protocol.native:
+        return [_native(index, message) for index, message in enumerate(record.messages)]
+    indexed = list(enumerate(record.messages))
+    turns = [_Turn({"role": "system", "content": text}, ())] if (text := _system(record, protocol)) else []
+    group = _inline_turns if protocol.inline else _plain_turns
+    return turns + group([pair for pair in indexed if pair[1].role != "system"], protocol)
+
+
+def _native(index: int, message: Message) -> _Turn:
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        row["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.call_id:
+        row["tool_call_id"] = message.call_id
+    return _Turn(row, ((index, 0, -1),) if message.role == "assistant" else ())
+
+
+def _system(record: Record, protocol: Protocol) -> str:
+    own = "\n\n".join(message.content for message in record.messages if message.role == "system")
+    if not protocol.inline and record.tools and not own:
+        own = "You are a helpful assistant."
+    return "\n\n".join(filter(None, [own, protocol.system(record.tools)]))
+
+
+def _plain_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) -> list[_Turn]:
+    """Results of one turn's calls, side by side, are one message."""
+    turns = []
+    for role, group in groupby(indexed, key=lambda pair: pair[1].role):
+        if role == "tool":
+            content = protocol.results([message for _, message in group])
+            turns.append(_Turn({"role": protocol.result_role, "content": content}, ()))
+        elif role == "user":
+            turns += [_Turn({"role": "user", "content": message.content}, ()) for _, message in group]
+        else:
+            for index, message in group:
+                _refuse_several(index, message, protocol)
+                turns.append(_Turn({"role": role, "content": protocol.assistant(message)}, ((index, 0, -1),)))
+    return turns
+
+
+def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) -> list[_Turn]:
+    """From one user turn to the next, everything is one message of the assistant."""
+    turns: list[_Turn] = []
+    for is_user, group in groupby(indexed, key=lambda pair: pair[1].role == "user"):
+        if is_user:
+            turns += [_Turn({"role": "user", "content": message.content}, ()) for _, message in group]
+            continue
+        content, parts = "", []
+        for index, message in group:
+            _refuse_several(index, message, protocol)
+            text = protocol.results([message]) if message.role == "tool" else protocol.assistant(message)
+            if message.role == "assistant":
+                closed = not message.calls
+                parts.append((index, len(content), -1 if closed else len(content) + len(text)))
+            content += text
+        turns.append(_Turn({"role": "assistant", "content": content.rstrip()}, tuple(parts)))
+    return turns
+
+
+def _refuse_several(index: int, message: Message, protocol: Protocol) -> None:
+    if len(message.calls) > 1 and not protocol.several:
+        reason = f"messages[{index}] holds {len(message.calls)} calls; protocol {protocol.name} holds one a turn"
+        raise RowError("E204", reason)
+
+
+def _spans(record: Record, turn: _Turn, template: Template, whole: str, start: int) -> list[Span]:
+    """Where the parts of a turn stand in the text; the last one ends with the end of the turn."""
+    end = whole.rstrip()
+    if not end.endswith(template.turn_end):
+        raise UserError(f"the template does not end an assistant turn with {template.turn_end}.",
+                        "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+    content = turn.message["content"]
+    if turn.parts != ((turn.parts[0][0], 0, -1),) and not whole.startswith(content, start):
+        raise RowError("E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]")
+    return [
+        Span(index, start + first, len(end) if last < 0 else start + last, record.messages[index].loss)
+        for index, first, last in turn.parts
+    ]
+
+
+def _refuse_control_tokens(record: Record, template: Template) -> None:
+    """A turn mark inside a text would end the turn for the model, though not for the reader of the data."""
+    for index, message in enumerate(record.messages):
+        for token in template.turn_tokens:
+            if token in message.content:
+                raise RowError("E215", f"messages[{index}] holds the model's own mark {token}: take it out")

@@ -1,0 +1,196 @@
+"""What a row means: Record and its parts, Step, Prediction; and the plain dicts that stand for them on disk.
+
+In memory `tools` and `arguments` are dicts. On disk they are JSON strings: Arrow would fill every tool with the
+fields of all the others.
+"""
+
+import hashlib
+import json
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+Role = Literal["system", "user", "assistant", "tool"]
+Task = Literal[
+    "tool_selection", "multi_step_planning", "timing_decision", "tool_retrieval", "general", "self_cognition"
+]
+SPLITS = ("train", "dev", "test")
+
+
+class Tool(Struct, frozen=True, forbid_unknown_fields=True):
+    """A function that may be called. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The OpenAI shape: what templates print and what goes to disk."""
+        return {"type": "function", "function": msgspec.structs.asdict(self)}
+
+
+class Call(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    arguments: dict[str, Any] = {}
+    id: str = ""
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One turn. `loss=False` takes an assistant turn out of training; `call_id` says which call a tool turn answers."""
+
+    role: Role
+    content: str = ""
+    calls: tuple[Call, ...] = ()
+    call_id: str = ""
+    loss: bool = True
+
+
+class GoldCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call that is due. `arguments` lists the accepted values of each parameter; "" among them: may be left out."""
+
+    name: str
+    arguments: dict[str, list[Any]] = {}
+
+
+class Gold(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the messages cannot say about a turn: the calls due, with their accepted values; none due if empty."""
+
+    calls: tuple[GoldCall, ...] = ()
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One dialog with its tools. `gold` is by turn: the index of an assistant message in `messages`."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    gold: dict[int, Gold] = {}
+    source: str = ""
+    task: Task = "general"
+    parent: str = ""
+    split: str = ""
+    meta: dict[str, Any] = {}
+
+    @property
+    def id(self) -> str:
+        """Its content, hashed: the same dialog has the same id on any machine and in any order of files."""
+        content = msgspec.to_builtins((self.messages, self.tools, self.gold), str_keys=True)
+        return digest(canonical(content))
+
+    @property
+    def turns(self) -> list[int]:
+        """The assistant turns: the steps at which a model can be asked to go on."""
+        return [i for i, message in enumerate(self.messages) if message.role == "assistant"]
+
+    def due(self, turn: int) -> Gold:
+        """The calls due at a turn. Where `gold` is silent, the assistant turn itself is the gold."""
+        if turn in self.gold:
+            return self.gold[turn]
+        calls = self.messages[turn].calls
+        return Gold(tuple(GoldCall(c.name, {key: [accepted(v)] for key, v in c.arguments.items()}) for c in calls))
+
+
+def accepted(value: Any) -> Any:
+    """A value as the only accepted one, in BFCL's form: inside an object every key has a list of accepted values."""
+    if isinstance(value, dict):
+        return {key: [accepted(inner)] for key, inner in value.items()}
+    return [accepted(inner) for inner in value] if isinstance(value, list) else value
+
+
+class Step(NamedTuple):
+    """A place where a model is asked to go on: an assistant turn of a record."""
+
+    record_id: str
+    turn: int
+
+
+class Parsed(Struct, frozen=True):
+    """Model text, read back: the text beside the calls, the calls, and what was wrong with it ("" if nothing)."""
+
+    content: str
+    calls: tuple[Call, ...] = ()
+    problem: str = ""
+
+
+class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a model said, greedily, at a step; its metrics; and what a report slices by."""
+
+    record_id: str
+    turn: int
+    text: str
+    problem: str
+    calls: tuple[Call, ...]
+    metrics: dict[str, float]
+    slices: dict[str, str]
+    new_tokens: int = 0
+
+    @property
+    def step(self) -> Step:
+        return Step(self.record_id, self.turn)
+
+
+def digest(text: str) -> str:
+    """16 hex digits of sha256: short enough to read, long enough for any data set that fits on a home machine."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no blanks: equal values have equal text."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def to_row(record: Record) -> dict[str, Any]:
+    """The OpenAI shape on disk: every foreign dict (tools, arguments, gold, meta) as a JSON string."""
+    return {
+        "id": record.id,
+        "parent": record.parent,
+        "source": record.source,
+        "task": record.task,
+        "split": record.split,
+        "messages": [_message_row(message) for message in record.messages],
+        "tools": plain([tool.schema for tool in record.tools]),
+        "gold": plain(msgspec.to_builtins(record.gold, str_keys=True)),
+        "meta": plain(record.meta),
+    }
+
+
+def from_row(row: dict[str, Any]) -> Record:
+    """The way back. Raises msgspec.ValidationError with the path of what does not fit."""
+    return Record(
+        messages=tuple(_message(message) for message in row["messages"]),
+        tools=tuple(msgspec.convert(tool["function"], Tool) for tool in json.loads(row["tools"])),
+        gold=msgspec.convert(json.loads(row["gold"]), dict[int, Gold], strict=False),
+        meta=json.loads(row["meta"]),
+        **{key: row[key] for key in ("parent", "source", "task", "split")},
+    )
+
+
+def plain(value: Any) -> str:
+    """JSON as a model should read and write it: keys in their own order, a blank after comma and colon."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _message_row(message: Message) -> dict[str, Any]:
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        row["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": plain(call.arguments)}}
+            for call in message.calls
+        ]
+    if message.call_id:
+        row["tool_call_id"] = message.call_id
+    if not message.loss:
+        row["loss"] = False
+    return row
+
+
+def _message(row: dict[str, Any]) -> Message:
+    calls = tuple(
+        Call(call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"] or "")
+        for call in row.get("tool_calls") or ()
+    )
+    loss = row.get("loss")  # Parquet gives back an absent field as None
+    return Message(
+        row["role"], row["content"] or "", calls, row.get("tool_call_id") or "", True if loss is None else loss
+    )

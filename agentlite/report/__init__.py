@@ -1,0 +1,1 @@
+"""Finished run folders -> pages for people. Reads, never hooks."""

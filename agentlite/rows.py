@@ -1,0 +1,141 @@
+"""Rows on disk, JSONL or Parquet by suffix: whole lines appended, torn ones cut, whole files written by rename."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from agentlite.errors import DISK, UserError
+
+Row = dict[str, Any]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears whole or not at all: written aside, synced, renamed."""
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        with disk_errors(path), open(aside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        with disk_errors(path):
+            os.replace(aside, path)
+            sync_folder(path.parent)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """An OSError while writing becomes an error with a place and a way out."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    fix = "Free some space, or give another folder with --run DIR; then run the same command again."
+    return UserError(f"cannot write: {error.strerror or error}.", fix, place=str(path), exit_code=DISK)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` survive a power cut. Not every system lets a folder be synced."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_json(path: Path, value: Any) -> None:
+    with replacing(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Writes all rows of a file at once; `.parquet` in the name chooses Parquet, with a checksum on every page."""
+    with replacing(path) as file:
+        if path.suffix == ".parquet":
+            _write_parquet(file, list(rows))
+        else:
+            file.writelines(encode(row) for row in rows)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file that a stage wrote. A line that cannot be read is an error with its place."""
+    if path.suffix == ".parquet":
+        yield from _read_parquet(path)
+        return
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                fix = "The file was changed after the stage wrote it: run that stage again with --force."
+                raise UserError(f"not a JSON row ({error}).", fix, place=f"{path}:{number}") from error
+
+
+def find_rows(folder: Path, name: str) -> Path:
+    """`name` with the suffix it was written with: a reader takes either."""
+    return next((path for suffix in (".jsonl", ".parquet") if (path := folder / f"{name}{suffix}").exists()),
+                folder / f"{name}.jsonl")  # fmt: skip
+
+
+def encode(row: Any) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+class Appender:
+    """Appends rows to a JSONL file, each whole: one write a row. Opening it cuts a last line that was torn."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        with disk_errors(path):
+            self.file = open(path, "ab", buffering=0)
+            end = whole_lines_end(path)
+            if end < self.file.seek(0, os.SEEK_END):
+                self.file.truncate(end)
+
+    def append(self, row: Any) -> None:
+        with disk_errors(self.path):
+            line = encode(row)
+            if self.file.write(line) != len(line):  # the disk took a part: the next start cuts it
+                raise OSError(28, "the disk is full")
+
+    def __enter__(self) -> "Appender":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with disk_errors(self.path):
+            os.fsync(self.file.fileno())
+            self.file.close()
+
+
+def whole_lines_end(path: Path) -> int:
+    """Where the last complete line ends, in bytes."""
+    content = path.read_bytes()
+    return content.rfind(b"\n") + 1
+
+
+def _write_parquet(file: IO[bytes], rows: list[Row]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, file, write_page_checksum=True)
+
+
+def _read_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        for batch in file.iter_batches():
+            yield from batch.to_pylist()

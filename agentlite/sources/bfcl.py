@@ -1,0 +1,157 @@
+"""Questions of BFCL v4 with their accepted answers -> Record. The package's files are read, its code is not run."""
+
+import difflib
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentlite.errors import RowError, UserError
+from agentlite.records import Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.rows import read_rows
+from agentlite.sources.calls import json_schema
+from agentlite.sources.openai import ROLES
+
+EXAMPLE = (
+    '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": '
+    '"geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {"type": '
+    '"integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": {"w": [3], "h": '
+    '[4], "unit": ["", "cm"]}}]}'
+)
+NO_CALL_ANSWER = "None of the available tools can answer this."
+NO_CALL = ("irrelevance", "live_irrelevance")
+# no relevance (it has no accepted answers), no multi-turn (it needs its tools to be run)
+CATEGORIES = (
+    "simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple",
+    "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", *NO_CALL,
+)  # fmt: skip
+
+
+def files(category: str) -> list[Path]:
+    """The file of the questions and, where calls are due, that of the answers. Raises UserError."""
+    if category not in CATEGORIES:
+        near = difflib.get_close_matches(category, CATEGORIES, len(CATEGORIES), 0.0)
+        known = ", ".join([*near, *(name for name in CATEGORIES if name not in near)])
+        raise UserError(f"unknown BFCL category {category!r}.", f"Known: {known}.", place=f"bfcl:{category}")
+    package = importlib.util.find_spec("bfcl_eval")
+    if not package or not package.origin:
+        fix = "Run scripts/setup.sh, or: pip install --no-deps bfcl-eval==2026.3.23"
+        raise UserError("the package bfcl-eval is not installed.", fix, place=f"bfcl:{category}")
+    folder, name = Path(package.origin).parent / "data", f"BFCL_v4_{category}.json"
+    return [folder / name] + ([] if category in NO_CALL else [folder / "possible_answer" / name])
+
+
+def rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
+    """The questions, each with its answers under "ground_truth"."""
+    answers = {row["id"]: row["ground_truth"] for path in paths[1:] for row in read_rows(path)}
+    for row in read_rows(paths[0]):
+        yield {**row, "ground_truth": answers[row["id"]]} if row["id"] in answers else row
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("question"), list) and isinstance(row.get("function"), list)
+
+
+def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
+    """A question and its gold. The assistant turn is the answer that says least: the first accepted values alone.
+
+    Raises RowError E201 for another shape, E210 where no call could ever satisfy the gold.
+    """
+    try:
+        return _read(row, no_call_answer)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RowError("E201", f"not as BFCL v4 has it: {type(error).__name__} {error}") from error
+
+
+def _read(row: dict[str, Any], no_call_answer: str) -> Record:
+    category = _category(row["id"])
+    tools = tuple(_tool(function) for function in row["function"])
+    asked = _question(row["question"])
+    due = () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
+    for call in due:
+        _refuse_impossible(call, tools)
+    calls = tuple(Call(call.name, _arguments(call, tools), f"call_{i}") for i, call in enumerate(due))
+    return Record(
+        messages=(*asked, Message("assistant", "" if calls else no_call_answer, calls)),
+        tools=tools,
+        gold={len(asked): Gold(due)},
+        task="timing_decision" if category in NO_CALL else "tool_selection",
+        meta={"bfcl_id": row["id"], "category": category},
+    )
+
+
+def _category(row_id: str) -> str:
+    category = re.split(r"_\d", row_id, maxsplit=1)[0]
+    if category not in CATEGORIES:
+        raise RowError("E201", f"{row_id}: the category {category} has no single turn with accepted answers")
+    return category
+
+
+def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
+    """The messages asked. Several of a user in a row are one, as BFCL itself joins them for models that alternate.
+
+    What the assistant said before is given, not gold: it is not learned.
+    """
+    messages: list[Message] = []
+    for turn in turns[0]:
+        role, content = ROLES[turn["role"]], turn["content"]
+        if role == "user" and messages and messages[-1].role == "user":
+            content = f"{messages.pop().content}\n\n{content}"
+        messages.append(Message(role, content, loss=role != "assistant"))
+    return messages
+
+
+def _tool(function: dict[str, Any]) -> Tool:
+    name = function["name"]
+    return Tool(name, function.get("description") or "", json_schema(function["parameters"], name))
+
+
+def _gold_call(answer: dict[str, dict[str, list[Any]]]) -> GoldCall:
+    ((name, arguments),) = answer.items()
+    return GoldCall(name, arguments)
+
+
+def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
+    """Refuses gold that no call can satisfy."""
+    known = _parameters(call.name, tools).get("properties", {})
+    for name, accepted in call.arguments.items():
+        if name not in known and "" not in accepted:
+            raise RowError("E210", f"the accepted answer wants {name}, which {call.name} does not take")
+        if not accepted or any(isinstance(value, dict) and not _has_choices(value) for value in accepted):
+            raise RowError("E210", f"the accepted answer has no list of values for {name}, or inside it")
+
+
+def _has_choices(value: dict[str, Any]) -> bool:
+    return all(isinstance(choices, list) for choices in value.values())
+
+
+def _arguments(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
+    return _first(call.arguments, _parameters(call.name, tools))
+
+
+def _parameters(name: str, tools: tuple[Tool, ...]) -> dict[str, Any]:
+    return next((tool.parameters for tool in tools if tool.name == name), {})
+
+
+def _first(accepted: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The first accepted value of each key; keys that may be left out are, unless the schema requires them."""
+    required = schema.get("required", [])
+    return {
+        key: _value(next((value for value in choices if value != ""), ""), _under(schema, "properties", key))
+        for key, choices in accepted.items()
+        if "" not in choices or key in required
+    }
+
+
+def _value(value: Any, schema: dict[str, Any]) -> Any:
+    """An accepted value, itself made of first values where it holds lists of them. Deep objects may be plain."""
+    if isinstance(value, dict):
+        return _first(value, schema) if _has_choices(value) else value
+    return [_value(inner, _under(schema, "items")) for inner in value] if isinstance(value, list) else value
+
+
+def _under(schema: dict[str, Any], *keys: str) -> dict[str, Any]:
+    for key in keys:
+        schema = schema.get(key) or {}
+    return schema

@@ -1,0 +1,106 @@
+"""JSON or Python-literal text -> a value that can be written back as JSON, unchanged."""
+
+import ast
+import json
+import math
+from typing import Any, NoReturn
+
+from agentlite.errors import RowError
+
+DEEPEST = 64
+LONGEST_LITERAL = 64 << 10
+
+
+def json_value(text: str) -> Any:
+    """The value of strict JSON. Raises RowError where a parser would guess, lose something or lose its way.
+
+    E116 NaN or infinity, E117 a number too long, E118 a key twice in the outermost object, E119 nested too deep,
+    E113 half a surrogate pair, E121 anything else that is no single JSON value.
+    """
+    outermost = _Outermost()
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer,
+                           object_pairs_hook=outermost)  # fmt: skip
+    except json.JSONDecodeError as error:
+        raise RowError("E121", _json_problem(error)) from error
+    except RecursionError as error:
+        raise RowError("E119", f"nested deeper than {DEEPEST}") from error
+    if isinstance(value, dict) and outermost.twice is not None:
+        raise RowError("E118", f"the key {outermost.twice!r} stands twice in one object")
+    _refuse_surrogates(text, value)
+    return _not_too_deep(value)
+
+
+def literal_value(text: str) -> Any:
+    """The value of a Python literal, as many agent data sets write objects. Nothing is evaluated. Raises RowError E206."""
+    if len(text) > LONGEST_LITERAL:
+        raise RowError("E206", f"neither JSON nor a Python literal of at most {LONGEST_LITERAL >> 10} KiB")
+    try:
+        value = ast.literal_eval(text.strip())
+        plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise RowError("E206", f"neither JSON nor a Python literal: {shortened(text)}") from error
+    return json_value(plain)
+
+
+def shortened(text: str) -> str:
+    """Text as an error quotes it: its beginning, on one line."""
+    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+
+
+class _Outermost:
+    """Builds objects from their pairs and remembers which key stood twice in the last one built: the outermost."""
+
+    twice: str | None = None
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        self.twice = None
+        if len(value) < len(pairs):
+            keys = [key for key, _ in pairs]
+            self.twice = next(key for key in keys if keys.count(key) > 1)
+        return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise RowError("E116", f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise RowError("E116", f"the number {text[:20]} is too large")
+    return value
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise RowError("E117", f"a number of {len(text)} digits") from error
+
+
+def _json_problem(error: json.JSONDecodeError) -> str:
+    if error.msg == "Extra data":
+        return "more than one JSON value on the line (`jq -c .` writes one a line)"
+    return f"no JSON: {error.msg} at character {error.pos + 1} (JSON spread over lines? `jq -c .` writes one a line)"
+
+
+def _refuse_surrogates(text: str, value: Any) -> None:
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise RowError("E113", "half a surrogate pair: no character") from error
+        except RecursionError as error:
+            raise RowError("E119", f"nested deeper than {DEEPEST}") from error
+
+
+def _not_too_deep(value: Any) -> Any:
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [inner for outer in level if isinstance(outer, dict | list)
+                 for inner in (outer.values() if isinstance(outer, dict) else outer)]  # fmt: skip
+        if not level:
+            return value
+    raise RowError("E119", f"nested deeper than {DEEPEST}")

@@ -1,0 +1,144 @@
+"""OpenAI rows, {"messages": [...], "tools": [...]} -> Record."""
+
+from typing import Any, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from agentlite.errors import RowError
+from agentlite.records import Call, Gold, Message, Record, Role, Task, Tool, plain
+from agentlite.sources.calls import read_call, read_tools
+
+EXAMPLE = (
+    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, '
+    '"tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": '
+    '"{\\"city\\": \\"Oslo\\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", '
+    '"content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", '
+    '"parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'
+)
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+TASKS = get_args(Task)
+
+
+def fits(row: dict[str, Any]) -> bool:
+    messages = row.get("messages")
+    return isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages)
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the format says."""
+    tools = read_tools(row.get("tools") or row.get("functions"))
+    messages = row.get("messages")
+    if not isinstance(messages, list):
+        raise RowError("E201", "messages are no list")
+    return Record(
+        messages=_Dialog(tools).read(messages),
+        tools=tools,
+        gold=read_gold(row.get("gold")),
+        task=row["task"] if row.get("task") in TASKS else "general",
+        meta=source_id(row),
+    )
+
+
+def source_id(row: dict[str, Any]) -> dict[str, Any]:
+    """The row's own id, as meta."""
+    return {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
+
+
+def read_gold(value: Any) -> dict[int, Gold]:
+    """Turn -> Gold, from its text or its plain dicts. Raises RowError E201."""
+    try:
+        gold = msgspec.json.decode(value) if isinstance(value, str) and value else value
+        return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RowError("E201", f"gold: {error}") from error
+
+
+class _Dialog:
+    """Reads messages in their order, so that each result finds the call it answers."""
+
+    def __init__(self, tools: tuple[Tool, ...]):
+        self.properties = {tool.name: tool.parameters.get("properties") or {} for tool in tools}
+        self.taken: set[str] = set()
+        self.waiting: list[Call] = []
+
+    def read(self, messages: list[Any]) -> tuple[Message, ...]:
+        given = [call.get("id") for message in messages if isinstance(message, dict)
+                 for call in message.get("tool_calls") or () if isinstance(call, dict)]  # fmt: skip
+        self.taken = {call_id for call_id in given if isinstance(call_id, str)}
+        return tuple(self._message(message, number) for number, message in enumerate(messages, 1))
+
+    def _message(self, message: Any, number: int) -> Message:
+        if not isinstance(message, dict):
+            raise RowError("E201", f"message {number} is no object")
+        role = ROLES.get(str(message.get("role")))
+        if role is None:
+            raise RowError(
+                "E202", f"unknown role {message.get('role')!r} (message {number}); known: {', '.join(ROLES)}"
+            )
+        said = Message(role, _text(message.get("content"), role, number), loss=has_loss(message))
+        if role == "assistant":
+            self.waiting = [self._call(call) for call in _calls(message, number)]
+            return replace(said, calls=tuple(self.waiting))
+        return replace(said, call_id=self._answered(message)) if role == "tool" else said
+
+    def _call(self, given: Any) -> Call:
+        call = read_call(given)
+        arguments = call.arguments
+        if not isinstance((given.get("function") or given).get("arguments"), str):  # Arrow filled in foreign names
+            known = self.properties.get(call.name, {})
+            arguments = {key: value for key, value in arguments.items() if value is not None or key in known}
+        return Call(call.name, arguments, call.id or self._new_id())
+
+    def _new_id(self) -> str:
+        number = 0
+        while f"call_{number}" in self.taken:
+            number += 1
+        self.taken.add(f"call_{number}")
+        return f"call_{number}"
+
+    def _answered(self, message: dict[str, Any]) -> str:
+        """The id of the call a result answers: its own, or the only one it can be; "" if that is not clear."""
+        given, name = message.get("tool_call_id"), message.get("name")
+        fitting = [c for c in self.waiting if (c.id == given if given else not name or c.name == name)]
+        if len(fitting) != 1:
+            return str(given or "")
+        self.waiting.remove(fitting[0])
+        return fitting[0].id
+
+
+def has_loss(message: dict[str, Any]) -> bool:
+    """Whether a turn is learned: `loss: false` and `weight: 0` take it out."""
+    return message.get("loss") is not False and message.get("weight") != 0
+
+
+def _calls(message: dict[str, Any], number: int) -> list[Any]:
+    calls = message.get("tool_calls") or ([message["function_call"]] if message.get("function_call") else [])
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise RowError("E206", f"tool_calls are no list of objects (message {number})")
+    return calls
+
+
+def _text(content: Any, role: Role, number: int) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if role == "tool" and not _is_parts(content):
+        return plain(content)
+    if not isinstance(content, list):
+        raise RowError("E216", f"content is a {type(content).__name__}, not text (message {number})")
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise RowError("E216", f"content of type {kind!r}: only text can be learned (message {number})")
+    return "".join(part["text"] for part in content)
+
+
+def _is_parts(content: Any) -> bool:
+    return isinstance(content, list) and all(isinstance(part, dict) and "type" in part for part in content)

@@ -1,0 +1,123 @@
+"""ShareGPT rows, {"conversations": [{"from", "value"}], "tools", "system"}, and their kin -> Record."""
+
+import re
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from agentlite.errors import RowError
+from agentlite.records import Call, Message, Record, plain
+from agentlite.sources.calls import json_or_literal, read_call, read_tools
+from agentlite.sources.openai import has_loss, source_id
+
+EXAMPLE = (
+    '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": '
+    '"{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}"}, {"from": "observation", "value": "4 mm"}, '
+    '{"from": "gpt", "value": "Yes."}], "tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": '
+    '\\"object\\", \\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}]"}'
+)
+Speaker = Literal["system", "user", "assistant", "tool", "call"]
+SPEAKERS: dict[str, Speaker] = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "function_call": "call",
+    "tool_call": "call",
+    "observation": "tool",
+    "tool": "tool",
+    "function": "tool",
+    "tool_response": "tool",
+}
+CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+RESULTS = re.compile(r"\s*(?:<tool_response>.*?</tool_response>\s*)+", re.DOTALL)
+RESULT = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
+
+
+def fits(row: dict[str, Any]) -> bool:
+    turns = turns_of(row)
+    return isinstance(turns, list) and all(isinstance(t, dict) and ("from" in t or "role" in t) for t in turns)
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E201, E202, E206, E208, E211 or E212 for a row that is not as the format says."""
+    turns = turns_of(row)
+    if not isinstance(turns, list):
+        raise RowError("E201", "conversations are no list")
+    dialog = _Dialog()
+    if isinstance(row.get("system"), str) and row["system"]:
+        dialog.messages.append(Message("system", row["system"]))
+    for number, turn in enumerate(turns, 1):
+        dialog.add(turn, number)
+    tools = read_tools(row.get("tools"), json_or_literal)
+    return Record(messages=tuple(dialog.messages), tools=tools, meta=source_id(row))
+
+
+def turns_of(row: dict[str, Any]) -> Any:
+    return row.get("conversations") or row.get("conversation")
+
+
+def speaker_of(turn: Any, number: int) -> Speaker:
+    """Who speaks. Raises RowError E202 if the format knows no such role."""
+    said_by = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
+    speaker = SPEAKERS.get(str(said_by))
+    if speaker is None:
+        raise RowError("E202", f"unknown role {said_by!r} (turn {number}); known: {', '.join(SPEAKERS)}")
+    return speaker
+
+
+def text_of(turn: dict[str, Any], number: int) -> str:
+    value = turn.get("value", turn.get("content"))
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return plain(value)
+    if not isinstance(value, str):
+        raise RowError("E216", f"a {type(value).__name__} where text is said (turn {number})")
+    return value
+
+
+class _Dialog:
+    """Collects messages. The format has no ids: results answer the calls of the turn before in their order."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.waiting: list[Call] = []
+        self.calls = 0
+
+    def add(self, turn: Any, number: int) -> None:
+        speaker, text = speaker_of(turn, number), text_of(turn, number)
+        if speaker == "call":
+            self._call(text, has_loss(turn))
+        elif speaker == "assistant":
+            self._said(CALL.sub("", text).strip() if CALL.search(text) else text, CALL.findall(text), has_loss(turn))
+        elif speaker == "tool":
+            for result in RESULT.findall(text) if RESULTS.fullmatch(text) else [text]:
+                answered = self.waiting.pop(0).id if self.waiting else ""
+                self.messages.append(Message("tool", result, call_id=answered))
+        else:
+            self.messages.append(Message(speaker, text))
+
+    def _said(self, text: str, calls: list[str], loss: bool) -> None:
+        if "<tool_call>" in text:
+            raise RowError("E206", "a <tool_call> that is not closed")
+        self.waiting = [self._numbered(call) for call in calls]
+        self.messages.append(Message("assistant", text, tuple(self.waiting), loss=loss))
+
+    def _call(self, text: str, loss: bool) -> None:
+        """A turn that only calls goes with the assistant turn just before it."""
+        value = json_or_literal(text)
+        calls = [self._numbered(call) for call in (value if isinstance(value, list) else [value])]
+        if self.messages and self.messages[-1].role == "assistant":
+            before = self.messages.pop()
+            calls, text, loss = [*before.calls, *calls], before.content, before.loss and loss
+        else:
+            text = ""
+        self.waiting = calls
+        self.messages.append(Message("assistant", text, tuple(calls), loss=loss))
+
+    def _numbered(self, value: Any) -> Call:
+        call = replace(read_call(value, json_or_literal), id=f"call_{self.calls}")
+        self.calls += 1
+        return call

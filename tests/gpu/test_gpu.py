@@ -1,0 +1,32 @@
+"""The paths that only a CUDA machine takes: 4-bit weights, Unsloth's kernels, packing. Skipped where there is none."""
+
+from pathlib import Path
+
+import pytest
+from conftest import DATA
+
+import agentlite
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def cuda() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+
+@pytest.mark.parametrize(("engine", "settings"), [
+    ("unsloth", {}), ("unsloth", {"load_in_4bit": True}), ("unsloth", {"packing": True}),
+    ("hf", {}), ("hf", {"load_in_4bit": True}),
+])  # fmt: skip
+def test_prep_sft_and_eval_run_and_the_loss_falls(engine: str, settings: dict[str, bool], tmp_path: Path) -> None:
+    run = str(tmp_path / "run")
+    agentlite.prep(str(DATA / "weather.jsonl"), run=run, model="smollm2-135m", dev=0.2, test=0.3)
+    trained = agentlite.sft(run=run, engine=engine, max_steps=12, learning_rate=1e-3, batch_size=2, save_steps=6,
+                            gradient_accumulation=1, warmup_ratio=0.0, **settings)  # fmt: skip
+    assert trained.figures["last_loss"] < trained.figures["first_loss"]
+    four_bit = settings.get("load_in_4bit", False)
+    result = agentlite.evaluate(run=run, engine=engine, model=["sft"], max_new_tokens=48, load_in_4bit=four_bit)
+    assert result.figures["sft"]["prompts"] > 0

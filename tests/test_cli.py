@@ -1,0 +1,226 @@
+"""What users script against: stdout, exit codes, errors that name the place and the fix; each in a process."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import DATA
+
+ROWS = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
+SPLIT = ["--set", "prep.dev=0.2", "--set", "prep.test=0.3"]
+
+
+def agentlite(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    root = str(DATA.parent.parent)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": root, "NO_COLOR": "1"}
+    done = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300)
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(ROWS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """prep, sft and eval of a tiny model, run once."""
+    run = tmp_path_factory.mktemp("work") / "run with blanks"
+    source = run.parent / "rows.jsonl"
+    source.write_bytes(b"".join(ROWS))
+    assert agentlite("prep", source, "--run", run, "--model", tiny_model, *SPLIT).returncode == 0
+    done = agentlite("sft", "--run", run, *SFT)
+    assert done.returncode == 0, done.stderr.decode()
+    yield run
+
+
+SFT = ["--max-steps", 3, "--batch-size", 1, "--gradient-accumulation", 1, "--save-steps", 1]
+EVAL = ["--max-new-tokens", 8, "--profile", "cpu"]
+
+
+def test_each_command_prints_one_json_object_and_nothing_else_and_is_then_up_to_date(workspace, tiny_model):
+    source = workspace.parent / "rows.jsonl"
+    prep = ["prep", source, "--run", workspace, "--model", tiny_model, *SPLIT]
+    sft = ["sft", "--run", workspace, *SFT]
+    evaluation = ["eval", "--run", workspace, "--model", tiny_model, "--model", "sft", *EVAL]
+    first = agentlite(*evaluation, "--json")
+    assert first.returncode == 0, first.stderr.decode()
+    assert json.loads(first.stdout)["status"] == "done"
+    before = {path: path.stat().st_mtime_ns for path in workspace.rglob("*.json*")}
+    for command in (prep, sft, evaluation):
+        again = agentlite(*command, "--json")
+        assert again.returncode == 0, again.stderr.decode()
+        assert len(again.stdout.splitlines()) == 1
+        assert json.loads(again.stdout)["status"] == "up to date"
+    after = {path: path.stat().st_mtime_ns for path in workspace.rglob("*.json*")}
+    assert {path.name for path in before if before[path] != after.get(path)} <= {"compare.json"}
+
+
+def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
+    out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json"]
+    assert agentlite("eval", *out, "--limit", 1).returncode == 0
+    (file,) = workspace.glob("eval-some/*/*/predictions.jsonl")
+    one = file.read_bytes()
+    assert one.count(b"\n") == 1
+    file.write_bytes(one + b'{"torn')
+    done = agentlite("eval", *out)
+    assert done.returncode == 0, done.stderr.decode()
+    assert file.read_bytes().startswith(one)
+    keys = [(row["record_id"], row["turn"]) for row in map(json.loads, file.read_bytes().splitlines())]
+    assert len(keys) == len(set(keys)) > 1
+    assert json.loads(done.stdout)["figures"]["sft"]["prompts"] == len(keys)
+
+
+def test_a_typo_in_a_setting_is_exit_2_with_the_right_name(workspace):
+    done = agentlite("sft", "--run", workspace, "--set", "sft.lora_rr=8")
+    assert done.returncode == 2
+    assert b"sft.lora_r'" in done.stderr
+    assert done.stdout == b""
+
+
+def test_another_setting_on_a_done_folder_is_exit_3_and_named(workspace):
+    done = agentlite("sft", "--run", workspace, *SFT, "--set", "sft.lora_r=8")
+    assert done.returncode == 3
+    assert b"sft.lora_r 16 -> 8" in done.stderr
+    assert b"--force" in done.stderr
+
+
+def test_another_setting_on_a_half_done_folder_is_exit_3_and_named(workspace, tmp_path):
+    shutil.copytree(workspace, tmp_path / "run")
+    (tmp_path / "run" / "sft" / "done.json").unlink()
+    done = agentlite("sft", "--run", tmp_path / "run", *SFT, "--set", "sft.lora_r=8")
+    assert done.returncode == 3
+    assert b"half done" in done.stderr
+    assert b"sft.lora_r 16 -> 8" in done.stderr
+
+
+def test_show_marks_the_trained_tokens_of_rows_from_stdin(tmp_path):
+    done = agentlite("prep", "-", "--run", tmp_path / "run", "--show", 2, *SPLIT, stdin=b"".join(ROWS))
+    assert done.returncode == 0, done.stderr.decode()
+    text = done.stdout.decode()
+    assert text.count("── ") == 2
+    assert "⟦" in text
+    assert "<|im_end|>⟧" in text
+    assert "rain_mm" not in "".join(part.split("⟧")[0] for part in text.split("⟦")[1:])
+
+
+def test_rows_to_stdout_are_the_records_alone(tmp_path, rows):
+    done = agentlite("prep", rows, "--run", tmp_path / "run", "--rows", "-", *SPLIT)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(records) == len(ROWS)
+    again = agentlite("prep", "-", "--run", tmp_path / "again", *SPLIT, stdin=done.stdout)
+    assert again.returncode == 0, again.stderr.decode()
+    for split in ("train", "dev", "test"):
+        first, second = (tmp_path / run / "prep" / f"{split}.jsonl" for run in ("run", "again"))
+        assert sorted(first.read_bytes().splitlines()) == sorted(second.read_bytes().splitlines())
+
+
+def test_a_dry_run_touches_nothing(tmp_path, rows, workspace):
+    done = agentlite("prep", rows, "--run", tmp_path / "run", "--dry-run", "--json")
+    assert json.loads(done.stdout)["figures"]["kept"] == len(ROWS)
+    assert not (tmp_path / "run").exists()
+    before = sorted(workspace.rglob("*"))
+    done = agentlite("sft", "--run", workspace, "--out", "sft-other", "--dry-run", "--json")
+    assert json.loads(done.stdout)["figures"]["rows"] > 0
+    assert sorted(workspace.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "told"),
+    [
+        (b"", 4, "no rows"),
+        (b"\n\n", 4, "no rows"),
+        (ROWS[0] + b"not json\n", 0, "rows.jsonl:2"),
+        (ROWS[0] + ROWS[1][:80], 0, "rows.jsonl:2"),
+        (ROWS[0] + ROWS[1].replace(b'"user"', b'"wizard"'), 0, "wizard"),
+        (ROWS[0] + ROWS[1].replace(b'"get_time", "arg', b'"get_tame", "arg'), 0, "get_tame"),
+        (ROWS[0] + ROWS[1].replace(b'{\\"city\\": \\"Lima\\"}', b"[1]"), 0, "arguments"),
+        (ROWS[0] + ROWS[1].replace(b"Lima?", b"Lima? " * 2000), 0, "max_length"),
+        (b"nonsense\n" * 9, 4, "9 of 9 rows rejected"),
+    ],
+)
+def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, content, code, told):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    done = agentlite("prep", path, "--run", tmp_path / "run", "--json")
+    assert done.returncode == code, done.stderr.decode()
+    assert told in done.stderr.decode()
+    rejects = tmp_path / "run" / "prep" / "rejects.jsonl"
+    if code == 0:
+        figures = json.loads(done.stdout)["figures"]
+        assert figures["read"] == 2
+        assert figures["read"] == sum(figures[key] for key in ("kept", "rejected", "duplicates", "filtered"))
+        (reject,) = map(json.loads, rejects.read_bytes().splitlines())
+        assert reject["place"].endswith("rows.jsonl:2")
+        assert reject["raw"].encode() == content.splitlines()[1]
+    elif rejects.exists():
+        assert not (tmp_path / "run" / "prep" / "done.json").exists()
+
+
+def test_after_too_many_rejects_the_mended_file_is_taken_without_force(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(ROWS) + b"oops\noops\n")
+    assert agentlite("prep", path, "--run", tmp_path / "run").returncode == 4
+    path.write_bytes(b"".join(ROWS))
+    done = agentlite("prep", path, "--run", tmp_path / "run")
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["prep", "nowhere.jsonl"], 2, "nowhere.jsonl"),
+        (["prep", "."], 2, "directory"),
+        (["prep"], 2, "sources"),
+        (["prep", "bfcl:multipel"], 2, "multiple"),
+        (["prep", "rows.jsonl", "--model", "gpt-7"], 5, "gpt-7"),
+        (["prep", "rows.jsonl", "--model", "no/such-model"], 8, "HF_HUB_OFFLINE"),
+        (["prep", "rows.jsonl", "--model", "empty-model"], 5, "config.json"),
+        (["prep", "rows.jsonl", "--model", "no-weights"], 5, "safetensors"),
+        (["prep", "rows.jsonl", "--protocol", "herms"], 2, "hermes"),
+        (["prep", "rows.jsonl", "--protocol", "chat"], 5, "takes no tools"),
+        (["sft"], 2, "agentlite prep"),
+        (["eval"], 2, "agentlite prep"),
+        (["stf"], 2, "sft"),
+        (["sft", "--lora-r", "many"], 2, "lora_r"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, arguments, code, told):
+    (tmp_path / "empty-model").mkdir()
+    (tmp_path / "no-weights").mkdir()
+    (tmp_path / "no-weights" / "config.json").write_text("{}", encoding="utf-8")
+    done = agentlite(*arguments, "--profile", "cpu", cwd=tmp_path) if arguments != ["stf"] else agentlite("stf")
+    assert done.returncode == code, done.stderr.decode()
+    assert told in done.stderr.decode()
+    assert done.stdout == b""
+
+
+def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); import signal; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from agentlite.cli import main; main()"
+    )
+    command = [sys.executable, "-c", program, "prep", str(rows), "--run", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, cwd=DATA.parent.parent)
+    assert done.returncode == 74, done.stderr.decode()
+    assert not (tmp_path / "run" / "prep" / "done.json").exists()
+    assert not list((tmp_path / "run" / "prep").glob("t*.jsonl"))
+
+
+def test_the_python_functions_are_the_commands(tmp_path, rows):
+    import agentlite as package
+
+    result = package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3)
+    assert result.status == "done"
+    assert package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3).status == "up to date"
+    shell = agentlite("prep", rows, "--run", tmp_path / "run", *SPLIT, "--json")
+    assert json.loads(shell.stdout)["status"] == "up to date"

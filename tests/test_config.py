@@ -1,0 +1,81 @@
+"""Settings: who wins, where each came from, and what a typo is told."""
+
+import pytest
+import yaml
+
+from agentlite.config import COMMANDS, Given, as_yaml, config_folder, describe, fields, resolve
+from agentlite.errors import UserError
+
+
+def test_flag_beats_set_beats_file_beats_profile_beats_what_is_inherited_beats_default(tmp_path):
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("sft:\n  lora_r: 1\n  seed: 1\n  learning_rate: 1e-4\n", encoding="utf-8")
+    second.write_text("sft:\n  seed: 2\nprep:\n  dev: 0.3\n", encoding="utf-8")
+    given = Given({"lora_r": "64"}, ("sft.lora_r=32", "sft.num_epochs=2", "prep.dev=0.5"),
+                  (str(first), str(second)), "cpu")  # fmt: skip
+    settings, origin = resolve("sft", given, {"model": ("inherited-model", "prep"), "batch_size": (99, "prep")})
+    assert (settings.lora_r, origin["lora_r"]) == (64, "--lora-r")
+    assert (settings.num_epochs, origin["num_epochs"]) == (2.0, "--set sft.num_epochs")
+    assert (settings.seed, origin["seed"]) == (2, str(second))
+    assert (settings.learning_rate, origin["learning_rate"]) == (1e-4, str(first))
+    assert (settings.batch_size, origin["batch_size"]) == (4, "profile cpu")
+    assert (settings.model, origin["model"]) == ("inherited-model", "prep")
+    assert (settings.lora_alpha, origin["lora_alpha"]) == (32, "default")
+
+
+def test_pass_through_mappings_are_merged_and_unchanged(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("sft:\n  trl:\n    weight_decay: 0.1\n", encoding="utf-8")
+    settings, _ = resolve("sft", Given(sets=("sft.trl.adam_beta2=0.95",), files=(str(path),), profile="cpu"))
+    assert settings.trl == {"weight_decay": 0.1, "adam_beta2": 0.95}
+
+
+@pytest.mark.parametrize("key", sorted(fields("sft")))
+def test_every_key_with_a_letter_doubled_is_refused_with_the_right_key(key):
+    typo = key[:2] + key[1] + key[2:]
+    with pytest.raises(UserError, match=rf"Did you mean 'sft\.{key}'\?") as refused:
+        resolve("sft", Given(sets=(f"sft.{typo}=1",), profile="cpu"))
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (Given(sets=("stf.seed=1",)), "Did you mean 'sft'"),
+        (Given(sets=("seed=1",)), "command.key=value"),
+        (Given(sets=("sft.lora_r=many",)), "sft.lora_r"),
+        (Given(sets=("sft.lora_r=0",)), "sft.lora_r"),
+        (Given({"engine": "unslot"}), "sft.engine"),
+        (Given(profile="rtx9090"), "rtx4090"),
+        (Given(files=("no/such.yaml",)), "no/such.yaml"),
+    ],
+)
+def test_a_value_that_does_not_fit_names_its_place(given, told):
+    given = given if given.profile != "auto" else given._replace(profile="cpu")
+    with pytest.raises(UserError, match=told):
+        resolve("sft", given)
+
+
+def test_what_print_config_prints_is_a_file_that_gives_the_same_settings(tmp_path):
+    path = tmp_path / "printed.yaml"
+    flags = {"lora_target_modules": "q_proj,v_proj", "learning_rate": "0.001", "trl": {"weight_decay": 0.1}}
+    first = resolve("sft", Given(flags, profile="cpu"))
+    path.write_text(as_yaml("sft", first), encoding="utf-8")
+    assert resolve("sft", Given(files=(str(path),), profile="cpu")).settings == first.settings
+    assert first.settings.lora_target_modules == ("q_proj", "v_proj")
+
+
+def test_every_setting_is_described_and_every_shipped_file_is_valid():
+    for command in COMMANDS:
+        assert all(describe(command, key) for key in fields(command))
+    for path in config_folder().rglob("*.yaml"):
+        for command in COMMANDS:
+            required = {"sources": ["x"]} if command == "prep" else {}
+            resolve(command, Given(required, files=(str(path),), profile="cpu"))
+
+
+def test_a_profile_says_nothing_about_data_or_task():
+    of_the_task = {"sources", "model", "protocol", "data", "learning_rate", "num_epochs", "seed", "limit", "split"}
+    for path in config_folder().glob("*.yaml"):
+        for section in yaml.safe_load(path.read_text(encoding="utf-8")).values():
+            assert not of_the_task & section.keys(), path

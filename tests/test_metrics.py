@@ -1,0 +1,390 @@
+"""agentlite.metrics: what counts as right, how sure a figure is, and how figures are summed up."""
+
+import json
+import random
+from collections import Counter
+from statistics import NormalDist
+
+import pytest
+
+from agentlite.metrics.calls import METRICS, call_problem, calls_problem, score_step
+from agentlite.metrics.intervals import bootstrap, paired_difference, summary, wilson
+from agentlite.metrics.summaries import compare, summarize
+from agentlite.metrics.timing import Decision, timing
+from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Step, Tool
+
+FIELDS = {
+    "city": {"type": "string"},
+    "days": {"type": "integer"},
+    "radius": {"type": "number"},
+    "hourly": {"type": "boolean"},
+    "stations": {"type": "array", "items": {"type": "string"}},
+    "levels": {"type": "array", "items": {"type": "number"}},
+    "filters": {"type": "array", "items": {"type": "object"}},
+    "user": {"type": "object"},
+    "unit": {"type": "string"},
+}
+WEATHER = Tool(
+    "weather", "The weather to come.", {"type": "object", "properties": FIELDS, "required": ["city", "days"]}
+)
+STOP = Tool("stop", "Ends the dialog.")
+TOOLS = (WEATHER, STOP)
+GOLD = GoldCall(
+    "weather",
+    {
+        "city": ["Oslo, Norway", "Oslo", "the 'old' town"],
+        "days": [3],
+        "radius": [5.0],
+        "hourly": [True],
+        "stations": [["Blindern", "St. Hanshaugen"]],
+        "levels": [[1.0, 1.5]],
+        "filters": [[{"field": ["wind"], "above": [10, 10.0]}, {"field": ["rain"], "above": ["", 0]}]],
+        "user": [{"name": ["Kari"], "age": ["", 30]}],
+        "unit": ["", "metric"],
+    },
+)
+RIGHT = {
+    "city": "Oslo",
+    "days": 3,
+    "radius": 5.0,
+    "hourly": True,
+    "stations": ["Blindern", "St. Hanshaugen"],
+    "levels": [1.0, 1.5],
+    "filters": [{"field": "wind", "above": 10}, {"field": "rain"}],
+    "user": {"name": "Kari"},
+}
+
+ALSO_RIGHT = {
+    "another accepted value": {"city": "Oslo, Norway"},
+    "other case, blanks and stops": {"city": "OSLO Norway."},
+    "other quotes": {"city": 'The "old" town'},
+    "int for a float": {"radius": 5},
+    "what may be left out, given": {"unit": "Metric", "user": {"name": "KARI", "age": 30}},
+    "elements spelled otherwise": {"stations": ["blindern", "St-Hanshaugen"]},
+}
+WRONG = {
+    "another value": {"city": "Bergen"},
+    "another number": {"days": 4},
+    "number as text": {"days": "3"},
+    "float for an int": {"days": 3.0},
+    "int for a bool": {"hourly": 1},
+    "bool for an int": {"days": True},
+    "null": {"city": None},
+    "a list around it": {"city": ["Oslo"]},
+    "reordered list": {"stations": ["St. Hanshaugen", "Blindern"]},
+    "shorter list": {"stations": ["Blindern"]},
+    "longer list": {"stations": ["Blindern", "St. Hanshaugen", "Blindern"]},
+    "elements of another type": {"levels": [True, 1.5]},
+    "reordered objects": {"filters": RIGHT["filters"][::-1]},
+    "one object less": {"filters": RIGHT["filters"][:1]},
+    "wrong value in an object of a list": {"filters": [{"field": "wind", "above": 11}, {"field": "rain"}]},
+    "no object in a list of objects": {"filters": ["wind", "rain"]},
+    "unknown key": {"user": {"name": "Kari", "height": 180}},
+    "missing key": {"user": {"age": 30}},
+    "wrong value of a key": {"user": {"name": "Ola"}},
+    "extra parameter": {"language": "en"},
+    "wrong value of what may be left out": {"unit": "kelvin"},
+}
+
+
+def gold_of(call: Call, tool: Tool) -> Gold:
+    return Record(messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=(tool,)).due(1)
+
+
+def without(name: str) -> dict[str, object]:
+    return {key: value for key, value in RIGHT.items() if key != name}
+
+
+def test_a_call_as_its_gold_has_it_passes():
+    assert call_problem(Call("weather", RIGHT), GOLD, WEATHER) == ""
+
+
+@pytest.mark.parametrize("change", ALSO_RIGHT.values(), ids=ALSO_RIGHT)
+def test_what_bfcl_forgives_is_forgiven(change):
+    assert call_problem(Call("weather", RIGHT | change), GOLD, WEATHER) == ""
+
+
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_every_single_mutation_of_a_right_call_fails(change):
+    assert call_problem(Call("weather", RIGHT | change), GOLD, WEATHER)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_no_parameter_can_be_dropped_unless_the_gold_says_so(name):
+    assert call_problem(Call("weather", without(name)), GOLD, WEATHER)
+
+
+def test_another_name_fails():
+    assert call_problem(Call("Weather", RIGHT), GOLD, WEATHER) == "calls Weather, not weather"
+
+
+def test_a_required_parameter_fails_by_the_schema_even_where_the_gold_lets_it_go():
+    lenient = GoldCall("weather", GOLD.arguments | {"days": ["", 3]})
+    assert call_problem(Call("weather", without("days")), lenient, WEATHER) == "days is required"
+
+
+def test_a_parameter_the_schema_does_not_have_fails_even_where_the_gold_has_it():
+    generous = GoldCall("weather", GOLD.arguments | {"language": ["en"]})
+    assert call_problem(Call("weather", RIGHT | {"language": "en"}), generous, WEATHER) == "language is not expected"
+
+
+def test_gold_of_another_type_than_declared_is_compared_letter_by_letter():
+    gold = GoldCall("weather", GOLD.arguments | {"days": ["two weeks"]})
+    assert call_problem(Call("weather", RIGHT | {"days": "two weeks"}), gold, WEATHER) == ""
+    assert call_problem(Call("weather", RIGHT | {"days": "Two Weeks"}), gold, WEATHER)
+    assert call_problem(Call("weather", RIGHT | {"days": 14}), gold, WEATHER)
+
+
+def test_without_a_tool_the_types_of_the_gold_stand_in():
+    assert call_problem(Call("weather", RIGHT | {"city": "OSLO", "radius": 5}), GOLD, None) == ""
+    assert call_problem(
+        Call("weather", RIGHT | {"days": True}), GoldCall("weather", GOLD.arguments | {"days": [1]}), None
+    )
+
+
+def test_any_call_of_a_record_satisfies_the_gold_made_from_it():
+    generator = random.Random(0)
+    for _ in range(300):
+        arguments = {name: any_json(generator, 3) for name in FIELDS}
+        call = Call("weather", arguments)
+        assert calls_problem([call], gold_of(call, WEATHER), TOOLS) == "", arguments
+        assert calls_problem([call], gold_of(call, WEATHER), ()) == "", arguments
+
+
+def any_json(generator: random.Random, depth: int) -> object:
+    """Any value; but "" only inside another: by itself it means that the parameter may be left out."""
+    leaves = [None, True, False, 0, -2, 0.5, "a b", "Å, 1", ""]
+    kind = generator.choice(["leaf", "leaf", "list", "object"]) if depth else "leaf"
+    if kind == "leaf":
+        return generator.choice(leaves[:-1] if depth == 3 else leaves)
+    inner = [any_json(generator, depth - 1) for _ in range(generator.randrange(4))]
+    return inner if kind == "list" else dict(zip("xyz", inner, strict=False))
+
+
+def test_our_verdicts_are_those_of_the_bfcl_package():
+    reason = "bfcl_eval is not installed with what its checker imports"
+    checker = pytest.importorskip("bfcl_eval.eval_checker.ast_eval.ast_checker", reason=reason, exc_type=ImportError)
+    names = {"object": "dict", "number": "float"}
+    theirs = {"name": "weather", "parameters": in_their_words(WEATHER.parameters, names)}
+    for change in [{}, *ALSO_RIGHT.values(), *WRONG.values()]:
+        arguments = RIGHT | change
+        verdict = checker.simple_function_checker(
+            theirs, {"weather": arguments}, {"weather": GOLD.arguments}, checker.Language.PYTHON, "gpt-4o-2024-11-20"
+        )
+        assert verdict["valid"] == (call_problem(Call("weather", arguments), GOLD, WEATHER) == ""), change
+
+
+def in_their_words(schema, names):
+    if isinstance(schema, dict):
+        return {key: in_their_words(inner, names) for key, inner in schema.items()}
+    return names.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def test_several_calls_may_come_in_any_order_but_each_once():
+    gold = Gold(
+        (GoldCall("weather", {"city": ["Oslo"], "days": [1]}), GoldCall("weather", {"city": ["Bergen"], "days": [1]}))
+    )
+    oslo, bergen = (Call("weather", {"city": city, "days": 1}) for city in ("Oslo", "Bergen"))
+    assert calls_problem([oslo, bergen], gold, TOOLS) == calls_problem([bergen, oslo], gold, TOOLS) == ""
+    for wrong in ([oslo], [oslo, oslo], [oslo, bergen, bergen], []):
+        assert calls_problem(wrong, gold, TOOLS)
+    assert calls_problem([oslo, bergen], Gold((gold.calls[0],) * 2), TOOLS)
+
+
+def test_where_none_is_due_any_call_is_a_problem():
+    assert calls_problem([], Gold(), TOOLS) == ""
+    assert calls_problem([Call("stop")], Gold(), TOOLS)
+
+
+def test_a_right_call_scores_full_everywhere():
+    scores = score_step(Parsed("", (Call("weather", RIGHT),)), Gold((GOLD,)), TOOLS)
+    assert scores == dict.fromkeys(METRICS, 1.0)
+
+
+def test_a_right_no_call_scores_full_on_what_applies():
+    assert score_step(Parsed("It is late."), Gold(), TOOLS) == {"call_decision": 1.0, "format_compliance": 1.0}
+
+
+def test_unreadable_text_is_never_a_right_no_call():
+    unreadable = Parsed("{'name':", (), "call not closed")
+    assert score_step(unreadable, Gold(), TOOLS) == {"call_decision": 0.0, "format_compliance": 0.0}
+    assert set(score_step(unreadable, Gold((GOLD,)), TOOLS).values()) == {0.0}
+
+
+def test_a_call_in_unreadable_text_is_a_decision_and_nothing_more():
+    scores = score_step(Parsed("", (Call("weather", RIGHT),), "call not closed"), Gold((GOLD,)), TOOLS)
+    assert scores.pop("call_decision") == 1.0 and set(scores.values()) == {0.0}
+
+
+def test_tools_are_right_only_as_often_as_they_are_due():
+    def selected(*names):
+        gold = Gold((GoldCall("stop"), GoldCall("stop"), GoldCall("weather")))
+        return score_step(Parsed("", tuple(map(Call, names))), gold, TOOLS)["tool_selection_accuracy"]
+
+    assert selected("stop", "weather", "stop") == 1.0
+    assert selected("stop", "weather") == selected("stop", "weather", "weather") == 0.0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("forecast"),
+        Call("weather", {"city": "Oslo"}),
+        Call("weather", {"city": "Oslo", "days": "1"}),
+        Call("weather", {"city": "Oslo", "days": True}),
+        Call("weather", {"city": "Oslo", "days": 1, "wind": 1}),
+        Call("weather", {"city": "Oslo", "days": 1, "stations": [1]}),
+        Call("weather", {"city": "Oslo", "days": 1, "user": []}),
+        Call("stop", {"now": True}),
+    ],
+    ids=str,
+)
+def test_a_call_that_does_not_fit_its_schema_is_not_compliant(call):
+    assert score_step(Parsed("", (call,)), Gold((GOLD,)), TOOLS)["format_compliance"] == 0.0
+
+
+def test_a_call_that_fits_its_schema_is_compliant_even_when_it_is_wrong():
+    call = Call("weather", {"city": "Rome", "days": 9, "levels": [1, 2.5], "user": {"any": None}})
+    assert score_step(Parsed("", (call,)), Gold((GOLD,)), TOOLS)["format_compliance"] == 1.0
+
+
+# Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
+@pytest.mark.parametrize(
+    ("successes", "count", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_gives_the_published_values(successes, count, low, high):
+    assert wilson(successes, count) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_wilson_is_symmetric_and_narrows_with_confidence():
+    low, high = wilson(3, 10)
+    assert wilson(7, 10) == pytest.approx((1 - high, 1 - low))
+    assert low < wilson(3, 10, 0.8).low < 0.3 < wilson(3, 10, 0.8).high < high
+
+
+def test_the_bootstrap_covers_the_truth_about_as_often_as_it_says():
+    generator = random.Random(1)
+    samples = ([generator.random() for _ in range(40)] for _ in range(200))
+    intervals = [bootstrap(sample, seed, 200) for seed, sample in enumerate(samples)]
+    assert 0.88 <= sum(low <= 0.5 <= high for low, high in intervals) / 200 <= 0.99
+
+
+def test_the_bootstrap_is_as_wide_as_theory_says_and_repeats_itself():
+    values = [NormalDist().inv_cdf((i + 0.5) / 400) for i in range(400)]
+    low, high = bootstrap(values, 0)
+    assert high - low == pytest.approx(2 * 1.96 / 20, rel=0.1)
+    assert bootstrap(values, 0) == (low, high) != bootstrap(values, 1)
+
+
+def test_a_summary_takes_wilson_for_zeros_and_ones_and_the_bootstrap_for_the_rest():
+    yes_no = summary([1.0, 0.0, 1.0, 1.0], 0)
+    assert (yes_no.mean, yes_no.std, yes_no.count, yes_no.interval) == (0.75, 0.5, 4, "wilson")
+    assert (yes_no.low, yes_no.high) == wilson(3, 4)
+    assert summary([1.0, 0.5, 0.0], 0).interval == "bootstrap"
+    assert summary([1.0], 0).std is None
+    with pytest.raises(ValueError):
+        summary([], 0)
+
+
+def steps(values, turns=1):
+    return {Step(f"record {i // turns}", i % turns): value for i, value in enumerate(values)}
+
+
+def test_a_paired_difference_is_that_of_the_second_over_the_first_on_common_steps():
+    before, after = steps([0.0] * 50), steps([1.0] * 20 + [0.0] * 20)
+    difference = paired_difference(before, after, 0)
+    assert (difference.mean, difference.count, difference.beyond_noise) == (0.5, 40, True)
+    back = paired_difference(after, before, 0)
+    assert back.mean == -0.5 and (back.low, back.high) == pytest.approx((-difference.high, -difference.low), abs=0.1)
+    with pytest.raises(ValueError):
+        paired_difference(before, {}, 0)
+
+
+def test_a_difference_that_goes_both_ways_is_noise():
+    before, after = steps([0.0, 1.0] * 20), steps([1.0, 0.0] * 20)
+    assert not paired_difference(before, after, 0).beyond_noise
+
+
+def test_a_few_changed_records_prove_nothing_though_all_go_one_way():
+    assert not paired_difference(steps([0.0] * 5), steps([1.0] * 5), 0).beyond_noise
+    assert paired_difference(steps([0.0] * 6), steps([1.0] * 6), 0).beyond_noise
+
+
+def test_steps_of_one_dialog_count_as_one_piece_of_evidence():
+    changes = [1.0] * 30 + [-1.0] * 20
+    alone, together = (paired_difference(steps([0.0] * 50, t), steps(changes, t), 0) for t in (1, 10))
+    assert alone.mean == together.mean == pytest.approx(0.2)
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+
+
+def test_timing_counts_unreadable_text_against_specificity():
+    decisions = [Decision(True, True, True)] * 6 + [Decision(True, False, True)] * 2
+    decisions += [Decision(False, True, True)] * 3 + [Decision(False, False, True)] * 4
+    decisions += [Decision(False, False, False)]
+    measured = timing(decisions, 0)
+    expected = {"timing_precision": 6 / 9, "recall": 6 / 8, "specificity": 4 / 8, "balanced_accuracy": 5 / 8}
+    assert {name: measured[name].mean for name in expected} == pytest.approx(expected)
+    assert measured["f1"].mean == pytest.approx(2 * (6 / 9) * (6 / 8) / (6 / 9 + 6 / 8))
+    assert (measured["unreadable"], measured["count"], measured["timing_precision"].count) == (1, 16, 9)
+    assert all(measured[name].low < measured[name].mean < measured[name].high for name in (*expected, "f1"))
+
+
+def test_timing_is_undefined_where_there_is_nothing_to_measure_it_on():
+    only_due = timing([Decision(True, False, True)] * 3, 0)
+    assert only_due["timing_precision"] is only_due["specificity"] is only_due["balanced_accuracy"] is None
+    assert only_due["recall"].mean == only_due["f1"].mean == 0.0
+    never_due = timing([Decision(False, False, True)] * 3, 0)
+    assert never_due["recall"] is never_due["f1"] is None and never_due["specificity"].mean == 1.0
+    assert timing([], 0)["count"] == 0
+
+
+def predictions(right: int, count: int = 40) -> list[Prediction]:
+    """Three steps of four have a call due; the first `right` of all are as they should be, the rest unreadable."""
+    rows = []
+    for i in range(count):
+        gold = Gold((GOLD,) if i % 4 else ())
+        calls = (Call("weather", RIGHT),) if i % 4 and i < right else ()
+        problem = "" if i < right else "no JSON" if i % 2 else "call not closed"
+        metrics = score_step(Parsed("", calls, problem), gold, TOOLS) | {"due": float(bool(gold.calls))}
+        slices = {"tools": ("1", "2-4", "5+")[i % 3], "source": "bfcl:multiple"}
+        rows.append(Prediction(f"record {i}", 1, "", problem, calls, metrics, slices))
+    return rows
+
+
+def test_counts_add_up_over_every_slice():
+    rows = predictions(25)
+    whole = summarize(rows, 0)
+    assert whole["prompts"] == 40 and whole["metrics"].keys() == METRICS.keys()
+    for slices in whole["by"].values():
+        assert sum(part["prompts"] for part in slices.values()) == 40
+        for name, figure in whole["metrics"].items():
+            parts = [part["metrics"][name] for part in slices.values()]
+            assert sum(part["count"] for part in parts) == figure["count"]
+            assert sum(part["count"] * part["mean"] for part in parts) == pytest.approx(
+                figure["count"] * figure["mean"]
+            )
+    assert whole["problems"] == Counter(p.problem for p in rows if p.problem)
+    assert whole["timing"]["unreadable"] == sum(whole["problems"].values()) == 15
+    assert whole["metrics"]["exact_call"]["count"] == 30 and whole["metrics"]["call_decision"]["count"] == 40
+
+
+def test_a_summary_does_not_depend_on_the_order_of_the_predictions():
+    rows = predictions(25)
+    assert json.dumps(summarize(rows, 0)) == json.dumps(summarize(rows[::-1], 0))
+
+
+def test_models_are_compared_on_the_prompts_all_of_them_answered():
+    compared = compare({"base": predictions(8), "sft": predictions(30)[:36], "same": predictions(8)}, 0)
+    assert (compared["prompts"], compared["models"]) == (36, ["base", "sft", "same"])
+    by_pair = {(row["second"], row["metric"]): row for row in compared["differences"]}
+    assert by_pair.keys() == {(model, metric) for model in ("sft", "same") for metric in METRICS}
+    assert {row["first"] for row in compared["differences"]} == {"base"}
+    gained = by_pair["sft", "exact_call"]
+    assert gained["beyond_noise"] and gained["count"] == 27 and gained["mean"] == pytest.approx((22 - 6) / 27)
+    same = by_pair["same", "exact_call"]
+    assert (same["mean"], same["low"], same["high"], same["beyond_noise"], same["count"]) == (0, 0, 0, False, 27)
+
+
+def test_one_model_alone_has_nothing_to_be_compared_with():
+    assert compare({"base": predictions(8)}, 0) == {"prompts": 40, "models": ["base"], "differences": []}

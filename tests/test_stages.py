@@ -1,0 +1,112 @@
+"""A stage's folder is up to date, carried on or refused; it is never half believed and never held twice."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentlite.errors import UserError
+from agentlite.stages import Plan, file_digest, finished, open_stage
+
+PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
+
+
+def finish(folder: Path, plan: Plan = PLAN) -> None:
+    with open_stage(folder, plan, force=False) as stage:
+        (folder / "out.jsonl").write_text("{}\n", encoding="utf-8")
+        stage.finish(["out.jsonl"], {"rows": 1})
+
+
+def test_new_half_and_done_are_told_apart(tmp_path):
+    folder = tmp_path / "sft"
+    with open_stage(folder, PLAN, force=False) as stage:
+        assert stage.status == "new"
+    with open_stage(folder, PLAN, force=False) as stage:
+        assert stage.status == "half"
+    finish(folder)
+    with open_stage(folder, PLAN, force=False) as stage:
+        assert stage.status == "done"
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_another_plan_is_refused_naming_each_change_and_force_starts_over(tmp_path, done):
+    folder = tmp_path / "sft"
+    if done:
+        finish(folder)
+    else:
+        with open_stage(folder, PLAN, force=False):
+            (folder / "metrics.jsonl").write_text("{}\n", encoding="utf-8")
+    other = Plan("sft", {"lora_r": 8, "seed": 0}, {"data": "b" * 64})
+    with pytest.raises(UserError) as refused, open_stage(folder, other, force=False):
+        pass
+    assert refused.value.exit_code == 3
+    assert "sft.lora_r 16 -> 8" in str(refused.value)
+    assert "input data aaaaaaaa -> bbbbbbbb" in str(refused.value)
+    assert "seed" not in str(refused.value)
+    with open_stage(folder, other, force=True) as stage:
+        assert stage.status == "new"
+        assert not {"metrics.jsonl", "out.jsonl", "done.json"} & set(os.listdir(folder))
+
+
+@pytest.mark.parametrize("damage", ["change", "remove"])
+def test_a_reader_believes_only_what_done_says(tmp_path, damage):
+    folder = tmp_path / "sft"
+    with pytest.raises(UserError, match="no such stage"):
+        finished(folder, "sft")
+    with open_stage(folder, PLAN, force=False):
+        pass
+    with pytest.raises(UserError, match="not finished"):
+        finished(folder, "sft")
+    finish(folder)
+    assert finished(folder, "sft").figures == {"rows": 1}
+    if damage == "change":
+        (folder / "out.jsonl").write_text("{ }\n", encoding="utf-8")
+    else:
+        (folder / "out.jsonl").unlink()
+    with pytest.raises(UserError, match=r"out\.jsonl"):
+        finished(folder, "sft")
+    with open_stage(folder, PLAN, force=False) as stage:
+        assert stage.status == "half"
+
+
+def test_a_folder_of_somebody_else_is_neither_written_into_nor_cleared(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
+    for force in (False, True):
+        with pytest.raises(UserError) as refused, open_stage(tmp_path, PLAN, force=force):
+            pass
+        assert refused.value.exit_code == 3
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_nothing(tmp_path):
+    program = (
+        "import sys, time; from pathlib import Path; from agentlite.stages import *\n"
+        f"with open_stage(Path({str(tmp_path / 'sft')!r}), Plan('sft', {{}}, {{}}), force=False):\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(UserError, match=f"process {holder.pid}") as refused:
+        with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False):
+            pass
+    assert refused.value.exit_code == 75
+    holder.kill()
+    holder.wait()
+    with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False) as stage:
+        assert stage.status == "half"
+
+
+def test_the_remembered_digest_of_a_large_file_follows_its_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "large.bin"
+    path.write_bytes(b"a" * (65 << 20))
+    first = file_digest(path)
+    assert (tmp_path / "cache" / "digests.json").exists()
+    assert file_digest(path) == first
+    with open(path, "r+b") as file:
+        file.write(b"b")
+    os.utime(path, ns=(1, 1))
+    assert file_digest(path) != first
