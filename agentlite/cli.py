@@ -139,11 +139,14 @@ def _shared(name: str) -> list[click.Parameter]:
     """What every command takes beside its settings."""
     flag: dict[str, Any] = {"is_flag": True}
     return [
-        click.Option(["--run"], default="runs/default", envvar="AGENTLITE_RUN", metavar="DIR", help="the workspace [AGENTLITE_RUN, runs/default]"),
+        click.Option(["--run"], default="runs/default", envvar="AGENTLITE_RUN", metavar="DIR",
+                     help="the workspace [AGENTLITE_RUN, runs/default]"),
         click.Option(["--out"], metavar="NAME", help=f"folder in the workspace [{name}]"),
         click.Option(["--config"], multiple=True, metavar="FILE", help="YAML, a section a command; repeatable"),
-        click.Option(["--set", "sets"], multiple=True, metavar="KEY=VALUE", help=f"any setting: {name}.seed=1; repeatable"),
-        click.Option(["--profile"], default="auto", metavar="NAME", help="cpu, rtx3060, rtx4090, ... [auto: by what is found]"),
+        click.Option(["--set", "sets"], multiple=True, metavar="KEY=VALUE",
+                     help=f"any setting: {name}.seed=1; repeatable"),
+        click.Option(["--profile"], default="auto", metavar="NAME",
+                     help="cpu, rtx3060, rtx4090 [auto: by what is found]"),
         click.Option(["--force"], help="start over", **flag),
         click.Option(["--dry-run"], help="check everything, write nothing", **flag),
         click.Option(["--print-config"], help="show each setting and where it came from", **flag),

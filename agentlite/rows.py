@@ -99,7 +99,7 @@ class Appender:
     def __init__(self, path: Path):
         self.path = path
         with disk_errors(path):
-            self.file = open(path, "ab", buffering=0)
+            self.file = open(path, "ab", buffering=0)  # noqa: SIM115  (closed by __exit__)
             end = whole_lines_end(path)
             if end < self.file.seek(0, os.SEEK_END):
                 self.file.truncate(end)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """prep, sft and eval of a tiny model, run once."""
     run = tmp_path_factory.mktemp("work") / "run with blanks"
     source = run.parent / "rows.jsonl"
@@ -40,7 +39,7 @@ def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     assert agentlite("prep", source, "--run", run, "--model", tiny_model, *SPLIT).returncode == 0
     done = agentlite("sft", "--run", run, *SFT)
     assert done.returncode == 0, done.stderr.decode()
-    yield run
+    return run
 
 
 SFT = ["--max-steps", 3, "--batch-size", 1, "--gradient-accumulation", 1, "--save-steps", 1]

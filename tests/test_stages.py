@@ -89,9 +89,9 @@ def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_no
     holder = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     holder.stdout.readline()
-    with pytest.raises(UserError, match=f"process {holder.pid}") as refused:
-        with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False):
-            pass
+    opened = open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False)
+    with pytest.raises(UserError, match=f"process {holder.pid}") as refused, opened:
+        pass
     assert refused.value.exit_code == 75
     holder.kill()
     holder.wait()

@@ -153,7 +153,7 @@ def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequenc
                 file.append(_row(new[one.step]))
         for batch in generate(loaded, [one.prompt for one in fitting], how):
             for said in batch:
-                one = fitting[said.index]
+                one = fitting[said.prompt]
                 parsed = protocol.parse(said.text)
                 if not said.finished and not parsed.problem:
                     parsed = Parsed(parsed.content, parsed.calls, "not finished within max_new_tokens")

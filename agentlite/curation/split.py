@@ -85,7 +85,7 @@ def near_query(records: Sequence[Record]) -> Pairs:
         buckets: dict[Hashable, list[str]] = defaultdict(list)
         for text, sketch in zip(unique, sketches, strict=True):
             buckets[tuple(sketch[band : band + BAND_SIZE])].append(text)
-        for bucket in buckets.values():
+        for bucket in filter(lambda bucket: len(bucket) > 1, buckets.values()):
             yield from ((owners[one], owners[other]) for one, other in _near_in(bucket))
 
 
@@ -138,8 +138,12 @@ def _near_in(bucket: Sequence[str]) -> Iterator[tuple[str, str]]:
     for text in bucket:
         near = [cluster for cluster in clusters if any(_jaccard(text, other) >= NEAR for other in cluster)]
         yield from ((cluster[0], text) for cluster in near)
-        far = [cluster for cluster in clusters if cluster not in near]
-        clusters = [*far, [text, *(other for cluster in near for other in cluster)]]
+        if not near:
+            clusters.append([text])
+            continue
+        home, *others = near
+        home += [text, *(member for cluster in others for member in cluster)]
+        clusters = [cluster for cluster in clusters if cluster not in others] if others else clusters
 
 
 def _jaccard(one: str, other: str) -> float:

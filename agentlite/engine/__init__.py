@@ -1,6 +1,8 @@
 """The one door to torch: the environment first, then Unsloth, which patches TRL when it is imported, then the rest."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from typing import Any
 
@@ -25,7 +27,9 @@ def load_libraries(engine: Engine) -> None:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     # Unsloth puts a folder of compiled code first on sys.path; a private one cannot be planted or shared
-    os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", tempfile.mkdtemp(prefix="agentlite-compiled-"))
+    if "UNSLOTH_COMPILE_LOCATION" not in os.environ:
+        os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(prefix="agentlite-compiled-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         import torch
 
@@ -35,8 +39,8 @@ def load_libraries(engine: Engine) -> None:
         import transformers
         import trl  # noqa: F401
     except ImportError as error:
-        raise UserError(f"training needs a package that is not installed: {error.name or error}.",
-                        "Run `bash scripts/setup.sh`, or `pip install agentlite[train]`.", exit_code=MODEL) from error  # fmt: skip
+        fix = "Run `bash scripts/setup.sh`, or `pip install agentlite[train]`."
+        raise UserError(f"a package is not installed: {error.name or error}.", fix, exit_code=MODEL) from error
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
 

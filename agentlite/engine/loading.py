@@ -81,16 +81,17 @@ def _modules(model: Any, targets: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _unsloth(folder: str, how: Loading) -> tuple[Any, Any]:
+def _unsloth(folder: str, how: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 
-    return FastLanguageModel.from_pretrained(
+    model, tokenizer = FastLanguageModel.from_pretrained(
         folder, max_seq_length=how.max_length, dtype=load_dtype(), load_in_4bit=how.load_in_4bit,
         load_in_8bit=how.load_in_8bit, use_gradient_checkpointing=_checkpointing(),
     )  # fmt: skip
+    return Loaded(model, tokenizer)
 
 
-def _transformers(folder: str, how: Loading) -> tuple[Any, Any]:
+def _transformers(folder: str, how: Loading) -> Loaded:
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
     quantized: dict[str, Any] = {}
@@ -101,7 +102,7 @@ def _transformers(folder: str, how: Loading) -> tuple[Any, Any]:
         )  # fmt: skip
     device = {"": 0} if on_gpu() else "cpu"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, **quantized)
-    return model, AutoTokenizer.from_pretrained(folder)
+    return Loaded(model, AutoTokenizer.from_pretrained(folder))
 
 
 ENGINES = {"unsloth": _unsloth, "hf": _transformers}

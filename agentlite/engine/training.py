@@ -188,8 +188,8 @@ def _callback(folder: Path, plan: Schedule, journal: _Journal, advance: console.
             if "loss" not in logs:
                 return
             _refuse_divergence(bad, state.global_step, float(logs["loss"]), float(logs.get("grad_norm", 0.0)), folder)
-            kept = {key: round(float(logs[key]), 8) for key in ("loss", "learning_rate", "grad_norm") if key in logs}
-            journal.add(state.global_step, kept)
+            keys = [key for key in ("loss", "learning_rate", "grad_norm") if key in logs]
+            journal.add(state.global_step, {key: round(float(logs[key]), 8) for key in keys})
             advance(state.global_step, f"loss {float(logs['loss']):.3f}")
 
         def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any) -> None:
@@ -276,13 +276,15 @@ def _signals() -> Iterator[list[int]]:
     """The first SIGINT or SIGTERM is noted, and the step finished; the second one acts as it always did."""
     caught: list[int] = []
 
+    before: dict[int, Any] = {}
+
     def note(number: int, frame: FrameType | None) -> None:
         caught.append(number)
         console.notice(f"{signal.Signals(number).name}: finishing the step and saving; once more stops at once")
         signal.signal(number, before[number])
 
     try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before |= {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: signals are its caller's business
         yield caught
         return
@@ -295,7 +297,9 @@ def _signals() -> Iterator[list[int]]:
 
 def _explained(error: Exception, folder: Path) -> Exception:
     if type(error).__name__ == "OutOfMemoryError":
-        fix = "Halve --batch-size, double --gradient-accumulation (the same step) and add --force; or lower --max-length."
+        fix = (
+            "Halve --batch-size, double --gradient-accumulation (the same step) and add --force; or lower --max-length."
+        )
         return UserError("out of GPU memory.", fix, place=str(folder), exit_code=OUT_OF_MEMORY)
     text = str(error)
     full = isinstance(error, OSError) and error.errno in (27, 28, 122)

@@ -15,9 +15,9 @@ from agentlite.sources.openai import ROLES
 
 EXAMPLE = (
     '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": '
-    '"geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {"type": '
-    '"integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": {"w": [3], "h": '
-    '[4], "unit": ["", "cm"]}}]}'
+    '"geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {'
+    '"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": '
+    '{"w": [3], "h": [4], "unit": ["", "cm"]}}]}'
 )
 NO_CALL_ANSWER = "None of the available tools can answer this."
 NO_CALL = ("irrelevance", "live_irrelevance")

@@ -32,7 +32,7 @@ def json_value(text: str) -> Any:
 
 
 def literal_value(text: str) -> Any:
-    """The value of a Python literal, as many agent data sets write objects. Nothing is evaluated. Raises RowError E206."""
+    """The value of a Python literal, as agent data sets write objects. Nothing is evaluated. Raises RowError E206."""
     if len(text) > LONGEST_LITERAL:
         raise RowError("E206", f"neither JSON nor a Python literal of at most {LONGEST_LITERAL >> 10} KiB")
     try:

@@ -11,11 +11,11 @@ from agentlite.sources.calls import json_or_literal, read_arguments, read_tool
 from agentlite.sources.openai import has_loss, source_id
 
 EXAMPLE = (
-    '{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You have '
-    "access to the following APIs:\\n1. weather: Call this tool to interact with the weather API. What is the weather API "
-    'useful for? The weather of today. Parameters: [{\\"name\\": \\"city\\", \\"description\\": \\"a town\\", '
-    '\\"required\\": \\"True\\"}]\\n\\nUse the following format:\\n\\nThought: you should always think about what to '
-    'do\\n...\\nFinal Answer: the final answer to the original input question\\nBegin!"}, '
+    '{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You '
+    "have access to the following APIs:\\n1. weather: Call this tool to interact with the weather API. What is the "
+    'weather API useful for? The weather of today. Parameters: [{\\"name\\": \\"city\\", \\"description\\": \\"a '
+    'town\\", \\"required\\": \\"True\\"}]\\n\\nUse the following format:\\n\\nThought: you should always think about '
+    'what to do\\n...\\nFinal Answer: the final answer to the original input question\\nBegin!"}, '
     '{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: weather\\nAction Input: '
     "{'city': 'Oslo'}\\nObservation: 4 mm\\nThought: I now know the final answer\\nFinal Answer: Yes.\"}]}"
 )

@@ -70,14 +70,11 @@ class _Dialog:
         self.waiting: list[Call] = []
 
     def read(self, messages: list[Any]) -> tuple[Message, ...]:
-        given = [call.get("id") for message in messages if isinstance(message, dict)
-                 for call in message.get("tool_calls") or () if isinstance(call, dict)]  # fmt: skip
+        given = [call.get("id") for number, message in enumerate(messages, 1) for call in _calls(message, number)]
         self.taken = {call_id for call_id in given if isinstance(call_id, str)}
         return tuple(self._message(message, number) for number, message in enumerate(messages, 1))
 
-    def _message(self, message: Any, number: int) -> Message:
-        if not isinstance(message, dict):
-            raise RowError("E201", f"message {number} is no object")
+    def _message(self, message: dict[str, Any], number: int) -> Message:
         role = ROLES.get(str(message.get("role")))
         if role is None:
             raise RowError(
@@ -119,7 +116,9 @@ def has_loss(message: dict[str, Any]) -> bool:
     return message.get("loss") is not False and message.get("weight") != 0
 
 
-def _calls(message: dict[str, Any], number: int) -> list[Any]:
+def _calls(message: Any, number: int) -> list[dict[str, Any]]:
+    if not isinstance(message, dict):
+        raise RowError("E201", f"message {number} is no object")
     calls = message.get("tool_calls") or ([message["function_call"]] if message.get("function_call") else [])
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise RowError("E206", f"tool_calls are no list of objects (message {number})")

@@ -51,10 +51,11 @@ def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
     or that has no row.
     """
     paths = raw_files(source)
-    count = 0
-    for count, raw in enumerate(_rows(source, paths, stdin), 1):
+    empty = True
+    for raw in _rows(source, paths, stdin):
+        empty = False
         yield raw
-    if not count:
+    if empty:
         place = "stdin" if source == "-" else source
         raise UserError("no rows in it.", "Give a file with one JSON object a line.", place=place, exit_code=REJECTS)
 

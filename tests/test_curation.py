@@ -1,0 +1,398 @@
+"""agentlite.curation: what is refused, dropped, kept apart and put together."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from agentlite.curation.duplicates import drop_duplicates
+from agentlite.curation.joining import add_distractors, join_dialogs
+from agentlite.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal
+from agentlite.curation.validate import validate
+from agentlite.errors import RowError, UserError
+from agentlite.records import SPLITS, Call, Gold, GoldCall, Message, Record, Tool
+
+BY = ("query", "near", "parent", "tools")
+CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "number"}}, "required": ["city"]}
+WEATHER = Tool("weather", "The weather to come.", CITY)
+ASK, ANSWER = Message("user", "Is it wet in Oslo?"), Message("assistant", "Yes.")
+CALL = Message("assistant", "", (Call("weather", {"city": "Oslo"}, "a"),))
+RESULT = Message("tool", "4 mm", call_id="a")
+GOOD = Record(messages=(ASK, CALL, RESULT, ANSWER), tools=(WEATHER,))
+
+
+def asking(query: str, tool: str = "", **fields: Any) -> Record:
+    """A question; the named tool, if any, is called."""
+    if not tool:
+        return Record(messages=(Message("user", query), ANSWER), **fields)
+    call = Message("assistant", "", (Call(tool, {}, "call_0"),))
+    return Record(messages=(Message("user", query), call), tools=(Tool(tool, f"Does {tool}."),), **fields)
+
+
+def calling(**arguments: Any) -> Message:
+    return Message("assistant", "", (Call("weather", arguments, "a"),))
+
+
+# --- validate ---
+
+BAD = {
+    "no messages": ((), "E201"),
+    "no assistant": ((ASK,), "E201"),
+    "system later": ((ASK, Message("system", "s"), ANSWER), "E203"),
+    "two users": ((ASK, ASK, ANSWER), "E203"),
+    "assistant first": ((ANSWER,), "E203"),
+    "user last": ((ASK, ANSWER, ASK), "E203"),
+    "result last": ((ASK, CALL, RESULT), "E203"),
+    "user after a result": ((ASK, CALL, RESULT, ASK, ANSWER), "E203"),
+    "result without a call": ((ASK, ANSWER, RESULT, ANSWER), "E204"),
+    "result of the user": ((ASK, RESULT, ANSWER), "E204"),
+    "call without a result": ((ASK, CALL, ASK, ANSWER), "E204"),
+    "unmatched id": ((ASK, CALL, Message("tool", "4", call_id="b"), ANSWER), "E205"),
+    "two results of a call": ((ASK, CALL, RESULT, RESULT, ANSWER), "E205"),
+    "ids twice": ((ASK, Message("assistant", "", CALL.calls * 2), RESULT, RESULT, ANSWER), "E205"),
+    "unknown tool": ((ASK, Message("assistant", "", (Call("wether", {}),))), "E209"),
+    "missing argument": ((ASK, calling(days=3)), "E210"),
+    "unknown argument": ((ASK, calling(city="Oslo", town="Oslo")), "E210"),
+    "wrong type": ((ASK, calling(city=3)), "E210"),
+    "a bool is no number": ((ASK, calling(city="Oslo", days=True)), "E210"),
+    "says nothing": ((ASK, Message("assistant", " \n")), "E216"),
+    "asks nothing": ((Message("user", ""), ANSWER), "E216"),
+    "nul": ((ASK, Message("assistant", "a\0b")), "E112"),
+    "nul in an argument": ((ASK, calling(city="a\0b")), "E112"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_record_that_cannot_be_learned_from_is_refused(name: str) -> None:
+    messages, code = BAD[name]
+    with pytest.raises(RowError) as caught:
+        validate(replace(GOOD, messages=messages))
+    assert caught.value.code == code
+
+
+GOOD_MESSAGES = {
+    "a call and its result": GOOD.messages,
+    "a system text": (Message("system", "s"), *GOOD.messages),
+    "a last call without a result": (ASK, CALL),
+    "an int for a number": (ASK, calling(city="Oslo", days=3)),
+    "an empty result": (ASK, CALL, Message("tool", "", call_id="a"), ANSWER),
+    "an id used again in another turn": (*GOOD.messages, *GOOD.messages),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_MESSAGES)
+def test_a_record_that_can_be_learned_from_passes(name: str) -> None:
+    validate(replace(GOOD, messages=GOOD_MESSAGES[name]))
+
+
+def test_an_unknown_tool_is_named_with_the_nearest() -> None:
+    with pytest.raises(RowError) as caught:
+        validate(replace(GOOD, messages=BAD["unknown tool"][0]))
+    assert "weather" in caught.value.reason
+
+
+def test_two_tools_of_one_name_and_gold_beside_an_assistant_turn_are_refused() -> None:
+    for record, code in ((replace(GOOD, tools=(WEATHER, WEATHER)), "E212"), (replace(GOOD, gold={0: Gold()}), "E201")):
+        with pytest.raises(RowError) as caught:
+            validate(record)
+        assert caught.value.code == code
+
+
+def test_a_value_that_the_gold_accepts_may_have_another_type_than_the_schema_says() -> None:
+    gold = {1: Gold((GoldCall("weather", {"city": [3]}),))}
+    validate(Record(messages=(ASK, calling(city=3)), tools=(WEATHER,), gold=gold))
+
+
+# --- duplicates ---
+
+
+def test_of_equal_records_the_first_is_kept_and_the_others_name_their_twin() -> None:
+    one, other = asking("a", source="x"), asking("b")
+    kept, dropped = drop_duplicates([one, other, replace(one, source="y"), one])
+    assert kept == [one, other]
+    assert [(copy.record.source, copy.twin) for copy in dropped] == [("y", one), ("x", one)]
+
+
+def test_a_copy_in_the_test_split_keeps_the_record_out_of_training() -> None:
+    for splits in (["train", "test"], ["test", "train"]):
+        ((kept,), _) = drop_duplicates([asking("a", split=split) for split in splits])
+        assert kept.split == "test"
+
+
+# --- split ---
+
+WORDS = [
+    "tide",
+    "ferry",
+    "harbour",
+    "whale",
+    "puffin",
+    "lighthouse",
+    "anchor",
+    "compass",
+    "dune",
+    "reef",
+    "storm",
+    "kelp",
+]
+
+
+def assorted(count: int, tools: int = 0, seed: int = 0) -> list[Record]:
+    """Records of three sources; queries of eight random words, some with a tool due."""
+    chance = random.Random(seed)
+    called = [f"tool_{chance.randrange(tools)}" if tools and chance.random() < 0.7 else "" for _ in range(count)]
+    queries = [" ".join(chance.choices(WORDS, k=8)) for _ in range(count)]
+    return [asking(queries[index], called[index], source=f"source_{index % 3}") for index in range(count)]
+
+
+def split(
+    records: Sequence[Record], by: Sequence[str] = BY, dev: float = 0.1, test: float = 0.2, seed: int = 0
+) -> Split:
+    return assign_splits(records, dev=dev, test=test, seed=seed, by=by)
+
+
+def shared(records: Sequence[Record], splits: Sequence[str], by: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Pairs on different sides that share a key; compared one by one, near queries by their exact Jaccard index."""
+    found = []
+    for (i, one), (j, other) in combinations(enumerate(records), 2):
+        if splits[i] == splits[j]:
+            continue
+        a, b = first_query(one), first_query(other)
+        grams = [{text[k : k + 5] for k in range(max(1, len(text) - 4))} for text in (a, b)]
+        ties = {
+            "query": a == b,
+            "near": len(grams[0] & grams[1]) >= 0.8 * len(grams[0] | grams[1]),
+            "parent": bool({one.id, one.parent} & {other.id, other.parent} - {""}),
+            "tools": bool(due_tools(one) & due_tools(other)),
+        }
+        found += [(name, i, j) for name in by if ties[name]]
+    return found
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 40), st.sampled_from([0, 5, 30]))
+def test_no_key_is_shared_between_the_splits(seed: int, count: int, tools: int) -> None:
+    records = assorted(count, tools, seed)
+    chance = random.Random(seed)
+    records += [replace(r, messages=(Message("user", r.messages[0].content.upper() + "?"), *r.messages[1:]))
+                for r in chance.sample(records, 3)]  # fmt: skip
+    records += [
+        asking(f"{r.messages[0].content} {' '.join(chance.choices(WORDS, k=2))}") for r in chance.sample(records, 3)
+    ]
+    records += [asking(" ".join(chance.choices(WORDS, k=8)), parent=r.id) for r in chance.sample(records, 3)]
+    result = split(records, seed=seed)
+    by = [name for name in BY if not (name == "tools" and result.notes and "tools tie" in result.notes[0])]
+    assert set(result.splits) <= set(SPLITS)
+    assert not shared(records, result.splits, by)
+
+
+def test_near_queries_are_found_in_any_script() -> None:
+    chinese = "请帮我查询一下明天上海浦东机场飞往北京首都机场的所有航班以及它们的票价和余票数量"
+    twins = [(chinese, chinese + "吗"), ("What will the weather in Oslo be like tomorrow at noon?",
+                                       "What will the weather in Oslo be like tomorrow at noon, then?")]  # fmt: skip
+    records = [asking(query) for pair in twins for query in pair]
+    assert {frozenset(pair) for pair in TIES["near"](records) if len(set(pair)) == 2} == {
+        frozenset({0, 1}),
+        frozenset({2, 3}),
+    }
+
+
+def test_queries_that_are_less_alike_are_not_tied() -> None:
+    queries = [
+        "How tall is the lighthouse of Brest?",
+        "How tall is the lighthouse of Oslo, in feet?",
+        "How tall is it?",
+    ]
+    assert all(len(set(pair)) == 1 for pair in TIES["near"]([asking(query) for query in queries]))
+
+
+@pytest.mark.parametrize("tools", [0, 40])
+@pytest.mark.parametrize("count", [10, 100, 400])
+def test_sizes_come_within_a_group_of_the_fractions(count: int, tools: int) -> None:
+    records = assorted(count, tools)
+    result = split(records)
+    sizes = Counter(result.splits)
+    slack = 1 + max(Counter(name for record in records for name in due_tools(record)).values(), default=0)
+    for side, fraction in {"train": 0.7, "dev": 0.1, "test": 0.2}.items():
+        assert abs(sizes[side] - fraction * count) <= slack, (side, sizes)
+
+
+def test_each_source_and_task_is_spread_in_proportion() -> None:
+    records = assorted(300)
+    records = [replace(r, task="timing_decision" if i < 60 else "general") for i, r in enumerate(records)]
+    result = split(records, by=("query",))
+    for kind in ("source", "task"):
+        counts = Counter((getattr(r, kind), side) for r, side in zip(records, result.splits, strict=True))
+        totals = Counter(getattr(r, kind) for r in records)
+        for (name, side), count in counts.items():
+            assert abs(count - {"train": 0.7, "dev": 0.1, "test": 0.2}[side] * totals[name]) <= 3, (name, side, counts)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 60))
+def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count: int) -> None:
+    records = assorted(count, 20, seed)
+    shuffled = random.Random(seed).sample(records, count)
+    sides, others = split(records, seed=seed), split(shuffled, seed=seed)
+    assert sides.groups == others.groups
+    assert dict(zip([r.id for r in records], sides.splits, strict=True)) == dict(
+        zip([r.id for r in shuffled], others.splits, strict=True)
+    )
+
+
+def test_another_seed_gives_another_split() -> None:
+    records = assorted(50)
+    assert split(records, seed=1).splits != split(records, seed=2).splits
+
+
+@given(st.integers(3, 12), st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_with_three_groups_no_split_is_empty(count: int, seed: int) -> None:
+    records = assorted(count, seed=seed)
+    result = split(records, by=("query",), seed=seed)
+    assert result.groups < 3 or set(result.splits) == set(SPLITS)
+    assert "dev" not in split(records, by=("query",), dev=0.0, seed=seed).splits
+
+
+def test_with_fewer_groups_the_empty_split_is_named() -> None:
+    result = split([asking("one"), asking("two")])
+    assert result.notes == ["no group left for dev"]
+
+
+def test_tools_that_would_tie_most_records_together_are_left_out_with_a_note() -> None:
+    records = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), "search") for i in range(40)]
+    result = split(records)
+    assert len(set(result.splits)) == 3
+    assert "tools tie 100 %" in result.notes[0]
+    assert not shared(records, result.splits, ("query", "near", "parent"))
+
+
+def test_a_record_keeps_the_split_it_bears_and_its_group_follows() -> None:
+    records = [*assorted(30), asking("Where do whales sleep?", split="test"), asking("where do whales sleep"),
+               asking("WHERE do whales sleep?!", split="train"), asking("What do gulls eat?", split="dev")]  # fmt: skip
+    result = split(records)
+    assert result.splits[30:] == ["test", "test", "test", "dev"]
+    assert any("1 records leave" in note for note in result.notes)
+
+
+def test_short_follow_ups_tie_nothing_but_long_ones_do() -> None:
+    def dialog(first: str, second: str) -> Record:
+        return Record(messages=(Message("user", first), ANSWER, Message("user", second), ANSWER))
+
+    apart = [dialog("tide tables for Brest", "Yes, please."), dialog("puffins of Iceland", "yes please")]
+    tied = [dialog("one", "And which ferry leaves next?"), dialog("two", "and which ferry leaves next")]
+    assert (split(apart).groups, split(tied).groups) == (2, 1)
+
+
+def test_fractions_and_keys_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError):
+        split([GOOD], dev=0.6, test=0.6)
+    with pytest.raises(UserError, match="querry"):
+        split([GOOD], by=("querry",))
+
+
+@given(st.text())
+def test_a_query_keeps_something_to_be_compared_by(text: str) -> None:
+    assert bool(normal(text)) == bool(text)
+    assert normal(normal(text)) == normal(text)
+
+
+# --- joining ---
+
+
+def tool_records(count: int) -> list[Record]:
+    """Single-turn records, one in five with no call due, one in seven with gold of its own."""
+    records = []
+    for index in range(count):
+        record = asking(f"question {index // 8 if index % 4 == 0 else index}", f"tool_{index % 9}")
+        if index % 5 == 0:
+            record = replace(record, messages=(record.messages[0], ANSWER), gold={1: Gold()}, task="timing_decision")
+        elif index % 7 == 0:
+            record = replace(record, gold={1: Gold((GoldCall(f"tool_{index % 9}", {"x": ["", index]}),))})
+        records.append(record)
+    return [*records, GOOD, asking("no tools here")]
+
+
+def exchanges(records: Sequence[Record]) -> Counter[str]:
+    """What is asked, said and due at each turn, apart from the ids of calls."""
+    return Counter(
+        str((r.messages[turn - 1].content, [(c.name, c.arguments) for c in r.messages[turn].calls], r.due(turn)))
+        for r in records
+        for turn in r.turns
+    )
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 8])
+def test_joined_dialogs_ask_and_expect_the_same_and_are_valid(k: int) -> None:
+    records = tool_records(60)
+    joined = join_dialogs(records, k=k, max_tools=6, seed=0)
+    assert exchanges(joined) == exchanges(records)
+    for record in joined:
+        validate(record)
+        assert due_tools(record) <= {tool.name for tool in record.tools}
+        if "joined" in record.meta:
+            queries = [m.content for m in record.messages if m.role == "user"]
+            ids = [call.id for m in record.messages for call in m.calls]
+            assert len(record.tools) <= 6
+            assert 2 <= len(queries) == len(set(queries)) == len(record.meta["joined"]) <= k
+            assert len(set(ids)) == len(ids)
+            assert record.parent == record.meta["joined"][0]
+
+
+def test_every_record_is_joined_once_or_kept_as_it_is() -> None:
+    records, _ = drop_duplicates(tool_records(60))
+    joined = join_dialogs(records, k=3, max_tools=12, seed=0)
+    parts = [part for record in joined for part in record.meta.get("joined", [record.id])]
+    assert sorted(parts) == sorted(record.id for record in records)
+    assert len(joined) < len(records)
+
+
+def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> None:
+    records = tool_records(60)
+    still = [r for r in records if r.task == "timing_decision"]
+    assert still
+    for changed in (join_dialogs(records, k=3, max_tools=9, seed=0), add_distractors(records, n=3, seed=0)):
+        assert all(r in changed for r in still)
+
+
+def test_system_texts_and_splits_are_not_mixed_in_a_dialog() -> None:
+    records = [replace(asking(f"q{i}", f"t{i}", split=SPLITS[i % 2]), messages=(Message("system", "ab"[i // 2 % 2]),
+               *asking(f"q{i}", f"t{i}").messages)) for i in range(16)]  # fmt: skip
+    joined = join_dialogs(records, k=4, max_tools=9, seed=0)
+    assert [[m.role for m in record.messages].count("system") for record in joined] == [1] * 4
+    assert exchanges(joined) == exchanges(records)
+    homes = {record.id: (record.messages[0].content, record.split) for record in records}
+    for record in joined:
+        assert {homes[part] for part in record.meta["joined"]} == {(record.messages[0].content, record.split)}
+
+
+def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
+    records = tool_records(60)
+    changed = add_distractors(records, n=3, seed=0)
+    assert len(changed) == len(records)
+    for record, new in zip(records, changed, strict=True):
+        names = [tool.name for tool in new.tools]
+        asked_alike = [r for r in records if first_query(r) == first_query(record)]
+        foreign = set(names) - {tool.name for tool in record.tools}
+        assert len(set(names)) == len(names) <= 1 + 3
+        assert (new.messages, new.gold) == (record.messages, record.gold)
+        assert not foreign & {name for r in asked_alike for name in due_tools(r)}
+        assert new.parent == (record.id if foreign else "")
+        validate(new)
+    assert {len(record.tools) for record in changed} == {0, 1, 2, 3, 4}
+
+
+def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() -> None:
+    records, _ = drop_duplicates(tool_records(60))
+    shuffled = random.Random(1).sample(records, len(records))
+    assert join_dialogs(records, k=3, max_tools=9, seed=0) == join_dialogs(shuffled, k=3, max_tools=9, seed=0)
+    assert join_dialogs(records, k=3, max_tools=9, seed=0) != join_dialogs(records, k=3, max_tools=9, seed=1)
+    ids = [{record.id for record in add_distractors(given_order, n=3, seed=0)} for given_order in (records, shuffled)]
+    assert ids[0] == ids[1]
+    assert ids[0] != {record.id for record in add_distractors(records, n=3, seed=1)}
