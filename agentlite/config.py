@@ -35,6 +35,7 @@ class Prep(Struct, frozen=True, kw_only=True):
     long_rows: Annotated[Literal["reject", "filter"], Meta(description="what a longer row is counted as")] = "reject"
     distractors: Annotated[int, Meta(ge=0, description="foreign tools added to train rows that have one tool")] = 0
     join: Annotated[Count, Meta(description="train rows of one turn put together in one dialog")] = 1
+    join_tokens: Annotated[Count, Meta(description="tokens of the rows joined, added up, at most")] = 2048
     max_rejects: Annotated[Share, Meta(description="share of rejected rows above which prep stops")] = 0.01
     no_call_answer: Annotated[str, Meta(description="said where BFCL wants no call")] = (
         "None of the available tools can answer this."

@@ -46,7 +46,7 @@ make_venv() {
 write_overrides() { # what the packages ask for, changed: a marker that is never true leaves a package out
   echo "certifi>=2026.4.22" >"$overrides" # unsloth asks for a newer one than every index serves
   if [[ $1 == cpu ]]; then
-    # All six are for CUDA, above 1 GB together, and torchvision breaks the import of transformers beside a CPU torch.
+    # None is needed without CUDA; together they are above 1 GB, and torchvision breaks transformers beside a CPU torch.
     printf "%s; python_version < '0'\n" torchvision torchao triton xformers diffusers bitsandbytes >>"$overrides"
   fi
 }
@@ -69,7 +69,7 @@ install_packages() {
   write_overrides "$1"
   if [[ $1 == cpu ]]; then
     [[ $(torch_build) == "$torch"* ]] || install_cpu_torch "$torch"
-    say "leaving out torchvision, torchao, triton, xformers, diffusers and bitsandbytes: they need CUDA"
+    say "leaving out torchvision, torchao, triton, xformers, diffusers and bitsandbytes: of use with CUDA only"
   elif [[ $(torch_build) == *+cpu ]]; then
     uv pip uninstall --quiet torch
   fi
@@ -95,6 +95,7 @@ compile_packages() { # start-up is then never cold; PYTHONDONTWRITEBYTECODE keep
 cuda=cpu
 if has_cuda; then cuda=cuda; fi
 if [[ $(cat "$stamp" 2>/dev/null) != "$(wanted "$cuda")" ]]; then
+  rm -f "$stamp" # half changed is not up to date, whatever was asked for before
   { fits "$python" && "$python" -m pip --version >/dev/null 2>&1; } || make_venv
   install_packages "$cuda"
   compile_packages

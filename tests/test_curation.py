@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -319,6 +319,10 @@ def tool_records(count: int) -> list[Record]:
     return [*records, GOOD, asking("no tools here")]
 
 
+def at_most(tools: int) -> Callable[[Sequence[Record]], bool]:
+    return lambda slot: sum(len(record.tools) for record in slot) <= tools
+
+
 def exchanges(records: Sequence[Record]) -> Counter[str]:
     """What is asked, said and due at each turn, apart from the ids of calls."""
     return Counter(
@@ -331,7 +335,7 @@ def exchanges(records: Sequence[Record]) -> Counter[str]:
 @pytest.mark.parametrize("k", [1, 2, 3, 8])
 def test_joined_dialogs_ask_and_expect_the_same_and_are_valid(k: int) -> None:
     records = tool_records(60)
-    joined = join_dialogs(records, k=k, max_tools=6, seed=0)
+    joined = join_dialogs(records, k=k, seed=0, fits=at_most(6))
     assert exchanges(joined) == exchanges(records)
     for record in joined:
         validate(record)
@@ -347,7 +351,7 @@ def test_joined_dialogs_ask_and_expect_the_same_and_are_valid(k: int) -> None:
 
 def test_every_record_is_joined_once_or_kept_as_it_is() -> None:
     records, _ = drop_duplicates(tool_records(60))
-    joined = join_dialogs(records, k=3, max_tools=12, seed=0)
+    joined = join_dialogs(records, k=3, seed=0, fits=at_most(12))
     parts = [part for record in joined for part in record.meta.get("joined", [record.id])]
     assert sorted(parts) == sorted(record.id for record in records)
     assert len(joined) < len(records)
@@ -357,14 +361,14 @@ def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> No
     records = tool_records(60)
     still = [r for r in records if r.task == "timing_decision"]
     assert still
-    for changed in (join_dialogs(records, k=3, max_tools=9, seed=0), add_distractors(records, n=3, seed=0)):
+    for changed in (join_dialogs(records, k=3, seed=0, fits=at_most(9)), add_distractors(records, n=3, seed=0)):
         assert all(r in changed for r in still)
 
 
 def test_system_texts_and_splits_are_not_mixed_in_a_dialog() -> None:
     records = [replace(asking(f"q{i}", f"t{i}", split=SPLITS[i % 2]), messages=(Message("system", "ab"[i // 2 % 2]),
                *asking(f"q{i}", f"t{i}").messages)) for i in range(16)]  # fmt: skip
-    joined = join_dialogs(records, k=4, max_tools=9, seed=0)
+    joined = join_dialogs(records, k=4, seed=0, fits=at_most(9))
     assert [[m.role for m in record.messages].count("system") for record in joined] == [1] * 4
     assert exchanges(joined) == exchanges(records)
     homes = {record.id: (record.messages[0].content, record.split) for record in records}
@@ -391,8 +395,8 @@ def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
 def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() -> None:
     records, _ = drop_duplicates(tool_records(60))
     shuffled = random.Random(1).sample(records, len(records))
-    assert join_dialogs(records, k=3, max_tools=9, seed=0) == join_dialogs(shuffled, k=3, max_tools=9, seed=0)
-    assert join_dialogs(records, k=3, max_tools=9, seed=0) != join_dialogs(records, k=3, max_tools=9, seed=1)
+    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) == join_dialogs(shuffled, k=3, seed=0, fits=at_most(9))
+    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) != join_dialogs(records, k=3, seed=1, fits=at_most(9))
     ids = [{record.id for record in add_distractors(given_order, n=3, seed=0)} for given_order in (records, shuffled)]
     assert ids[0] == ids[1]
     assert ids[0] != {record.id for record in add_distractors(records, n=3, seed=1)}

@@ -203,17 +203,14 @@ def _refuse_long(size: Sized, max_length: int) -> None:
 
 
 def _augmented(train: list[Record], way: Way) -> list[Record]:
-    """Train rows with foreign tools, several in a dialog; one that got too long stays as it was."""
+    """Train rows with foreign tools, and several in a dialog; one that would get too long stays as it was."""
     settings = way.settings
     if settings.distractors:
         train = _fitting(add_distractors(train, n=settings.distractors, seed=settings.seed), train, way)
     if settings.join > 1:
-        originals = {record.id: record for record in train}
-        joined = join_dialogs(train, k=settings.join, max_tools=4 * settings.join, seed=settings.seed)
-        train = []
-        for record in joined:
-            fits = measure(record, way.protocol, way.template).longest <= settings.max_length
-            train += [record] if fits else [originals[part] for part in record.meta.get("joined", [record.id])]
+        sizes = {record.id: measure(record, way.protocol, way.template).tokens for record in train}
+        train = join_dialogs(train, k=settings.join, seed=settings.seed,
+                             fits=lambda slot: sum(sizes[one.id] for one in slot) <= settings.join_tokens)  # fmt: skip
     return [replace(record, split="train") for record in train]
 
 

@@ -5,7 +5,7 @@ Records in which no call is due stay as they are: nobody has checked whether a f
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -29,10 +29,12 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
     return [_with_foreign(record, pool, names, due[first_query(record)], n, seed) for record in records]
 
 
-def join_dialogs(records: Sequence[Record], *, k: int, max_tools: int, seed: int) -> list[Record]:
+def join_dialogs(
+    records: Sequence[Record], *, k: int, seed: int, fits: Callable[[Sequence[Record]], bool]
+) -> list[Record]:
     """Dialogs of up to `k` exchanges made of single-turn records, each used once, and the other records unchanged.
 
-    No two of a dialog have a tool of one name or the same query; together they have at most `max_tools` tools.
+    No two of a dialog have a tool of one name or the same query; together they satisfy `fits`.
     `parent` is the first one's id, meta["joined"] has all. Ordered by seed and id, whatever the order given.
     """
     ordered = sorted(records, key=lambda record: digest(f"{seed} join {record.id}"))
@@ -43,7 +45,7 @@ def join_dialogs(records: Sequence[Record], *, k: int, max_tools: int, seed: int
             joined.append(record)
             continue
         slots = open_slots[_system(record), record.split]
-        slot = next((slot for slot in slots if _admits(slot, record, max_tools)), None)
+        slot = next((slot for slot in slots if _admits(slot, record) and fits([*slot, record])), None)
         if slot is None:
             slot = []
             slots.append(slot)
@@ -88,13 +90,10 @@ def _system(record: Record) -> str:
     return next((message.content for message in record.messages if message.role == "system"), "")
 
 
-def _admits(slot: Slot, record: Record, max_tools: int) -> bool:
+def _admits(slot: Slot, record: Record) -> bool:
     names = {tool.name for one in slot for tool in one.tools}
-    return (
-        len(names) + len(record.tools) <= max_tools
-        and names.isdisjoint(tool.name for tool in record.tools)
-        and all(first_query(one) != first_query(record) for one in slot)
-    )
+    other_query = all(first_query(one) != first_query(record) for one in slot)
+    return other_query and names.isdisjoint(tool.name for tool in record.tools)
 
 
 def _join(slot: Slot, seed: int) -> Record:
