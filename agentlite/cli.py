@@ -165,8 +165,6 @@ def _callback(name: str) -> Callable[..., None]:
         from agentlite.functions import execute, settle
         from agentlite.stages import Place
 
-        if name == "prep":
-            flags["sources"] = _sources(flags["sources"])
         given = Given({key: value for key, value in flags.items() if value not in (None, ())}, sets, config, profile)
         resolved = settle(name, given, Path(run))
         if print_config:
@@ -176,15 +174,6 @@ def _callback(name: str) -> Callable[..., None]:
         _present(result, as_json, show, resolved.settings)
 
     return run
-
-
-def _sources(given: tuple[str, ...]) -> tuple[str, ...]:
-    """`bfcl:simple_python,multiple` is two sources."""
-    found: list[str] = []
-    for source in given:
-        scheme, colon, rest = source.partition(":")
-        found += [f"bfcl:{part}" for part in rest.split(",")] if colon and scheme == "bfcl" else [source]
-    return tuple(found)
 
 
 def _present(result: Any, as_json: bool, show: int, settings: Any) -> None:

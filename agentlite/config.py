@@ -1,7 +1,9 @@
 """Defaults, profile, files, --set and flags -> one command's settings, and where each value came from."""
 
 import difflib
+import functools
 import json
+import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,12 +18,13 @@ NonNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
 Engine = Literal["unsloth", "hf"]
+Scheduler = Literal["cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
 
 
 class Prep(Struct, frozen=True, kw_only=True):
     """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
 
-    sources: Annotated[tuple[str, ...], Meta(description="files, - for stdin, or bfcl:<category>")]
+    sources: Annotated[tuple[str, ...], Meta(description="files, - for stdin, or bfcl:<category>,<category>")] = ()
     format: Annotated[str, Meta(description="of the raw rows; auto looks at each row")] = "auto"
     model: Annotated[str, Meta(description="whose tokenizer and template the rows must fit (a GPU: Qwen2.5-1.5B)")] = ""
     protocol: Annotated[str, Meta(description="how calls are written; auto: chat if the template takes tools")] = "auto"
@@ -35,7 +38,7 @@ class Prep(Struct, frozen=True, kw_only=True):
     long_rows: Annotated[Literal["reject", "filter"], Meta(description="what a longer row is counted as")] = "reject"
     distractors: Annotated[int, Meta(ge=0, description="foreign tools added to train rows that have one tool")] = 0
     join: Annotated[Count, Meta(description="train rows of one turn put together in one dialog")] = 1
-    join_tokens: Annotated[Count, Meta(description="tokens of the rows joined, added up, at most")] = 2048
+    join_tokens: Annotated[Count | None, Meta(description="tokens of joined rows, added up [max_length]")] = None
     max_rejects: Annotated[Share, Meta(description="share of rejected rows above which prep stops")] = 0.01
     no_call_answer: Annotated[str, Meta(description="said where BFCL wants no call")] = (
         "None of the available tools can answer this."
@@ -59,13 +62,13 @@ class Sft(Struct, frozen=True, kw_only=True):
     lora_target_modules: Annotated[tuple[str, ...], Meta(description="layers with an adapter; all adds embeddings")] = (
         "all-linear",
     )
-    num_epochs: Annotated[NonNegative, Meta(description="times through the rows")] = 3.0
-    max_steps: Annotated[int, Meta(description="optimizer steps; -1: as num_epochs says")] = -1
+    num_epochs: Annotated[float, Meta(gt=0, description="times through the rows")] = 3.0
+    max_steps: Annotated[Count | None, Meta(description="optimizer steps [as num_epochs says]")] = None
     batch_size: Annotated[Count, Meta(description="rows in a micro-batch")] = 2
     gradient_accumulation: Annotated[Count, Meta(description="micro-batches in a step")] = 4
     learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 2e-4
     warmup_ratio: Annotated[Share, Meta(description="share of the steps in which it rises")] = 0.1
-    lr_scheduler: Annotated[str, Meta(description="how it falls: cosine, linear, constant")] = "cosine"
+    lr_scheduler: Annotated[Scheduler, Meta(description="how it falls: cosine, linear, constant, ...")] = "cosine"
     load_in_4bit: Annotated[bool, Meta(description="base model in 4 bit (CUDA)")] = False
     load_in_8bit: Annotated[bool, Meta(description="base model in 8 bit (CUDA)")] = False
     packing: Annotated[bool, Meta(description="several rows in one sequence (CUDA)")] = False
@@ -134,11 +137,10 @@ def describe(command: str, key: str) -> str:
 
 
 def default(command: str, key: str) -> Any:
-    """The default of a setting, None if it has to be given."""
     info = next(field for field in msgspec.structs.fields(COMMANDS[command]) if field.name == key)
     if info.default_factory is not msgspec.NODEFAULT:
         return info.default_factory()
-    return None if info.default is msgspec.NODEFAULT else info.default
+    return info.default
 
 
 def check_key(command: str, key: str, where: str) -> str:
@@ -153,8 +155,11 @@ def has_gpu() -> bool:
     return gpu_memory() > 0
 
 
+@functools.cache
 def gpu_memory() -> float:
     """Memory of the first NVIDIA GPU in GB, 0 without one; asked of its driver, since torch takes seconds to load."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return 0.0
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
@@ -212,7 +217,7 @@ def _section(path: Path, command: str) -> dict[str, Any]:
     for section, part in content.items():
         _known_command(section, str(path))
         for key in part:
-            check_key(section, key, str(path))
+            check_key(section, str(key), str(path))
     return dict(content.get(command, {}))
 
 
@@ -252,11 +257,6 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
         except msgspec.ValidationError as error:
             where = f"{command}.{key} (from {origin[key]})"
             raise UserError(f"{value!r} does not fit: {error}", describe(command, key), place=where) from error
-    missing = [key for key in fields(command) if key not in built and default(command, key) is None
-               and type(None) not in getattr(fields(command)[key].__origin__, "__args__", ())]  # fmt: skip
-    if missing:
-        raise UserError(f"nothing is given for '{missing[0]}': {describe(command, missing[0])}.",
-                        f"`agentlite {command} --help` shows how.", place=f"{command}.{missing[0]}")  # fmt: skip
     return COMMANDS[command](**built)
 
 

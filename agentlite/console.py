@@ -62,7 +62,7 @@ def print_table(rows: Sequence[Sequence[str]], stream: Any = None) -> None:
     from rich.table import Table
 
     heading, *body = rows
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(heading))
     for index, name in enumerate(heading):
         table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
     for row in body:

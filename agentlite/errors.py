@@ -1,6 +1,6 @@
 """What a user is told when something is wrong: the problem, the place, the fix, and the exit code."""
 
-USAGE, OTHER_PLAN, REJECTS, MODEL, DIVERGED, OUT_OF_MEMORY, NETWORK, GATE = 2, 3, 4, 5, 6, 7, 8, 9
+USAGE, OTHER_PLAN, REJECTS, MODEL, DIVERGED, OUT_OF_MEMORY, NETWORK = 2, 3, 4, 5, 6, 7, 8
 DISK, LOCKED = 74, 75
 
 

@@ -1,31 +1,32 @@
 """Settings as the user gave them -> resolved, checked, and the stage run: what the command line and Python share."""
 
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
 from agentlite.config import Given, Resolved, resolve
-from agentlite.stages import Place, Result
+from agentlite.stages import DEFAULT_RUN, Place, Result
 
 
-def prep(*sources: str, run: str = "runs/default", **options: Any) -> Result:
+def prep(*sources: str, run: str | None = None, **options: Any) -> Result:
     """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
-    return call("prep", run, {**options, "sources": sources})
+    return call("prep", run, {**options, "sources": sources or None})
 
 
-def sft(*, run: str = "runs/default", **options: Any) -> Result:
+def sft(*, run: str | None = None, **options: Any) -> Result:
     """Trains an adapter to say what the assistant says in the records of prep."""
     return call("sft", run, options)
 
 
-def evaluate(*, run: str = "runs/default", **options: Any) -> Result:
+def evaluate(*, run: str | None = None, **options: Any) -> Result:
     """Asks models at every step of the test records, scores what they say, sets them side by side."""
     return call("eval", run, options)
 
 
-def call(command: str, run: str, options: dict[str, Any]) -> Result:
+def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
     """`options`: settings of the command, and out, force, dry_run, config (files), set (assignments), profile."""
-    options = dict(options)
+    run, options = run or os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN, dict(options)
     out, force, dry_run = options.pop("out", None), options.pop("force", False), options.pop("dry_run", False)
     files, sets, profile = options.pop("config", ()), options.pop("set", ()), options.pop("profile", "auto")
     files, sets = ((value,) if isinstance(value, str) else tuple(value) for value in (files, sets))

@@ -43,7 +43,10 @@ def convert(gguf_file: Path, folder: Path) -> None:
 
 
 def _facts(gguf_file: Path) -> dict[str, Any]:
-    from gguf import GGUFReader
-
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise UserError("reading an embedded model needs the package gguf.", "pip install gguf, or name another model.",
+                        exit_code=MODEL) from error  # fmt: skip
     reader = GGUFReader(str(gguf_file))
     return {name: value.contents() for name, value in reader.fields.items() if name.startswith("tokenizer.")}

@@ -1,5 +1,6 @@
 """A stage's folder: plan first, done last, one process at a time; up to date, carried on, or refused."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -19,6 +20,7 @@ from agentlite.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.rows import cannot_write, disk_errors, write_json
 
 VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft")
+DEFAULT_RUN = "runs/default"
 Status = Literal["new", "half", "done"]
 Outcome = Literal["done", "up to date", "dry run"]
 
@@ -37,7 +39,7 @@ class Place(NamedTuple):
 
     def next(self, command: str) -> str:
         """A further command, in the same workspace."""
-        return command if self.run == Path("runs/default") else f"{command} --run {shlex.quote(str(self.run))}"
+        return command if str(self.run) == DEFAULT_RUN else f"{command} --run {shlex.quote(str(self.run))}"
 
 
 class Plan(Struct, frozen=True):
@@ -91,7 +93,8 @@ class Stage:
 
     def fail(self) -> None:
         """Gives the folder up: the next run starts over, with whatever plan, since nothing in it is worth keeping."""
-        (self.folder / "plan.json").rename(self.folder / "failed.json")
+        with disk_errors(self.folder):
+            (self.folder / "plan.json").rename(self.folder / "failed.json")
 
     def result(self, next_command: str) -> Result:
         """What there is now: done by this process, or found up to date by it."""
@@ -106,12 +109,11 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):
-        if force:
+        if force or (folder / "failed.json").exists():
             clear(folder)
         status = compare(folder, plan)
         if status == "new":
             write_json(folder / "plan.json", plan)
-            (folder / "failed.json").unlink(missing_ok=True)
         yield Stage(folder, plan, status)
 
 
@@ -152,6 +154,8 @@ def finished(folder: Path, command: str) -> Done:
         raise UserError("no such stage.", f"Run `agentlite {command}` first, or name another one.", place=where)
     if not (folder / "done.json").exists():
         raise UserError("is not finished.", f"Run the same `agentlite {command}` again: it carries on.", place=where)
+    if (found := read_plan(folder).command) != command:
+        raise UserError(f"is a stage of `agentlite {found}`, not of `{command}`.", "", place=where)
     broken = broken_outputs(folder)
     if broken:
         fix = f"Run `agentlite {command}` again with --force."
@@ -182,8 +186,11 @@ def broken_outputs(folder: Path) -> list[str]:
 def clear(folder: Path) -> None:
     """Empties a folder that a stage made, and no other."""
     if (folder / "plan.json").exists():
-        (folder / "plan.json").rename(folder / ".plan.old")  # the first to go: a kill here leaves no valid stage
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == ".plan.old"):
+        (folder / "plan.json").rename(
+            folder / "failed.json"
+        )  # first: a kill from here on leaves a folder to start over
+    if (folder / "failed.json").exists():
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == "failed.json"):
             if path.name not in (".lock", ".holder"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -211,8 +218,9 @@ def file_digest(path: Path) -> str:
         known = {}
     if key not in known:
         known[key] = _sha256(path)
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        write_json(memory, known)
+        with contextlib.suppress(OSError, UserError):  # a cache that cannot be written costs time, and nothing else
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            write_json(memory, known)
     return str(known[key])
 
 
@@ -247,7 +255,8 @@ def _held(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(folder, error) from error
     try:
-        holder.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
+        with disk_errors(folder):
+            holder.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
         yield
     finally:
         holder.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlite.errors import MODEL, NETWORK, UserError
-from agentlite.stages import Plan, cache_folder, file_digest, finished, read_plan
+from agentlite.stages import cache_folder, file_digest, finished, read_plan
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,7 +25,6 @@ class Source(NamedTuple):
     base: str
     adapter: Path | None
     digest: str
-    plan: Plan | None = None
 
 
 class Template:
@@ -111,7 +110,7 @@ def find_model(name: str, run: Path) -> Source:
     """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is loaded."""
     for folder in (run / name, Path(name)):
         if (folder / "plan.json").exists():
-            return _stage_model(name, folder, run)
+            return _stage_model(name, folder)
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _folder_digest(folder))
     if name in EMBEDDED:
@@ -163,14 +162,14 @@ def hub_revision(name: str) -> str:
     return _hub_file(name, "config.json").parent.name
 
 
-def _stage_model(name: str, folder: Path, run: Path) -> Source:
+def _stage_model(name: str, folder: Path) -> Source:
     plan = read_plan(folder)
     done = finished(folder, plan.command)
     if "adapter/adapter_config.json" not in done.outputs:
         raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", "", place=str(folder))
     digest = ",".join(value[:16] for file, value in sorted(done.outputs.items()) if file.startswith("adapter/"))
-    base = find_model(str(plan.settings["model"]), run)
-    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digest}", plan)
+    base = find_model(str(plan.settings["model"]), folder.parent)
+    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digest}")
 
 
 def _folder_digest(folder: Path) -> str:

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,42 @@ def test_each_command_prints_one_json_object_and_nothing_else_and_is_then_up_to_
     assert {path.name for path in before if before[path] != after.get(path)} <= {"compare.json"}
 
 
+def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(workspace, tmp_path):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["sft", "--run", tmp_path, "--max-steps", 60, "--save-steps", 5, "--batch-size", 1]
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while not list(tmp_path.glob("sft/checkpoints/checkpoint-*/whole.json")):
+        assert running.poll() is None
+        time.sleep(0.05)
+    held = agentlite(*arguments)
+    assert held.returncode == 75
+    assert f"process {running.pid}" in held.stderr.decode()
+    running.kill()
+    running.wait()
+    assert not (tmp_path / "sft" / "done.json").exists()
+    done = agentlite(*arguments, "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    assert "carrying on after step" in done.stderr.decode()
+    steps = [json.loads(line)["step"] for line in (tmp_path / "sft" / "metrics.jsonl").read_bytes().splitlines()]
+    assert steps == list(range(1, 61))
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["sft", "--run", tmp_path, "--max-steps", 100000, "--save-steps", 99999, "--batch-size", 1]
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.PIPE)
+    while not (tmp_path / "sft" / "metrics.jsonl").exists() or not (tmp_path / "sft" / "metrics.jsonl").stat().st_size:
+        time.sleep(0.05)
+    running.send_signal(sent)
+    _, told = running.communicate(timeout=120)
+    assert running.returncode == 128 + sent
+    assert b"carries on" in told
+    assert list(tmp_path.glob("sft/checkpoints/checkpoint-*/whole.json"))
+
+
 def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
     out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json"]
     assert agentlite("eval", *out, "--limit", 1).returncode == 0
@@ -84,6 +122,23 @@ def test_a_typo_in_a_setting_is_exit_2_with_the_right_name(workspace):
     assert done.returncode == 2
     assert b"sft.lora_r'" in done.stderr
     assert done.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [("sft.trl.wieght_decay=1", "weight_decay"), ("sft.trl.seed=1", "sft.seed"), ("sft.peft.r=8", "lora_r")],
+)
+def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(workspace, setting, told):
+    done = agentlite("sft", "--run", workspace, "--out", "sft-typo", "--set", setting)
+    assert done.returncode == 2
+    assert told in done.stderr.decode()
+    shutil.rmtree(workspace / "sft-typo")
+
+
+def test_an_adapter_trained_further_keeps_its_shape(workspace):
+    done = agentlite("sft", "--run", workspace, "--model", "sft", "--out", "sft-2", "--lora-r", 8)
+    assert done.returncode == 2
+    assert b"lora_r 16" in done.stderr
 
 
 def test_another_setting_on_a_done_folder_is_exit_3_and_named(workspace):
@@ -190,10 +245,15 @@ def test_after_too_many_rejects_the_mended_file_is_taken_without_force(tmp_path)
         (["sft"], 2, "agentlite prep"),
         (["eval"], 2, "agentlite prep"),
         (["stf"], 2, "sft"),
+        (["prep", "bad.jsonl", "--dry-run"], 4, "9 of 9 rows"),
+        (["sft", "--max-steps", "0"], 2, "max_steps"),
+        (["sft", "--lr-scheduler", "cosin"], 2, "lr_scheduler"),
+        (["eval", "--max-new-tokens", "4096"], 2, "agentlite prep"),
         (["sft", "--lora-r", "many"], 2, "lora_r"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, arguments, code, told):
+    (tmp_path / "bad.jsonl").write_bytes(b"nonsense\n" * 9)
     (tmp_path / "empty-model").mkdir()
     (tmp_path / "no-weights").mkdir()
     (tmp_path / "no-weights" / "config.json").write_text("{}", encoding="utf-8")
@@ -213,6 +273,23 @@ def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
     assert done.returncode == 74, done.stderr.decode()
     assert not (tmp_path / "run" / "prep" / "done.json").exists()
     assert not list((tmp_path / "run" / "prep").glob("t*.jsonl"))
+
+
+def test_print_config_is_a_file_of_settings_with_their_origin(tmp_path):
+    done = agentlite("prep", "--print-config", "--seed", 3, "--profile", "cpu")
+    assert done.returncode == 0
+    assert "  seed: 3" in done.stdout.decode()
+    assert "# --seed" in done.stdout.decode()
+
+
+def test_the_python_functions_take_a_recipe_and_the_workspace_from_the_environment(tmp_path, rows, monkeypatch):
+    import agentlite as package
+
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"prep:\n  sources: [{rows}]\n  dev: 0.2\n  test: 0.3\n", encoding="utf-8")
+    monkeypatch.setenv("AGENTLITE_RUN", str(tmp_path / "run"))
+    assert package.prep(config=str(recipe)).figures["kept"] == len(ROWS)
+    assert (tmp_path / "run" / "prep" / "done.json").exists()
 
 
 def test_the_python_functions_are_the_commands(tmp_path, rows):

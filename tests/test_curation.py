@@ -16,10 +16,19 @@ from agentlite.curation.joining import add_distractors, join_dialogs
 from agentlite.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal
 from agentlite.curation.validate import validate
 from agentlite.errors import RowError, UserError
-from agentlite.records import SPLITS, Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.metrics.calls import format_compliance
+from agentlite.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
 
 BY = ("query", "near", "parent", "tools")
-CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "number"}}, "required": ["city"]}
+CITY = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "number"},
+        "hours": {"type": "array", "items": {"type": "integer"}},
+    },
+    "required": ["city"],
+}
 WEATHER = Tool("weather", "The weather to come.", CITY)
 ASK, ANSWER = Message("user", "Is it wet in Oslo?"), Message("assistant", "Yes.")
 CALL = Message("assistant", "", (Call("weather", {"city": "Oslo"}, "a"),))
@@ -61,6 +70,9 @@ BAD = {
     "unknown argument": ((ASK, calling(city="Oslo", town="Oslo")), "E210"),
     "wrong type": ((ASK, calling(city=3)), "E210"),
     "a bool is no number": ((ASK, calling(city="Oslo", days=True)), "E210"),
+    "an integer that is none": ((ASK, calling(city="Oslo", hours=[2.5])), "E210"),
+    "a wrong type inside": ((ASK, calling(city="Oslo", hours=["noon"])), "E210"),
+    "two assistant turns": ((ASK, ANSWER, ANSWER), "E203"),
     "says nothing": ((ASK, Message("assistant", " \n")), "E216"),
     "asks nothing": ((Message("user", ""), ANSWER), "E216"),
     "nul": ((ASK, Message("assistant", "a\0b")), "E112"),
@@ -81,6 +93,7 @@ GOOD_MESSAGES = {
     "a system text": (Message("system", "s"), *GOOD.messages),
     "a last call without a result": (ASK, CALL),
     "an int for a number": (ASK, calling(city="Oslo", days=3)),
+    "a whole number for an integer": (ASK, calling(city="Oslo", hours=[3.0, 4])),
     "an empty result": (ASK, CALL, Message("tool", "", call_id="a"), ANSWER),
     "an id used again in another turn": (*GOOD.messages, *GOOD.messages),
 }
@@ -88,7 +101,9 @@ GOOD_MESSAGES = {
 
 @pytest.mark.parametrize("name", GOOD_MESSAGES)
 def test_a_record_that_can_be_learned_from_passes(name: str) -> None:
-    validate(replace(GOOD, messages=GOOD_MESSAGES[name]))
+    record = replace(GOOD, messages=GOOD_MESSAGES[name])
+    validate(record)
+    assert all(format_compliance(Parsed("", m.calls), Gold(), record.tools) for m in record.messages)
 
 
 def test_an_unknown_tool_is_named_with_the_nearest() -> None:
@@ -271,6 +286,20 @@ def test_tools_that_would_tie_most_records_together_are_left_out_with_a_note() -
     assert len(set(result.splits)) == 3
     assert "tools tie 100 %" in result.notes[0]
     assert not shared(records, result.splits, ("query", "near", "parent"))
+
+
+def test_tools_are_left_out_where_they_would_leave_a_side_without_its_share() -> None:
+    records = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), f"tool_{i % 2}") for i in range(40)]
+    result = split(records)
+    assert Counter(result.splits) == {"train": 28, "dev": 4, "test": 8}
+    assert "tools tie 50 %" in result.notes[0]
+
+
+def test_tools_that_leave_each_side_about_its_share_tie() -> None:
+    records = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), f"tool_{i % 10}") for i in range(40)]
+    result = split(records)
+    assert not result.notes
+    assert not shared(records, result.splits, BY)
 
 
 def test_a_record_keeps_the_split_it_bears_and_its_group_follows() -> None:

@@ -142,6 +142,19 @@ def test_without_a_tool_the_types_of_the_gold_stand_in():
     )
 
 
+@pytest.mark.parametrize("deep_gold", [True, False])
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_is_nested_hundreds_deep_is_wrong_and_does_not_fit_but_can_be_scored(kind, deep_gold):
+    value = "x"
+    for _ in range(700):
+        value = [value] if kind is list else {"a": value}
+    gold = GoldCall("weather", GOLD.arguments | {"user": [value]} if deep_gold else GOLD.arguments)
+    call = Call("weather", RIGHT | {"user": value})
+    scores = score_step(Parsed("", (call,)), Gold((gold,)), TOOLS)
+    assert (scores["exact_call"], scores["format_compliance"], scores["tool_selection_accuracy"]) == (0.0, 0.0, 1.0)
+    assert calls_problem([call], Gold((gold,)), ())
+
+
 def test_any_call_of_a_record_satisfies_the_gold_made_from_it():
     generator = random.Random(0)
     for _ in range(300):

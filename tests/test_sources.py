@@ -4,7 +4,7 @@ import importlib.util
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentlite.curation.split import TIES
 from agentlite.curation.validate import validate
 from agentlite.errors import REJECTS, RowError, UserError
-from agentlite.metrics.calls import calls_problem
-from agentlite.records import Call, Gold, GoldCall, Record, from_row, to_row
+from agentlite.metrics.calls import calls_problem, score_step
+from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Record, from_row, to_row
 from agentlite.sources import FORMATS, Raw, read_raw, to_record
 from agentlite.sources.bfcl import CATEGORIES, NO_CALL, NO_CALL_ANSWER
 from agentlite.sources.raw import FOREIGN, LONGEST_LINE
 
+GOOD = Record(messages=(Message("user", "q"), Message("assistant", "a")))
 DATA = Path(__file__).parent / "data"
 EMPTY = io.BytesIO()
 needs_bfcl = pytest.mark.skipif(not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed")
@@ -149,6 +151,21 @@ def test_a_cut_array_keeps_its_whole_rows_and_says_that_it_is_cut(tmp_path: Path
     assert cut.error.code == "E122"
 
 
+@pytest.mark.parametrize(("between", "rest"), [
+    ('{"b": 1},\n[]\n] ', None), ('{"b": 1}]\n[{"c": 1}]\n', '[{"c": 1}]'), ('{"b": 1}\n{"c": 1}]', '{"c": 1}]'),
+    ('{"b": 1} x', "x"),
+])  # fmt: skip
+def test_what_stands_behind_an_array_or_where_a_comma_is_missing_is_a_row_that_cannot_be_read(
+    tmp_path: Path, between: str, rest: str | None
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('[{"a": 1}, ' + between, encoding="utf-8")
+    *good, last = rows_of(path)
+    assert [raw.value for raw in good] == [{"a": 1}, {"b": 1}]
+    assert last.error is not None
+    assert (last.error.code, last.content) == (("E122", rest.encode()) if rest else ("E201", b"[]"))
+
+
 def test_parquet_rows_are_read_with_their_number(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet")
@@ -239,6 +256,58 @@ def test_messages_of_any_shape_are_a_record_or_a_reject(messages: list[Any], too
     with suppress(RowError):
         row = {"messages": messages, "conversations": messages, "tools": tools, "id": "x"}
         assert isinstance(to_record(row, name), Record)
+
+
+def written_rows() -> list[Any]:
+    """A row of every format, and of every written form of a row of agentlite's own."""
+    rows = [json.loads(known.example) for known in FORMATS.values()]
+    rows += [raw.value for name in ("openai", "sharegpt", "ms_agent") for raw in rows_of(DATA / f"{name}.jsonl")]
+    return [*rows, *(json.loads(json.dumps(to_row(to_record(row)))) for row in rows)]
+
+
+def parts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values inside a value, those in JSON texts too: after the key of a text comes None."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        with suppress(ValueError):
+            yield from parts_of(json.loads(value), (*path, None))
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*path, key)
+        yield from ((*path, key, extra) for extra in EXTRA if isinstance(inner, dict))
+        yield from parts_of(inner, (*path, key))
+
+
+def with_junk(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    if not path:
+        return junk
+    if path[0] is None:
+        return json.dumps(with_junk(json.loads(value), path[1:], junk))
+    changed: Any = value.copy()
+    changed[path[0]] = with_junk(value[path[0]], path[1:], junk) if len(path) > 1 else junk
+    return changed
+
+
+JUNK = (st.sampled_from([None, 5, 3.0, True, "", "True", "\ud800", "\0", "[]", "{", [], {}, ["city"], [[]], {"a": 1},
+                         [{"a": {}}], float("nan")]) | json_values)  # fmt: skip
+EXTRA = ("properties", "$defs", "required", "type", "items", "joined", "content", "description", "tool_calls", "loss")
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.sampled_from(written_rows()), st.integers(1, 3))
+def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_written(
+    data: st.DataObject, row: Any, changes: int
+) -> None:
+    for _ in range(changes):
+        path = data.draw(st.sampled_from(list(parts_of(row))))
+        row = with_junk(row, path, data.draw(JUNK))
+    (raw,) = from_stdin(json.dumps(row).encode())
+    with suppress(RowError):
+        if raw.error:
+            raise raw.error
+        record = to_record(raw.value)
+        validate(record)
+        assert from_row(json.loads(json.dumps(to_row(record)))) == record
+        assert all(list(tie([record, record])) for name, tie in TIES.items() if name != "tools")
+        assert score_step(Parsed("", record.messages[-1].calls), record.due(record.turns[-1]), record.tools)
 
 
 def test_a_row_of_no_format_is_rejected_with_its_keys() -> None:
@@ -341,9 +410,46 @@ def test_a_default_of_null_that_stands_alone_is_meant() -> None:
     ([{"description": "x"}], "E212"), ("[{'name'", "E124"), ("3", "E211"),
     ([{"name": "f", "parameters": {"properties": {"a": 3}}}], "E211"),
     ([{"name": "f", "parameters": {"required": "True"}}], "E211"),
+    ([{"name": "f", "parameters": {"required": True}}], "E211"),
+    ([{"name": "f", "parameters": {"required": [1]}}], "E211"),
+    ([{"name": "f", "parameters": {"properties": ["city"]}}], "E211"),
+    ([{"name": "f", "parameters": {"items": {"$defs": 5}}}], "E211"),
 ])  # fmt: skip
 def test_broken_tools_are_rejected(tools: Any, code: str) -> None:
     assert rejected(lambda: to_record(openai_row(tools=tools))) == code
+    if isinstance(tools, list) and code == "E211":  # agentlite's own rows may be written by others
+        stored = to_row(GOOD) | {"tools": json.dumps([{"type": "function", "function": tools[0]}])}
+        assert rejected(lambda: to_record(stored)) == code
+
+
+@pytest.mark.parametrize("place", ["content", "description"])
+def test_a_number_where_a_bfcl_row_has_text_is_rejected(place: str) -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    {"content": row["question"][0][0], "description": row["function"][0]}[place][place] = 5
+    assert rejected(lambda: to_record(row)) == "E201"
+
+
+def test_what_is_said_before_a_call_and_the_call_written_as_two_turns_are_one() -> None:
+    said = {"role": "assistant", "content": "I look."}
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "I look."},
+             {"from": "gpt", "value": '<tool_call>{"name": "f", "arguments": {}}</tool_call>'}]  # fmt: skip
+    for row in (openai_row(said, call, tools=[{"name": "f"}]), {"conversations": turns, "tools": [{"name": "f"}]}):
+        record = to_record(row)
+        validate(record)
+        assert record.messages[1:] == (Message("assistant", "I look.", (Call("f", {}, "call_0"),)),)
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ({}, {"tool_calls": None}), ({"loss": False}, {}), ({"tool_calls": [{"name": "f"}]}, {}),
+])  # fmt: skip
+def test_two_turns_of_the_assistant_that_are_not_one_are_rejected(first: Any, second: Any) -> None:
+    said = {"role": "assistant", "content": "I look.", **first}
+    call = {"role": "assistant", "content": "x", "tool_calls": [{"name": "f"}], **second}
+    record = to_record(openai_row(said, call, tools=[{"name": "f"}]))
+    assert rejected(lambda: validate(record)) in ("E203", "E204")
+    golden = openai_row({**said, "tool_calls": None}, {**call, "tool_calls": [{"name": "f"}]}, gold={"2": {}})
+    assert rejected(lambda: validate(to_record(golden))) == "E203"
 
 
 def test_sharegpt_text_with_call_blocks_is_calls_and_results_in_their_order() -> None:
@@ -401,6 +507,24 @@ def test_the_apis_of_a_react_prompt_are_tools_and_its_frame_is_gone() -> None:
     row = rows_of(DATA / "ms_agent.jsonl")[0].value
     row["conversations"][0]["value"] = f"You sell tea.\n\n{row['conversations'][0]['value']}"
     assert to_record(row).messages[0].content == "You sell tea."
+
+
+@pytest.mark.parametrize("system", ["You sell tea.", "", None])
+def test_a_chain_needs_no_react_prompt_before_it(system: str | None) -> None:
+    row = chain("Action: f\nAction Input: {}\nObservation: 1\nFinal Answer: a")
+    row["conversations"].insert(0, {"from": "system", "value": system})
+    record = to_record(row)
+    assert record.tools == ()
+    assert [message.role for message in record.messages if message.role != "system"][1:] == [
+        "assistant", "tool", "assistant",
+    ]  # fmt: skip
+
+
+def test_a_very_long_number_in_a_react_prompt_is_text() -> None:
+    row = rows_of(DATA / "ms_agent.jsonl")[0].value
+    before = to_record(row).tools
+    row["conversations"][0]["value"] = row["conversations"][0]["value"].replace("\n1. ", f"\n{'9' * 5000}. x: y\n1. ")
+    assert to_record(row).tools == before
 
 
 def chain(text: str) -> dict[str, Any]:

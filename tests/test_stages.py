@@ -71,6 +71,22 @@ def test_a_reader_believes_only_what_done_says(tmp_path, damage):
         assert stage.status == "half"
 
 
+def test_a_forced_start_that_was_killed_half_way_can_be_started_again(tmp_path):
+    folder = tmp_path / "sft"
+    finish(folder)
+    (folder / "plan.json").rename(folder / "failed.json")  # what clear() does first
+    other = Plan("sft", {"lora_r": 8}, {})
+    with open_stage(folder, other, force=False) as stage:
+        assert stage.status == "new"
+        assert not {"failed.json", "out.jsonl", "done.json"} & set(os.listdir(folder))
+
+
+def test_a_stage_of_another_command_is_no_input(tmp_path):
+    finish(tmp_path / "sft")
+    with pytest.raises(UserError, match="not of `prep`"):
+        finished(tmp_path / "sft", "prep")
+
+
 def test_a_folder_of_somebody_else_is_neither_written_into_nor_cleared(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
     for force in (False, True):

@@ -16,7 +16,7 @@ from agentlite.metrics.summaries import compare, summarize
 from agentlite.protocols import PROTOCOLS, Protocol, render, rendering
 from agentlite.records import Call, Parsed, Prediction, Record, Step, digest, from_row, plain
 from agentlite.report.markdown import write_report
-from agentlite.rows import Appender, find_rows, read_rows, write_json
+from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, Template, find_model, load_template
 
@@ -49,26 +49,40 @@ def run(settings: config.Eval, place: Place) -> Result:
     """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is predicted already is kept."""
     data = stages.find_stage(settings.data, place.run)
     prepared = stages.finished(data, "prep")
+    _refuse_mistakes(settings)
     records = _records(settings, data)
     base = place.folder / slug(settings.data)
     with console.stdout_to_stderr():
         sources = {name: find_model(name, place.run) for name in dict.fromkeys(settings.model)}
         plans = {name: _plan(settings, source, data, prepared) for name, source in sources.items()}
         if place.dry_run:
-            return _dry_run(base, plans, records)
+            return _dry_run(base, plans, records, place.force)
         evaluated = {
             name: _evaluate(settings, sources[name], plans[name], records, base / slug(name), place.force)
             for name in sources
         }
         if len(evaluated) > 1:
-            by_model = {slug(name): one.predictions for name, one in evaluated.items()}
-            write_json(base / "compare.json", compare(by_model, settings.seed))
+            by_model = {one.folder.name: one.predictions for one in evaluated.values()}
+            digests = {
+                one.folder.name: stages.file_digest(one.folder / "predictions.jsonl") for one in evaluated.values()
+            }
+            write_json(base / "compare.json", {**compare(by_model, settings.seed), "predictions": digests})
         report = write_report(place.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()]
     return Result("eval", "done" if done else "up to date", str(place.folder),
                   {name: one.metrics for name, one in evaluated.items()}, outputs,
                   round(sum(one.seconds for one in evaluated.values()), 1), f"less {report}")  # fmt: skip
+
+
+def _refuse_mistakes(settings: config.Eval) -> None:
+    if settings.max_new_tokens >= settings.max_length:
+        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
+                        "Lower it, or raise --max-length.", place="eval.max_new_tokens")  # fmt: skip
+    folders = [slug(name) for name in dict.fromkeys(settings.model)]
+    if len(set(folders)) < len(folders):
+        raise UserError(f"two models share the folder {max(folders, key=folders.count)}.", "Evaluate them one by one,"
+                        " with --out.", place="--model")  # fmt: skip
 
 
 def slug(name: str) -> str:
@@ -146,6 +160,8 @@ def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequenc
                   trainable=False)  # fmt: skip
     how = Greedy(template.token_id(template.turn_end), protocol.stops, settings.max_new_tokens, settings.batch_size)
     new: dict[Step, Prediction] = {}
+    if len(fitting) < len(asked):
+        console.notice(f"eval: {len(asked) - len(fitting)} prompts are longer than {room} tokens: they score 0")
     with Appender(path) as file, console.progress(f"eval {source.name}", len(fitting)) as advance:
         for one in asked:
             if len(one.prompt) > room:
@@ -200,14 +216,20 @@ def _read(path: Path) -> Iterator[Prediction]:
         yield Prediction(calls=calls, **row)
 
 
-def _dry_run(base: Path, plans: dict[str, Plan], records: Sequence[Record]) -> Result:
+def _known_steps(path: Path) -> set[Step]:
+    """Those of the whole lines: a torn last one is only cut by a run that writes."""
+    whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
+    return {Step(row["record_id"], row["turn"]) for row in map(json.loads, whole.splitlines())}
+
+
+def _dry_run(base: Path, plans: dict[str, Plan], records: Sequence[Record], force: bool) -> Result:
     """How many prompts each model would still be asked."""
     steps = {Step(record.id, turn) for record in records for turn in _turns(record)}
     figures = {}
     for name, plan in plans.items():
         folder = base / slug(name)
-        stages.compare(folder, plan)
-        path = folder / "predictions.jsonl"
-        known = {Step(row["record_id"], row["turn"]) for row in read_rows(path)} if path.exists() else set()
+        if not force:
+            stages.compare(folder, plan)
+        known = set() if force else _known_steps(folder / "predictions.jsonl")
         figures[name] = {"prompts": len(steps), "missing": len(steps - known)}
     return Result("eval", "dry run", str(base), figures, [], 0.0)

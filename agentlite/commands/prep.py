@@ -62,6 +62,7 @@ class Way(NamedTuple):
 
 def run(settings: config.Prep, place: Place) -> Result:
     """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects` allows."""
+    settings = replace(settings, sources=_sources(settings.sources))
     with console.stdout_to_stderr(), _spooled(settings.sources) as stdin:
         way, plan = _plan(settings, place, stdin)
         if place.dry_run:
@@ -69,7 +70,7 @@ def run(settings: config.Prep, place: Place) -> Result:
         with stages.open_stage(place.folder, plan, force=place.force) as stage:
             if stage.status != "done":
                 _fill_or_fail(stage, way, stdin)
-            return stage.result(place.next("agentlite sft"))
+            return stage.result(place.next("agentlite sft" + ("" if place.out == "prep" else f" --data {place.out}")))
 
 
 def shown(folder: Path, count: int) -> Iterator[str]:
@@ -91,6 +92,18 @@ def stored(folder: Path) -> Iterator[dict[str, Any]]:
         yield from read_rows(find_rows(folder, split))
 
 
+def _sources(given: Sequence[str]) -> tuple[str, ...]:
+    """`bfcl:simple_python,multiple` is two sources."""
+    if not given:
+        fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
+        raise UserError("no SOURCE is given.", fix, place="prep.sources")
+    found: list[str] = []
+    for source in given:
+        scheme, colon, rest = source.partition(":")
+        found += [f"bfcl:{part}" for part in rest.split(",")] if colon and scheme == "bfcl" else [source]
+    return tuple(found)
+
+
 def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Way, Plan]:
     name = settings.model or (config.GPU_MODEL if config.has_gpu() else config.CPU_MODEL)
     model = find_model(name, place.run)
@@ -98,7 +111,9 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Way, Pl
     protocol = choose(settings.protocol, template)
     settings = replace(settings, model=name, protocol=protocol.name)
     inputs = {source: _digest(source, stdin) for source in settings.sources}
-    plan = Plan("prep", config.plain_settings(settings), {**inputs, "model": model.digest}, stages.versions())
+    stored_as = "parquet" if settings.rows == "parquet" else "jsonl"
+    kept = {**config.plain_settings(settings), "rows": stored_as}
+    plan = Plan("prep", kept, {**inputs, "model": model.digest}, stages.versions())
     return Way(settings, model, template, protocol), plan
 
 
@@ -121,7 +136,7 @@ def _fill(stage: stages.Stage, way: Way, stdin: BinaryIO) -> None:
     gathered, sizes = _gather(way, stdin)
     counts = _counts(gathered)
     write_rows(stage.folder / "rejects.jsonl", [_reject_row(reject) for reject in gathered.rejects])
-    _refuse_rejects(stage, way.settings, gathered)
+    _refuse_rejects(stage.folder, way.settings, gathered)
     splits = assign_splits(gathered.kept, dev=way.settings.dev, test=way.settings.test, seed=way.settings.seed,
                            by=way.settings.split_by)  # fmt: skip
     for note in splits.notes:
@@ -129,19 +144,22 @@ def _fill(stage: stages.Stage, way: Way, stdin: BinaryIO) -> None:
     records = [replace(record, split=split) for record, split in zip(gathered.kept, splits.splits, strict=True)]
     rows = {split: [record for record in records if record.split == split] for split in SPLITS}
     in_splits = {split: len(rows[split]) for split in SPLITS}
-    rows["train"] = _augmented(rows["train"], way)
+    rows["train"] = _augmented(rows["train"], way, sizes)
+    written = [record for split in SPLITS for record in rows[split]]
+    measured = [sizes.get(record.id) or measure(record, way.protocol, way.template) for record in written]
     suffix = "parquet" if way.settings.rows == "parquet" else "jsonl"
     files = [f"{split}.{suffix}" for split in SPLITS]
     for split, file in zip(SPLITS, files, strict=True):
         write_rows(stage.folder / file, [to_row(record) for record in rows[split]])
     figures = {**counts, **in_splits, "groups": splits.groups, "train_rows": len(rows["train"]),
-               "trained_tokens": sum(size.trained for size in sizes)}  # fmt: skip
-    write_json(stage.folder / "stats.json", {**figures, **_statistics(gathered, records, sizes), "notes": splits.notes})
+               "trained_tokens": sum(size.trained for size in measured)}  # fmt: skip
+    statistics = _statistics(gathered, records, measured)
+    write_json(stage.folder / "stats.json", {**figures, **statistics, "notes": splits.notes})
     stage.finish([*files, "rejects.jsonl", "stats.json"], figures)
 
 
-def _gather(way: Way, stdin: BinaryIO) -> tuple[Gathered, list[Sized]]:
-    """Reads every row; each ends kept, rejected, as a duplicate, or filtered."""
+def _gather(way: Way, stdin: BinaryIO) -> tuple[Gathered, dict[str, Sized]]:
+    """Reads every row; each ends kept, rejected, as a duplicate, or filtered. Sizes by record id."""
     rejects: list[Reject] = []
     records: list[Record] = []
     sizes: dict[str, Sized] = {}
@@ -166,7 +184,7 @@ def _gather(way: Way, stdin: BinaryIO) -> tuple[Gathered, list[Sized]]:
     chosen = sample(unique, way.settings.limit, way.settings.seed)
     filtered += len(unique) - len(chosen)
     kept = [unique[index] for index in chosen]
-    return Gathered(read, kept, rejects, len(twins), filtered), [sizes[record.id] for record in kept]
+    return Gathered(read, kept, rejects, len(twins), filtered), sizes
 
 
 def _raw_rows(settings: config.Prep, stdin: BinaryIO) -> Iterator[tuple[Raw, str]]:
@@ -189,7 +207,7 @@ def measure(record: Record, protocol: Protocol, template: Template) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
     rows = rendering.render(record, protocol, template)
     rendering.check_reading(record, rows, protocol, template)
-    encoded = [rendering.encode(row, template) for row in rows]
+    encoded = rendering.training_rows(record, protocol, template)
     trained = sum(label != rendering.IGNORED for row in encoded for label in row.labels)
     return Sized(sum(len(row.input_ids) for row in encoded), trained, max(len(row.input_ids) for row in encoded))
 
@@ -202,30 +220,30 @@ def _refuse_long(size: Sized, max_length: int) -> None:
         raise RowError("E217", reason)
 
 
-def _augmented(train: list[Record], way: Way) -> list[Record]:
+def _augmented(train: list[Record], way: Way, sizes: dict[str, Sized]) -> list[Record]:
     """Train rows with foreign tools, and several in a dialog; one that would get too long stays as it was."""
     settings = way.settings
     if settings.distractors:
-        train = _fitting(add_distractors(train, n=settings.distractors, seed=settings.seed), train, way)
+        train = _fitting(add_distractors(train, n=settings.distractors, seed=settings.seed), train, way, sizes)
     if settings.join > 1:
-        sizes = {record.id: measure(record, way.protocol, way.template).tokens for record in train}
+        room = settings.join_tokens or settings.max_length
         train = join_dialogs(train, k=settings.join, seed=settings.seed,
-                             fits=lambda slot: sum(sizes[one.id] for one in slot) <= settings.join_tokens)  # fmt: skip
+                             fits=lambda slot: sum(sizes[one.id].tokens for one in slot) <= room)  # fmt: skip
     return [replace(record, split="train") for record in train]
 
 
-def _fitting(changed: Sequence[Record], originals: Sequence[Record], way: Way) -> list[Record]:
-    return [
-        new if measure(new, way.protocol, way.template).longest <= way.settings.max_length else old
-        for new, old in zip(changed, originals, strict=True)
-    ]
+def _fitting(changed: Sequence[Record], originals: Sequence[Record], way: Way, sizes: dict[str, Sized]) -> list[Record]:
+    """Each changed record, or the original where the changed one is too long. Adds to `sizes`."""
+    sizes |= {record.id: measure(record, way.protocol, way.template) for record in changed}
+    room = way.settings.max_length
+    return [new if sizes[new.id].longest <= room else old for new, old in zip(changed, originals, strict=True)]
 
 
-def _refuse_rejects(stage: stages.Stage, settings: config.Prep, gathered: Gathered) -> None:
+def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered) -> None:
     rejected, read = len(gathered.rejects), gathered.read
     for line in _reject_lines(gathered.rejects):
         console.notice(line)
-    file = str(stage.folder / "rejects.jsonl")
+    file = str(folder / "rejects.jsonl")
     if rejected > 1 and rejected > settings.max_rejects * read:
         fix = f"Mend them, or allow more: --max-rejects {min(1.0, rejected / read + 0.005):.2f}."
         raise UserError(f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.", fix, place=file,
@@ -278,8 +296,7 @@ def _dry_run(way: Way, plan: Plan, place: Place, stdin: BinaryIO) -> Result:
     if not place.force:
         stages.compare(place.folder, plan)
     gathered, _ = _gather(way, stdin)
-    for line in _reject_lines(gathered.rejects):
-        console.notice(line)
+    _refuse_rejects(place.folder, way.settings, gathered)
     return Result("prep", "dry run", str(place.folder), _counts(gathered), [], round(time.monotonic() - started, 1))
 
 
@@ -292,8 +309,9 @@ def _spooled(sources: Sequence[str]) -> Iterator[BinaryIO]:
     import shutil
     import tempfile
 
-    with tempfile.TemporaryFile() as file, disk_errors(Path(tempfile.gettempdir())):
-        shutil.copyfileobj(sys.stdin.buffer, file)
+    with tempfile.TemporaryFile() as file:
+        with disk_errors(Path(tempfile.gettempdir())):
+            shutil.copyfileobj(sys.stdin.buffer, file)
         yield file
 
 

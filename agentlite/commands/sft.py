@@ -1,18 +1,20 @@
 """finished prep -> an adapter trained to say what the assistant says, with metrics.jsonl and checkpoints."""
 
+import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 from agentlite import config, console, stages
 from agentlite.errors import MODEL, RowError, UserError
-from agentlite.protocols import PROTOCOLS, Encoded, encode, render
+from agentlite.protocols import PROTOCOLS, Encoded, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import Source, Template, find_model, load_template
+from agentlite.templates import EMBEDDED, Source, Template, find_model, load_template
 
-FEW_TOKENS_SECOND = 150  # a small model on two cores; only to say roughly how long a run takes
+TOKENS_A_SECOND = 155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
 
 
 def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
@@ -37,12 +39,25 @@ def run(settings: config.Sft, place: Place) -> Result:
     protocol = stages.read_plan(data).settings["protocol"]
     plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
                 {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
+    _refuse_other_adapter(settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             _fill(stage, settings, data, source)
-        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
+        other = "" if settings.data == "prep" else f" --data {settings.data}"
+        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}{other}"))
+
+
+def _refuse_other_adapter(settings: config.Sft, source: Source) -> None:
+    """An adapter that is trained further keeps its shape."""
+    if source.adapter:
+        shape = json.loads((source.adapter / "adapter_config.json").read_bytes())
+        for key, has in (("lora_r", shape["r"]), ("lora_alpha", shape["lora_alpha"])):
+            if getattr(settings, key) != has:
+                raise UserError(f"the adapter of {source.name} has {key} {has}, not {getattr(settings, key)}.",
+                                f"Leave {key} out, or start from the base model: --model {source.base}.",
+                                place=f"sft.{key}")  # fmt: skip
 
 
 def read_encoded(settings: config.Sft, data: Path, split: str, template: Template) -> list[Encoded]:
@@ -52,13 +67,13 @@ def read_encoded(settings: config.Sft, data: Path, split: str, template: Templat
     path = find_rows(data, split)
     for number, row in enumerate(read_rows(path), 1):
         try:
-            new = [encode(rendered, template) for rendered in render(from_row(row), protocol, template)]
+            new = training_rows(from_row(row), protocol, template)
         except RowError as error:
             raise UserError(error.reason, "Run prep with this model: --model.", place=f"{path}:{number}",
                             exit_code=MODEL) from error  # fmt: skip
         longest = max(len(item.input_ids) for item in new)
         if longest > settings.max_length:
-            fix = f"Raise it: --max-length {longest}; or run prep with --max-length {settings.max_length}."
+            fix = f"Raise it here, --max-length {longest}, or lower it (and join_tokens) at prep."
             raise UserError(f"the row has {longest} tokens, max_length is {settings.max_length}.", fix,
                             place=f"{path}:{number}")  # fmt: skip
         encoded += new
@@ -89,10 +104,11 @@ def _dry_run(settings: config.Sft, place: Place, plan: Plan, data: Path, source:
     rows = read_encoded(settings, data, "train", template)
     tokens = sum(len(row.input_ids) for row in rows)
     batch = settings.batch_size * settings.gradient_accumulation
-    steps = settings.max_steps if settings.max_steps > 0 else math.ceil(len(rows) * settings.num_epochs / batch)
+    steps = settings.max_steps or math.ceil(len(rows) * settings.num_epochs / batch)
     seen = round(tokens / max(1, len(rows)) * batch * steps)
     figures: dict[str, Any] = {"folder": status, "rows": len(rows), "steps": steps, "tokens": seen,
-               "longest_row": max((len(row.input_ids) for row in rows), default=0)}  # fmt: skip
-    if not config.has_gpu():
-        figures["minutes_on_two_cores"] = round(seen / FEW_TOKENS_SECOND / 60, 1)
+               "longest_row": max((len(row.input_ids) for row in rows), default=0),
+               "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1)}  # fmt: skip
+    if source.base in EMBEDDED and not config.has_gpu():
+        figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
     return Result("sft", "dry run", str(place.folder), figures, [], 0.0, "")

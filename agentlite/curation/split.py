@@ -35,10 +35,19 @@ def assign_splits(records: Sequence[Record], *, dev: float, test: float, seed: i
     """
     _check(dev, test, by)
     ids = [record.id for record in records]
-    groups, notes = _groups(records, ids, by)
-    groups.sort(key=lambda group: digest(f"{seed} {min(ids[index] for index in group)}"))
     fractions = {"train": 1.0 - dev - test, "dev": dev, "test": test}
-    sides = _fill(groups, records, fractions)
+    groups, untied = _groups(records, ids, by)
+    for grouping in (groups, untied):
+        grouping.sort(key=lambda group: digest(f"{seed} {min(ids[index] for index in group)}"))
+    sides, without = _fill(groups, records, fractions), _fill(untied, records, fractions)
+    notes: list[str] = []
+    largest = max(map(len, groups), default=0)
+    spoiled = _is_off(groups, sides, fractions) and not _is_off(untied, without, fractions)
+    if "tools" in by and (2 * largest > len(records) or (largest > max(dev, test) * len(records) and spoiled)):
+        others = ", ".join(name for name in by if name != "tools")
+        notes = [f"tools tie {100 * largest / len(records):.0f} % of the records together: split by "
+                 f"{others or 'content'} only; a tool seen in training may be asked in the test"]  # fmt: skip
+        groups, sides = untied, without
     splits = [""] * len(records)
     for group, side in zip(groups, sides, strict=True):
         for index in group:
@@ -151,26 +160,24 @@ def _jaccard(one: str, other: str) -> float:
     return len(a & b) / len(a | b)
 
 
-def _groups(records: Sequence[Record], ids: Sequence[str], by: Sequence[str]) -> tuple[list[Group], list[str]]:
-    """Groups tied by all keys; without "tools" if these tie more than half of the records to one group."""
-    others = [name for name in by if name != "tools"]
+def _groups(records: Sequence[Record], ids: Sequence[str], by: Sequence[str]) -> tuple[list[Group], list[Group]]:
+    """Groups tied by all keys, and by all but the tools."""
     parents = list(range(len(records)))
     _tie(parents, _same([record_id] for record_id in ids))
-    for name in others:
-        _tie(parents, TIES[name](records))
-    without = _members(parents)
-    if "tools" not in by:
-        return without, []
-    _tie(parents, same_tools(records))
-    groups = _members(parents)
-    largest = max(map(len, groups), default=0)
-    if 2 * largest <= len(records):
-        return groups, []
-    note = (
-        f"tools tie {100 * largest / len(records):.0f} % of the records together: split by "
-        f"{', '.join(others) or 'content'} only; a tool seen in training may be asked in the test"
-    )
-    return without, [note]
+    for name in by:
+        _tie(parents, TIES[name](records) if name != "tools" else ())
+    untied = _members(parents)
+    _tie(parents, same_tools(records) if "tools" in by else ())
+    return _members(parents), untied
+
+
+def _is_off(groups: Sequence[Group], sides: Sequence[str], fractions: Mapping[str, float]) -> bool:
+    """Whether dev or test is empty, or away from its share by more than half of it."""
+    sizes: Counter[str] = Counter()
+    for group, side in zip(groups, sides, strict=True):
+        sizes[side] += len(group)
+    due = {side: fractions[side] * sizes.total() for side in ("dev", "test")}
+    return any(abs(sizes[side] - count) > count / 2 for side, count in due.items())
 
 
 def _tie(parents: list[int], pairs: Iterable[tuple[int, int]]) -> None:

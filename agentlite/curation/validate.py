@@ -8,17 +8,8 @@ from typing import Any
 import msgspec
 
 from agentlite.errors import RowError
+from agentlite.metrics.calls import fits
 from agentlite.records import Call, Message, Record, Tool
-
-TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-    "null": type(None),
-}
 
 
 def validate(record: Record) -> None:
@@ -69,6 +60,8 @@ def _check_order(messages: Sequence[Message]) -> None:
             raise RowError("E203", f"the user speaks where the assistant should go on from a result (message {number})")
         if role == "assistant" and before in ("", "system"):
             raise RowError("E203", f"the assistant speaks before a user (message {number})")
+        if role == "assistant" and before == "assistant":
+            raise RowError("E203", f"two assistant turns in a row (message {number})")
         before = role
     if before != "assistant":
         raise RowError("E203", f"the last turn is a {before} turn, not the assistant's")
@@ -108,18 +101,8 @@ def _check_call(call: Call, tools: Sequence[Tool], typed: bool) -> None:
             raise RowError(
                 "E210", f"{call.name} has no parameter {name}" + (f"; the nearest is {near[0]}" if near else "")
             )
-        if typed and not _has_type(value, (properties or {}).get(name, {}).get("type")):
-            raise RowError("E210", f"{call.name}: {name} is a {type(value).__name__}")
-
-
-def _has_type(value: Any, declared: Any) -> bool:
-    """True where the schema states no type of JSON's. A bool is no number; an int will do as one."""
-    names = [name for name in (declared if isinstance(declared, list) else [declared]) if name in TYPES]
-    if isinstance(value, bool):
-        return not names or "boolean" in names
-    if isinstance(value, float) and value.is_integer() and "integer" in names:
-        return True
-    return not names or any(isinstance(value, TYPES[name]) for name in names)
+        if typed and not fits(value, (properties or {}).get(name, {})):
+            raise RowError("E210", f"{call.name}: {name}, a {type(value).__name__}, does not fit its schema")
 
 
 def _has_nul(value: Any) -> bool:

@@ -71,23 +71,30 @@ def _batch(loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[i
     pad, width = loaded.tokenizer.pad_token_id, max(len(prompt) for prompt in prompts)
     ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    device = loaded.model.device
+    device, ends = loaded.model.device, _ends(loaded.model, how)
     with torch.inference_mode():
         output = loaded.model.generate(
             input_ids=ids.to(device), attention_mask=mask.to(device), max_new_tokens=how.max_new_tokens,
-            do_sample=False, eos_token_id=how.turn_end, pad_token_id=pad, temperature=None, top_p=None, top_k=None,
+            do_sample=False, eos_token_id=sorted(ends), pad_token_id=pad, temperature=None, top_p=None, top_k=None,
             stopping_criteria=StoppingCriteriaList([_Stops(loaded.tokenizer, how.stops, width)] if how.stops else []),
         )  # fmt: skip
     rows = output[:, width:].tolist()
-    return [_said(index, row, loaded.tokenizer, how, pad) for index, row in zip(indices, rows, strict=True)]
+    return [_said(index, row, loaded.tokenizer, how, ends) for index, row in zip(indices, rows, strict=True)]
 
 
-def _said(index: int, row: list[int], tokenizer: Any, how: Greedy, pad: int) -> Said:
-    ended = how.turn_end in row
-    kept = row[: row.index(how.turn_end)] if ended else _unpadded(row, pad)
+def _ends(model: Any, how: Greedy) -> set[int]:
+    """The end of a turn, and what else the model itself says ends an answer."""
+    own = model.generation_config.eos_token_id
+    return {how.turn_end, *([own] if isinstance(own, int) else own or ())}
+
+
+def _said(index: int, row: list[int], tokenizer: Any, how: Greedy, ends: set[int]) -> Said:
+    end = next((place for place, token in enumerate(row) if token in ends), None)
+    ended = end is not None
+    kept = row[:end] if ended else _unpadded(row, tokenizer.pad_token_id)
     text = tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    ends = [text.index(stop) + len(stop) for stop in how.stops if stop in text]
-    return Said(index, text[: min(ends)] if ends else text, ended or bool(ends), len(kept) + ended)
+    stops = [text.index(stop) + len(stop) for stop in how.stops if stop in text]
+    return Said(index, text[: min(stops)] if stops else text, ended or bool(stops), len(kept) + ended)
 
 
 def _unpadded(row: list[int], pad: int) -> list[int]:

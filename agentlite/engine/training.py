@@ -41,9 +41,11 @@ class Stopped(Exception):
         self.exit_code = 128 + number
 
 
-def schedule(rows: int, *, epochs: float, max_steps: int, batch_size: int, gradient_accumulation: int) -> Schedule:
+def schedule(
+    rows: int, *, epochs: float, max_steps: int | None, batch_size: int, gradient_accumulation: int
+) -> Schedule:
     by_epochs = max(1, math.ceil(rows * epochs / (batch_size * gradient_accumulation)))
-    return Schedule(max_steps if max_steps > 0 else by_epochs, batch_size, gradient_accumulation)
+    return Schedule(max_steps or by_epochs, batch_size, gradient_accumulation)
 
 
 def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:

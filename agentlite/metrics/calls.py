@@ -14,6 +14,7 @@ from agentlite.records import Call, Gold, GoldCall, Parsed, Tool
 Schema = dict[str, Any]
 Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
 
+DEEPEST = 64
 TYPES: dict[str, type] = {
     "string": str,
     "integer": int,
@@ -95,22 +96,30 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
     for name, value in call.arguments.items():
         if name not in gold.arguments or not _takes(schema, name):
             return f"{name} is not expected"
+        if not fits(value, {}):
+            return f"{name} is nested too deep"
         if problem := _value_problem(value, gold.arguments[name], _inner(schema, "properties", name)):
             return f"{name} {problem}"
     return next((f"{name} is missing" for name, accepted in gold.arguments.items()
                  if name not in call.arguments and "" not in accepted), "")  # fmt: skip
 
 
-def fits(value: Any, schema: Schema) -> bool:
-    """Whether a value has the JSON types of its schema, all that is required and nothing unknown, at every depth."""
+def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
+    """Whether a value has the JSON types of its schema, all that is required and nothing unknown, at every depth.
+
+    As JSON Schema has it, 3.0 is an integer; BFCL, and so `call_problem`, refuses it. Nothing fits that has more than
+    `levels` levels of objects and lists: deeper ones cannot be read back.
+    """
     types = _types(schema)
-    if types and not _is_one_of(value, types):
+    whole = int in types and type(value) is float and value.is_integer()
+    if levels < 0 or (types and not whole and not _is_one_of(value, types)):
         return False
     if isinstance(value, dict):
         return all(name in value for name in schema.get("required") or ()) and all(
-            _takes(schema, name) and fits(inner, _inner(schema, "properties", name)) for name, inner in value.items()
+            _takes(schema, name) and fits(inner, _inner(schema, "properties", name), levels - 1)
+            for name, inner in value.items()
         )
-    return not isinstance(value, list) or all(fits(element, _inner(schema, "items")) for element in value)
+    return not isinstance(value, list) or all(fits(element, _inner(schema, "items"), levels - 1) for element in value)
 
 
 def _takes(schema: Schema, name: str) -> bool:

@@ -3,7 +3,7 @@
 from agentlite.errors import MODEL, UserError
 from agentlite.protocols import chat, hermes, react
 from agentlite.protocols.protocol import Protocol
-from agentlite.protocols.rendering import Encoded, Rendered, Span, check, encode, prompt, render, show
+from agentlite.protocols.rendering import Encoded, Rendered, Span, check, encode, render, show, training_rows
 from agentlite.templates import Template
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -19,9 +19,9 @@ __all__ = [
     "check",
     "choose",
     "encode",
-    "prompt",
     "render",
     "show",
+    "training_rows",
 ]
 
 

@@ -1,7 +1,7 @@
 """The model's own protocol: its chat template prints tools, calls and results; readers for what templates write."""
 
 from agentlite.protocols import hermes
-from agentlite.protocols.protocol import Protocol, json_object
+from agentlite.protocols.protocol import Protocol, arguments_problem, json_object
 from agentlite.records import Call, Parsed
 
 
@@ -15,8 +15,9 @@ def parse_json(text: str) -> Parsed:
         except ValueError:
             return Parsed("", tuple(calls), "call is no JSON")
         name, arguments = value.get("name"), value.get("parameters", value.get("arguments", {}))
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            return Parsed("", tuple(calls), "call has no name or arguments")
+        problem = arguments_problem(arguments) if isinstance(name, str) else "call has no name"
+        if problem:
+            return Parsed("", tuple(calls), problem)
         calls.append(Call(name, arguments))
         rest = rest[end:].lstrip(" ;\n")
     return Parsed(rest, tuple(calls), "text after a call" if calls and rest else "")

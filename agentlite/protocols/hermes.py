@@ -6,8 +6,9 @@
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from agentlite.protocols.protocol import Protocol, json_object
+from agentlite.protocols.protocol import Protocol, arguments_problem, json_object
 from agentlite.records import Call, Message, Parsed, Tool, plain
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -59,13 +60,12 @@ def parse(text: str) -> Parsed:
     return Parsed((content + text[position:]).strip(), tuple(calls), problem)
 
 
-def _call(value: dict[str, object]) -> tuple[Call | None, str]:
+def _call(value: dict[str, Any]) -> tuple[Call | None, str]:
     name, arguments = value.get("name"), value.get("arguments", {})
     if not isinstance(name, str):
         return None, "call has no name"
-    if not isinstance(arguments, dict):
-        return None, "arguments are no object"
-    return Call(name, arguments), ""
+    problem = arguments_problem(arguments)
+    return (None if problem else Call(name, arguments)), problem
 
 
 PROTOCOL = Protocol("hermes", parse, system, assistant, results, result_role="user")

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from agentlite.templates import Template
 
 
+DEEPEST = 64
+
+
 @dataclass(frozen=True)
 class Protocol:
     """`inline`: results stand inside the assistant's turn, after its `stops`; else they are a turn of `result_role`.
@@ -40,6 +43,22 @@ class Protocol:
             if reads_back(candidate, template):
                 return candidate
         return self
+
+
+def arguments_problem(arguments: Any) -> str:
+    """What keeps a reading from being a call's arguments: "" if they are a JSON object that is not nested too deep."""
+    if not isinstance(arguments, dict):
+        return "arguments are no object"
+    return "" if _is_json(arguments, DEEPEST) else "arguments are no JSON, or nested too deep"
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """A Python literal may also hold sets, bytes, or keys that are no strings."""
+    if isinstance(value, dict):
+        return depth > 0 and all(isinstance(k, str) and _is_json(inner, depth - 1) for k, inner in value.items())
+    if isinstance(value, list | tuple):
+        return depth > 0 and all(_is_json(inner, depth - 1) for inner in value)
+    return value is None or isinstance(value, str | int | float)
 
 
 def json_object(text: str, start: int = 0) -> tuple[Any, int]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentlite.protocols.protocol import Protocol, json_object
+from agentlite.protocols.protocol import Protocol, arguments_problem, json_object
 from agentlite.records import Call, Message, Parsed, Tool, plain
 
 STOP = "Observation:"
@@ -78,8 +78,8 @@ def _call(thought: str, name: str, rest: str) -> Parsed:
         arguments, end = _input(rest)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return Parsed(thought, (), "action input is no JSON")
-    if not isinstance(arguments, dict):
-        return Parsed(thought, (), "action input is no object")
+    if problem := arguments_problem(arguments):
+        return Parsed(thought, (), problem)
     after = rest[end:].strip()
     problem = "" if not after or after.startswith(STOP) else "text after the action input"
     return Parsed(thought, (Call(name, arguments),), problem)

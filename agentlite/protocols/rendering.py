@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.protocols.protocol import Protocol
-from agentlite.records import Call, Message, Record, Tool
+from agentlite.records import Call, Message, Record, Tool, plain
 from agentlite.templates import Template
 
 IGNORED = -100
@@ -59,12 +59,12 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     for index, turn in enumerate(turns):
         if turn.message["role"] != "assistant":
             continue
-        start = len(template.render(messages[:index], tools, prompt=True))
+        before = template.render(messages[:index], tools, prompt=True)
         whole = template.render(messages[: index + 1], tools)
-        own = _spans(record, turn, template, whole, start)
-        if not whole.startswith(template.render(messages[:index], tools, prompt=True)):
+        if not whole.startswith(before):
             raise UserError("the prompt is not the beginning of what the template writes.",
                             "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+        own = _spans(record, turn, template, whole, len(before))
         rows.append(Rendered(whole, tuple(own)))
         spans += own
     if all(text.startswith(row.text) for row in rows):
@@ -72,25 +72,22 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     return rows
 
 
-def prompt(record: Record, turn: int, protocol: Protocol, template: Template) -> str:
-    """What the model is given at a step: the beginning of the rendered dialog."""
-    for row in render(record, protocol, template):
-        for span in row.spans:
-            if span.turn == turn:
-                return row.text[: span.start]
-    raise ValueError(f"record {record.id} has no assistant turn {turn}")
+def training_rows(record: Record, protocol: Protocol, template: Template) -> list[Encoded]:
+    """The rows of a record that train something. Raises RowError E217 if none does."""
+    encoded = [encode(row, template) for row in render(record, protocol, template)]
+    trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
+    if not trained:
+        raise RowError("E217", "no token of this row would be trained")
+    return trained
 
 
 def encode(row: Rendered, template: Template) -> Encoded:
-    """Raises RowError E217 if nothing would be trained."""
     ids: list[int] = []
     labels: list[int] = []
     for piece, trained in pieces(row):
         new = template.encode(piece)
         ids += new
         labels += new if trained else [IGNORED] * len(new)
-    if all(label == IGNORED for label in labels):
-        raise RowError("E217", "no token of this row would be trained")
     return Encoded(ids, labels)
 
 
@@ -125,7 +122,12 @@ def check_reading(record: Record, rows: Sequence[Rendered], protocol: Protocol, 
     """parse(render(calls)) == calls, for this record. Raises RowError E215."""
     for row in rows:
         for span in row.spans:
-            read = protocol.parse(said(row, span, template))
+            text = said(row, span, template)
+            if any(stop in text.removesuffix(stop) for stop in protocol.stops):
+                raise RowError(
+                    "E215", f"messages[{span.turn}] holds a stop string of {protocol.name}: sampling ends there"
+                )
+            read = protocol.parse(text)
             due = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
             if read.problem or [(call.name, call.arguments) for call in read.calls] != due:
                 what = read.problem or "other calls than were written"
@@ -211,6 +213,8 @@ def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) ->
         for index, message in group:
             _refuse_several(index, message, protocol)
             text = protocol.results([message]) if message.role == "tool" else protocol.assistant(message)
+            if parts and parts[-1][2] < 0:
+                raise RowError("E203", f"messages[{index}] follows an answer without a user turn between")
             if message.role == "assistant":
                 closed = not message.calls
                 parts.append((index, len(content), -1 if closed else len(content) + len(text)))
@@ -242,7 +246,11 @@ def _spans(record: Record, turn: _Turn, template: Template, whole: str, start: i
 
 def _refuse_control_tokens(record: Record, template: Template) -> None:
     """A turn mark inside a text would end the turn for the model, though not for the reader of the data."""
-    for index, message in enumerate(record.messages):
+    texts = {
+        f"messages[{i}]": [m.content, *(plain(c.arguments) for c in m.calls)] for i, m in enumerate(record.messages)
+    }
+    texts["tools"] = [plain(tool.schema) for tool in record.tools]
+    for place, parts in texts.items():
         for token in template.turn_tokens:
-            if token in message.content:
-                raise RowError("E215", f"messages[{index}] holds the model's own mark {token}: take it out")
+            if any(token in part for part in parts):
+                raise RowError("E215", f"{place} holds the model's own mark {token}: take it out")

@@ -49,7 +49,7 @@ def share(figure: Json | None) -> str:
 
 
 def _evaluations(run: Path) -> Iterator[str]:
-    folders = [plan.parent for plan in run.glob("eval/*/*/plan.json")]
+    folders = [plan.parent for plan in run.glob("*/*/*/plan.json")]
     if not any((folder / "done.json").exists() for folder in folders):
         yield "No evaluation is finished."
     for evaluated in sorted({folder.parent for folder in folders}):
@@ -113,9 +113,22 @@ def _timing_table(metrics: dict[str, Json]) -> list[list[str]]:
 
 
 def _differences(path: Path) -> Iterator[str]:
-    if path.exists() and (rows := _read(path).get("differences")):
+    compared = _read(path) if path.exists() else {}
+    if compared.get("differences"):
         yield "### Paired differences"
-        yield "\n".join(f"- {_in_words(row)}" for row in rows)
+        if _is_current(path.parent, compared):
+            yield "\n".join(f"- {_in_words(row)}" for row in compared["differences"])
+        else:
+            models = " ".join(f"--model {model}" for model in compared["models"])
+            yield f"Predictions have changed since the models were compared. Run `agentlite eval {models}` again."
+
+
+def _is_current(evaluated: Path, compared: Json) -> bool:
+    """Whether the models' predictions are still those that were compared."""
+    digests = compared.get("predictions", {})
+    done = {model: evaluated / model / "done.json" for model in digests}
+    return all(path.exists() and _read(path).get("outputs", {}).get("predictions.jsonl") == digests[model]
+               for model, path in done.items())  # fmt: skip
 
 
 def _in_words(row: Json) -> str:

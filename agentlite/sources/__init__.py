@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from agentlite.errors import RowError, UserError
 from agentlite.records import Record
 from agentlite.sources import bfcl, ms_agent, openai, sharegpt, stored
@@ -35,7 +37,11 @@ def to_record(value: dict[str, Any], format: str | None = None, *, no_call_answe
         near = difflib.get_close_matches(name, FORMATS, 1)
         fix = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(FORMATS)}."
         raise UserError(f"unknown format {name!r}.", fix, place="--format")
-    return bfcl.read(value, no_call_answer) if name == "bfcl" else FORMATS[name].read(value)
+    record = bfcl.read(value, no_call_answer) if name == "bfcl" else FORMATS[name].read(value)
+    try:
+        return msgspec.convert(msgspec.to_builtins(record), Record)  # the readers copy what they do not look into
+    except msgspec.ValidationError as error:
+        raise RowError("E201", f"not as {name} has it: {error}") from error
 
 
 def _detected(value: dict[str, Any]) -> str:

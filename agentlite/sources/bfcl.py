@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from agentlite.config import default
 from agentlite.errors import RowError, UserError
 from agentlite.records import Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.rows import read_rows
@@ -19,7 +20,7 @@ EXAMPLE = (
     '"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": '
     '{"w": [3], "h": [4], "unit": ["", "cm"]}}]}'
 )
-NO_CALL_ANSWER = "None of the available tools can answer this."
+NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL = ("irrelevance", "live_irrelevance")
 # no relevance (it has no accepted answers), no multi-turn (it needs its tools to be run)
 CATEGORIES = (

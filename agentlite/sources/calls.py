@@ -129,7 +129,9 @@ def _inner_schemas(schema: dict[str, Any], tool: str) -> dict[str, Any]:
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         raise RowError("E211", f"parameters of {tool}: required is no list of names")
     for key in SCHEMAS_BY_KEY:
-        if isinstance(inner := schema.get(key), dict):
+        if (inner := schema.get(key)) is not None:
+            if not isinstance(inner, dict):
+                raise RowError("E211", f"parameters of {tool}: {key} are no object")
             given = {name: dict(value) if isinstance(value, dict) else value for name, value in inner.items()}
             required = [*required, *_lifted(given)] if key == "properties" else required
             schema[key] = {name: json_schema(value, tool) for name, value in given.items() if value is not None}

@@ -23,7 +23,7 @@ FRAME = re.compile(
     r"Answer the following questions as best you can\..*?:[ \t]*\n(?P<apis>.*?)\n\s*Use the following format:.*?Begin!",
     re.DOTALL,
 )
-API = re.compile(r"^[ \t]*(\d+)\.[ \t]+([^\s:]+):", re.MULTILINE)
+API = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
 BOILERPLATE = re.compile(
     r"^\s*Call this tool to interact with the .*? API\.(?:\s*What is the .*? API useful for\?)?[\s.]*"
 )
@@ -68,12 +68,13 @@ def _is_react(turn: dict[str, Any]) -> bool:
 
 def _apis(system: str) -> Iterator[Tool]:
     """The numbered APIs of a ReAct prompt. A number out of its order is part of a description."""
-    frame = FRAME.search(system)
-    text = frame["apis"] if frame else ""
+    if not (frame := FRAME.search(system)):
+        return
+    text = frame["apis"]
     starts: list[re.Match[str]] = []
     for match in API.finditer(text):
         starts += [match] if int(match[1]) == len(starts) + 1 else []
-    if frame and not starts:
+    if not starts:
         raise RowError("E211", "a ReAct prompt without numbered APIs")
     ends = [match.start() for match in starts[1:]] + [len(text)]
     for match, end in zip(starts, ends, strict=True):

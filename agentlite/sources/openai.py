@@ -1,5 +1,6 @@
 """OpenAI rows, {"messages": [...], "tools": [...]} -> Record."""
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 import msgspec
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 from agentlite.errors import RowError
 from agentlite.records import Call, Gold, Message, Record, Role, Task, Tool, plain
 from agentlite.sources.calls import read_call, read_tools
+from agentlite.sources.decoding import json_value
 
 EXAMPLE = (
     '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, '
@@ -38,13 +40,31 @@ def read(row: dict[str, Any]) -> Record:
     messages = row.get("messages")
     if not isinstance(messages, list):
         raise RowError("E201", "messages are no list")
+    dialog, gold = _Dialog(tools).read(messages), read_gold(row.get("gold"))
     return Record(
-        messages=_Dialog(tools).read(messages),
+        messages=dialog if gold else merged(dialog),  # gold counts the messages as they stand
         tools=tools,
-        gold=read_gold(row.get("gold")),
+        gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
         meta=source_id(row),
     )
+
+
+def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages; what the assistant says and then the calls it makes, written as two turns, become one."""
+    turns: list[Message] = []
+    for message in messages:
+        before = turns[-1] if turns else message
+        if (
+            before.role == message.role == "assistant"
+            and message.calls
+            and not before.calls
+            and before.loss == message.loss
+        ):
+            said = "\n\n".join(filter(None, (turns.pop().content, message.content)))
+            message = replace(message, content=said)
+        turns.append(message)
+    return tuple(turns)
 
 
 def source_id(row: dict[str, Any]) -> dict[str, Any]:
@@ -53,11 +73,11 @@ def source_id(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_gold(value: Any) -> dict[int, Gold]:
-    """Turn -> Gold, from its text or its plain dicts. Raises RowError E201."""
+    """Turn -> Gold, from its text or its plain dicts. Raises RowError E201, or that of the text."""
+    gold = json_value(value) if isinstance(value, str) and value else value
     try:
-        gold = msgspec.json.decode(value) if isinstance(value, str) and value else value
         return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
         raise RowError("E201", f"gold: {error}") from error
 
 

@@ -125,7 +125,9 @@ def _too_long(file: BinaryIO, line: bytes, place: str) -> Raw:
 
 
 def _array(content: bytes, name: str) -> Iterator[Raw]:
-    """The elements of a JSON array. Where one is broken, the ones behind it cannot be found: they are one row."""
+    """The elements of a JSON array. What cannot be taken apart, from a broken element on, or stands behind the array,
+    is one row.
+    """
     try:
         text = _unmarked(content).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -139,15 +141,25 @@ def _array(content: bytes, name: str) -> Iterator[Raw]:
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            yield Raw(place, text[start:].encode("utf-8"), None, RowError("E122", f"looks cut, or broken: {error}"))
+            yield _unread(place, text[start:], f"looks cut, or broken: {error}")
             return
         yield _decoded(place, text[start:end].encode("utf-8") + b"\n")
         comma = _after_blanks(text, end)
-        following = _after_blanks(text, comma + 1) if text[comma : comma + 1] == "," else comma
+        separator = text[comma : comma + 1]
+        following = _after_blanks(text, comma + 1) if separator == "," else comma
         line += text.count("\n", start, following)
         start = following
+        if separator not in (",", "]", ""):
+            yield _unread(f"{name}:{line}", text[start:], "no comma behind an element of the array")
+            return
     if start == len(text):
-        yield Raw(f"{name}:{line}", b"", None, RowError("E122", "looks cut: the array is not closed"))
+        yield _unread(f"{name}:{line}", "", "looks cut: the array is not closed")
+    elif rest := text[start + 1 :].strip():
+        yield _unread(f"{name}:{line}", rest, "something stands behind the array")
+
+
+def _unread(place: str, text: str, reason: str) -> Raw:
+    return Raw(place, text.encode("utf-8"), None, RowError("E122", reason))
 
 
 def _after_blanks(text: str, start: int) -> int:

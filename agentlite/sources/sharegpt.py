@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, plain
 from agentlite.sources.calls import json_or_literal, read_call, read_tools
-from agentlite.sources.openai import has_loss, source_id
+from agentlite.sources.openai import has_loss, merged, source_id
 
 EXAMPLE = (
     '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": '
@@ -51,7 +51,7 @@ def read(row: dict[str, Any]) -> Record:
     for number, turn in enumerate(turns, 1):
         dialog.add(turn, number)
     tools = read_tools(row.get("tools"), json_or_literal)
-    return Record(messages=tuple(dialog.messages), tools=tools, meta=source_id(row))
+    return Record(messages=merged(dialog.messages), tools=tools, meta=source_id(row))
 
 
 def turns_of(row: dict[str, Any]) -> Any:

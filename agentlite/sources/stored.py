@@ -1,11 +1,15 @@
 """agentlite's own rows, as prep writes them -> Record."""
 
+import json
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite.errors import RowError
 from agentlite.records import Record, from_row
+from agentlite.sources.calls import json_schema
+from agentlite.sources.decoding import json_value
 
 EXAMPLE = (
     '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": '
@@ -20,10 +24,14 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 with what does not fit."""
+    """Raises RowError E201 with what does not fit, E211, or what is wrong with a JSON text."""
     try:
-        return msgspec.convert(msgspec.to_builtins(from_row(row)), Record)
+        record = from_row(row)
+        json_value(json.dumps(msgspec.to_builtins(record, str_keys=True)))
+        msgspec.convert(record.meta.get("joined", []), list[str])
+        tools = tuple(replace(tool, parameters=json_schema(tool.parameters, tool.name)) for tool in record.tools)
+        return replace(record, tools=tools)
     except msgspec.ValidationError as error:
         raise RowError("E201", str(error)) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise RowError("E201", f"not as prep writes it: {type(error).__name__} {error}") from error

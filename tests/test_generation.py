@@ -1,0 +1,48 @@
+"""What a model says does not depend on who is asked beside it, and ends where it should."""
+
+from pathlib import Path
+
+import pytest
+
+from agentlite.engine.generation import Greedy, Said, generate
+from agentlite.engine.loading import Loaded, Loading, load
+from agentlite.templates import Source, load_template
+
+PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")
+
+
+@pytest.fixture(scope="module", params=["unsloth", "hf"])
+def loaded(request: pytest.FixtureRequest, tiny_model: Path) -> Loaded:
+    return load(Source("tiny", str(tiny_model), None, ""), Loading(request.param, 256), trainable=False)
+
+
+def say(loaded: Loaded, batch_size: int, stops: tuple[str, ...] = (), turn_end: int = 2) -> dict[int, Said]:
+    template = load_template("smollm2-135m")
+    ids = [template.encode(prompt) for prompt in PROMPTS]
+    batches = list(generate(loaded, ids, Greedy(turn_end, stops, 12, batch_size)))
+    assert [len(batch) for batch in batches] == [batch_size] * (4 // batch_size)
+    return {said.prompt: said for batch in batches for said in batch}
+
+
+def test_a_batch_says_what_each_prompt_gets_alone(loaded):
+    alone = say(loaded, 1)
+    assert say(loaded, 4) == say(loaded, 2) == alone
+    assert sorted(alone) == [0, 1, 2, 3]
+    assert all(said.new_tokens == 12 and not said.finished for said in alone.values())
+
+
+def test_an_answer_ends_with_its_stop_string_and_counts_as_finished(loaded):
+    free = say(loaded, 1)
+    stop = free[0].text[4:7]
+    stopped = say(loaded, 4, (stop,))
+    assert stopped[0].finished
+    assert stopped[0].text == free[0].text[: free[0].text.index(stop) + 3]
+    for prompt, said in stopped.items():
+        assert said.finished == (stop in free[prompt].text)
+
+
+def test_an_answer_ends_before_the_end_of_turn(loaded):
+    template = load_template("smollm2-135m")
+    first = template.encode(say(loaded, 1)[0].text)[0]
+    ended = say(loaded, 1, turn_end=first)[0]
+    assert ended == Said(0, "", True, 1)

@@ -1,0 +1,54 @@
+"""The tokenizer read without torch is the model's own, and a template's facts are found by asking it."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import with_template
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.errors import UserError
+from agentlite.templates import find_model, load_template
+
+
+@given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
+def test_any_text_survives_its_tokens(text):
+    template = load_template("smollm2-135m")
+    assert template.decode(template.encode(text)) == text
+
+
+def test_digits_stand_alone_as_the_model_was_trained(smollm2):
+    pieces = [smollm2.decode([token]) for token in smollm2.encode("call 12345 now")]
+    assert pieces == ["call", " ", "1", "2", "3", "4", "5", " now"]
+
+
+def test_the_ids_are_those_of_smollm2(smollm2):
+    assert smollm2.token_id("<|endoftext|>") == 0
+    assert smollm2.token_id("<|im_start|>") == 1
+    assert smollm2.token_id("<|im_end|>") == 2
+    assert smollm2.turn_end == "<|im_end|>"
+    assert smollm2.encode("<|im_start|>user\nhi<|im_end|>")[0] == 1  # and no bos before it
+    assert set(smollm2.turn_tokens) == {"<|im_start|>", "<|im_end|>"}
+
+
+def test_a_template_is_asked_whether_it_takes_tools(smollm2):
+    assert not smollm2.takes_tools
+    assert with_template(smollm2, "tools").takes_tools
+    assert not with_template(smollm2, "forgets").takes_tools
+
+
+def test_prep_reads_a_tokenizer_without_torch_or_transformers():
+    program = (
+        "import sys; from agentlite.templates import load_template; load_template('smollm2-135m').encode('x')\n"
+        "assert not {'torch', 'transformers', 'numpy', 'gguf'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_stage_of_the_workspace_comes_before_a_folder_and_an_alias(tmp_path, tiny_model):
+    assert find_model("smollm2-135m", tmp_path).base == "smollm2-135m"
+    assert find_model(str(tiny_model), tmp_path).adapter is None
+    with pytest.raises(UserError) as told:
+        find_model("sfft", tmp_path)
+    assert told.value.exit_code == 5
