@@ -42,7 +42,9 @@ def test_an_answer_ends_with_its_stop_string_and_counts_as_finished(loaded):
 
 
 def test_an_answer_ends_before_the_end_of_turn(loaded):
-    template = load_template("smollm2-135m")
-    first = template.encode(say(loaded, 1)[0].text)[0]
+    import torch
+
+    ids = torch.tensor([load_template("smollm2-135m").encode(PROMPTS[0])])
+    first = int(loaded.model(ids).logits[0, -1].argmax())
     ended = say(loaded, 1, turn_end=first)[0]
     assert ended == Said(0, "", True, 1)

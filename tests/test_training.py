@@ -17,7 +17,7 @@ from agentlite.engine import loading, supervised, training
 from agentlite.errors import UserError
 from agentlite.protocols import Encoded, choose, encode, render
 from agentlite.records import Call, Message, Record, Tool
-from agentlite.templates import Source, load_template
+from agentlite.templates import Source, find_model, load_template
 
 CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon", "Bonn", "Graz")
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
@@ -73,12 +73,14 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_mod
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
-def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, tiny_model, tmp_path):
+@pytest.mark.parametrize("model", ["tiny", pytest.param("smollm2-135m", marks=pytest.mark.slow)])
+def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_model, tmp_path):
     import torch
 
     settings = sft(engine=engine, max_steps=1)
-    figures = supervised.train(source(tiny_model), settings, tmp_path, rows(), [])
-    base = loading.load(source(tiny_model), supervised.loading(settings), trainable=False).model.eval()
+    chosen = source(tiny_model) if model == "tiny" else find_model(model, tmp_path)
+    figures = supervised.train(chosen, settings, tmp_path, rows(), [])
+    base = loading.load(chosen, supervised.loading(settings), trainable=False).model.eval()
     order = training.row_order([len(row.input_ids) for row in rows()], training.Schedule(1, 2, 2), 0)
     total = count = 0.0
     with torch.no_grad():
@@ -88,7 +90,7 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, tiny_model, 
                 if label != -100:
                     total -= float(log_p[place, label])
                     count += 1
-    assert figures["first_loss"] == pytest.approx(total / count, rel=1e-5)
+    assert figures["first_loss"] == pytest.approx(total / count, rel=1e-4)  # padded or alone: other rounding
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
@@ -164,8 +166,6 @@ def _train_and_die(model: str, folder: str, step: int) -> None:
     """A run that is killed without warning when it has logged a step."""
     from agentlite import console
 
-    original = console.progress
-
     def deadly(title: str, total: int) -> object:
         class Dying:
             def __enter__(self) -> object:
@@ -176,7 +176,6 @@ def _train_and_die(model: str, folder: str, step: int) -> None:
         return Dying()
 
     console.progress = deadly  # type: ignore[assignment]
-    assert original is not deadly
     supervised.train(source(Path(model)), sft(), Path(folder), rows(), rows()[:2])
 
 

@@ -152,7 +152,7 @@ def _fill(stage: stages.Stage, way: Way, stdin: BinaryIO) -> None:
     for split, file in zip(SPLITS, files, strict=True):
         write_rows(stage.folder / file, [to_row(record) for record in rows[split]])
     figures = {**counts, **in_splits, "groups": splits.groups, "train_rows": len(rows["train"]),
-               "trained_tokens": sum(size.trained for size in measured)}  # fmt: skip
+               "trained_tokens": sum(size.trained for size in measured[: len(rows["train"])])}  # fmt: skip
     statistics = _statistics(gathered, records, measured)
     write_json(stage.folder / "stats.json", {**figures, **statistics, "notes": splits.notes})
     stage.finish([*files, "rejects.jsonl", "stats.json"], figures)

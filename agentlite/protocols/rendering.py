@@ -209,7 +209,8 @@ def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) ->
         if is_user:
             turns += [_Turn({"role": "user", "content": message.content}, ()) for _, message in group]
             continue
-        content, parts = "", []
+        content = ""
+        parts: list[tuple[int, int, int]] = []
         for index, message in group:
             _refuse_several(index, message, protocol)
             text = protocol.results([message]) if message.role == "tool" else protocol.assistant(message)
