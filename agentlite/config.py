@@ -127,6 +127,7 @@ def resolve(command: str, given: Given, inherited: Mapping[str, tuple[Any, str]]
     return Resolved(_build(command, values, origin), {k: origin.get(k, "default") for k in fields(command)})
 
 
+@functools.cache
 def fields(command: str) -> dict[str, Any]:
     """Setting -> its annotated type."""
     return get_type_hints(COMMANDS[command], include_extras=True)

@@ -97,7 +97,7 @@ def ours(steps: int) -> dict[str, Any]:
         trainer = supervised.make_trainer(loaded, chosen, Path(folder), rows(), [])
         clock = _clock()
         trainer.add_callback(clock)
-        training.train(trainer, Path(folder), supervised.schedule(chosen, len(rows())))
+        training.train(trainer, Path(folder), supervised.schedule(chosen, rows()))
         return {"losses": _losses(trainer), "seconds": clock.seconds()}
 
 
