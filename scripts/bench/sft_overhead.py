@@ -1,6 +1,6 @@
 """What `sft` costs over a loop written by hand with the same Unsloth and TRL calls: losses and step time, side by side.
 
-    .venv/bin/python scripts/bench/sft_overhead.py [--steps 12] [--pairs 3]
+    .venv/bin/python scripts/bench/sft_overhead.py [--steps 14] [--pairs 3]
 
 Both sides get the same rows in the same order. Each run is a process of its own; the sides take turns (ours, bare,
 bare, ours, ...). A step's time is that from its beginning to the next one's, so that logging counts; the first two
@@ -23,7 +23,7 @@ WARM_UP = 2
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--side", choices=["ours", "bare"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -62,7 +62,7 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
 def settings(steps: int) -> Any:
     from agentlite import config
 
-    return config.Sft(model=ALIAS, max_steps=steps, batch_size=4, gradient_accumulation=1, save_steps=10_000,
+    return config.Sft(model=ALIAS, max_steps=steps, batch_size=1, gradient_accumulation=1, save_steps=10_000,
                       learning_rate=1e-3)  # fmt: skip
 
 
@@ -125,10 +125,10 @@ def bare(steps: int) -> dict[str, Any]:
             target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
         )  # fmt: skip
         encoded = rows()
-        order = training.row_order([len(row.input_ids) for row in encoded], training.Schedule(steps, 4, 1), 0)
+        order = training.row_order([len(row.input_ids) for row in encoded], training.Schedule(steps, 1, 1), 0)
         ordered = [{"input_ids": encoded[i].input_ids, "labels": encoded[i].labels} for i in order]
         arguments = SFTConfig(
-            output_dir=folder, max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=1,
+            output_dir=folder, max_steps=steps, per_device_train_batch_size=1, gradient_accumulation_steps=1,
             learning_rate=1e-3, warmup_steps=-(-steps // 10), lr_scheduler_type="cosine", optim="adamw_torch",
             bf16=False, use_cpu=True, gradient_checkpointing=False, train_sampling_strategy="sequential",
             logging_steps=1, save_strategy="no", disable_tqdm=True, report_to="none", seed=0, max_length=2048,
