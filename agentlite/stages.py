@@ -186,9 +186,8 @@ def broken_outputs(folder: Path) -> list[str]:
 def clear(folder: Path) -> None:
     """Empties a folder that a stage made, and no other."""
     if (folder / "plan.json").exists():
-        (folder / "plan.json").rename(
-            folder / "failed.json"
-        )  # first: a kill from here on leaves a folder to start over
+        # first: a kill from here on leaves a folder to start over
+        (folder / "plan.json").rename(folder / "failed.json")
     if (folder / "failed.json").exists():
         for path in sorted(folder.iterdir(), key=lambda path: path.name == "failed.json"):
             if path.name not in (".lock", ".holder"):

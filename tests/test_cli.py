@@ -132,7 +132,8 @@ def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(w
     done = agentlite("sft", "--run", workspace, "--out", "sft-typo", "--set", setting)
     assert done.returncode == 2
     assert told in done.stderr.decode()
-    shutil.rmtree(workspace / "sft-typo")
+    assert (workspace / "sft-typo" / "failed.json").exists()  # so the next case, another plan, needs no --force
+    assert not (workspace / "sft-typo" / "plan.json").exists()
 
 
 def test_an_adapter_trained_further_keeps_its_shape(workspace):

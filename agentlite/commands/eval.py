@@ -20,13 +20,8 @@ from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, writ
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, Template, find_model, load_template
 
-NOT_OF_THE_ANSWER = (
-    "model",
-    "data",
-    "limit",
-    "batch_size",
-    "seed",
-)  # they change which steps are asked, not what is said
+# they change which steps are asked, not what is said
+NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed")
 
 
 class Asked(NamedTuple):

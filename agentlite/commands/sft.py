@@ -44,7 +44,7 @@ def run(settings: config.Sft, place: Place) -> Result:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
-            _fill(stage, settings, data, source)
+            _fill_or_fail(stage, settings, data, source)
         other = "" if settings.data == "prep" else f" --data {settings.data}"
         return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}{other}"))
 
@@ -78,6 +78,16 @@ def read_encoded(settings: config.Sft, data: Path, split: str, template: Templat
                             place=f"{path}:{number}")  # fmt: skip
         encoded += new
     return encoded
+
+
+def _fill_or_fail(stage: stages.Stage, settings: config.Sft, data: Path, source: Source) -> None:
+    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it needs no --force."""
+    try:
+        _fill(stage, settings, data, source)
+    except UserError:
+        if not any(stage.folder.glob("checkpoints/checkpoint-*")):
+            stage.fail()
+        raise
 
 
 def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source) -> None:
