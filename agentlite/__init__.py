@@ -1,15 +1,15 @@
 """agentlite tunes a language model to use tools, on one GPU, from the shell or from Python.
 
-The stages are functions with the names and settings of the commands: prep, sft, evaluate.
+The stages are functions with the names and settings of the commands: prep, sft, pairs, dpo, grpo, evaluate.
 """
 
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["evaluate", "prep", "sft"]
+__all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "sft"]
 
 if TYPE_CHECKING:
-    from agentlite.functions import evaluate, prep, sft
+    from agentlite.functions import dpo, evaluate, grpo, pairs, prep, sft
 
 
 def __getattr__(name: str) -> Any:

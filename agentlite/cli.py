@@ -11,6 +11,9 @@ import click
 COMMANDS = {
     "prep": "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
     "sft": "Train an adapter to say what the assistant says in the records.",
+    "pairs": "Sample several answers at every step, score them, pair the best with the worst.",
+    "dpo": "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
+    "grpo": "Train an adapter on answers it samples itself, each against the others of its group.",
     "eval": "Ask models at every step of the test records, score them, set them side by side.",
 }
 EXAMPLES = {
@@ -20,10 +23,22 @@ cat rows.jsonl | agentlite prep - --run runs/weather --json""",
     "sft": """agentlite sft
 agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
 agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01""",
+    "pairs": """agentlite pairs -n 8 --gold
+agentlite pairs --from pairs --weights tool_accuracy=.5,efficiency=0 --out pairs-b
+agentlite pairs --from pairs --grid weights.yaml
+cat prompts.jsonl | agentlite pairs --data - --model sft --json""",
+    "dpo": """agentlite dpo
+agentlite dpo --data pairs-b --out dpo-b --beta 0.3
+agentlite dpo --loss-type ipo --out dpo-ipo""",
+    "grpo": """agentlite grpo
+agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
+agentlite grpo --rewards mine.py:short --skip-solved""",
     "eval": """agentlite eval
 agentlite eval --model smollm2-135m --model sft --json""",
 }
-SHORT = {"batch_size": "-b", "num_epochs": "-e"}
+SHORT = {"batch_size": "-b", "num_epochs": "-e", "num_samples": "-n"}
+LONG = {"candidates": "--from"}  # `from` is no name for a setting in Python
+SEVERAL = {("eval", "model"), ("pairs", "weights"), ("pairs", "grid"), ("pairs", "rewards"), ("grpo", "rewards")}
 
 
 class Commands(click.Group):
@@ -55,7 +70,7 @@ def group() -> None:
     """Tune a language model to use tools, on one GPU.
 
     Each stage reads the one before from the workspace (--run, default runs/default) and can be stopped, carried on
-    and repeated: agentlite prep dialogs.jsonl; agentlite sft; agentlite eval
+    and repeated: agentlite prep dialogs.jsonl; agentlite sft; agentlite pairs; agentlite dpo; agentlite eval
     """
 
 
@@ -128,11 +143,11 @@ def _option(name: str, key: str) -> click.Option:
     from agentlite.config import default, describe
 
     value = default(name, key)
-    several = key == "model" and name == "eval"
-    shown = ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
+    given: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if value is False else {}
+    shown = ",".join(map(str, value)) if isinstance(value, tuple) else "" if value in (None, {}) else str(value)
     text = describe(name, key) + (f" [{shown}]" if shown and "[" not in describe(name, key) else "")
-    flags = [f"--{key.replace('_', '-')}", *([SHORT[key]] if key in SHORT else [])]
-    return click.Option([*flags, key], multiple=several, metavar="VALUE", help=text)
+    flags = [LONG.get(key, f"--{key.replace('_', '-')}"), *([SHORT[key]] if key in SHORT else [])]
+    return click.Option([*flags, key], multiple=(name, key) in SEVERAL, metavar="VALUE", help=text, **given)
 
 
 def _shared(name: str) -> list[click.Parameter]:
@@ -165,7 +180,7 @@ def _callback(name: str) -> Callable[..., None]:
         from agentlite.functions import execute, settle
         from agentlite.stages import Place
 
-        given = Given({key: value for key, value in flags.items() if value not in (None, ())}, sets, config, profile)
+        given = Given(_weightings(flags), sets, config, profile)
         resolved = settle(name, given, Path(run))
         if print_config:
             click.echo(as_yaml(name, resolved))
@@ -174,6 +189,17 @@ def _callback(name: str) -> Callable[..., None]:
         _present(result, as_json, show, resolved.settings)
 
     return run
+
+
+def _weightings(flags: dict[str, Any]) -> dict[str, Any]:
+    """What was given. One --weights is a setting; several are a grid of them."""
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
+    weights = given.pop("weights", ())
+    if len(weights) > 1 and not isinstance(weights, str):
+        given["grid"] = (*given.get("grid", ()), *weights)
+    elif weights:
+        given["weights"] = weights if isinstance(weights, str) else weights[0]
+    return given
 
 
 def _present(result: Any, as_json: bool, show: int, settings: Any) -> None:

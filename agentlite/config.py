@@ -21,6 +21,16 @@ Engine = Literal["unsloth", "hf"]
 Scheduler = Literal["cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
 
 
+# what sampling and scoring are told, in pairs and in grpo
+Temperature = Annotated[NonNegative, Meta(description="of sampling; 0 always takes the likeliest token")]
+TopP = Annotated[float, Meta(gt=0, le=1, description="the likeliest tokens that together reach this")]
+NewTokens = Annotated[Count, Meta(description="tokens of an answer")]
+Weights = Annotated[dict[str, float], Meta(description="part=weight,...: what differs from the defaults")]
+Rewards = Annotated[tuple[str, ...], Meta(description="parts of your own: file.py:function, repeatable")]
+RewardSeconds = Annotated[float, Meta(gt=0, description="time limit of one call of a function of your own")]
+Failures = Annotated[Share, Meta(description="share of candidates a function of your own may fail for")]
+
+
 class Prep(Struct, frozen=True, kw_only=True):
     """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
 
@@ -49,13 +59,13 @@ class Prep(Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(description="of the split, the sample and the shuffles")] = 0
 
 
-class Sft(Struct, frozen=True, kw_only=True):
-    """Train an adapter to say what the assistant says in the records of prep."""
+class Training(Struct, frozen=True, kw_only=True):
+    """What every trainer is told."""
 
     data: Annotated[str, Meta(description="a finished prep: its name in the workspace, or a path")] = "prep"
-    model: Annotated[str, Meta(description="alias, path, hub id or earlier stage [the model of prep]")] = ""
+    model: Annotated[str, Meta(description="alias, path, hub id or earlier stage to start from")] = "sft"
     engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft + trl")] = "unsloth"
-    max_length: Annotated[Count, Meta(description="tokens of a training row")] = 2048
+    max_length: Annotated[Count, Meta(description="tokens of a training row, prompt and answer together")] = 2048
     lora_r: Annotated[Count, Meta(description="rank of the adapter")] = 16
     lora_alpha: Annotated[Count, Meta(description="scale of the adapter")] = 32
     lora_dropout: Annotated[Share, Meta(description="share of the adapter's inputs dropped")] = 0.0
@@ -66,16 +76,88 @@ class Sft(Struct, frozen=True, kw_only=True):
     max_steps: Annotated[Count | None, Meta(description="optimizer steps [as num_epochs says]")] = None
     batch_size: Annotated[Count, Meta(description="rows in a micro-batch")] = 2
     gradient_accumulation: Annotated[Count, Meta(description="micro-batches in a step")] = 4
-    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 2e-4
+    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")]
     warmup_ratio: Annotated[Share, Meta(description="share of the steps in which it rises")] = 0.1
     lr_scheduler: Annotated[Scheduler, Meta(description="how it falls: cosine, linear, constant, ...")] = "cosine"
     load_in_4bit: Annotated[bool, Meta(description="base model in 4 bit (CUDA)")] = False
     load_in_8bit: Annotated[bool, Meta(description="base model in 8 bit (CUDA)")] = False
-    packing: Annotated[bool, Meta(description="several rows in one sequence (CUDA)")] = False
-    save_steps: Annotated[Count, Meta(description="steps between checkpoints; the dev loss is taken at each")] = 50
-    seed: Annotated[int, Meta(description="of initial weights and the order of rows")] = 0
-    trl: Annotated[dict[str, Any], Meta(description="anything else TRL's SFTConfig knows, unchanged")] = {}
+    save_steps: Annotated[Count, Meta(description="steps between checkpoints; a dev loss is taken at each")] = 50
+    seed: Annotated[int, Meta(description="of initial weights, the order of rows and what is sampled")] = 0
+    trl: Annotated[dict[str, Any], Meta(description="anything else the TRL configuration knows, unchanged")] = {}
     peft: Annotated[dict[str, Any], Meta(description="anything else PEFT's LoraConfig knows, unchanged")] = {}
+
+
+class Sft(Training, frozen=True, kw_only=True):
+    """Train an adapter to say what the assistant says in the records of prep."""
+
+    model: Annotated[str, Meta(description="alias, path, hub id or earlier stage [the model of prep]")] = ""
+    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 2e-4
+    packing: Annotated[bool, Meta(description="several rows in one sequence (CUDA)")] = False
+
+
+class Pairs(Struct, frozen=True, kw_only=True):
+    """Sample several answers at every step, score them, pair the best with the worst."""
+
+    data: Annotated[str, Meta(description="a finished prep; or a file of rows, or - for stdin")] = "prep"
+    split: Annotated[Literal["train", "dev", "test"], Meta(description="which records of prep")] = "train"
+    model: Annotated[str, Meta(description="alias, path, hub id or earlier stage that answers")] = "sft"
+    candidates: Annotated[str, Meta(description="a finished pairs or grpo: rank its candidates, without a model")] = ""
+    grid: Annotated[tuple[str, ...], Meta(description="weightings to set side by side: a file; writes nothing")] = ()
+    engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft")] = "unsloth"
+    limit: Annotated[Count | None, Meta(description="a seeded sample of N records, even over the sources")] = None
+    num_samples: Annotated[Count, Meta(description="candidates a step")] = 4
+    temperature: Temperature = 1.0
+    top_p: TopP = 1.0
+    max_new_tokens: NewTokens = 256
+    weights: Weights = {}
+    rewards: Rewards = ()
+    reward_seconds: RewardSeconds = 10.0
+    max_failures: Failures = 0.1
+    max_length: Annotated[Count, Meta(description="tokens of prompt and answer together")] = 2048
+    batch_size: Annotated[Count, Meta(description="prompts sampled at once")] = 8
+    margin: Annotated[NonNegative, Meta(description="least difference of the totals of a pair")] = 0.05
+    balance: Annotated[bool, Meta(description="choose pairs so that chosen ones are no longer than rejected")] = False
+    gold: Annotated[bool, Meta(description="the gold is chosen where every candidate fails")] = False
+    load_in_4bit: Annotated[bool, Meta(description="base model in 4 bit (CUDA)")] = False
+    load_in_8bit: Annotated[bool, Meta(description="base model in 8 bit (CUDA)")] = False
+    seed: Annotated[int, Meta(description="of the sample of records and of what is drawn")] = 0
+
+
+class Dpo(Training, frozen=True, kw_only=True):
+    """Train an adapter to prefer the chosen answers of pairs to the rejected ones."""
+
+    data: Annotated[str, Meta(description="a finished pairs: its name in the workspace, or a path")] = "pairs"
+    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 5e-6
+    beta: Annotated[float, Meta(gt=0, description="how dear it is to move away from the start")] = 0.1
+    loss_type: Annotated[Literal["sigmoid", "hinge", "ipo"], Meta(description="sigmoid, hinge or ipo")] = "sigmoid"
+    label_smoothing: Annotated[float, Meta(ge=0, lt=0.5, description="share of pairs thought to be swapped")] = 0.0
+    reference_free: Annotated[bool, Meta(description="the reference's log-probabilities count as zero")] = False
+
+
+class Grpo(Training, frozen=True, kw_only=True):
+    """Train an adapter on answers it samples itself, each against the others of its group."""
+
+    split: Annotated[Literal["train", "dev"], Meta(description="which records of prep")] = "train"
+    limit: Annotated[Count | None, Meta(description="a seeded sample of N records, even over the sources")] = None
+    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 1e-5
+    batch_size: Annotated[Count, Meta(description="answers in a micro-batch")] = 4
+    group_size: Annotated[int, Meta(ge=2, description="answers to a prompt")] = 4
+    temperature: Temperature = 1.0
+    top_p: TopP = 1.0
+    max_new_tokens: NewTokens = 256
+    weights: Weights = {}
+    rewards: Rewards = ()
+    reward_seconds: RewardSeconds = 10.0
+    max_failures: Failures = 0.1
+    beta: Annotated[NonNegative, Meta(description="weight of the divergence from the start (KL)")] = 0.1
+    loss_type: Annotated[Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo"], Meta(description="as TRL names it")] = (
+        "dapo"
+    )
+    scale_rewards: Annotated[Literal["group", "batch", "none"], Meta(description="what advantages are divided by")] = (
+        "group"
+    )
+    skip_solved: Annotated[bool, Meta(description="leave out prompts whose first group all score the same")] = False
+    vllm: Annotated[bool, Meta(description="sample with vLLM (CUDA; must be installed)")] = False
 
 
 class Eval(Struct, frozen=True, kw_only=True):
@@ -94,7 +176,9 @@ class Eval(Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(description="of the sample and the bootstrap")] = 0
 
 
-COMMANDS: dict[str, type[Prep] | type[Sft] | type[Eval]] = {"prep": Prep, "sft": Sft, "eval": Eval}
+COMMANDS: dict[str, type[Struct]] = {
+    "prep": Prep, "sft": Sft, "pairs": Pairs, "dpo": Dpo, "grpo": Grpo, "eval": Eval,
+}  # fmt: skip
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"
 
 
@@ -184,7 +268,7 @@ def _layers(command: str, given: Given) -> list[tuple[dict[str, Any], str]]:
     """Weakest first: profile, files, --set, flags."""
     profile = auto_profile() if given.profile == "auto" else given.profile
     layers = [(_section(_profile_path(profile), command), f"profile {profile}")]
-    layers += [(_section(_file_path(name), command), name) for name in given.files]
+    layers += [(_section(find_file(name), command), name) for name in given.files]
     layers += [layer for text in given.sets if (layer := _assignment(text, command))]
     return [*layers, *(({key: value}, f"--{key.replace('_', '-')}") for key, value in given.flags.items())]
 
@@ -197,7 +281,7 @@ def _profile_path(profile: str) -> Path:
     return path
 
 
-def _file_path(name: str) -> Path:
+def find_file(name: str) -> Path:
     """A file of the user's, or a recipe that is shipped: `--config recipes/demo.yaml`."""
     path = Path(name)
     return path if path.exists() else config_folder() / name
@@ -266,7 +350,22 @@ def _listed(value: Any, annotation: Any) -> Any:
     several = getattr(annotation.__origin__, "__origin__", None) is tuple
     if several and isinstance(value, str):
         return [part.strip() for part in value.split(",")]
+    if isinstance(value, str) and annotation.__origin__ == dict[str, float]:
+        return parse_weights(value)
     return list(value) if isinstance(value, tuple) else value
+
+
+def parse_weights(text: str) -> dict[str, float]:
+    """`tool_accuracy=.5,efficiency=0` -> its numbers by name. Raises UserError 2."""
+    weights: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        try:
+            weights[name.strip()] = float(value)
+        except ValueError:
+            wrong = f"'{value}' is no number" if equals else f"'{part}' has no ="
+            raise UserError(f"{wrong}.", "Write it as tool_accuracy=.5,efficiency=0.", place="--weights") from None
+    return weights
 
 
 def as_yaml(command: str, resolved: Resolved) -> str:

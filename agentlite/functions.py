@@ -19,6 +19,21 @@ def sft(*, run: str | None = None, **options: Any) -> Result:
     return call("sft", run, options)
 
 
+def pairs(*, run: str | None = None, **options: Any) -> Result:
+    """Samples several answers at every step, scores them, pairs the best with the worst. `candidates` is `--from`."""
+    return call("pairs", run, options)
+
+
+def dpo(*, run: str | None = None, **options: Any) -> Result:
+    """Trains an adapter to prefer the chosen answers of pairs to the rejected ones."""
+    return call("dpo", run, options)
+
+
+def grpo(*, run: str | None = None, **options: Any) -> Result:
+    """Trains an adapter on answers it samples itself, each against the others of its group."""
+    return call("grpo", run, options)
+
+
 def evaluate(*, run: str | None = None, **options: Any) -> Result:
     """Asks models at every step of the test records, scores what they say, sets them side by side."""
     return call("eval", run, options)

@@ -42,6 +42,9 @@ def _table(result: Result, stream: Any) -> None:
     elif result.command == "eval":
         rows = [[name, *map(str, figures.values())] for name, figures in result.figures.items()]
         console.print_table([["model", "prompts", "missing"], *rows], stream)
+    elif result.status == "compared":
+        console.print_table(_weightings(result.figures["weightings"]), stream)
+        print("", *result.figures["told"], sep="\n", file=stream)
     else:
         console.print_table([["", ""], *([name, _number(value)] for name, value in result.figures.items())], stream)
     if result.next:
@@ -54,4 +57,19 @@ def _turned(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _number(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_number(inner)}" for name, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return " -> ".join(map(str, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _weightings(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A row a weighting: how many pairs, what became different, and what the chosen sides score on each part."""
+    counts = ("pairs", "flipped", "gained", "lost")
+    parts = list(
+        dict.fromkeys(name for row in rows for name in row["chosen"] if any(r["weights"].get(name) for r in rows))
+    )
+    body = [[row["name"], *(str(row[name]) for name in counts), f"{row['mean_margin']:.3f}",
+             *(f"{row['chosen'][name]:.2f}" if row["chosen"] else "-" for name in parts)] for row in rows]  # fmt: skip
+    return [["weighting", *counts, "margin", *parts], *body]

@@ -1,4 +1,4 @@
-"""What a row means: Record and its parts, Step, Prediction; and the plain dicts that stand for them on disk.
+"""What a row means: Record and its parts, Step, Candidate, Score, Pair, Prediction; and the dicts they are on disk.
 
 In memory `tools` and `arguments` are dicts. On disk they are JSON strings: Arrow would fill every tool with the
 fields of all the others.
@@ -54,10 +54,14 @@ class GoldCall(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: dict[str, list[Any]] = {}
 
 
-class Gold(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the messages cannot say about a turn: the calls due, with their accepted values; none due if empty."""
+class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the messages cannot say about a turn: the calls due, with their accepted values; none due if empty.
+
+    `optimal_steps`: in how many steps the whole dialog can be done, where that is known.
+    """
 
     calls: tuple[GoldCall, ...] = ()
+    optimal_steps: int | None = None
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -83,6 +87,11 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The assistant turns: the steps at which a model can be asked to go on."""
         return [i for i, message in enumerate(self.messages) if message.role == "assistant"]
 
+    @property
+    def asked(self) -> list[int]:
+        """The steps that are asked and judged: where there is something to choose, and the turn is one to learn."""
+        return [turn for turn in self.turns if self.tools and self.messages[turn].loss]
+
     def due(self, turn: int) -> Gold:
         """The calls due at a turn. Where `gold` is silent, the assistant turn itself is the gold."""
         if turn in self.gold:
@@ -105,12 +114,122 @@ class Step(NamedTuple):
     turn: int
 
 
+class Key(NamedTuple):
+    """What tells one candidate from every other."""
+
+    record_id: str
+    turn: int
+    protocol: str
+    model: str
+    sample: int
+
+
 class Parsed(Struct, frozen=True):
     """Model text, read back: the text beside the calls, the calls, and what was wrong with it ("" if nothing)."""
 
     content: str
     calls: tuple[Call, ...] = ()
     problem: str = ""
+
+
+Ending = Literal["turn", "stop", "cut"]  # by the end of the turn, by a stop string of the protocol, by the limit
+GOLD = "gold"  # stands for a model's name where the gold itself is a candidate
+
+
+class Candidate(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a model said at a step under a protocol: one of several `sample`s. `trained`: optimizer steps before it."""
+
+    record_id: str
+    turn: int
+    protocol: str
+    model: str
+    sample: int
+    text: str
+    ended: Ending
+    new_tokens: int
+    trained: int = 0
+
+    @property
+    def step(self) -> Step:
+        return Step(self.record_id, self.turn)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.record_id, self.turn, self.protocol, self.model, self.sample)
+
+
+class Score(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a candidate earns, no weights applied: every component in [0, 1] and every penalty counted, by name.
+
+    `error`: why a reward function gave no value; such a candidate is counted and left out.
+    """
+
+    record_id: str
+    turn: int
+    protocol: str
+    model: str
+    sample: int
+    parts: dict[str, float]
+    feedback: str = ""
+    error: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.record_id, self.turn, self.protocol, self.model, self.sample)
+
+
+class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that grpo drew and learned from, with its score."""
+
+    record_id: str
+    turn: int
+    protocol: str
+    model: str
+    sample: int
+    text: str
+    ended: Ending
+    new_tokens: int
+    trained: int
+    parts: dict[str, float]
+    feedback: str = ""
+    error: str = ""
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.record_id, self.turn, self.protocol, self.model, self.sample, self.text, self.ended,
+                         self.new_tokens, self.trained)  # fmt: skip
+
+    @property
+    def score(self) -> Score:
+        return Score(*self.candidate.key, self.parts, self.feedback, self.error)
+
+
+class Side(Struct, frozen=True, forbid_unknown_fields=True):
+    """One half of a pair: a candidate's text, how it ended, where it came from, and its weighted total."""
+
+    text: str
+    ended: Ending
+    model: str
+    sample: int
+    total: float
+
+
+class Pair(Struct, frozen=True, forbid_unknown_fields=True):
+    """Two candidates of one step, the better one first."""
+
+    record_id: str
+    turn: int
+    protocol: str
+    chosen: Side
+    rejected: Side
+
+    @property
+    def step(self) -> Step:
+        return Step(self.record_id, self.turn)
+
+    @property
+    def margin(self) -> float:
+        return self.chosen.total - self.rejected.total
 
 
 class Prediction(Struct, frozen=True, forbid_unknown_fields=True):

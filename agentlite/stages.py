@@ -22,7 +22,7 @@ from agentlite.rows import cannot_write, disk_errors, write_json
 VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft")
 DEFAULT_RUN = "runs/default"
 Status = Literal["new", "half", "done"]
-Outcome = Literal["done", "up to date", "dry run"]
+Outcome = Literal["done", "up to date", "dry run", "compared"]
 
 
 class Place(NamedTuple):

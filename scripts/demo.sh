@@ -1,36 +1,40 @@
 #!/usr/bin/env bash
-# From nothing to a tuned and measured agent, without a GPU: set-up, then prep -> eval (base) -> sft -> eval (tuned).
+# From nothing to tuned and measured agents, without a GPU: set-up, prep, sft, then pairs -> dpo, and grpo; all measured.
 #   usage: bash scripts/demo.sh [WORKSPACE]      (default runs/demo; run again, it carries on where it stopped)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 run=${1:-$here/runs/demo}
-recipe=$here/configs/recipes/demo.yaml
 bash "$here/scripts/setup.sh"
-agentlite=$here/.venv/bin/agentlite
 export HF_HUB_OFFLINE=1
 started=$SECONDS
 
 step() { printf '\n== %s\n' "$*" >&2; }
+agentlite() { local command=$1; shift; "$here/.venv/bin/agentlite" "$command" --run "$run" --config recipes/demo.yaml "$@"; }
 
-step "1/4 prep: BFCL questions -> records, split so that no question and no tool is shared"
-"$agentlite" prep --run "$run" --config "$recipe"
-step "2/4 eval: what the base model can do"
-"$agentlite" eval --run "$run" --config "$recipe" --model smollm2-135m
-step "3/4 sft: train an adapter"
-"$agentlite" sft --run "$run" --config "$recipe"
-step "4/4 eval: the tuned model beside the base model"
-"$agentlite" eval --run "$run" --config "$recipe" --model smollm2-135m --model sft
+step "1/6 prep: BFCL questions -> records, split so that no question and no tool is shared"
+agentlite prep
+agentlite prep --out prep-single --join 1
+step "2/6 sft: train an adapter to say what the records say"
+agentlite sft
+step "3/6 pairs: let it answer its training questions, score the answers, pair the best with the worst"
+agentlite pairs
+step "4/6 dpo: train it to prefer the better answers"
+agentlite dpo
+step "5/6 grpo: instead of that, train it on what it samples, each answer against its group"
+agentlite grpo
+step "6/6 eval: the base model and the three tuned ones on questions that none of them was trained on"
+agentlite eval --model smollm2-135m --model sft --model dpo --model grpo
 
 took=$((SECONDS - started))
 cat <<EOF
 
 Done in $((took / 60)) min $((took % 60)) s. Splitting BFCL into train and test shows that the pipeline works; it is no
-leaderboard score. The report, with intervals, tools to choose from, and settings: $run/report.md
+leaderboard score. The report, with intervals, differences and what is beyond noise: $run/report.md
 
-Next:
+Next, with a=.venv/bin/agentlite; d="--run $run --config recipes/demo.yaml":
   less "$run/report.md"
-  .venv/bin/agentlite prep --run "$run" --config configs/recipes/demo.yaml --show 2      # what is trained, marked
-  .venv/bin/agentlite sft --run "$run" --config configs/recipes/demo.yaml --out sft-r4 --lora-r 4   # a variant
-  .venv/bin/agentlite eval --run "$run" --config configs/recipes/demo.yaml --model sft --model sft-r4
-  .venv/bin/agentlite prep YOUR.jsonl && .venv/bin/agentlite sft && .venv/bin/agentlite eval        # your own data
+  \$a prep \$d --show 2                                                 # what is trained, marked
+  \$a pairs \$d --from pairs --weights exact=1,task_completion=0 --out pairs-exact     # other weights: no model, no wait
+  \$a dpo \$d --data pairs-exact --out dpo-exact; \$a eval \$d --model sft --model dpo-exact
+  \$a prep YOUR.jsonl && \$a sft && \$a eval                             # your own data
 EOF

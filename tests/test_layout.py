@@ -12,9 +12,9 @@ PACKAGE = Path(__file__).parent.parent / "agentlite"
 LAYERS = [
     ["errors", "records"],
     ["rows", "config", "stages", "console"],
-    ["gguf_tokenizer", "templates"],
+    ["gguf_tokenizer", "templates", "lineage"],
     ["sources", "protocols"],
-    ["curation", "rewards", "metrics"],
+    ["curation", "metrics", "rewards", "own_rewards", "pairing", "weightings"],
     ["report", "engine"],
     ["commands"],
     ["functions", "present"],

@@ -10,26 +10,18 @@ import msgspec
 
 from agentlite import config, console, stages
 from agentlite.curation.sample import sample
-from agentlite.errors import USAGE, RowError, UserError
+from agentlite.errors import USAGE, UserError
 from agentlite.metrics.calls import score_step
 from agentlite.metrics.summaries import compare, summarize
-from agentlite.protocols import PROTOCOLS, Protocol, render, rendering
+from agentlite.protocols import PROTOCOLS, Prompt, prompts
 from agentlite.records import Call, Parsed, Prediction, Record, Step, digest, from_row, plain
 from agentlite.report.markdown import write_report
 from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import Source, Template, find_model, load_template
+from agentlite.templates import Source, find_model, load_template
 
 # they change which steps are asked, not what is said
 NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed")
-
-
-class Asked(NamedTuple):
-    """A step and what is needed to ask and to score it."""
-
-    step: Step
-    record: Record
-    prompt: list[int]
 
 
 class Evaluated(NamedTuple):
@@ -109,8 +101,8 @@ def _evaluate(settings: config.Eval, source: Source, plan: Plan, records: Sequen
     with stages.open_stage(folder, plan, force=force) as stage:
         path = folder / "predictions.jsonl"
         known = {p.step: p for p in _read(path)} if path.exists() else {}
-        steps = [Step(record.id, turn) for record in records for turn in _turns(record)]
-        missing = [record for record in records if any(Step(record.id, turn) not in known for turn in _turns(record))]
+        steps = [Step(record.id, turn) for record in records for turn in record.asked]
+        missing = [record for record in records if any(Step(record.id, turn) not in known for turn in record.asked)]
         status = "up to date"
         if missing or stage.status != "done" or stage.done.figures.get("steps") != _key(steps, settings.seed):
             status = "done"
@@ -124,10 +116,6 @@ def _evaluate(settings: config.Eval, source: Source, plan: Plan, records: Sequen
             )
         metrics = json.loads((folder / "metrics.json").read_bytes())
         return Evaluated(folder, metrics, [known[step] for step in steps], status, stage.done.seconds)
-
-
-def _turns(record: Record) -> list[int]:
-    return [turn for turn in record.turns if record.messages[turn].loss]
 
 
 def _key(steps: Sequence[Step], seed: int) -> str:
@@ -147,9 +135,9 @@ def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequenc
 
     template = load_template(source.base)
     protocol = PROTOCOLS[plan.settings["protocol"]].for_template(template)
-    asked = [one for one in _ask(records, protocol, template) if one.step not in known]
+    asked = [one for one in prompts(records, protocol, template) if one.step not in known]
     room = settings.max_length - settings.max_new_tokens
-    fitting = [one for one in asked if len(one.prompt) <= room]
+    fitting = [one for one in asked if len(one.ids) <= room]
     console.notice(f"eval: {source.name}, {len(asked)} prompts" + (f", {len(known)} there already" if known else ""))
     loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
                   trainable=False)  # fmt: skip
@@ -159,10 +147,10 @@ def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequenc
         console.notice(f"eval: {len(asked) - len(fitting)} prompts are longer than {room} tokens: they score 0")
     with Appender(path) as file, console.progress(f"eval {source.name}", len(fitting)) as advance:
         for one in asked:
-            if len(one.prompt) > room:
+            if len(one.ids) > room:
                 new[one.step] = _prediction(one, Parsed("", (), "prompt longer than max_length"), "", 0)
                 file.append(_row(new[one.step]))
-        for batch in generate(loaded, [one.prompt for one in fitting], how):
+        for batch in generate(loaded, [one.ids for one in fitting], how):
             for said in batch:
                 one = fitting[said.prompt]
                 parsed = protocol.parse(said.text)
@@ -174,20 +162,8 @@ def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequenc
     return new
 
 
-def _ask(records: Sequence[Record], protocol: Protocol, template: Template) -> Iterator[Asked]:
-    for record in records:
-        try:
-            rows = render(record, protocol, template)
-        except RowError as error:
-            raise UserError(f"record {record.id}: {error.reason}", "Run prep with this model: --model.",
-                            place=template.name) from error  # fmt: skip
-        for turn in _turns(record):
-            row = next(row for row in rows if any(span.turn == turn for span in row.spans))
-            yield Asked(Step(record.id, turn), record, rendering.encode_prompt(row, turn, template))
-
-
-def _prediction(one: Asked, parsed: Parsed, text: str, new_tokens: int) -> Prediction:
-    record, gold = one.record, one.record.due(one.step.turn)
+def _prediction(one: Prompt, parsed: Parsed, text: str, new_tokens: int) -> Prediction:
+    record, gold = one.record, one.record.due(one.turn)
     count = len(record.tools)
     slices = {
         "tools": "1" if count == 1 else "2-4" if count < 5 else "5+",
@@ -219,7 +195,7 @@ def _known_steps(path: Path) -> set[Step]:
 
 def _dry_run(base: Path, plans: dict[str, Plan], records: Sequence[Record], force: bool) -> Result:
     """How many prompts each model would still be asked."""
-    steps = {Step(record.id, turn) for record in records for turn in _turns(record)}
+    steps = {Step(record.id, turn) for record in records for turn in record.asked}
     figures = {}
     for name, plan in plans.items():
         folder = base / slug(name)

@@ -1,6 +1,5 @@
 """finished prep -> an adapter trained to say what the assistant says, with metrics.jsonl and checkpoints."""
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from agentlite import config, console, stages
 from agentlite.errors import MODEL, RowError, UserError
+from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_other_adapter, setting_of
 from agentlite.protocols import PROTOCOLS, Encoded, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
@@ -19,15 +19,8 @@ TOKENS_A_SECOND = 155  # the embedded model on two cores, seen in the demo: says
 
 def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
     """The model of prep; and, from the stage that is continued, the shape of its adapter."""
-    folder = stages.find_stage(settings.data, run)
-    found: dict[str, tuple[Any, str]] = {}
-    if (folder / "plan.json").exists():
-        found["model"] = (stages.read_plan(folder).settings["model"], settings.data)
-    earlier = stages.find_stage(settings.model, run) if settings.model else folder
-    if settings.model and (earlier / "plan.json").exists():
-        lora = {k: v for k, v in stages.read_plan(earlier).settings.items() if k.startswith("lora_")}
-        found |= {key: (value, settings.model) for key, value in lora.items()}
-    return found
+    model = setting_of(settings.data, "model", run)
+    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(settings.model, run)}
 
 
 def run(settings: config.Sft, place: Place) -> Result:
@@ -39,25 +32,15 @@ def run(settings: config.Sft, place: Place) -> Result:
     protocol = stages.read_plan(data).settings["protocol"]
     plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
                 {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
-    _refuse_other_adapter(settings, source)
+    refuse_other_adapter("sft", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
-            _fill_or_fail(stage, settings, data, source)
+            with failing_early(stage):
+                _fill(stage, settings, data, source, lineage(settings.model, place.run))
         other = "" if settings.data == "prep" else f" --data {settings.data}"
         return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}{other}"))
-
-
-def _refuse_other_adapter(settings: config.Sft, source: Source) -> None:
-    """An adapter that is trained further keeps its shape."""
-    if source.adapter:
-        shape = json.loads((source.adapter / "adapter_config.json").read_bytes())
-        for key, has in (("lora_r", shape["r"]), ("lora_alpha", shape["lora_alpha"])):
-            if getattr(settings, key) != has:
-                raise UserError(f"the adapter of {source.name} has {key} {has}, not {getattr(settings, key)}.",
-                                f"Leave {key} out, or start from the base model: --model {source.base}.",
-                                place=f"sft.{key}")  # fmt: skip
 
 
 def read_encoded(settings: config.Sft, data: Path, split: str, template: Template) -> list[Encoded]:
@@ -80,17 +63,7 @@ def read_encoded(settings: config.Sft, data: Path, split: str, template: Templat
     return encoded
 
 
-def _fill_or_fail(stage: stages.Stage, settings: config.Sft, data: Path, source: Source) -> None:
-    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it needs no --force."""
-    try:
-        _fill(stage, settings, data, source)
-    except UserError:
-        if not any(stage.folder.glob("checkpoints/checkpoint-*")):
-            stage.fail()
-        raise
-
-
-def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source) -> None:
+def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source, models: list[str]) -> None:
     template = load_template(source.base)
     rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
     if not rows:
@@ -104,7 +77,8 @@ def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source)
 
     figures = supervised.train(source, settings, stage.folder, rows, dev)
     files = sorted(path.relative_to(stage.folder).as_posix() for path in (stage.folder / "adapter").iterdir())
-    stage.finish([*files, "metrics.jsonl"], {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures})
+    figures = {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
+    stage.finish([*files, "metrics.jsonl"], {**figures, "lineage": [*models, stage.folder.name]})
 
 
 def _dry_run(settings: config.Sft, place: Place, plan: Plan, data: Path, source: Source) -> Result:

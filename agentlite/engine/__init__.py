@@ -16,6 +16,7 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRL_EXPERIMENTAL_SILENCE": "1",  # grpo's rollout function is called experimental
 }
 
 

@@ -71,21 +71,27 @@ def _batch(loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[i
     pad, width = loaded.tokenizer.pad_token_id, max(len(prompt) for prompt in prompts)
     ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    device, ends = loaded.model.device, _ends(loaded.model, how)
+    device, ends = loaded.model.device, ends_of(loaded.model, how.turn_end)
     with torch.inference_mode():
         output = loaded.model.generate(
             input_ids=ids.to(device), attention_mask=mask.to(device), max_new_tokens=how.max_new_tokens,
             do_sample=False, eos_token_id=sorted(ends), pad_token_id=pad, temperature=None, top_p=None, top_k=None,
-            stopping_criteria=StoppingCriteriaList([_Stops(loaded.tokenizer, how.stops, width)] if how.stops else []),
+            stopping_criteria=StoppingCriteriaList([Stops(loaded.tokenizer, how.stops, width)] if how.stops else []),
         )  # fmt: skip
     rows = output[:, width:].tolist()
     return [_said(index, row, loaded.tokenizer, how, ends) for index, row in zip(indices, rows, strict=True)]
 
 
-def _ends(model: Any, how: Greedy) -> set[int]:
+def ends_of(model: Any, turn_end: int) -> set[int]:
     """The end of a turn, and what else the model itself says ends an answer."""
     own = model.generation_config.eos_token_id
-    return {how.turn_end, *([own] if isinstance(own, int) else own or ())}
+    return {turn_end, *([own] if isinstance(own, int) else own or ())}
+
+
+def until_stop(text: str, stops: Sequence[str]) -> str:
+    """The text up to the first stop string, which it includes; "" if there is none."""
+    found = [text.index(stop) + len(stop) for stop in stops if stop in text]
+    return text[: min(found)] if found else ""
 
 
 def _said(index: int, row: list[int], tokenizer: Any, how: Greedy, ends: set[int]) -> Said:
@@ -93,8 +99,8 @@ def _said(index: int, row: list[int], tokenizer: Any, how: Greedy, ends: set[int
     ended = end is not None
     kept = row[:end] if ended else _unpadded(row, tokenizer.pad_token_id)
     text = tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-    stops = [text.index(stop) + len(stop) for stop in how.stops if stop in text]
-    return Said(index, text[: min(stops)] if stops else text, ended or bool(stops), len(kept) + ended)
+    stopped = until_stop(text, how.stops)
+    return Said(index, stopped or text, ended or bool(stopped), len(kept) + ended)
 
 
 def _unpadded(row: list[int], pad: int) -> list[int]:
@@ -105,7 +111,7 @@ def _unpadded(row: list[int], pad: int) -> list[int]:
     return row[:end]
 
 
-class _Stops:
+class Stops:
     """Tells, row by row, whether a stop string has been written. Looks at the last tokens alone."""
 
     def __init__(self, tokenizer: Any, stops: tuple[str, ...], start: int):

@@ -1,25 +1,36 @@
 """What every trainer shares: the order of rows, arguments, metrics.jsonl, checkpoints, resume, stopping by signal."""
 
+import difflib
 import json
 import math
 import random
 import shutil
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from agentlite import console
 from agentlite.engine import load_dtype, on_gpu
-from agentlite.engine.loading import adapter_files
-from agentlite.errors import DISK, DIVERGED, OUT_OF_MEMORY, UserError
+from agentlite.engine.loading import Loaded, Loading, adapter_files, add_adapter
+from agentlite.errors import DISK, DIVERGED, MODEL, OUT_OF_MEMORY, UserError
 from agentlite.rows import Appender, read_rows, sync_folder, write_json, write_rows
 
 WHOLE = "whole.json"  # written into a checkpoint last: one without it was torn by a kill
 BAD_STEPS = 3
 KEPT = 2
+REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
+OURS_OF_TRL = {
+    "learning_rate": "learning_rate", "max_steps": "max_steps", "num_train_epochs": "num_epochs", "seed": "seed",
+    "per_device_train_batch_size": "batch_size", "gradient_accumulation_steps": "gradient_accumulation",
+    "warmup_steps": "warmup_ratio", "warmup_ratio": "warmup_ratio", "lr_scheduler_type": "lr_scheduler",
+    "save_steps": "save_steps", "eval_steps": "save_steps", "max_length": "max_length", "output_dir": "out",
+}  # fmt: skip
+OURS_OF_PEFT = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout",
+                "target_modules": "lora_target_modules"}  # fmt: skip
 
 
 class Schedule(NamedTuple):
@@ -32,6 +43,19 @@ class Schedule(NamedTuple):
     @property
     def rows(self) -> int:
         return self.steps * self.batch_size * self.gradient_accumulation
+
+
+@dataclass
+class Watch:
+    """What a trainer measures beside its loss, and who looks on.
+
+    `measures`: what the library logs -> its name in metrics.jsonl. `at_step` sees the number of each optimizer step
+    and its row, and may raise. An exception in `halt` ends the run once the step that is under way is saved.
+    """
+
+    measures: Mapping[str, str] = field(default_factory=dict)
+    at_step: Callable[[int, Mapping[str, float]], None] = lambda step, row: None
+    halt: list[Exception] = field(default_factory=list)
 
 
 class Stopped(Exception):
@@ -105,21 +129,87 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
     }
 
 
-def train(trainer: Any, folder: Path, plan: Schedule) -> dict[str, Any]:
-    """Runs or carries on; leaves adapter/ and metrics.jsonl. Raises UserError 6, 7 or 74, Stopped after a signal."""
+def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[str, str]) -> None:
+    """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, or that is a setting here."""
+    from peft import LoraConfig
+
+    for name, given, known, own in (
+        ("trl", settings.trl, trl.__dataclass_fields__, {**OURS_OF_TRL, **ours}),
+        ("peft", settings.peft, LoraConfig.__dataclass_fields__, OURS_OF_PEFT),
+    ):
+        for key in given:
+            place = f"{command}.{name}.{key}"
+            if key in own:
+                raise UserError(f"is a setting of agentlite: {command}.{own[key]}.", "Set that one.", place=place)
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                fix = f"Did you mean '{near[0]}'?" if near else ""
+                raise UserError(f"{name} has no such setting.", fix, place=place)
+
+
+def loading(settings: Any) -> Loading:
+    return Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit)
+
+
+def adapted(loaded: Loaded, settings: Any) -> Any:
+    """The model with the adapter it came with, or with a new one of the shape that the settings say."""
+    lora = {"r": settings.lora_r, "lora_alpha": settings.lora_alpha, "lora_dropout": settings.lora_dropout}
+    return add_adapter(loaded.model, loading(settings), {**lora, **settings.peft}, settings.lora_target_modules,
+                       settings.seed)  # fmt: skip
+
+
+def keep_reference(model: Any) -> None:
+    """Sees to it that the adapter has a frozen copy. TRL makes one; Unsloth leaves it out of its GRPO on CUDA, and TRL
+    then measures against the base model."""
+    if REFERENCE not in model.peft_config:
+        model.add_adapter(REFERENCE, model.peft_config["default"])
+        for name, parameter in model.named_parameters():
+            if f".{REFERENCE}." in name:
+                parameter.data.copy_(model.get_parameter(name.replace(f".{REFERENCE}.", ".default.")).data)
+    model.set_adapter("default")
+    for name, parameter in model.named_parameters():
+        if f".{REFERENCE}." in name:
+            parameter.requires_grad_(False)
+
+
+def refuse_other_start(value: float, allowed: float, what: str) -> None:
+    """Before its first step a policy is its own reference. Raises UserError 5 if what was measured says otherwise."""
+    if not abs(value) <= allowed:  # a NaN is no agreement either
+        raise UserError(f"policy and reference differ before the first step: {what} is {value:.4g}, not 0.",
+                        "The libraries compare with something else than the adapter it started from: try --engine hf, "
+                        "and please report it.", exit_code=MODEL)  # fmt: skip
+
+
+def train(trainer: Any, folder: Path, plan: Schedule, watch: Watch | None = None) -> dict[str, Any]:
+    """Runs or carries on; leaves adapter/ and metrics.jsonl. Raises UserError 6, 7 or 74, what `watch` raises, and
+    Stopped after a signal."""
+    watch = watch or Watch()
     checkpoint = newest_checkpoint(folder)
     _cut_metrics(folder, checkpoint)
     if checkpoint:
         console.notice(f"{folder.name}: carrying on after step {_step(checkpoint)} of {plan.steps}")
     with _signals() as caught, console.progress(folder.name, plan.steps) as advance, _Journal(folder) as journal:
-        _listen(trainer, _callback(folder, plan, journal, advance, caught))
+        _listen(trainer, _callback(Run(folder, plan, journal, advance, caught, watch)))
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
             raise _explained(error, folder) from error
+    if watch.halt:
+        raise watch.halt[0]
     if caught:
         raise Stopped(caught[0])
     return _keep_best(folder)
+
+
+class Run(NamedTuple):
+    """What is followed while a trainer runs."""
+
+    folder: Path
+    plan: Schedule
+    journal: "_Journal"
+    advance: console.Advance
+    caught: list[int]
+    watch: Watch
 
 
 def _listen(trainer: Any, callback: Any) -> None:
@@ -172,27 +262,30 @@ class _Journal:
         self.appender.__exit__(*error)
 
 
-def _callback(folder: Path, plan: Schedule, journal: _Journal, advance: console.Advance, caught: list[int]) -> Any:
+def _callback(run: Run) -> Any:
     """A TrainerCallback; built here because its base class costs seconds to import."""
     from transformers import TrainerCallback
 
+    folder, journal = run.folder, run.journal
     bad: list[int] = []
 
     class Follow(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step >= plan.steps:
+            if state.global_step >= run.plan.steps:
                 control.should_save = True
                 control.should_evaluate = args.eval_strategy != "no"
-            if caught:
+            if run.caught or run.watch.halt:
                 control.should_save = control.should_training_stop = True
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
             if "loss" not in logs:
                 return
             _refuse_divergence(bad, state.global_step, float(logs["loss"]), float(logs.get("grad_norm", 0.0)), folder)
-            keys = [key for key in ("loss", "learning_rate", "grad_norm") if key in logs]
-            journal.add(state.global_step, {key: round(float(logs[key]), 8) for key in keys})
-            advance(state.global_step, f"loss {float(logs['loss']):.3f}")
+            known = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(run.watch.measures)
+            row = {name: round(float(logs[key]), 8) for key, name in known.items() if logs.get(key) is not None}
+            run.watch.at_step(state.global_step, row)
+            journal.add(state.global_step, row)
+            run.advance(state.global_step, f"loss {float(logs['loss']):.3f}")
 
         def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any) -> None:
             loss = round(float(metrics["eval_loss"]), 6)
@@ -203,6 +296,8 @@ def _callback(folder: Path, plan: Schedule, journal: _Journal, advance: console.
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             journal.flush()
             path = folder / "checkpoints" / f"checkpoint-{state.global_step}"
+            # with a second adapter beside it, transformers would not load the first one again; and it never changes
+            shutil.rmtree(path / REFERENCE, ignore_errors=True)
             write_json(path / WHOLE, {"step": state.global_step, "dev_loss": journal.dev.get(state.global_step)})
             sync_folder(path.parent)
             _rotate(folder)
@@ -228,6 +323,11 @@ def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> Non
             f"dev loss {loss:.3f} at step {step} is above the {dev[best]:.3f} of step {best}: "
             f"the model begins to learn the rows by heart; the adapter of step {best} is kept so far"
         )
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl."""
+    return list(read_rows(folder / "metrics.jsonl"))
 
 
 def _whole(folder: Path) -> dict[Path, dict[str, Any]]:
@@ -257,7 +357,7 @@ def _keep_best(folder: Path) -> dict[str, Any]:
     (folder / "adapter").mkdir(exist_ok=True)
     for path in adapter_files(best):
         shutil.copyfile(path, folder / "adapter" / path.name)
-    rows = list(read_rows(folder / "metrics.jsonl"))
+    rows = logged(folder)
     facts = _whole(folder)[best]
     return {"steps": rows[-1]["step"], "kept_step": facts["step"], "first_loss": rows[0]["loss"],
             "last_loss": rows[-1]["loss"], "dev_loss": facts["dev_loss"]}  # fmt: skip

@@ -15,6 +15,7 @@ Schema = dict[str, Any]
 Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
 
 DEEPEST = 64
+FORGIVEN = re.compile(r"[ ,./\-_*^]")
 TYPES: dict[str, type] = {
     "string": str,
     "integer": int,
@@ -94,14 +95,19 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
         if name not in call.arguments:
             return f"{name} is required"
     for name, value in call.arguments.items():
-        if name not in gold.arguments or not _takes(schema, name):
-            return f"{name} is not expected"
-        if not fits(value, {}):
-            return f"{name} is nested too deep"
-        if problem := _value_problem(value, gold.arguments[name], _inner(schema, "properties", name)):
+        if problem := argument_problem(name, value, gold, schema):
             return f"{name} {problem}"
     return next((f"{name} is missing" for name, accepted in gold.arguments.items()
                  if name not in call.arguments and "" not in accepted), "")  # fmt: skip
+
+
+def argument_problem(name: str, value: Any, gold: GoldCall, schema: Schema) -> str:
+    """Why an argument of the gold's tool is not accepted, in a few words; "" if it is. `schema` is the tool's."""
+    if name not in gold.arguments or not _takes(schema, name):
+        return "is not expected"
+    if isinstance(value, list | dict) and not fits(value, {}):
+        return "is nested too deep"
+    return _value_problem(value, gold.arguments[name], schema_at(schema, "properties", name))
 
 
 def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
@@ -110,16 +116,18 @@ def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
     As JSON Schema has it, 3.0 is an integer; BFCL, and so `call_problem`, refuses it. Nothing fits that has more than
     `levels` levels of objects and lists: deeper ones cannot be read back.
     """
-    types = _types(schema)
+    types = types_of(schema)
     whole = int in types and type(value) is float and value.is_integer()
-    if levels < 0 or (types and not whole and not _is_one_of(value, types)):
+    if levels < 0 or (types and not whole and not is_one_of(value, types)):
         return False
     if isinstance(value, dict):
         return all(name in value for name in schema.get("required") or ()) and all(
-            _takes(schema, name) and fits(inner, _inner(schema, "properties", name), levels - 1)
+            _takes(schema, name) and fits(inner, schema_at(schema, "properties", name), levels - 1)
             for name, inner in value.items()
         )
-    return not isinstance(value, list) or all(fits(element, _inner(schema, "items"), levels - 1) for element in value)
+    return not isinstance(value, list) or all(
+        fits(element, schema_at(schema, "items"), levels - 1) for element in value
+    )
 
 
 def _takes(schema: Schema, name: str) -> bool:
@@ -128,7 +136,7 @@ def _takes(schema: Schema, name: str) -> bool:
     return properties is None or name in properties or bool(schema.get("additionalProperties"))
 
 
-def _inner(schema: Schema, *keys: str) -> Schema:
+def schema_at(schema: Schema, *keys: str) -> Schema:
     """The schema under some keys; an empty one, which takes any value, if there is none."""
     for key in keys:
         inner = schema.get(key)
@@ -136,13 +144,13 @@ def _inner(schema: Schema, *keys: str) -> Schema:
     return schema
 
 
-def _types(schema: Schema) -> set[type]:
+def types_of(schema: Schema) -> set[type]:
     """The Python types a schema declares: none if it is silent or its type is not one of JSON's."""
     declared = schema.get("type")
     return {TYPES[name] for name in (declared if isinstance(declared, list) else [declared]) if name in TYPES}
 
 
-def _is_one_of(value: Any, types: set[type]) -> bool:
+def is_one_of(value: Any, types: set[type]) -> bool:
     """Strictly: a bool is no int. But an int will do as a float."""
     return type(value) in types or (type(value) is int and float in types)
 
@@ -151,10 +159,10 @@ def _value_problem(value: Any, accepted: list[Any], schema: Schema) -> str:
     gold_types = (
         {type(next(answer for answer in accepted if answer != ""))} if any(a != "" for a in accepted) else set()
     )
-    types = _types(schema) or gold_types
-    if types and not _is_one_of(value, types) and type(value) not in gold_types:
+    types = types_of(schema) or gold_types
+    if types and not is_one_of(value, types) and type(value) not in gold_types:
         return f"is a {type(value).__name__}"
-    if isinstance(value, list) and not _elements_typed(value, accepted, _types(_inner(schema, "items"))):
+    if isinstance(value, list) and not _elements_typed(value, accepted, types_of(schema_at(schema, "items"))):
         return "has elements of a wrong type"
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
     compare = COMPARISONS.get(type(value), _exactly) if gold_types <= types else _exactly
@@ -170,7 +178,9 @@ def _elements_typed(value: list[Any], accepted: list[Any], declared: set[type]) 
 
 
 def _same_text(value: str, accepted: list[Any]) -> bool:
-    return any(isinstance(answer, str) and _standard(value) == _standard(answer) for answer in accepted)
+    return value in accepted or any(
+        isinstance(answer, str) and _standard(value) == _standard(answer) for answer in accepted
+    )
 
 
 def _same_list(value: list[Any], accepted: list[Any]) -> bool:
@@ -217,4 +227,4 @@ def _strictly(value: Any, answer: Any) -> bool:
 
 def _standard(value: Any) -> Any:
     """Text without what BFCL forgives; any other value as it is."""
-    return re.sub(r"[ ,./\-_*^]", "", value).lower().replace("'", '"') if isinstance(value, str) else value
+    return FORGIVEN.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value

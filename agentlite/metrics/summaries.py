@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from msgspec import to_builtins
@@ -28,11 +29,11 @@ def summarize(predictions: Sequence[Prediction], seed: int) -> dict[str, Any]:
 
 
 def compare(by_model: Mapping[str, Sequence[Prediction]], seed: int) -> dict[str, Any]:
-    """What compare.json holds: what each later model has over the first, on the prompts all of them answered."""
+    """What compare.json holds: what each model has over every earlier one, on the prompts all of them answered."""
     metrics = {model: {p.step: p.metrics for p in predictions} for model, predictions in by_model.items()}
     common = set.intersection(*(set(steps) for steps in metrics.values())) if metrics else set()
     answers = [(model, {step: steps[step] for step in common}) for model, steps in metrics.items()]
-    differences = [row for later in answers[1:] for row in _differences(answers[0], later, seed)]
+    differences = [row for earlier, later in combinations(answers, 2) for row in _differences(earlier, later, seed)]
     return {"prompts": len(common), "models": list(by_model), "differences": differences}
 
 

@@ -3,7 +3,19 @@
 from agentlite.errors import MODEL, UserError
 from agentlite.protocols import chat, hermes, react
 from agentlite.protocols.protocol import Protocol
-from agentlite.protocols.rendering import Encoded, Rendered, Span, check, encode, render, show, training_rows
+from agentlite.protocols.rendering import (
+    Encoded,
+    Prompt,
+    Rendered,
+    Span,
+    check,
+    encode,
+    encode_said,
+    prompts,
+    render,
+    show,
+    training_rows,
+)
 from agentlite.templates import Template
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -13,12 +25,15 @@ PROTOCOLS: dict[str, Protocol] = {
 __all__ = [
     "PROTOCOLS",
     "Encoded",
+    "Prompt",
     "Protocol",
     "Rendered",
     "Span",
     "check",
     "choose",
     "encode",
+    "encode_said",
+    "prompts",
     "render",
     "show",
     "training_rows",

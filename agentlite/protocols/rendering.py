@@ -4,13 +4,13 @@ The one place that masks. The prompt of a step is the beginning of the rendered 
 starts; ids are made piece by piece, so that a prompt's ids are the beginning of the training row's ids as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.protocols.protocol import Protocol
-from agentlite.records import Call, Message, Record, Tool, plain
+from agentlite.records import Call, Ending, Message, Record, Step, Tool, plain
 from agentlite.templates import Template
 
 IGNORED = -100
@@ -37,6 +37,20 @@ class Encoded(NamedTuple):
 
     input_ids: list[int]
     labels: list[int]
+
+
+class Prompt(NamedTuple):
+    """A step: the ids a model is given there, what the record says there, and how that ends."""
+
+    record: Record
+    turn: int
+    ids: list[int]
+    said: str
+    ended: Ending
+
+    @property
+    def step(self) -> Step:
+        return Step(self.record.id, self.turn)
 
 
 class _Turn(NamedTuple):
@@ -96,6 +110,26 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     end = next(span.start for span in row.spans if span.turn == turn)
     before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
     return [token for piece, _ in pieces(before) for token in template.encode(piece)]
+
+
+def prompts(records: Iterable[Record], protocol: Protocol, template: Template) -> Iterator[Prompt]:
+    """The steps of records with tools, in their order. Raises UserError for a record the protocol cannot hold."""
+    for record in records:
+        try:
+            rows = render(record, protocol, template)
+        except RowError as error:
+            raise UserError(f"record {record.id}: {error.reason}", "Run prep with this model: --model.",
+                            place=template.name) from error  # fmt: skip
+        for turn in record.asked:
+            row = next(row for row in rows if any(span.turn == turn for span in row.spans))
+            span = next(span for span in row.spans if span.turn == turn)
+            ended: Ending = "turn" if row.text[: span.end].endswith(template.turn_end) else "stop"
+            yield Prompt(record, turn, encode_prompt(row, turn, template), said(row, span, template), ended)
+
+
+def encode_said(text: str, ended: Ending, template: Template) -> list[int]:
+    """The ids of what was said, with the end of turn, once, where the model had ended its turn."""
+    return [*template.encode(text), *([template.token_id(template.turn_end)] if ended == "turn" else [])]
 
 
 def pieces(row: Rendered) -> list[tuple[str, bool]]:

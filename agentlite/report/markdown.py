@@ -174,7 +174,8 @@ def _described(name: str, plan: Json, done: Json | None) -> str:
 def _listed(value: Any) -> str:
     if not isinstance(value, dict):
         return _cell(_short(value))
-    return _cell(", ".join(f"{key} {_short(inner)}" for key, inner in value.items() if inner not in (None, "")))
+    shown = {**value, **({"lineage": " -> ".join(value["lineage"])} if value.get("lineage") else {})}
+    return _cell(", ".join(f"{key} {_short(inner)}" for key, inner in shown.items() if inner not in (None, "")))
 
 
 def _short(value: Any) -> str:

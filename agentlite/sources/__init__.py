@@ -8,7 +8,7 @@ import msgspec
 
 from agentlite.errors import RowError, UserError
 from agentlite.records import Record
-from agentlite.sources import bfcl, ms_agent, openai, sharegpt, stored
+from agentlite.sources import bfcl, ms_agent, openai, prompts, sharegpt, stored
 from agentlite.sources.raw import Raw, raw_files, read_raw
 
 
@@ -20,12 +20,13 @@ class Format(NamedTuple):
     example: str
 
 
-# the most particular first: an ms_agent row is also a ShareGPT row, a stored one also an OpenAI row
+# the most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt also an OpenAI row
 FORMATS: dict[str, Format] = {
     "agentlite": Format(stored.fits, stored.read, stored.EXAMPLE),
     "bfcl": Format(bfcl.fits, bfcl.read, bfcl.EXAMPLE),
     "ms_agent": Format(ms_agent.fits, ms_agent.read, ms_agent.EXAMPLE),
     "sharegpt": Format(sharegpt.fits, sharegpt.read, sharegpt.EXAMPLE),
+    "prompts": Format(prompts.fits, prompts.read, prompts.EXAMPLE),
     "openai": Format(openai.fits, openai.read, openai.EXAMPLE),
 }
 

@@ -72,7 +72,7 @@ def _read(row: dict[str, Any], no_call_answer: str) -> Record:
     due = () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
     for call in due:
         _refuse_impossible(call, tools)
-    calls = tuple(Call(call.name, _arguments(call, tools), f"call_{i}") for i, call in enumerate(due))
+    calls = tuple(Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(due))
     return Record(
         messages=(*asked, Message("assistant", "" if calls else no_call_answer, calls)),
         tools=tools,
@@ -127,7 +127,8 @@ def _has_choices(value: dict[str, Any]) -> bool:
     return all(isinstance(choices, list) for choices in value.values())
 
 
-def _arguments(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
+def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
+    """Arguments that satisfy a gold call."""
     return _first(call.arguments, _parameters(call.name, tools))
 
 

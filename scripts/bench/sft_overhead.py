@@ -93,7 +93,7 @@ def ours(steps: int) -> dict[str, Any]:
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         chosen = settings(steps)
-        loaded = load(find_model(ALIAS, Path(folder)), supervised.loading(chosen), trainable=True)
+        loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
         trainer = supervised.make_trainer(loaded, chosen, Path(folder), rows(), [])
         clock = _clock()
         trainer.add_callback(clock)

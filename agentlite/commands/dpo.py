@@ -1,0 +1,98 @@
+"""finished pairs -> an adapter that prefers the chosen answers, with metrics.jsonl and checkpoints."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentlite import config, console, stages
+from agentlite.engine import preference
+from agentlite.engine.preference import Preference
+from agentlite.errors import UserError
+from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_other_adapter, setting_of
+from agentlite.pairing import read_pairs
+from agentlite.protocols import PROTOCOLS, encode_said, prompts
+from agentlite.records import from_row
+from agentlite.rows import read_rows
+from agentlite.stages import Place, Plan, Result
+from agentlite.templates import Source, Template, find_model, load_template
+
+
+def inherit(settings: config.Dpo, run: Path) -> dict[str, tuple[Any, str]]:
+    """The model that the pairs were sampled from, and the shape of its adapter."""
+    model = setting_of(settings.data, "model", run)
+    found = {"model": (model, settings.data)} if model else {}
+    return {**found, **adapter_shape(settings.model if settings.model != "sft" else str(model or "sft"), run)}
+
+
+def run(settings: config.Dpo, place: Place) -> Result:
+    """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    data = stages.find_stage(settings.data, place.run)
+    paired = stages.finished(data, "pairs")
+    source = find_model(settings.model, place.run)
+    protocol = stages.read_plan(data).settings["protocol"]
+    digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
+    plan = Plan("dpo", {**config.plain_settings(settings), "protocol": protocol},
+                {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
+    refuse_other_adapter("dpo", settings, source)
+    _refuse_mistakes(settings)
+    if place.dry_run:
+        return _dry_run(settings, place, plan, data, source)
+    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            with failing_early(stage):
+                _fill(stage, settings, data, source, lineage(settings.model, place.run))
+        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
+
+
+def _refuse_mistakes(settings: config.Dpo) -> None:
+    if settings.label_smoothing and settings.loss_type != "sigmoid":
+        raise UserError(f"{settings.loss_type} has no label smoothing.", "Leave it out, or take --loss-type sigmoid.",
+                        place="dpo.label_smoothing")  # fmt: skip
+
+
+def read_preferences(settings: config.Dpo, data: Path, template: Template) -> Iterator[Preference]:
+    """The pairs as ids. Raises UserError with file and line for a pair that cannot be trained on."""
+    protocol = PROTOCOLS[stages.read_plan(data).settings["protocol"]].for_template(template)
+    path = data / "pairs.jsonl"
+    pairs = list(read_pairs(path))
+    wanted = {pair.record_id for pair in pairs}
+    records = [record for row in read_rows(data / "records.jsonl") if (record := from_row(row)).id in wanted]
+    asked = {prompt.step: prompt.ids for prompt in prompts(records, protocol, template)}
+    for number, pair in enumerate(pairs, 1):
+        place = f"{path}:{number}"
+        if pair.step not in asked:
+            raise UserError(f"records.jsonl has no record {pair.record_id} with turn {pair.turn}.",
+                            "Run pairs again with --force.", place=place)  # fmt: skip
+        chosen, rejected = (encode_said(side.text, side.ended, template) for side in (pair.chosen, pair.rejected))
+        if chosen == rejected:
+            raise UserError("chosen and rejected are the same.", "Take the line out: it teaches nothing.", place=place)
+        row = Preference(asked[pair.step], chosen, rejected)
+        longest = len(row.prompt) + max(len(row.chosen), len(row.rejected))
+        if longest > settings.max_length:
+            raise UserError(f"the pair has {longest} tokens, max_length is {settings.max_length}.",
+                            f"Raise it: --max-length {longest}.", place=place)  # fmt: skip
+        yield row
+
+
+def _fill(stage: stages.Stage, settings: config.Dpo, data: Path, source: Source, models: list[str]) -> None:
+    rows = list(read_preferences(settings, data, load_template(source.base)))
+    if not rows:
+        raise UserError("holds no pair.", "Its stats.json says why: sample more (-n), raise the temperature, lower "
+                        "--margin, or add --gold failed.", place=str(data))  # fmt: skip
+    console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens; loading {source.name}")
+    figures = preference.train(source, settings, stage.folder, rows)
+    files = sorted(path.relative_to(stage.folder).as_posix() for path in (stage.folder / "adapter").iterdir())
+    told = {"pairs": len(rows), **figures, "lineage": [*models, stage.folder.name]}
+    stage.finish([*files, "metrics.jsonl"], told)
+
+
+def _dry_run(settings: config.Dpo, place: Place, plan: Plan, data: Path, source: Source) -> Result:
+    """Checks pairs and template; says how many steps and tokens there would be."""
+    status = "new" if place.force else stages.compare(place.folder, plan)
+    rows = list(read_preferences(settings, data, load_template(source.base)))
+    planned = preference.schedule(settings, rows)
+    tokens = sum(row.tokens for row in rows)
+    figures = {"folder": status, "pairs": len(rows), "steps": planned.steps,
+               "tokens": round(tokens / max(1, len(rows)) * planned.rows),
+               "longest_pair": max((row.tokens for row in rows), default=0)}  # fmt: skip
+    return Result("dpo", "dry run", str(place.folder), figures, [], 0.0)

@@ -1,0 +1,199 @@
+"""finished prep + a model -> an adapter that does more of what scored well, with rollouts.jsonl and checkpoints."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentlite import config, console, stages
+from agentlite.curation.sample import sample
+from agentlite.engine import group_relative, sampling, training
+from agentlite.engine.loading import Loaded
+from agentlite.errors import UserError
+from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_other_adapter
+from agentlite.own_rewards import OwnFunctions, function_files
+from agentlite.pairing import read_rollouts
+from agentlite.prompting import Prompts, find_prompts
+from agentlite.protocols import PROTOCOLS, Prompt, prompts
+from agentlite.records import GOLD, Candidate, Key, Rollout, Score, to_row
+from agentlite.rewards import settle_weights, total
+from agentlite.rows import Appender, write_rows
+from agentlite.scoring import Judge, reading, refuse_failures
+from agentlite.stages import Place, Plan, Result
+from agentlite.templates import Source, find_model, load_template
+
+BATCH = 8  # prompts screened at once
+
+
+def inherit(settings: config.Grpo, run: Path) -> dict[str, tuple[Any, str]]:
+    """The shape of the adapter that is continued."""
+    return adapter_shape(settings.model, run)
+
+
+def run(settings: config.Grpo, place: Place) -> Result:
+    """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    settle_weights(settings.weights, _names(settings))
+    source = find_model(settings.model, place.run)
+    found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
+    plan = Plan("grpo", {**config.plain_settings(settings), "protocol": found.protocol},
+                {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
+                stages.versions())  # fmt: skip
+    refuse_other_adapter("grpo", settings, source)
+    if place.dry_run:
+        return _dry_run(settings, place, plan, found, source)
+    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            with failing_early(stage):
+                _fill(stage, settings, found, source, lineage(settings.model, place.run))
+        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
+
+
+def _names(settings: config.Grpo) -> list[str]:
+    return [text.rpartition(":")[2] for text in settings.rewards]
+
+
+def _asked(settings: config.Grpo, found: Prompts, source: Source) -> list[Prompt]:
+    """The prompts that leave room for an answer. Raises UserError 2 if there are none."""
+    records = [record for record in found.records() if record.asked]
+    chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
+    template = load_template(source.base)
+    every = list(prompts(chosen, PROTOCOLS[found.protocol].for_template(template), template))
+    room = settings.max_length - settings.max_new_tokens
+    fitting = [one for one in every if len(one.ids) <= room]
+    if len(fitting) < len(every):
+        console.notice(f"grpo: {len(every) - len(fitting)} prompts are longer than {room} tokens and left out")
+    if not fitting:
+        raise UserError(f"holds no prompt of at most {room} tokens with tools.", "Raise --max-length, or run prep on "
+                        "rows with tools.", place=found.place)  # fmt: skip
+    return fitting
+
+
+def _fill(stage: stages.Stage, settings: config.Grpo, found: Prompts, source: Source, models: list[str]) -> None:
+    folder = stage.folder
+    asked = _asked(settings, found, source)
+    records = {one.record.id: one.record for one in asked}
+    write_rows(folder / "records.jsonl", map(to_row, records.values()))
+    console.notice(f"grpo: {len(asked)} prompts, groups of {settings.group_size}; loading {source.name}")
+    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
+        judge = Judge(records, reading(found.protocol, source.base), own)
+        with _Rollouts(folder, settings, judge, asked) as rollouts:
+            figures = group_relative.train(source, settings, folder, lambda loaded: rollouts.task(loaded, source))
+    files = sorted(path.relative_to(folder).as_posix() for path in (folder / "adapter").iterdir())
+    told = {"prompts": len(rollouts.asked), **figures, "lineage": [*models, folder.name]}
+    stage.finish([*files, "metrics.jsonl", "records.jsonl", "rollouts.jsonl"], told)
+
+
+class _Rollouts:
+    """rollouts.jsonl: the gold, what was drawn to see which prompts teach anything, and every answer of the training.
+
+    Rows of steps after the newest checkpoint go: those steps are taken again.
+    """
+
+    def __init__(self, folder: Path, settings: config.Grpo, judge: Judge, asked: list[Prompt]):
+        self.folder, self.settings, self.judge, self.asked = folder, settings, judge, asked
+        self.weights = settle_weights(settings.weights, judge.own)
+        self.halt: list[Exception] = []
+        path = folder / "rollouts.jsonl"
+        with Appender(path):  # makes it, or cuts a torn line
+            pass
+        checkpoint = training.newest_checkpoint(folder)
+        done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+        kept = [row for row in read_rollouts(path) if row.model != folder.name or row.trained < done]
+        write_rows(path, [msgspec.structs.asdict(row) for row in kept])
+        self.rows = {row.candidate.key: row for row in kept}
+        self.file = Appender(path)
+        protocol = judge.protocol.name
+        gold = [Candidate(*one.step, protocol, GOLD, 0, one.said, one.ended, 0) for one in asked]
+        self.add([candidate for candidate in gold if candidate.key not in self.rows])
+
+    def __enter__(self) -> "_Rollouts":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.__exit__(*error)
+
+    def add(self, candidates: Sequence[Candidate]) -> list[Score]:
+        """Scores and stores them."""
+        scores = list(self.judge(candidates))
+        for candidate, score in zip(candidates, scores, strict=True):
+            told: dict[str, Any] = {"parts": score.parts, "feedback": score.feedback, "error": score.error}
+            row = Rollout(**msgspec.structs.asdict(candidate), **told)
+            self.rows[candidate.key] = row
+            self.file.append(msgspec.structs.asdict(row))
+        return scores
+
+    def task(self, loaded: Loaded, source: Source) -> group_relative.Task:
+        template = load_template(source.base)
+        how = sampling.Sampling(template.token_id(template.turn_end), self.judge.protocol.stops,
+                                self.settings.max_new_tokens, self.settings.temperature,
+                                self.settings.top_p)  # fmt: skip
+        if self.settings.skip_solved:
+            self.asked = self._unsolved(loaded, how)
+        return group_relative.Task([one.ids for one in self.asked], self.verdicts, self.weights, how, self.halt)
+
+    def verdicts(self, answers: Sequence[group_relative.Answer]) -> list[group_relative.Verdict]:
+        """Judges the answers of an optimizer step. Where too many rewards failed, the step is the last one."""
+        name, size = self.folder.name, len(answers)
+        candidates = [
+            self._candidate(self.asked[one.prompt], one.drawn, name, one.trained * size + one.place, one.trained)
+            for one in answers
+        ]
+        scores = self.add(candidates)
+        try:
+            refuse_failures(
+                [row.score for row in self.rows.values()],
+                self.settings.max_failures,
+                self.folder,
+                "The state is saved. The same command carries on once the function answers again.",
+            )
+        except UserError as error:
+            self.halt.append(error)
+        return [group_relative.Verdict(None if score.error else score.parts) for score in scores]
+
+    def _candidate(self, prompt: Prompt, drawn: sampling.Drawn, model: str, number: int, trained: int) -> Candidate:
+        return Candidate(*prompt.step, self.judge.protocol.name, model, number, drawn.text, drawn.ended,
+                         len(drawn.ids), trained)  # fmt: skip
+
+    def _unsolved(self, loaded: Loaded, how: sampling.Sampling) -> list[Prompt]:
+        """The prompts whose answers before training differ in their totals: the others would teach nothing."""
+        batches = sampling.plan_batches([len(one.ids) for one in self.asked], BATCH)
+        with console.progress("grpo: looking for prompts that teach", len(batches)) as advance:
+            for done, batch in enumerate(batches, 1):
+                self._screen([self.asked[index] for index in batch], loaded, how)
+                advance(done)
+        return self._differing()
+
+    def _screen(self, batch: Sequence[Prompt], loaded: Loaded, how: sampling.Sampling) -> None:
+        """A group of answers to each prompt, unless they are there."""
+        group, name, seed = range(self.settings.group_size), self.settings.model, self.settings.seed
+        protocol = self.judge.protocol.name
+        if all(Key(*one.step, protocol, name, number) in self.rows for one in batch for number in group):
+            return
+        asked = [sampling.Asked(one.ids, tuple(f"{seed} {one.step} {number}" for number in group)) for one in batch]
+        drawn = sampling.sample(loaded, asked, how)
+        new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn]
+        self.add([candidate for candidate in new if candidate.key not in self.rows])
+
+    def _differing(self) -> list[Prompt]:
+        totals: dict[Any, set[float]] = {}
+        for row in self.rows.values():
+            if row.model == self.settings.model and not row.error:
+                totals.setdefault(row.candidate.step, set()).add(round(total(row.parts, self.weights), 9))
+        left = [one for one in self.asked if len(totals.get(one.step, ())) > 1]
+        out = len(self.asked) - len(left)
+        console.notice(f"grpo: {out} of {len(self.asked)} prompts left out: the answers to each score the same")
+        if not left:
+            raise UserError("no prompt is left: the answers to each score the same.", "Raise --temperature or "
+                            "--group-size, or leave --skip-solved out.", place=str(self.folder))  # fmt: skip
+        return left
+
+
+def _dry_run(settings: config.Grpo, place: Place, plan: Plan, found: Prompts, source: Source) -> Result:
+    """How many steps and answers there would be, and of how long prompts."""
+    status = "new" if place.force else stages.compare(place.folder, plan)
+    asked = _asked(settings, found, source)
+    planned = group_relative.schedule(settings, len(asked))
+    figures = {"folder": status, "prompts": len(asked), "steps": planned.steps, "answers": planned.rows,
+               "longest_prompt": max(len(one.ids) for one in asked)}  # fmt: skip
+    return Result("grpo", "dry run", str(place.folder), figures, [], 0.0)

@@ -1,0 +1,345 @@
+"""records + a model -> candidates, their scores, and pairs; or stored candidates -> pairs under other weights."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite import config, console, stages
+from agentlite.curation.sample import sample
+from agentlite.errors import OTHER_PLAN, UserError
+from agentlite.lineage import lineage
+from agentlite.own_rewards import OwnFunctions, function_files
+from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_rollouts, read_scores, write_pairs
+from agentlite.prompting import Prompts, find_prompts
+from agentlite.protocols import PROTOCOLS, Prompt, prompts
+from agentlite.records import GOLD, Candidate, Key, Record, Score, Step, from_row, to_row
+from agentlite.rewards import COMPONENTS, PENALTIES, settle_weights
+from agentlite.rows import Appender, read_rows, write_json, write_rows
+from agentlite.scoring import Judge, reading, refuse_failures
+from agentlite.stages import Place, Plan, Result
+from agentlite.templates import Source, find_model, load_template
+from agentlite.weightings import compare_weightings, read_grid, report_parts, sentences
+
+# they change what is made of the candidates, not the candidates
+RANKING = ("weights", "rewards", "reward_seconds", "max_failures", "margin", "balance", "gold")
+NOT_OF_THE_PLAN = ("grid", "candidates", "batch_size")
+SAMPLED = "sampled.json"  # written when every candidate is there: from then on they can be ranked, whatever happens
+
+
+class Stored(NamedTuple):
+    """The candidates that a pairs or a grpo left, and what they were scored."""
+
+    folder: Path
+    candidates: list[Candidate]
+    scores: dict[Key, Score]
+    plan: Plan
+
+
+class Ranked(NamedTuple):
+    """What pairs are made of: candidates, their scores, and whether a call is due at a step."""
+
+    candidates: Sequence[Candidate]
+    scores: dict[Key, Score]
+    due: dict[Step, bool]
+
+    @property
+    def own_parts(self) -> set[str]:
+        return {name for score in self.scores.values() for name in score.parts} - {*COMPONENTS, *PENALTIES}
+
+
+def run(settings: config.Pairs, place: Place) -> Result:
+    """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or 75."""
+    with console.stdout_to_stderr():
+        if settings.grid or settings.candidates:
+            stored = _stored(settings.candidates or "pairs", place.run)
+            return _compare(settings, place, stored) if settings.grid else _rank_again(settings, place, stored)
+        return _sample_and_rank(settings, place)
+
+
+def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
+    settle_weights(settings.weights, _names(settings.rewards))
+    source = find_model(settings.model, place.run)
+    found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
+    plan = Plan("pairs", {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
+                {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
+                stages.versions())  # fmt: skip
+    _refuse_sampling_again(place, plan)
+    if place.dry_run:
+        return _dry_run(settings, place, plan, found, source)
+    with stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            try:
+                _fill(stage, settings, found, source, lineage(settings.model, place.run))
+            except UserError:
+                if not (stage.folder / "candidates.jsonl").exists():  # nothing yet that is worth keeping
+                    stage.fail()
+                raise
+        return stage.result(_next(place))
+
+
+def _refuse_sampling_again(place: Place, plan: Plan) -> None:
+    """Other weights need no other candidates. Raises UserError 3 with the command that ranks those that are there."""
+    if place.force or not (place.folder / SAMPLED).exists():
+        return
+    before = stages.read_plan(place.folder)
+    changes = stages.differences(before, plan)
+    keys = {key for key in RANKING if before.settings.get(key) != plan.settings.get(key)}
+    inputs = {
+        key for key in before.inputs.keys() | plan.inputs.keys() if before.inputs.get(key) != plan.inputs.get(key)
+    }
+    if changes and len(changes) == len(keys) + len(inputs) and not inputs & {"data", "model"}:
+        fix = (f"`agentlite pairs --from {place.out} ... --out {place.out}-2` ranks the candidates that are there, "
+               "without a model; --force samples again.")  # fmt: skip
+        raise UserError(f"its candidates are ranked otherwise: {'; '.join(changes)}.", fix, place=str(place.folder),
+                        exit_code=OTHER_PLAN)  # fmt: skip
+
+
+def _next(place: Place) -> str:
+    return place.next("agentlite dpo" + ("" if place.out == "pairs" else f" --data {place.out} --out dpo-{place.out}"))
+
+
+def _names(functions: Iterable[str]) -> list[str]:
+    return [text.rpartition(":")[2] for text in functions]
+
+
+def _fill(stage: stages.Stage, settings: config.Pairs, found: Prompts, source: Source, models: list[str]) -> None:
+    folder = stage.folder
+    records = _chosen(settings, found)
+    template = load_template(source.base)
+    asked, too_long = _fitting(settings, prompts(records, PROTOCOLS[found.protocol].for_template(template), template))
+    write_rows(folder / "records.jsonl", map(to_row, records))
+    if not (folder / SAMPLED).exists():
+        _sample(settings, source, found.protocol, asked, folder)
+        write_json(folder / SAMPLED, {name: stages.file_digest(folder / f"{name}.jsonl")
+                                      for name in ("records", "candidates")})  # fmt: skip
+    candidates = list(read_candidates(folder / "candidates.jsonl"))
+    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
+        judge = Judge({record.id: record for record in records}, reading(found.protocol, source.base), own)
+        scores = _score(folder, candidates, judge)
+    failed = refuse_failures(scores.values(), settings.max_failures, folder, _mend(folder.name))
+    figures = _rank(settings, folder, Ranked(candidates, scores, _due(records)))
+    told = {"too_long": too_long, "failed_rewards": failed, "lineage": models}
+    stage.finish([f"{name}.jsonl" for name in ("records", "candidates", "scores", "pairs")] + ["stats.json"],
+                 {**figures, **told})  # fmt: skip
+
+
+def _chosen(settings: config.Pairs, found: Prompts) -> list[Record]:
+    records = [record for record in found.records() if record.asked]
+    if not records:
+        raise UserError("holds no record with tools.", "There must be something to choose: run prep on rows with tools,"
+                        " or with a smaller --test and --dev.", place=found.place)  # fmt: skip
+    return [records[index] for index in sample(records, settings.limit, settings.seed)]
+
+
+def _fitting(settings: config.Pairs, asked: Iterable[Prompt]) -> tuple[list[Prompt], int]:
+    """The prompts that leave room for an answer, and how many do not."""
+    room = settings.max_length - settings.max_new_tokens
+    if room <= 0:
+        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
+                        "Lower it, or raise --max-length.", place="pairs.max_new_tokens")  # fmt: skip
+    every = list(asked)
+    fitting = [one for one in every if len(one.ids) <= room]
+    if len(fitting) < len(every):
+        console.notice(f"pairs: {len(every) - len(fitting)} prompts are longer than {room} tokens and give no pair")
+    if not fitting:
+        raise UserError(f"every prompt is longer than {room} tokens.", "Raise --max-length.", place="pairs.max_length")
+    return fitting, len(every) - len(fitting)
+
+
+def _sample(settings: config.Pairs, source: Source, protocol: str, asked: Sequence[Prompt], folder: Path) -> None:
+    """Appends what is missing, batch by batch. The batches are the same in every run, so a sample is as well."""
+    from agentlite.engine.sampling import plan_batches
+
+    path = folder / "candidates.jsonl"
+    with Appender(path) as file:
+        known = {candidate.key for candidate in read_candidates(path)}
+        for one in asked:
+            gold = Candidate(*one.step, protocol, GOLD, 0, one.said, one.ended, 0)
+            if gold.key not in known:
+                file.append(msgspec.structs.asdict(gold))
+        keys = [[Key(*one.step, protocol, settings.model, n) for n in range(settings.num_samples)] for one in asked]
+        batches = plan_batches([len(one.ids) for one in asked], settings.batch_size)
+        left = [batch for batch in batches if any(key not in known for index in batch for key in keys[index])]
+        if left:
+            total, there = len(asked) * settings.num_samples, sum(key in known for one in keys for key in one)
+            console.notice(f"pairs: {total} candidates of {settings.model} at {len(asked)} steps"
+                           + (f", {there} there already" if there else ""))  # fmt: skip
+            draw = _sampler(settings, source, protocol)
+            with console.progress("pairs", total) as advance:
+                for batch in left:
+                    for candidate in draw([asked[index] for index in batch]):
+                        if candidate.key not in known:
+                            file.append(msgspec.structs.asdict(candidate))
+                            there += 1
+                    advance(there)
+
+
+def _sampler(settings: config.Pairs, source: Source, protocol: str) -> Any:
+    """Prompts -> their candidates, by the model in memory."""
+    from agentlite.engine import sampling
+    from agentlite.engine.generation import for_inference
+    from agentlite.engine.loading import Loading, load
+
+    template = load_template(source.base)
+    loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
+                  trainable=False)  # fmt: skip
+    for_inference(loaded.model)
+    how = sampling.Sampling(template.token_id(template.turn_end), PROTOCOLS[protocol].stops, settings.max_new_tokens,
+                            settings.temperature, settings.top_p)  # fmt: skip
+
+    def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
+        seeds = [tuple(f"{settings.seed} {one.step} {n}" for n in range(settings.num_samples)) for one in batch]
+        asked = [sampling.Asked(one.ids, seed) for one, seed in zip(batch, seeds, strict=True)]
+        for drawn in sampling.sample(loaded, asked, how):
+            step = batch[drawn.prompt].step
+            yield Candidate(*step, protocol, settings.model, drawn.sample, drawn.text, drawn.ended, len(drawn.ids))
+
+    return draw
+
+
+def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge) -> dict[Key, Score]:
+    """Appends the scores that are missing; those of a reward that failed are taken again."""
+    path = folder / "scores.jsonl"
+    if path.exists():
+        with Appender(path):  # cuts a torn line
+            pass
+        write_rows(path, [msgspec.structs.asdict(score) for score in read_scores(path) if not score.error])
+    with Appender(path) as file:
+        known = {score.key: score for score in read_scores(path)}
+        for score in judge(candidate for candidate in candidates if candidate.key not in known):
+            known[score.key] = score
+            file.append(msgspec.structs.asdict(score))
+    return known
+
+
+def _mend(name: str) -> str:
+    return f"Every candidate is kept. Mend it, and `agentlite pairs --from {name} --out NAME` scores them again."
+
+
+def _due(records: Iterable[Record]) -> dict[Step, bool]:
+    """Whether a call is due, at every step."""
+    return {Step(record.id, turn): bool(record.due(turn).calls) for record in records for turn in record.asked}
+
+
+def _rank(settings: config.Pairs, folder: Path, ranked: Ranked) -> dict[str, Any]:
+    """Writes pairs.jsonl and stats.json. Returns the key figures."""
+    weights = settle_weights(settings.weights, ranked.own_parts)
+    groups = group(ranked.candidates, ranked.scores)
+    pairing = build_pairs(groups, weights, _rule(settings))
+    report = report_parts(groups, weights, ranked.due)
+    write_pairs(folder / "pairs.jsonl", pairing.pairs)
+    write_json(folder / "stats.json", {"weights": weights, "no_pair": pairing.reasons, "parts": report})
+    for sentence in sentences(report):
+        console.notice(f"pairs: {sentence}")
+    mean = sum(pair.margin for pair in pairing.pairs) / len(pairing.pairs) if pairing.pairs else 0.0
+    return {"steps": len(groups), "candidates": sum(one.model != GOLD for one in ranked.candidates),
+            "pairs": len(pairing.pairs), "no_pair": {name: n for name, n in pairing.reasons.items() if n},
+            "mean_margin": round(mean, 4)}  # fmt: skip
+
+
+def _rule(settings: config.Pairs) -> Rule:
+    return Rule(settings.margin, settings.balance, "failed" if settings.gold else "never")
+
+
+def _stored(name: str, run: Path) -> Stored:
+    """Raises UserError where there are no candidates, or not the ones that were written."""
+    folder = stages.find_stage(name, run)
+    if (folder / SAMPLED).exists() and not (folder / "done.json").exists():
+        return _unfinished(folder)
+    command = stages.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
+    if command not in ("pairs", "grpo"):
+        raise UserError(f"is a stage of `agentlite {command}`, which samples nothing.", "Name a pairs or a grpo.",
+                        place=str(folder))  # fmt: skip
+    stages.finished(folder, command)
+    plan = stages.read_plan(folder)
+    if plan.settings.get("candidates"):
+        raise UserError("holds pairs, and no candidates.", f"They were ranked from {plan.settings['candidates']}: add "
+                        f"--from {plan.settings['candidates']}.", place=str(folder))  # fmt: skip
+    if command == "grpo":
+        rollouts = list(read_rollouts(folder / "rollouts.jsonl"))
+        return Stored(
+            folder, [row.candidate for row in rollouts], {row.candidate.key: row.score for row in rollouts}, plan
+        )
+    scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
+    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), scores, plan)
+
+
+def _unfinished(folder: Path) -> Stored:
+    """Sampled whole, though not scored: its candidates are as good as any. Their scores are made anew."""
+    digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
+    for name, digest in digests.items():
+        if stages.file_digest(folder / f"{name}.jsonl") != digest:
+            raise UserError("is not as it was sampled.", "Run pairs again with --force.",
+                            place=str(folder / f"{name}.jsonl"))  # fmt: skip
+    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), {}, stages.read_plan(folder))
+
+
+def _rank_again(settings: config.Pairs, place: Place, stored: Stored) -> Result:
+    if place.folder.resolve() == stored.folder.resolve():
+        raise UserError("would write over the candidates' own folder.", "Give another one: --out NAME.", place="--out")
+    own = {name for score in stored.scores.values() for name in score.parts} - {*COMPONENTS, *PENALTIES}
+    settle_weights(settings.weights, {*own, *_names(settings.rewards)})
+    kept = config.plain_settings(settings)
+    settled = {key: kept[key] for key in (*RANKING, "candidates")} | {
+        key: stored.plan.settings[key] for key in ("model", "protocol", "data")
+    }
+    file = "rollouts.jsonl" if stored.plan.command == "grpo" else "candidates.jsonl"
+    plan = Plan("pairs", settled, {"candidates": stages.file_digest(stored.folder / file),
+                                   **function_files(settings.rewards)}, stages.versions())  # fmt: skip
+    if place.dry_run:
+        status = "new" if place.force else stages.compare(place.folder, plan)
+        figures = {"folder": status, "candidates": len(stored.candidates)}
+        return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)
+    with stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            shutil.copyfile(stored.folder / "records.jsonl", stage.folder / "records.jsonl")
+            ranked = _ranked(settings, place.run, stored, stage.folder)
+            figures = _rank(settings, stage.folder, ranked)
+            files = [name for name in ("scores.jsonl",) if (stage.folder / name).exists()]
+            failed = refuse_failures(
+                ranked.scores.values(), settings.max_failures, stage.folder, _mend(settings.candidates)
+            )
+            stage.finish(["records.jsonl", "pairs.jsonl", "stats.json", *files], {**figures, "failed_rewards": failed})
+        return stage.result(_next(place))
+
+
+def _ranked(settings: config.Pairs, run: Path, stored: Stored, folder: Path | None) -> Ranked:
+    """The stored scores; made anew, in `folder` if there is one, where parts of the user's own are asked for."""
+    records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
+    if not settings.rewards and stored.scores:
+        return Ranked(stored.candidates, stored.scores, _due(records))
+    base = find_model(str(stored.plan.settings["model"]), stored.folder.parent).base
+    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
+        judge = Judge({record.id: record for record in records}, reading(stored.plan.settings["protocol"], base), own)
+        scores = ({score.key: score for score in judge(stored.candidates)} if folder is None
+                  else _score(folder, stored.candidates, judge))  # fmt: skip
+    return Ranked(stored.candidates, scores, _due(records))
+
+
+def _compare(settings: config.Pairs, place: Place, stored: Stored) -> Result:
+    """Many weightings of the same candidates side by side; nothing is written."""
+    ranked = _ranked(settings, place.run, stored, None)
+    weightings: dict[str, dict[str, float]] = {}
+    for given in settings.grid:
+        weightings |= ({given: settle_weights(config.parse_weights(given), ranked.own_parts)} if "=" in given
+                       else read_grid(config.find_file(given), ranked.own_parts))  # fmt: skip
+    groups = group(ranked.candidates, ranked.scores)
+    rows = compare_weightings(groups, weightings, _rule(settings))
+    report = report_parts(groups, next(iter(weightings.values())), ranked.due)
+    figures = {"weightings": rows, "parts": report, "told": sentences(report)}
+    return Result("pairs", "compared", str(stored.folder), figures, [], 0.0)
+
+
+def _dry_run(settings: config.Pairs, place: Place, plan: Plan, found: Prompts, source: Source) -> Result:
+    """How many candidates there would be, and of how long prompts."""
+    status = "new" if place.force else stages.compare(place.folder, plan)
+    template = load_template(source.base)
+    records = _chosen(settings, found)
+    asked, too_long = _fitting(settings, prompts(records, PROTOCOLS[found.protocol].for_template(template), template))
+    figures = {"folder": status, "steps": len(asked), "candidates": len(asked) * settings.num_samples,
+               "too_long": too_long, "prompt_tokens": sum(len(one.ids) for one in asked),
+               "longest_prompt": max(len(one.ids) for one in asked)}  # fmt: skip
+    return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)

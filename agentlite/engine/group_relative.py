@@ -1,0 +1,233 @@
+"""Prompts and a judge -> an adapter that does more of what scored above its group, by TRL's GRPOTrainer."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlite import config, console
+from agentlite.engine import load_dtype, load_libraries, sampling, training
+from agentlite.engine.generation import ends_of
+from agentlite.engine.loading import Loaded, load
+from agentlite.errors import UserError
+from agentlite.templates import Source
+
+MEASURES = {
+    "reward": "reward", "reward_std": "reward_std", "frac_reward_zero_std": "flat", "kl": "kl", "entropy": "entropy",
+    "completions/mean_length": "new_tokens",
+}  # fmt: skip
+OURS_OF_TRL = {
+    "beta": "beta", "num_generations": "group_size", "temperature": "temperature", "top_p": "top_p",
+    "max_completion_length": "max_new_tokens", "loss_type": "loss_type", "scale_rewards": "scale_rewards",
+    "reward_weights": "weights", "use_vllm": "vllm", "shuffle_dataset": "seed", "log_completions": "out",
+    "generation_batch_size": "gradient_accumulation", "steps_per_generation": "gradient_accumulation",
+}  # fmt: skip
+LOOK_EVERY = 5  # steps between two looks at what may be wrong
+
+
+class Answer(NamedTuple):
+    """An answer to be judged: to which prompt, after how many optimizer steps, at which place of the step's batch."""
+
+    prompt: int
+    trained: int
+    place: int
+    drawn: sampling.Drawn
+
+
+class Verdict(NamedTuple):
+    """Every part of an answer's score; none where a reward function failed."""
+
+    parts: Mapping[str, float] | None
+
+
+Judge = Callable[[Sequence[Answer]], Sequence[Verdict]]
+
+
+class Task(NamedTuple):
+    """What GRPO learns from: the prompts' ids, what an answer earns, the weight of each part, and how answers end."""
+
+    prompts: Sequence[Sequence[int]]
+    judge: Judge
+    weights: Mapping[str, float]
+    how: sampling.Sampling
+    halt: list[Exception]
+
+
+def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]) -> dict[str, Any]:
+    """`task` is made with the model in memory, which it may ask. Returns the key figures. Raises what
+    engine.training.train raises, and UserError 5 if the reference is not the start."""
+    load_libraries(settings.engine)
+    check(settings)
+    loaded = load(source, training.loading(settings), trainable=True)
+    todo = task(loaded)
+    trainer = make_trainer(loaded, settings, folder, todo)
+    look = _Look(folder)
+
+    def at_step(step: int, row: Mapping[str, float]) -> None:
+        if step == 1 and settings.beta:
+            allowed = 1e-4 if str(load_dtype()) == "torch.float32" else 1e-2
+            training.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
+        look(step, row)
+
+    measures = {**MEASURES, **{f"rewards/{name}/mean": name for name in todo.weights}}
+    watch = training.Watch(measures, at_step, todo.halt)
+    figures = training.train(trainer, folder, schedule(settings, len(todo.prompts)), watch)
+    rows = training.logged(folder)
+    return {**figures, "first_reward": _mean(rows[:LOOK_EVERY], "reward"),
+            "last_reward": _mean(rows[-LOOK_EVERY:], "reward"), "kl": _mean(rows[-LOOK_EVERY:], "kl"),
+            "flat_groups": _mean(rows, "flat")}  # fmt: skip
+
+
+def check(settings: config.Grpo) -> None:
+    """Raises UserError 2 for what TRL or PEFT does not know, or cannot do."""
+    from trl import GRPOConfig
+
+    training.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL)
+    answers = settings.batch_size * settings.gradient_accumulation
+    if answers % settings.group_size:
+        raise UserError(f"a step holds {answers} answers (batch_size x gradient_accumulation), no multiple of it.",
+                        "A step must hold whole groups.", place="grpo.group_size")  # fmt: skip
+    if settings.save_steps % int(settings.trl.get("num_iterations", 1)):
+        raise UserError("is no multiple of trl.num_iterations.", "A checkpoint amid the passes over one batch could not"
+                        " be carried on from.", place="grpo.save_steps")  # fmt: skip
+    if settings.vllm:
+        import importlib.util
+
+        if importlib.util.find_spec("vllm") is None:
+            raise UserError("vLLM is not installed.", "Install it (it needs CUDA), or leave --vllm out.",
+                            place="grpo.vllm")  # fmt: skip
+
+
+def schedule(settings: config.Grpo, prompts: int) -> training.Schedule:
+    """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of answers."""
+    return training.schedule(prompts * settings.group_size, epochs=settings.num_epochs, max_steps=settings.max_steps,
+                             batch_size=settings.batch_size,
+                             gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
+
+
+def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int) -> list[int]:
+    """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed alone."""
+    generator = random.Random(seed)
+    order: list[int] = []
+    while len(order) < plan.rows // group_size:
+        epoch = list(range(count))
+        generator.shuffle(epoch)
+        order += epoch
+    return order[: plan.rows // group_size]
+
+
+def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task) -> Any:
+    """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one function a part."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    plan = schedule(settings, len(task.prompts))
+    order = prompt_order(len(task.prompts), plan, settings.group_size, settings.seed)
+    own = {
+        "beta": settings.beta, "num_generations": settings.group_size, "temperature": settings.temperature or 1.0,
+        "top_p": settings.top_p, "max_completion_length": settings.max_new_tokens, "loss_type": settings.loss_type,
+        "scale_rewards": settings.scale_rewards, "reward_weights": list(task.weights.values()),
+        "shuffle_dataset": False, "remove_unused_columns": False, "use_vllm": settings.vllm,
+        **({"vllm_mode": "colocate"} if settings.vllm else {}),
+    }  # fmt: skip
+    trainer = GRPOTrainer(
+        model=training.adapted(loaded, settings),
+        reward_funcs=[_reward(name) for name in task.weights],
+        args=GRPOConfig(**{**own, **training.arguments(settings, folder, plan, with_dev=False)}),
+        train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
+        processing_class=loaded.tokenizer,
+        rollout_func=_rollout(loaded, settings, task),
+    )
+    training.keep_reference(trainer.model)
+    return trainer
+
+
+def _reward(part: str) -> Callable[..., list[float | None]]:
+    """TRL names a reward after its function, and logs it by that name."""
+
+    def reward(verdicts: Sequence[Verdict], **_: Any) -> list[float | None]:
+        return [None if verdict.parts is None else verdict.parts[part] for verdict in verdicts]
+
+    reward.__name__ = part
+    return reward
+
+
+def _rollout(loaded: Loaded, settings: config.Grpo, task: Task) -> Callable[[list[str], Any], dict[str, Any]]:
+    """What TRL calls for a step's answers: every prompt stands there once for each answer of its group."""
+    draw = _by_vllm if settings.vllm else _drawn
+
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        step = trainer.state.global_step
+        groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
+        seeds = [tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size))
+                 for place in range(len(groups))]  # fmt: skip
+        asked = [sampling.Asked(task.prompts[index], seed) for index, seed in zip(groups, seeds, strict=True)]
+        drawn_now = draw(trainer, loaded, asked, task.how)
+        answered = [
+            Answer(groups[drawn.prompt], step, place, drawn)
+            for place, drawn in enumerate(sorted(drawn_now, key=lambda drawn: (drawn.prompt, drawn.sample)))
+        ]
+        return {
+            "prompt_ids": [list(task.prompts[one.prompt]) for one in answered],
+            "completion_ids": [one.drawn.ids for one in answered],
+            "logprobs": None,
+            "verdicts": list(task.judge(answered)),
+        }
+
+    return rollout
+
+
+def _drawn(
+    trainer: Any, loaded: Loaded, asked: Sequence[sampling.Asked], how: sampling.Sampling
+) -> Iterable[sampling.Drawn]:
+    return sampling.sample(Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, how)
+
+
+def _by_vllm(
+    trainer: Any, loaded: Loaded, asked: Sequence[sampling.Asked], how: sampling.Sampling
+) -> Iterable[sampling.Drawn]:
+    """By the vLLM engine that TRL has started and keeps at the newest weights."""
+    prompts = [list(one.prompt) for one in asked for _ in one.seeds]
+    group_size = len(asked[0].seeds)
+    _, completions, _, _ = trainer.vllm_generation.generate(
+        prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
+    )
+    ends = ends_of(loaded.model, how.turn_end)
+    return [sampling.read(loaded.tokenizer, ids, ends, how, index // group_size, index % group_size)
+            for index, ids in enumerate(completions)]  # fmt: skip
+
+
+class _Look:
+    """Tells in a plain sentence, every few steps, what makes them teach nothing."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.rows: list[Mapping[str, float]] = []
+
+    def __call__(self, step: int, row: Mapping[str, float]) -> None:
+        self.rows.append(row)
+        if step % LOOK_EVERY == 0:
+            for sentence in complaints(self.rows):
+                console.notice(f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}")
+            self.rows = []
+
+
+def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """What is wrong with some steps, each with a way out; nothing if they are well."""
+    flat, cut, kl = _mean(rows, "flat"), _mean(rows, "timeout"), _mean(rows, "kl")
+    told = []
+    if flat >= 0.5:
+        told.append(f"in {flat:.0%} of groups all candidates score the same: raise temperature or group size, or leave "
+                    "such prompts out (--skip-solved)")  # fmt: skip
+    if cut >= 0.5:
+        how_many = "every completion is" if cut == 1 else f"{cut:.0%} of completions are"
+        told.append(f"{how_many} cut off: raise --max-new-tokens, or train longer with sft first")
+    if kl > 1:
+        told.append(f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta")
+    return told
+
+
+def _mean(rows: Sequence[Mapping[str, float]], name: str) -> float:
+    values = [row[name] for row in rows if name in row]
+    return round(sum(values) / len(values), 4) if values else 0.0

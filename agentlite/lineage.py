@@ -1,0 +1,53 @@
+"""The name of an earlier stage -> what a later one takes over: its protocol, its adapter's shape, its lineage."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agentlite import stages
+from agentlite.errors import UserError
+from agentlite.templates import Source
+
+
+def setting_of(name: str, key: str, run: Path) -> Any:
+    """A setting in the plan of a stage; None where `name` is no stage."""
+    folder = stages.find_stage(name, run)
+    return stages.read_plan(folder).settings.get(key) if name and (folder / "plan.json").exists() else None
+
+
+def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:
+    """The `lora_*` settings of the stage that is trained further, each with its name."""
+    folder = stages.find_stage(name, run)
+    if not name or not (folder / "plan.json").exists():
+        return {}
+    return {key: (value, name) for key, value in stages.read_plan(folder).settings.items() if key.startswith("lora_")}
+
+
+def lineage(name: str, run: Path) -> list[str]:
+    """From the base model to `name`: smollm2-135m, sft, dpo."""
+    earlier = setting_of(name, "model", run)
+    return [*lineage(str(earlier), run), name] if earlier and earlier != name else [name]
+
+
+def refuse_other_adapter(command: str, settings: Any, source: Source) -> None:
+    """An adapter that is trained further keeps its shape. Raises UserError 2."""
+    if source.adapter:
+        shape = json.loads((source.adapter / "adapter_config.json").read_bytes())
+        for key, has in (("lora_r", shape["r"]), ("lora_alpha", shape["lora_alpha"])):
+            if getattr(settings, key) != has:
+                raise UserError(f"the adapter of {source.name} has {key} {has}, not {getattr(settings, key)}.",
+                                f"Leave {key} out, or start from the base model: --model {source.base}.",
+                                place=f"{command}.{key}")  # fmt: skip
+
+
+@contextmanager
+def failing_early(stage: stages.Stage) -> Iterator[None]:
+    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it needs no --force."""
+    try:
+        yield
+    except UserError:
+        if not any(stage.folder.glob("checkpoints/checkpoint-*")):
+            stage.fail()
+        raise

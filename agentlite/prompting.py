@@ -1,0 +1,64 @@
+"""The name of a finished prep, a file of rows or stdin -> the records whose steps are asked, and their protocol."""
+
+import hashlib
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite import stages
+from agentlite.curation.validate import validate
+from agentlite.errors import RowError, UserError
+from agentlite.lineage import setting_of
+from agentlite.protocols import choose
+from agentlite.records import Record, from_row
+from agentlite.rows import find_rows, read_rows
+from agentlite.sources import raw_files, read_raw, to_record
+from agentlite.templates import Source, load_template
+
+
+class Prompts(NamedTuple):
+    """Where the records are, their digest, and the protocol the model knows."""
+
+    place: str
+    digest: str
+    protocol: str
+    content: bytes = b""  # of stdin, which can be read once
+
+    def records(self) -> Iterator[Record]:
+        """Every record. Raises UserError with file and line for a row that is none."""
+        if self.place != "-" and Path(self.place).parent.joinpath("plan.json").exists():
+            yield from map(from_row, read_rows(Path(self.place)))
+        else:
+            yield from _read(self.place, io.BytesIO(self.content))
+
+
+def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -> Prompts:
+    """The `split` of a finished prep; or rows of any format that prep reads. Raises UserError 2 or 5."""
+    folder = stages.find_stage(data, run)
+    if data != "-" and not Path(data).is_file():
+        prepared = stages.finished(folder, "prep")
+        digest = next(value for name, value in prepared.outputs.items() if name.startswith(f"{split}."))
+        return Prompts(str(find_rows(folder, split)), digest, stages.read_plan(folder).settings["protocol"])
+    protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name
+    content = sys.stdin.buffer.read() if data == "-" else b""
+    digest = hashlib.sha256(content).hexdigest() if data == "-" else ",".join(map(stages.file_digest, raw_files(data)))
+    return Prompts(data, digest, protocol, content)
+
+
+def _read(source: str, stdin: BinaryIO) -> Iterator[Record]:
+    for raw in read_raw(source, stdin):
+        try:
+            if raw.error:
+                raise raw.error
+            record = to_record(raw.value)
+            validate(record)
+        except RowError as error:
+            fix = (
+                "A prompt needs its gold: `gold`, or the right answer as last turn. Mend it; prep sets bad rows aside."
+            )
+            raise UserError(f"{error.code} {error.reason}.", fix, place=raw.place) from error
+        yield replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))

@@ -1,0 +1,55 @@
+"""Candidates and the gold of their steps -> scores; a reward function that fails costs its candidate, counted."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite.errors import REJECTS, UserError
+from agentlite.protocols import PROTOCOLS, Protocol
+from agentlite.records import Candidate, Gold, Record, Score, Step
+from agentlite.rewards import Attempt, Component, judge
+from agentlite.templates import load_template
+
+
+class Judge(NamedTuple):
+    """What it takes to score a candidate: the records by id, how calls are read, and the user's own components."""
+
+    records: Mapping[str, Record]
+    protocol: Protocol
+    own: Mapping[str, Component]
+
+    def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
+        due: dict[Step, Gold] = {}
+        for candidate in candidates:
+            record = self._record(candidate)
+            if candidate.step not in due:
+                due[candidate.step] = record.due(candidate.turn)
+            parsed = self.protocol.parse(candidate.text)
+            finished = candidate.ended != "cut"
+            attempt = Attempt(parsed, due[candidate.step], record.tools, finished=finished, text=candidate.text)
+            parts, feedback, error = judge(attempt, self.own)
+            yield Score(*candidate.key, parts, feedback, error)
+
+    def _record(self, candidate: Candidate) -> Record:
+        record = self.records.get(candidate.record_id)
+        if record is None or candidate.turn not in record.turns:
+            what = f"a candidate answers record {candidate.record_id}, turn {candidate.turn}, and there is none."
+            raise UserError(what, "Its records.jsonl is of other candidates: name the folder that pairs or grpo wrote.")
+        return record
+
+
+def reading(name: str, base: str) -> Protocol:
+    """How calls in a protocol are read; only the model's own needs the template of the base model."""
+    protocol = PROTOCOLS[name]
+    return protocol.for_template(load_template(base)) if protocol.native else protocol
+
+
+def refuse_failures(scores: Iterable[Score], limit: float, folder: Path, fix: str) -> int:
+    """How many candidates a reward function failed for. Raises UserError 4 if that is more than `limit` allows."""
+    errors = [score.error for score in scores]
+    failed = sum(map(bool, errors))
+    if failed > max(1, limit * len(errors)):
+        first = next(filter(None, errors))
+        raise UserError(f"a reward failed for {failed} of {len(errors)} candidates, {limit:.0%} allowed: {first}.", fix,
+                        place=str(folder), exit_code=REJECTS)  # fmt: skip
+    return failed

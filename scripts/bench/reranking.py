@@ -1,0 +1,106 @@
+"""How fast stored candidates are ranked again: 10,000 of them, four a step, every one with parts of its own.
+
+    .venv/bin/python scripts/bench/reranking.py [--runs 5]
+
+`candidates_a_second`: from candidates.jsonl and scores.jsonl to pairs.jsonl, by the processor time of one core, in a
+fresh process, imports left out (target: 40,000). `grid_seconds`: `agentlite pairs --from ... --grid ... --json` with 20
+weightings, start-up included (target: 3). Medians. That no two candidates have the same parts is the slowest case:
+equal ones are weighed once.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+STEPS, SAMPLES, WEIGHTINGS = 2500, 4, 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank:
+        print(seconds_to_rank(options.rank))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        make_stage(Path(folder) / "pairs")
+        print(json.dumps({**ranking(Path(folder), options.runs), **comparing(Path(folder), options.runs)}, indent=2))
+
+
+def ranking(run: Path, runs: int) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--rank", str(run / "pairs")]
+    taken = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(runs)]
+    return {"candidates": STEPS * SAMPLES, "candidates_a_second": round(STEPS * SAMPLES / statistics.median(taken))}
+
+
+def comparing(run: Path, runs: int) -> dict[str, Any]:
+    grid = run / "grid.yaml"
+    grid.write_text(json.dumps({f"accuracy {n}": {"tool_accuracy": n / WEIGHTINGS} for n in range(WEIGHTINGS)}))
+    command = ["-m", "agentlite", "pairs", "--run", str(run), "--from", "pairs", "--grid", str(grid), "--json"]
+    taken = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        output = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, check=True).stdout
+        taken.append(time.perf_counter() - started)
+    rows = json.loads(output)["figures"]["weightings"]
+    watched = [sys.executable, "-X", "importtime", *command]
+    imports = subprocess.run(watched, capture_output=True, text=True, check=True).stderr
+    loaded = {line.rpartition("|")[2].strip() for line in imports.splitlines() if line.startswith("import time:")}
+    return {"weightings": len(rows), "grid_seconds": round(statistics.median(taken), 2),
+            "torch_loaded": "torch" in loaded, "flipped": [row["flipped"] for row in rows]}  # fmt: skip
+
+
+def seconds_to_rank(folder: Path) -> float:
+    from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
+    from agentlite.rewards import settle_weights
+
+    started = time.process_time()
+    scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
+    groups = group(read_candidates(folder / "candidates.jsonl"), scores)
+    write_pairs(folder.parent / "again.jsonl", build_pairs(groups, settle_weights({}), Rule()).pairs)
+    return time.process_time() - started
+
+
+def make_stage(folder: Path) -> None:
+    """A finished stage as `pairs` leaves it."""
+    from agentlite import config, stages
+    from agentlite.records import Candidate, Message, Record, Score, Tool, to_row
+    from agentlite.rewards import COMPONENTS, PENALTIES
+    from agentlite.rows import write_rows
+
+    generator = random.Random(0)
+    tool = Tool("add_numbers", "Adds whole numbers.")
+    rows: dict[str, list[Any]] = {"records": [], "candidates": [], "scores": [], "pairs": []}
+    for number in range(STEPS):
+        record = Record(messages=(Message("user", f"Add {number}."), Message("assistant", "No.")), tools=(tool,))
+        rows["records"].append(to_row(record))
+        for sample in range(SAMPLES):
+            text = f'<tool_call>\n{{"name": "add_numbers", "arguments": {{"n": {generator.random()}}}}}\n</tool_call>'
+            candidate = Candidate(record.id, 1, "hermes", "sft", sample, text, "turn", 40)
+            parts = {name: generator.random() for name in COMPONENTS}
+            parts |= {name: float(generator.random() < 0.2) for name in PENALTIES}
+            rows["candidates"].append(plain(candidate))
+            rows["scores"].append(plain(Score(*candidate.key, parts, "city has a value that is not accepted")))
+    plan = stages.Plan("pairs", {**config.plain_settings(config.Pairs()), "protocol": "hermes"}, {})
+    with stages.open_stage(folder, plan, force=False) as stage:
+        for name, written in rows.items():
+            write_rows(folder / f"{name}.jsonl", written)
+        stage.finish([f"{name}.jsonl" for name in rows], {})
+
+
+def plain(row: Any) -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.structs.asdict(row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""What `dpo` and `grpo` cost over TRL loops written by hand on the same engine: losses and step time, side by side.
+
+    .venv/bin/python scripts/bench/rl_overhead.py dpo [--steps 8] [--pairs 3]
+    .venv/bin/python scripts/bench/rl_overhead.py grpo [--steps 5] [--pairs 3]
+
+Both sides get the same rows in the same order, and start from the same new adapter. Each run is a process of its own;
+the sides take turns (ours, bare, bare, ours, ...). A step's time is that from its beginning to the next one's, so that
+logging and, for grpo, sampling and scoring count; the first is left out. The ratio is that of the medians.
+
+grpo draws at random: the bare loop is therefore measured twice. `bare` samples by TRL itself, every answer forced to
+the same length as ours, and gives the time to compare with; `told` is handed the very answers that ours drew, and gives
+the losses to compare with.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ALIAS = "smollm2-135m"
+WARM_UP = 1
+NEW_TOKENS, GROUP = 24, 4
+LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0}
+TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=SIDES)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    parser.add_argument("--answers", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        print(json.dumps(SIDES[options.command][options.side](options)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        options.answers = str(Path(folder) / "answers.json")
+        measured: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES[options.command]}
+        for pair in range(options.pairs):
+            sides = list(measured) if pair == 0 else [side for side in measured if side != "told"]
+            for side in sides if pair % 2 == 0 else reversed(sides):
+                measured[side].append(one_run(side, options))
+                print(f"{side}: {statistics.median(measured[side][-1]['seconds']):.2f} s a step", file=sys.stderr)
+    report(measured)
+
+
+def one_run(side: str, options: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable, __file__, options.command, "--side", side, "--steps", str(options.steps),
+               "--answers", options.answers]  # fmt: skip
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    result: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return result
+
+
+def report(measured: dict[str, list[dict[str, Any]]]) -> None:
+    medians = {side: statistics.median(s for run in runs for s in run["seconds"]) for side, runs in measured.items()}
+    told = measured.get("told", measured["bare"])
+    losses = [run["losses"] for run in measured["ours"] + told]
+    result = {
+        "step_time_ratio": round(medians["ours"] / medians["bare"], 4),
+        "losses_equal": all(other == losses[0] for other in losses),
+        "largest_difference": max(abs(a - b) for other in losses for a, b in zip(other, losses[0], strict=True)),
+        "losses": losses[0],
+        "seconds": {side: round(seconds, 3) for side, seconds in medians.items()},
+        "runs": {side: len(runs) for side, runs in measured.items()},
+    }
+    print(json.dumps(result, indent=2))
+
+
+def questions() -> list[tuple[list[int], list[int], list[int]]]:
+    """Prompts with a tool, the right call, and a wrong one: ids, the end of turn included."""
+    from agentlite.protocols import choose, encode_said, prompts
+    from agentlite.records import Call, Message, Record, Tool
+    from agentlite.templates import load_template
+
+    template = load_template(ALIAS)
+    protocol = choose("hermes", template)
+    schema = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}}}
+    tool = Tool("add_numbers", "Adds whole numbers.", schema)
+    rows = []
+    for size in range(2, 26):
+        numbers = [(7 * size * place) % 100 for place in range(size)]
+        call = Call("add_numbers", {"numbers": numbers})
+        question = Message("user", f"What is the sum of {', '.join(map(str, numbers))}?")
+        (one,) = prompts([Record(messages=(question, Message("assistant", calls=(call,))), tools=(tool,))], protocol,
+                         template)  # fmt: skip
+        wrong = one.said.replace("add_numbers", "sum")
+        rows.append((one.ids, encode_said(one.said, one.ended, template), encode_said(wrong, one.ended, template)))
+    return rows
+
+
+def settings(command: str, steps: int) -> Any:
+    from agentlite import config
+
+    shared = {"model": ALIAS, "max_steps": steps, "save_steps": 10_000, "learning_rate": 1e-4}
+    if command == "dpo":
+        return config.Dpo(**shared, batch_size=1, gradient_accumulation=2)
+    return config.Grpo(**shared, batch_size=4, gradient_accumulation=2, group_size=GROUP, max_new_tokens=NEW_TOKENS)
+
+
+def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
+    from agentlite.engine import preference, training
+
+    chosen = settings("dpo", options.steps)
+    rows = [preference.Preference(*row) for row in questions()]
+    return _ours(chosen, lambda loaded, folder: preference.make_trainer(loaded, chosen, folder, rows),
+                 training.Watch(preference.MEASURES), preference.schedule(chosen, rows))  # fmt: skip
+
+
+def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
+    from agentlite.engine import group_relative, sampling, training
+
+    chosen = settings("grpo", options.steps)
+    drawn: list[dict[str, Any]] = []
+
+    def judge(answers: Any) -> list[Any]:
+        drawn.append({"prompts": [one.prompt for one in answers], "ids": [one.drawn.ids for one in answers]})
+        return [group_relative.Verdict({"digits": digits(one.drawn.text)}) for one in answers]
+
+    prompts = [row[0] for row in questions()]
+    how = sampling.Sampling(-1, (), NEW_TOKENS, 1.0, 1.0)
+    task = group_relative.Task(prompts, judge, {"digits": 1.0}, how, [])
+    result = _ours(chosen, lambda loaded, folder: group_relative.make_trainer(loaded, chosen, folder, task),
+                   training.Watch(group_relative.MEASURES),
+                   group_relative.schedule(chosen, len(prompts)))  # fmt: skip
+    Path(options.answers).write_text(json.dumps(drawn), encoding="utf-8")
+    return result
+
+
+def digits(text: str) -> float:
+    """A reward that differs within a group."""
+    return sum(letter.isdigit() for letter in text) / (len(text) + 1)
+
+
+def _ours(chosen: Any, make: Callable[[Any, Path], Any], watch: Any, plan: Any) -> dict[str, Any]:
+    from agentlite.console import stdout_to_stderr
+    from agentlite.engine import training
+    from agentlite.engine.loading import load
+    from agentlite.templates import find_model
+
+    with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
+        loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
+        loaded.model.generation_config.eos_token_id = None  # no answer ends before its length
+        trainer = make(loaded, Path(folder))
+        clock = _clock()
+        trainer.add_callback(clock)
+        training.train(trainer, Path(folder), plan, watch)
+        return {"losses": _losses(trainer), "seconds": clock.seconds()}
+
+
+def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
+    """The loop a reader of TRL's pages would write; only rows and their order come from agentlite."""
+
+    def make(model: Any, tokenizer: Any, folder: str) -> Any:
+        from datasets import Dataset
+        from trl import DPOConfig, DPOTrainer
+
+        class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped here
+            def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+                return dataset
+
+        from agentlite.engine import training
+
+        rows = questions()
+        lengths = [2 * len(p) + len(c) + len(r) for p, c, r in rows]
+        order = training.row_order(lengths, training.Schedule(options.steps, 1, 2), 0)
+        names = ("prompt_ids", "chosen_ids", "rejected_ids")
+        dataset = Dataset.from_list([dict(zip(names, rows[index], strict=True)) for index in order])
+        arguments = DPOConfig(**_arguments(folder, options.steps), per_device_train_batch_size=1, max_length=2048,
+                              beta=0.1)  # fmt: skip
+        return Tokenised(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
+
+    return _bare(make)
+
+
+def bare_grpo(options: argparse.Namespace) -> dict[str, Any]:
+    """TRL's own sampling, from the text of the same prompts."""
+    return _bare(lambda *made: _bare_grpo(*made, options=options, rollout=None))
+
+
+def told_grpo(options: argparse.Namespace) -> dict[str, Any]:
+    """The bare loop with the answers that ours drew."""
+    drawn = json.loads(Path(options.answers).read_text(encoding="utf-8"))
+    prompts = [row[0] for row in questions()]
+
+    def rollout(_: list[str], trainer: Any) -> dict[str, Any]:
+        step = drawn[trainer.state.global_step]
+        return {"prompt_ids": [prompts[index] for index in step["prompts"]], "completion_ids": step["ids"],
+                "logprobs": None}  # fmt: skip
+
+    return _bare(lambda *made: _bare_grpo(*made, options=options, rollout=rollout))
+
+
+def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Namespace, rollout: Any) -> Any:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from agentlite.engine import group_relative, training
+
+    def reward(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+        return [digits(tokenizer.decode(ids)) for ids in completion_ids]
+
+    rows = questions()
+    order = group_relative.prompt_order(len(rows), training.Schedule(options.steps, 4, 2), GROUP, 0)
+    arguments = GRPOConfig(
+        **_arguments(folder, options.steps), per_device_train_batch_size=4, num_generations=GROUP, beta=0.1,
+        max_completion_length=NEW_TOKENS, temperature=1.0, shuffle_dataset=False,
+        generation_kwargs={"min_new_tokens": NEW_TOKENS, "eos_token_id": None},
+    )  # fmt: skip
+    dataset = Dataset.from_dict({"prompt": [tokenizer.decode(rows[index][0]) for index in order]})
+    return GRPOTrainer(model=model, reward_funcs=reward, args=arguments, train_dataset=dataset,
+                       processing_class=tokenizer, rollout_func=rollout)  # fmt: skip
+
+
+def _arguments(folder: str, steps: int) -> dict[str, Any]:
+    return {
+        "output_dir": folder, "max_steps": steps, "gradient_accumulation_steps": 2, "learning_rate": 1e-4,
+        "warmup_steps": -(-steps // 10), "lr_scheduler_type": "cosine", "optim": "adamw_torch", "bf16": False,
+        "use_cpu": True, "gradient_checkpointing": False, "train_sampling_strategy": "sequential", "logging_steps": 1,
+        "save_strategy": "no", "disable_tqdm": True, "report_to": "none", "seed": 0,
+    }  # fmt: skip
+
+
+def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
+    from agentlite.console import stdout_to_stderr
+    from agentlite.engine.embedded import convert
+
+    with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
+        import unsloth  # noqa: F401, I001  (first, as Unsloth asks)
+        import torch
+        from transformers import PrinterCallback
+        from unsloth import FastLanguageModel
+
+        model, tokenizer = FastLanguageModel.from_pretrained(
+            str(convert(ALIAS)), max_seq_length=2048, dtype=torch.float32, load_in_4bit=False,
+            use_gradient_checkpointing=False,
+        )  # fmt: skip
+        tokenizer.padding_side = "left"
+        torch.manual_seed(0)
+        model = FastLanguageModel.get_peft_model(model, **LORA, random_state=0, use_gradient_checkpointing=False,
+                                                 target_modules=TARGETS)  # fmt: skip
+        trainer = make(model, tokenizer, folder)
+        trainer.remove_callback(PrinterCallback)
+        clock = _clock()
+        trainer.add_callback(clock)
+        trainer.train()
+        return {"losses": _losses(trainer), "seconds": clock.seconds()}
+
+
+def _clock() -> Any:
+    from transformers import TrainerCallback
+
+    class Clock(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+        def __init__(self) -> None:
+            self.began: list[float] = []
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.began.append(time.perf_counter())
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self.began.append(time.perf_counter())
+
+        def seconds(self) -> list[float]:
+            return [after - before for before, after in zip(self.began, self.began[1:], strict=False)][WARM_UP:-1]
+
+    return Clock()
+
+
+def _losses(trainer: Any) -> list[float]:
+    return [row["loss"] for row in trainer.state.log_history if "loss" in row]
+
+
+SIDES: dict[str, dict[str, Callable[[argparse.Namespace], dict[str, Any]]]] = {
+    "dpo": {"ours": ours_dpo, "bare": bare_dpo},
+    "grpo": {"ours": ours_grpo, "told": told_grpo, "bare": bare_grpo},
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,360 @@
+"""pairs, dpo and grpo as commands: all is there once whatever is killed, other weights need no model, clear refusals."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import agentlite
+from agentlite.commands import dpo as dpo_command
+from agentlite.config import Dpo
+from agentlite.errors import UserError
+from agentlite.pairing import read_candidates, read_pairs, read_rollouts, read_scores
+from agentlite.protocols import PROTOCOLS, training_rows
+from agentlite.records import GOLD, from_row
+from agentlite.rewards import WEIGHTS, total
+from agentlite.templates import load_template
+
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather.", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip
+FEW = {"max_new_tokens": 8, "max_length": 512}
+TRAIN = {"max_steps": 4, "save_steps": 2, "batch_size": 2, "gradient_accumulation": 1, "learning_rate": 1e-2,
+         "lora_r": 4}  # fmt: skip
+SHORT = """
+def short(attempt):
+    "Fewer letters earn more."
+    return 1 / (1 + len(attempt.text))
+"""
+
+
+def row(city: str, calls: bool) -> dict:
+    answer = {"role": "assistant", "content": "Good morning!"}
+    if calls:
+        function = {"name": "get_weather", "arguments": json.dumps({"city": city})}
+        answer = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        }
+    asked = f"Is it wet in {city}?" if calls else f"Good morning from {city}"
+    return {"messages": [{"role": "user", "content": asked}, answer], "tools": [TOOL]}
+
+
+@pytest.fixture(scope="module")
+def run(tiny_model, tmp_path_factory):
+    """A workspace with a prep of twelve short dialogs, four of which need no call."""
+    run = tmp_path_factory.mktemp("run")
+    cities = ("Oslo", "Paris", "Rome", "Lyon", "Graz", "Bonn", "Bern", "Turin", "Kyiv", "Riga", "Cork", "Gent")
+    rows = [row(city, number % 3 != 2) for number, city in enumerate(cities)]
+    (run / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    agentlite.prep(str(run / "rows.jsonl"), run=str(run), model=str(tiny_model), protocol="hermes", test=0.0, dev=0.0,
+                   split_by="query")  # fmt: skip
+    (run / "mine.py").write_text(SHORT, encoding="utf-8")
+    return run
+
+
+@pytest.fixture(scope="module")
+def paired(run, tiny_model):
+    """Pairs of the random model, whose answers only a reward of our own can tell apart."""
+    agentlite.pairs(run=str(run), model=str(tiny_model), num_samples=3, batch_size=5, gold=True, margin=0.0, **FEW,
+                    rewards=f"{run / 'mine.py'}:short")  # fmt: skip
+    return run / "pairs"
+
+
+def lines(path: Path) -> Counter[str]:
+    return Counter(path.read_text(encoding="utf-8").splitlines())
+
+
+def done(folder: Path) -> dict:
+    return json.loads((folder / "done.json").read_bytes())
+
+
+def command(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    program = "import sys; from agentlite.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", program, *arguments], input=stdin, capture_output=True, text=True)
+
+
+def killed_after(rows: int, file: str, *arguments: str) -> None:
+    """Runs a command that dies without warning when it has appended so many rows to a file."""
+    program = f"""
+import os, signal, sys
+from agentlite import rows
+append, count = rows.Appender.append, 0
+def deadly(self, row):
+    global count
+    append(self, row)
+    count += self.path.name == {file!r}
+    if count == {rows}:
+        self.file.write(b'{{"torn": ')
+        os.kill(os.getpid(), signal.SIGKILL)
+rows.Appender.append = deadly
+from agentlite.cli import main
+main()
+"""
+    died = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=300)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+
+
+def moments(last: int) -> list[int]:
+    """Three random ones; all of them with --all."""
+    every = range(1, last)
+    return list(every) if os.environ.get("AGENTLITE_TEST_ALL") else random.Random(last).sample(every, 3)
+
+
+def test_every_step_gets_its_candidates_and_its_gold_and_every_step_is_accounted_for(paired):
+    candidates = list(read_candidates(paired / "candidates.jsonl"))
+    assert len({candidate.key for candidate in candidates}) == len(candidates) == 12 * 4
+    assert Counter(candidate.model == GOLD for candidate in candidates) == {True: 12, False: 36}
+    assert {score.key for score in read_scores(paired / "scores.jsonl")} == {one.key for one in candidates}
+    figures = done(paired)["figures"]
+    assert figures["steps"] == 12 == figures["pairs"] + sum(figures["no_pair"].values())
+    assert figures["candidates"] == 36
+
+
+def test_the_gold_itself_earns_all_there_is(paired):
+    for score in read_scores(paired / "scores.jsonl"):
+        if score.model == GOLD:
+            assert total(score.parts, WEIGHTS) == pytest.approx(1.0)
+
+
+def test_where_every_candidate_fails_the_gold_is_chosen(paired):
+    pairs = list(read_pairs(paired / "pairs.jsonl"))
+    assert any(pair.chosen.model == GOLD for pair in pairs)
+    for pair in pairs:
+        assert pair.rejected.model != GOLD
+        assert pair.chosen.text.strip() != pair.rejected.text.strip()
+
+
+@pytest.mark.parametrize("file", ["candidates.jsonl", "scores.jsonl"])
+def test_killed_at_any_row_everything_is_there_once_and_equal(file, paired, run, tiny_model):
+    for moment in moments(48):
+        name = f"killed-{file[:6]}-{moment}"
+        arguments = ["pairs", "--run", str(run), "--model", str(tiny_model), "-n", "3", "--batch-size", "5", "--gold",
+                     "--margin", "0", "--max-new-tokens", "8", "--max-length", "512", "--out", name,
+                     "--rewards", f"{run / 'mine.py'}:short"]  # fmt: skip
+        killed_after(moment, file, *arguments)
+        assert not (run / name / "done.json").exists()
+        again = command(*arguments, "--json")
+        assert again.returncode == 0, again.stderr
+        for each in ("candidates.jsonl", "scores.jsonl", "pairs.jsonl"):
+            assert lines(run / name / each) == lines(paired / each)
+        assert json.loads(command(*arguments, "--json").stdout)["status"] == "up to date"
+
+
+def test_other_weights_rank_what_is_there_without_a_model(paired, run):
+    program = (
+        "import sys\nfrom agentlite.cli import main\n"
+        f"sys.argv = ['agentlite', 'pairs', '--run', {str(run)!r}, '--from', 'pairs', '--weights', 'short=0', "
+        "'--margin', '0', '--out', 'pairs-b', '--json']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print({'torch', 'transformers', 'numpy'} & set(sys.modules), file=sys.stderr)"
+    )
+    ranked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ranked.stderr.splitlines()[-1] == "set()", ranked.stderr
+    figures = json.loads(ranked.stdout)["figures"]
+    assert figures["steps"] == 12 == figures["pairs"] + sum(figures["no_pair"].values())
+    assert (
+        figures["pairs"] < done(paired)["figures"]["pairs"]
+        or figures["mean_margin"] != done(paired)["figures"]["mean_margin"]
+    )
+    assert json.loads((run / "pairs-b" / "stats.json").read_bytes())["weights"]["short"] == 0
+
+
+def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
+    before = {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
+    given = ["pairs", "--run", str(run), "--from", "pairs", "--weights", "short=1", "--weights", "short=0"]
+    told = json.loads(command(*given, "--json").stdout)["figures"]["weightings"]
+    assert [one["name"] for one in told] == ["short=1", "short=0"]
+    assert told[0]["flipped"] == told[0]["gained"] == told[0]["lost"] == 0
+    table = command(*given).stdout
+    assert all(str(one["pairs"]) in table and one["name"] in table for one in told)
+    assert before == {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
+
+
+def test_other_weights_for_the_same_folder_are_refused_with_the_command_that_needs_no_sampling(paired, run, tiny_model):
+    with pytest.raises(UserError, match="--from pairs") as told:
+        agentlite.pairs(run=str(run), model=str(tiny_model), num_samples=3, batch_size=5, gold=True, margin=0.0, **FEW,
+                        weights={"efficiency": 0.0}, rewards=f"{run / 'mine.py'}:short")  # fmt: skip
+    assert told.value.exit_code == 3
+
+
+@pytest.mark.parametrize(("options", "named"), [
+    ({"candidates": "pairs"}, "--out NAME"),
+    ({"candidates": "prep", "out": "x"}, "samples nothing"),
+    ({"candidates": "nowhere", "out": "x"}, "no such stage"),
+    ({"candidates": "pairs", "out": "x", "weights": {"efficency": 1}}, "efficiency"),
+    ({"candidates": "pairs", "out": "x", "weights": {**dict.fromkeys(WEIGHTS, 0.0), "short": 0.0}}, "zero"),
+    ({"candidates": "pairs", "grid": "nowhere.yaml"}, "nowhere.yaml"),
+])  # fmt: skip
+def test_what_cannot_be_ranked_is_refused_in_plain_words(options, named, paired, run):
+    with pytest.raises(UserError) as told:
+        agentlite.pairs(run=str(run), **options)
+    assert named in str(told.value)
+    assert not (run / "x" / "done.json").exists()
+
+
+def test_candidates_of_other_records_are_refused(paired, run, tmp_path):
+    from agentlite.scoring import Judge
+
+    candidates = list(read_candidates(paired / "candidates.jsonl"))
+    with pytest.raises(UserError, match="there is none"):
+        list(Judge({}, PROTOCOLS["hermes"], {})(candidates))
+
+
+def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_no_candidate(run, tiny_model):
+    mine = run / "broken.py"
+    mine.write_text("def picky(attempt):\n    return 1 / (len(attempt.gold.calls))\n", encoding="utf-8")
+    given = {"run": str(run), "out": "pairs-broken", "model": str(tiny_model), "num_samples": 2, **FEW}
+    with pytest.raises(UserError, match=r"failed for 12 of 36.*ZeroDivisionError") as told:
+        agentlite.pairs(**given, rewards=f"{mine}:picky")
+    assert told.value.exit_code == 4
+    assert "broken.py:2" in str(told.value)
+    kept = lines(run / "pairs-broken" / "candidates.jsonl")
+    result = agentlite.pairs(run=str(run), out="pairs-allowed", candidates="pairs-broken", rewards=f"{mine}:picky",
+                             max_failures=0.5)  # fmt: skip
+    assert result.figures["failed_rewards"] == 12
+    mine.write_text("def picky(attempt):\n    return 1 / (1 + len(attempt.gold.calls))\n", encoding="utf-8")
+    result = agentlite.pairs(run=str(run), out="pairs-mended", candidates="pairs-broken", rewards=f"{mine}:picky")
+    assert result.figures["failed_rewards"] == 0
+    assert lines(run / "pairs-broken" / "candidates.jsonl") == kept
+
+
+def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
+    tools = [TOOL["function"]]
+    gold = [{"name": "get_weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]
+    rows = [{"prompt": "Is it wet in Oslo?", "tools": tools, "gold": gold},
+            {"prompt": "Good morning", "tools": tools, "gold": []}, row("Paris", True)]  # fmt: skip
+    text = "".join(json.dumps(one) + "\n" for one in rows)
+    given = ["pairs", "--run", str(run), "--data", "-", "--model", str(tiny_model), "-n", "2", "--gold",
+             "--max-new-tokens", "8", "--out", "pairs-stdin", "--json"]  # fmt: skip
+    told = command(*given, stdin=text)
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["figures"]["steps"] == 3
+    assert json.loads(command(*given, stdin=text).stdout)["status"] == "up to date"
+    assert command(*given, stdin=text + "\n").returncode == 3
+
+
+def test_a_prompt_without_gold_is_refused_with_its_line(run, tiny_model):
+    path = run / "prompts.jsonl"
+    path.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}) + "\n", encoding="utf-8"
+    )
+    with pytest.raises(UserError, match="needs its gold") as told:
+        agentlite.pairs(run=str(run), data=str(path), model=str(tiny_model), out="pairs-no-gold")
+    assert told.value.place.endswith("prompts.jsonl:1")
+
+
+def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, tiny_model):
+    """Where the gold is chosen, prompt and answer are the beginning of what sft would train on."""
+    template = load_template(str(tiny_model))
+    end = template.token_id(template.turn_end)
+    rows = dict(
+        zip(read_pairs(paired / "pairs.jsonl"), dpo_command.read_preferences(Dpo(), paired, template), strict=True)
+    )
+    records = {record.id: record for line in (paired / "records.jsonl").read_text(encoding="utf-8").splitlines()
+               if (record := from_row(json.loads(line)))}  # fmt: skip
+    assert any(pair.chosen.model == GOLD for pair in rows)
+    for pair, one in rows.items():
+        for side, ids in ((pair.chosen, one.chosen), (pair.rejected, one.rejected)):
+            assert ids.count(end) == (side.ended == "turn")
+        if pair.chosen.model == GOLD:
+            (encoded,) = training_rows(records[pair.record_id], PROTOCOLS["hermes"], template)
+            ids = one.prompt + one.chosen
+            assert encoded.input_ids[: len(ids)] == ids
+            assert [label for label in encoded.labels if label >= 0] == one.chosen
+
+
+def test_a_pair_with_equal_sides_is_refused_with_its_line(paired, tiny_model, tmp_path):
+    for name in ("plan.json", "records.jsonl"):
+        (tmp_path / name).write_bytes((paired / name).read_bytes())
+    first, *rest = (paired / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    pair = json.loads(first)
+    equal = json.dumps({**pair, "rejected": pair["chosen"]})
+    (tmp_path / "pairs.jsonl").write_text("\n".join([*rest, equal]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="the same") as told:
+        list(dpo_command.read_preferences(Dpo(), tmp_path, load_template(str(tiny_model))))
+    assert told.value.place.endswith(f"pairs.jsonl:{len(rest) + 1}")
+
+
+def test_dpo_goes_on_from_where_the_pairs_came_from_and_names_its_lineage(paired, run, tiny_model):
+    result = agentlite.dpo(run=str(run), **TRAIN)
+    assert result.figures["lineage"] == [str(tiny_model), "dpo"]
+    assert result.figures["pairs"] == done(paired)["figures"]["pairs"]
+    assert result.figures["first_loss"] == pytest.approx(0.693147, abs=1e-5)
+    assert agentlite.dpo(run=str(run), **TRAIN).status == "up to date"
+    again = agentlite.dpo(run=str(run), model="dpo", out="dpo-2", **{**TRAIN, "lora_r": None})
+    assert again.figures["lineage"] == [str(tiny_model), "dpo", "dpo-2"]
+    assert json.loads((run / "dpo-2" / "plan.json").read_bytes())["settings"]["lora_r"] == 4
+
+
+GRPO = ["--max-steps", "4", "--save-steps", "2", "--batch-size", "4", "--gradient-accumulation", "2", "--lora-r", "4",
+        "--learning-rate", "0.01", "--max-new-tokens", "6", "--max-length", "512", "--skip-solved"]  # fmt: skip
+
+
+def grpo(run: Path, model: Path, out: str) -> list[str]:
+    return [
+        "grpo",
+        "--run",
+        str(run),
+        "--model",
+        str(model),
+        "--out",
+        out,
+        *GRPO,
+        "--rewards",
+        f"{run / 'mine.py'}:short",
+    ]
+
+
+@pytest.fixture(scope="module")
+def rolled(run, tiny_model):
+    told = command(*grpo(run, tiny_model, "grpo"), "--json")
+    assert told.returncode == 0, told.stderr
+    return run / "grpo"
+
+
+def test_grpo_keeps_every_answer_with_its_parts(rolled, run):
+    rows = list(read_rollouts(rolled / "rollouts.jsonl"))
+    assert len({row.candidate.key for row in rows}) == len(rows)
+    assert Counter(row.trained for row in rows if row.model == "grpo") == {0: 8, 1: 8, 2: 8, 3: 8}
+    metrics = [json.loads(line) for line in (rolled / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for step, metric in enumerate(metrics):
+        told = [row.parts["short"] for row in rows if row.model == "grpo" and row.trained == step]
+        assert metric["short"] == pytest.approx(sum(told) / 8, abs=1e-5)
+    assert done(rolled)["figures"]["lineage"][-1] == "grpo"
+
+
+def test_pairs_are_made_of_what_grpo_drew_under_any_weights(rolled, run, tiny_model):
+    result = agentlite.pairs(run=str(run), candidates="grpo", out="pairs-of-grpo", margin=0.0)
+    assert result.figures["candidates"] == sum(row.model != GOLD for row in read_rollouts(rolled / "rollouts.jsonl"))
+    assert result.figures["pairs"] > 0
+    assert agentlite.dpo(run=str(run), data="pairs-of-grpo", out="dpo-of-grpo", **TRAIN).status == "done"
+
+
+def test_grpo_killed_at_any_rollout_ends_with_the_same_rollouts_and_the_same_bits(rolled, run, tiny_model):
+    last = len(list(read_rollouts(rolled / "rollouts.jsonl")))
+    for moment in moments(last):
+        name = f"grpo-{moment}"
+        (run / name).mkdir()
+        (run / name).rmdir()
+        killed_after(moment, "rollouts.jsonl", *grpo(run, tiny_model, name))
+        again = command(*grpo(run, tiny_model, name), "--json")
+        assert again.returncode == 0, again.stderr
+        renamed = {
+            line.replace(f'"model": "{name}"', '"model": "grpo"') for line in lines(run / name / "rollouts.jsonl")
+        }
+        assert renamed == set(lines(rolled / "rollouts.jsonl"))
+        weights = Path("adapter") / "adapter_model.safetensors"
+        assert (run / name / weights).read_bytes() == (rolled / weights).read_bytes()
+
+
+def test_grpo_leaves_out_prompts_whose_answers_all_score_the_same(run, tiny_model):
+    with pytest.raises(UserError, match="no prompt is left"):
+        agentlite.grpo(run=str(run), model=str(tiny_model), out="grpo-solved", max_steps=1, skip_solved=True,
+                       temperature=0.0, **FEW)  # fmt: skip

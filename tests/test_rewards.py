@@ -1,0 +1,702 @@
+"""agentlite.rewards: what a text earns, part by part; what holds whatever it says; functions of one's own."""
+
+import itertools
+import math
+import random
+import signal
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from agentlite.errors import UserError
+from agentlite.metrics.calls import call_problem, calls_problem, fits
+from agentlite.own_rewards import OwnFunctions, function_files
+from agentlite.records import Call, Gold, GoldCall, Parsed, Tool
+from agentlite.rewards import (
+    COMPONENTS,
+    PENALTIES,
+    WEIGHTS,
+    Attempt,
+    TraceStep,
+    judge,
+    settle_weights,
+    total,
+)
+from agentlite.rewards.matching import cast
+
+PARAMETERS = {
+    "city": {"type": "string"},
+    "days": {"type": "integer"},
+    "hourly": {"type": "boolean"},
+    "levels": {"type": "array", "items": {"type": "integer"}},
+    "area": {"type": "object", "properties": {"north": {"type": "number"}}},
+}
+WEATHER = Tool("get_weather", "", {"type": "object", "properties": PARAMETERS, "required": ["city"]})
+TIME = Tool("get_time", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+TOOLS = (WEATHER, TIME)
+
+
+def weather(city="Oslo", **others):
+    return Call("get_weather", {"city": city, **others})
+
+
+def time(city="Oslo"):
+    return Call("get_time", {"city": city})
+
+
+def due(name="get_weather", **accepted):
+    return GoldCall(name, accepted)
+
+
+def gold(*calls, steps=None):
+    return Gold(calls, steps)
+
+
+ONE = gold(due(city=["Oslo"], days=[3]))
+LENIENT = gold(due(city=["Oslo", "Oslo, Norway"], days=["", 3]))
+PAIR = gold(due(city=["Oslo"]), due(city=["Rome"]))
+MIXED = gold(due(city=["Oslo"]), due("get_time", city=["Oslo"]))
+TWO_STEPS = gold(*MIXED.calls, steps=2)
+OVERLAP = gold(due(city=["Oslo", "Rome"]), due(city=["Oslo"]))
+TWICE = gold(due(city=["Oslo"]), due(city=["Oslo"]))
+NONE = gold()
+
+RIGHT = weather(days=3)
+FULL = (1, 1, 1, 1, 1, 1, 1)
+ONLY_CAST = (1, 1, 1, 1, 0, 1, 0)  # right, but in the wrong JSON type
+SILENT = (0, 0, 0, 0, 1, 0, 0)
+MISSED = {"missed_call": 1}
+CAST = "right once its values are cast"
+
+
+def says(*calls, text="", problem="", finished=True):
+    return Parsed(text, calls, problem), finished, None
+
+
+def did(*steps, text="Done.", problem="", finished=True):
+    """A whole dialog: its steps, each a call that went well unless said otherwise, and its last text."""
+    trace = tuple(step if isinstance(step, TraceStep) else TraceStep(step, True) for step in steps)
+    return Parsed(text, (), problem), finished, trace
+
+
+def failed(call, timed_out=False):
+    return TraceStep(call, False, timed_out)
+
+
+def case(name, due_, said, parts, penalties=None, feedback="right"):
+    return pytest.param(due_, said, parts, penalties or {}, feedback, id=name)
+
+
+# What is due and what is said; then task_completion, tool_accuracy, efficiency, timing_quality, format_compliance,
+# arguments and exact; the penalties that count; the feedback.
+# fmt: off
+CASES = [
+    # a call is due: the right one
+    case("right call", ONE, says(RIGHT),
+         FULL),
+    case("right call with a thought", ONE, says(RIGHT, text="I look it up."),
+         FULL),
+    case("other spelling that BFCL takes", ONE, says(weather("OSLO.", days=3)),
+         FULL),
+    case("another accepted value", LENIENT, says(weather("Oslo, Norway", days=3)),
+         FULL),
+    case("what may be left out, left out", LENIENT, says(weather()),
+         FULL),
+    case("what may be left out, given", LENIENT, says(weather(days=3)),
+         FULL),
+    # ... in another type
+    case("text for an integer", ONE, says(weather(days="3")),
+         ONLY_CAST, feedback=CAST),
+    case("text of a float for an integer", ONE, says(weather(days="3.0")),
+         ONLY_CAST, feedback=CAST),
+    case("float for an integer", ONE, says(weather(days=3.0)),
+         (1, 1, 1, 1, 1, 1, 0), feedback=CAST),
+    case("text for a boolean", gold(due(city=["Oslo"], hourly=[True])), says(weather(hourly="true")),
+         ONLY_CAST, feedback=CAST),
+    case("Python's word for a boolean", gold(due(city=["Oslo"], hourly=[False])), says(weather(hourly="False")),
+         ONLY_CAST, feedback=CAST),
+    case("number for text", gold(due(city=["7"])), says(weather(7)),
+         ONLY_CAST, feedback=CAST),
+    case("JSON text for a list", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels="[1, 2]")),
+         ONLY_CAST, feedback=CAST),
+    case("texts in a list of integers", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels=["1", "2"])),
+         ONLY_CAST, feedback=CAST),
+    case("JSON text for an object", gold(due(city=["Oslo"], area=[{"north": [1.5]}])), says(weather(area='{"north": 1.5}')),
+         ONLY_CAST, feedback=CAST),
+    case("text in an object", gold(due(city=["Oslo"], area=[{"north": [1.5]}])), says(weather(area={"north": "1.5"})),
+         ONLY_CAST, feedback=CAST),
+    case("a boolean is no integer", gold(due(city=["Oslo"], days=[1])), says(weather(days=True)),
+         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a bool"),
+    case("a word is no integer", ONE, says(weather(days="three")),
+         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a str"),
+    case("null is no integer", ONE, says(weather(days=None)),
+         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a NoneType"),
+    case("half is no integer", ONE, says(weather(days=3.5)),
+         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a float"),
+    # ... partly right
+    case("one value wrong", ONE, says(weather(days=4)),
+         (2/3, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
+    case("every value wrong", ONE, says(weather("Rome", days=4)),
+         (1/3, 1, 0, 1, 1, 1/2, 0), feedback="city has a value that is not accepted"),
+    case("parameter missing", ONE, says(weather()),
+         (2/3, 1, 0, 1, 1, 5/8, 0), feedback="days is missing"),
+    case("required parameter missing", ONE, says(Call("get_weather", {"days": 3})),
+         (2/3, 1, 0, 1, 0, 5/8, 0), feedback="city is missing"),
+    case("no parameter at all", ONE, says(Call("get_weather")),
+         (1/3, 1, 0, 1, 0, 1/4, 0), feedback="city is missing"),
+    case("extra parameter of the tool", ONE, says(weather(days=3, hourly=True)),
+         (3/4, 1, 0, 1, 1, 11/12, 0), feedback="hourly is not expected"),
+    case("extra parameter, unknown", ONE, says(weather(days=3, unit="C")),
+         (3/4, 1, 0, 1, 0, 11/12, 0), feedback="unit is not expected"),
+    case("what may be left out, wrong", LENIENT, says(weather(days=4)),
+         (2/3, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
+    # ... another tool
+    case("another tool", ONE, says(time()),
+         (0, 0, 0, 1, 1, 0, 0), {"wrong_tool": 1}, "calls get_time, not get_weather"),
+    case("a tool that is not on offer", ONE, says(Call("get_wind")),
+         (0, 0, 0, 1, 0, 0, 0), {"wrong_tool": 1}, "calls get_wind, not get_weather"),
+    case("another tool in other letters", ONE, says(Call("Get_Weather", RIGHT.arguments)),
+         (0, 0, 0, 1, 0, 0, 0), {"wrong_tool": 1}, "calls Get_Weather, not get_weather"),
+    case("two calls of another tool", ONE, says(time(), time("Rome")),
+         (0, 0, 0, 1, 1, 0, 0), {"wrong_tool": 2}, "calls get_time, not get_weather"),
+    # ... too many
+    case("right call and another tool", ONE, says(RIGHT, time()),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not due"),
+    case("another tool and the right call", ONE, says(time(), RIGHT),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not due"),
+    case("right call, another tool twice", ONE, says(RIGHT, time(), time()),
+         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"wrong_tool": 2, "redundant_call": 1}, "calls get_time, not due"),
+    case("right call twice", ONE, says(RIGHT, RIGHT),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+    case("right call three times", ONE, says(RIGHT, RIGHT, RIGHT),
+         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"redundant_call": 2}, "3 calls of get_weather where 1 due"),
+    case("right call and another value", ONE, says(RIGHT, weather("Rome", days=3)),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+    case("another value and the right call", ONE, says(weather("Rome", days=3), RIGHT),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+    case("two wrong values", ONE, says(weather("Rome", days=3), weather("Bonn", days=3)),
+         (1/3, 2/3, 0, 1, 1, 5/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+    # ... none made
+    case("answer where a call is due", ONE, says(text="It rains."),
+         SILENT, MISSED, "no call where get_weather is due"),
+    case("silence where a call is due", ONE, says(),
+         SILENT, MISSED, "no call where get_weather is due"),
+    case("answer where two calls are due", PAIR, says(text="It rains."),
+         SILENT, MISSED, "no call where get_weather is due"),
+    case("call that cannot be read", ONE, says(problem="call is no JSON"),
+         (0,) * 7, MISSED | {"format_error": 1}, "call is no JSON"),
+    case("cut off before a call", ONE, says(text="I th", finished=False),
+         (0,) * 7, MISSED | {"timeout": 1}, "not finished"),
+    case("cut off within a call", ONE, says(problem="call not closed", finished=False),
+         (0,) * 7, MISSED | {"timeout": 1, "format_error": 1}, "not finished"),
+    # ... in a text with a problem
+    case("right call, text with a problem", ONE, says(RIGHT, problem="call not closed"),
+         (1, 1, 1, 1, 0, 1, 0), {"format_error": 1}, "call not closed"),
+    case("wrong value, text with a problem", ONE, says(weather(days=4), problem="call not closed"),
+         (2/3, 1, 0, 1, 0, 3/4, 0), {"format_error": 1}, "call not closed"),
+    case("right call, cut off", ONE, says(RIGHT, finished=False),
+         (1, 1, 1, 1, 0, 1, 0), {"timeout": 1}, "not finished"),
+    # several calls are due
+    case("two right calls", PAIR, says(weather(), weather("Rome")),
+         FULL),
+    case("two right calls, other order", PAIR, says(weather("Rome"), weather()),
+         FULL),
+    case("one of two calls", PAIR, says(weather("Rome")),
+         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 call of get_weather where 2 due"),
+    case("one of two calls, twice", PAIR, says(weather(), weather()),
+         (3/4, 1, 0, 1, 1, 4/5, 0), {"redundant_call": 1}, "city has a value that is not accepted"),
+    case("one of two calls wrong", PAIR, says(weather(), weather("Bonn")),
+         (3/4, 1, 0, 1, 1, 4/5, 0), feedback="city has a value that is not accepted"),
+    case("two right calls and a third", PAIR, says(weather(), weather("Rome"), weather("Bonn")),
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "3 calls of get_weather where 2 due"),
+    case("two tools", MIXED, says(weather(), time()),
+         FULL),
+    case("one of two tools", MIXED, says(weather()),
+         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="no call of get_time where 1 due"),
+    case("one of two tools twice", MIXED, says(weather(), weather()),
+         (1/2, 1/2, 0, 1, 1, 7/15, 0), {"redundant_call": 1}, "calls get_weather, not get_time"),
+    case("a call that both due calls take", OVERLAP, says(weather("Oslo"), weather("Rome")),
+         FULL),
+    case("... in the other order", OVERLAP, says(weather("Rome"), weather("Oslo")),
+         FULL),
+    case("the same call due twice", TWICE, says(weather(), weather()),
+         FULL),
+    case("the same call due twice, thrice", TWICE, says(weather(), weather(), weather()),
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "3 calls of get_weather where 2 due"),
+    # no call is due
+    case("answer", NONE, says(text="It is late."),
+         FULL),
+    case("says nothing", NONE, says(),
+         (1, 1, 1, 0, 1, 1, 1), feedback="says nothing"),
+    case("says blanks", NONE, says(text=" \n"),
+         (1, 1, 1, 0, 1, 1, 1), feedback="says nothing"),
+    case("call where none is due", NONE, says(time()),
+         SILENT, {"wrong_tool": 1}, "calls get_time where no call is due"),
+    case("unknown call where none is due", NONE, says(Call("get_wind")),
+         (0,) * 7, {"wrong_tool": 1}, "calls get_wind where no call is due"),
+    case("two calls where none is due", NONE, says(weather(), time()),
+         SILENT, {"wrong_tool": 2}, "calls get_time, get_weather where no call is due"),
+    case("a call twice where none is due", NONE, says(time(), time()),
+         SILENT, {"wrong_tool": 2, "redundant_call": 1}, "calls get_time where no call is due"),
+    case("no answer that can be read", NONE, says(problem="call is no JSON"),
+         (0, 1, 0, 0, 0, 1, 0), {"format_error": 1}, "call is no JSON"),
+    case("answer, cut off", NONE, says(text="It is", finished=False),
+         (0, 1, 0, 0, 0, 1, 0), {"timeout": 1}, "not finished"),
+    case("call and a problem, none is due", NONE, says(time(), problem="call not closed", finished=False),
+         (0,) * 7, {"wrong_tool": 1, "format_error": 1, "timeout": 1}, "not finished"),
+    # a whole dialog, by its trace
+    case("done in as many steps as needed", TWO_STEPS, did(weather(), time()),
+         FULL),
+    case("done in another order", TWO_STEPS, did(time(), weather()),
+         FULL),
+    case("done, the number not known", MIXED, did(weather(), time()),
+         FULL),
+    case("a step failed and was repeated", TWO_STEPS, did(failed(weather()), weather(), time()),
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out, but 1 of 3 steps failed"),
+    case("a step ran out of time", TWO_STEPS, did(failed(time(), timed_out=True), weather(), time()),
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1, "timeout": 1}, "carried out, but 1 of 3 steps failed"),
+    case("a due step failed", TWO_STEPS, did(weather(), failed(time())),
+         (1/2, 1, 0, 1, 1, 1, 1), feedback="1 of 2 due calls carried out"),
+    case("a due step was never tried", TWO_STEPS, did(weather()),
+         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 of 2 due calls carried out"),
+    case("another step failed, one missing", TWO_STEPS, did(weather(), failed(weather("Rome")), failed(weather("Bonn"))),
+         (1/3, 2/5, 0, 1, 1, 9/20, 0), {"redundant_call": 2}, "1 of 2 due calls carried out"),
+    case("a wrong value carried out", TWO_STEPS, did(weather("Rome"), time()),
+         (1/2, 1, 0, 1, 1, 4/5, 0), feedback="1 of 2 due calls carried out"),
+    case("one step more than needed", TWO_STEPS, did(weather(), weather("Rome"), time()),
+         (1, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out in 3 steps, not 2"),
+    case("seven steps where five do", MIXED, did(weather(), *(time(city) for city in ("Oslo", "Rome", "Bonn", "Bern", "Kyiv", "Riga"))),
+         (1, 4/9, 5/7, 1, 1, 6/7, 0), {"redundant_call": 5}, "carried out in 7 steps, not 5"),
+    case("a step of another tool", gold(due(city=["Oslo"])), did(weather(), time()),
+         (1, 2/3, 1, 1, 1, 5/6, 0), {"wrong_tool": 1}),
+    case("a step in another type", gold(ONE.calls[0]), did(weather(days="3")),
+         ONLY_CAST),
+    case("no step where some are due", TWO_STEPS, did(),
+         SILENT, MISSED, "0 of 2 due calls carried out"),
+    case("done, last text has a problem", TWO_STEPS, did(weather(), time(), problem="call not closed"),
+         (1, 1, 1, 1, 0, 1, 0), {"format_error": 1}, "call not closed"),
+    case("done, last text cut off", TWO_STEPS, did(weather(), time(), finished=False),
+         (1, 1, 1, 1, 0, 1, 0), {"timeout": 1}, "not finished"),
+    case("no step, none is due", NONE, did(),
+         FULL),
+    case("a step where none is due", NONE, did(time()),
+         SILENT, {"wrong_tool": 1}, "calls get_time where no call is due"),
+]
+# fmt: on
+
+
+def attempt_at(due_, said):
+    parsed, finished, trace = said
+    return Attempt(parsed, due_, TOOLS, finished=finished, trace=trace)
+
+
+@pytest.mark.parametrize(("due_", "said", "parts", "penalties", "feedback"), CASES)
+def test_a_case_earns_what_stands_beside_it(due_, said, parts, penalties, feedback):
+    judged = judge(attempt_at(due_, said))
+    assert {name: judged.parts[name] for name in COMPONENTS} == pytest.approx(dict(zip(COMPONENTS, parts, strict=True)))
+    assert {name: judged.parts[name] for name in PENALTIES if judged.parts[name]} == penalties
+    assert (judged.feedback, judged.error) == (feedback, "")
+
+
+def test_every_part_differs_between_cases_and_every_penalty_is_seen():
+    seen = [judge(attempt_at(*one.values[:2])).parts for one in CASES]
+    assert len(CASES) >= 60
+    for name in COMPONENTS:
+        assert {parts[name] for parts in seen} >= {0.0, 1.0}, name
+    for name in PENALTIES:
+        assert {parts[name] for parts in seen} >= {0.0, 1.0}, name
+
+
+def earned(due_, *calls, **how):
+    return total(judge(attempt_at(due_, says(*calls, **how))).parts, WEIGHTS)
+
+
+def test_under_the_default_weights_answers_rank_as_one_would_rank_them():
+    ranked = [
+        earned(ONE, RIGHT),
+        earned(ONE, weather(days=3, hourly=True)),
+        earned(ONE, weather(days=4)),
+        earned(ONE, RIGHT, RIGHT),
+        earned(ONE, weather("Rome", days=4), time()),
+        earned(ONE, time()),
+        earned(ONE, text="It rains."),
+        earned(ONE, problem="call is no JSON"),
+        earned(ONE, text="It", finished=False),
+    ]
+    assert ranked == sorted(ranked, reverse=True) and len(set(ranked)) == len(ranked)
+    assert ranked[0] == 1.0 and ranked[5:7] == pytest.approx([-0.1, -0.2])
+
+
+def test_a_feedback_is_one_short_line_whatever_the_model_calls():
+    told = judge(attempt_at(ONE, says(Call("a\nb\x1b[31m" + "c" * 5000)))).feedback
+    assert told.isprintable() and len(told) == 200
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_is_nested_hundreds_deep_is_judged(kind):
+    value = "x"
+    for _ in range(300):
+        value = [value] if kind is list else {"a": value}
+    parts = judge(attempt_at(ONE, says(weather(days=value), RIGHT))).parts
+    assert (parts["format_compliance"], parts["task_completion"]) == (0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "expected"),
+    [
+        ("3", {"type": "integer"}, 3), ("3.0", {"type": "integer"}, 3), (2.0, {"type": "integer"}, 2),
+        ("2.5", {"type": "number"}, 2.5), ("7", {"type": ["null", "integer"]}, 7), (True, {"type": "string"}, "true"),
+        ("[1", {"type": "array"}, "[1"), ("[" * 9999, {"type": "array"}, "[" * 9999), ("1e999", {"type": "number"}, "1e999"),
+        ("nan", {"type": "number"}, "nan"), ("\ud800", {"type": "integer"}, "\ud800"), (float("inf"), {"type": "integer"}, math.inf),
+        ("true", {"type": "integer"}, "true"), (1, {"type": "boolean"}, 1), ("3", {}, "3"), (None, {"type": "string"}, None),
+    ],
+    ids=lambda value: repr(value)[:30],
+)  # fmt: skip
+def test_a_cast_gives_the_declared_type_or_leaves_the_value(value, schema, expected):
+    found = cast(value, schema)
+    assert found == expected and type(found) is type(expected)
+
+
+# What holds whatever is said: three tools, few values, so that calls often agree, repeat, or are all but right.
+
+SMALL = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}, "y": {"type": "string"}, "z": {"type": "string"}},
+    "required": ["x"],
+}
+OFFERED = tuple(Tool(name, "", SMALL) for name in "fgh")
+CALLS = st.builds(
+    Call,
+    st.sampled_from("ffgh?"),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "x": st.sampled_from([1, 2, "1", None]), "y": st.sampled_from(["a", "b", 1]), "z": st.just("c"),
+            "?": st.just(0),
+        },
+    ),
+)  # fmt: skip
+DUE = st.builds(
+    lambda name, x, others: GoldCall(name, {"x": x, **others}),
+    st.sampled_from("ffg"),
+    st.sampled_from([[1], [2], [1, 2]]),
+    st.fixed_dictionaries({}, optional={"y": st.sampled_from([["a"], ["", "a"], ["a", "b"]])}),
+)
+GOLDS = st.builds(lambda calls: Gold(tuple(calls)), st.lists(DUE, max_size=3))
+SOME_DUE = st.builds(lambda calls: Gold(tuple(calls)), st.lists(DUE, min_size=1, max_size=3))
+SAID = st.lists(CALLS, max_size=4)
+PROBLEMS = st.sampled_from(["", "", "call not closed"])
+
+
+def judged(due_, calls, problem="", finished=True, trace=None):
+    return judge(Attempt(Parsed("Well.", tuple(calls), problem), due_, OFFERED, finished=finished, trace=trace))
+
+
+def worth(due_, calls):
+    return total(judged(due_, calls).parts, WEIGHTS)
+
+
+def satisfies(call, one_due):
+    return judged(Gold((one_due,)), [call]).parts["efficiency"] == 1.0
+
+
+def right_calls(due_):
+    return [Call(one.name, {key: values[-1] for key, values in one.arguments.items()}) for one in due_.calls]
+
+
+@given(GOLDS, SAID, CALLS)
+@settings(max_examples=400)
+def test_adding_a_wrong_call_never_raises_the_total(due_, calls, wrong):
+    """Wrong: it is what no due call asks for, and its tool is not due, or was called as often as it is."""
+    assume(calls or not due_.calls)  # the first call where one is due ends a silence, which is worse
+    number = sum(one.name == wrong.name for one in due_.calls)
+    assume(sum(call.name == wrong.name for call in calls) >= number)
+    assume(not any(satisfies(wrong, one) for one in due_.calls))
+    assert worth(due_, [*calls, wrong]) < worth(due_, calls)
+
+
+@given(SOME_DUE, CALLS)
+def test_adding_any_call_to_a_right_answer_lowers_the_total(due_, call):
+    assert worth(due_, [*right_calls(due_), call]) < worth(due_, right_calls(due_)) == pytest.approx(1.0)
+
+
+@given(GOLDS, SAID, PROBLEMS, st.randoms(use_true_random=False))
+@settings(max_examples=300)
+def test_permuting_parallel_calls_changes_nothing(due_, calls, problem, generator):
+    before, shuffled = judged(due_, calls, problem), list(calls)
+    generator.shuffle(shuffled)
+    assert judged(due_, shuffled, problem) == before
+    golds = list(due_.calls)
+    generator.shuffle(golds)
+    assert judged(Gold(tuple(golds)), calls, problem).parts == pytest.approx(before.parts)
+
+
+@given(SOME_DUE, CALLS, PROBLEMS, st.booleans(), st.sampled_from(["", "Well."]))
+@settings(max_examples=300)
+def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(due_, call, problem, finished, text):
+    assume(call.name != "?" and fits(call.arguments, SMALL))
+    abstaining = judge(Attempt(Parsed(text, (), problem), due_, OFFERED, finished=finished))
+    assert total(abstaining.parts, WEIGHTS) < worth(due_, [call])
+
+
+@given(st.text(min_size=1).filter(str.strip))
+def test_where_no_call_is_due_an_answer_scores_full(text):
+    assert total(judge(Attempt(Parsed(text), Gold(), OFFERED)).parts, WEIGHTS) == 1.0
+
+
+@given(SOME_DUE, st.data())
+def test_an_extra_parameter_and_a_repeated_call_lower_a_right_answer(due_, draw):
+    calls = right_calls(due_)
+    position = draw.draw(st.integers(0, len(calls) - 1))
+    call = calls[position]
+    extra = Call(call.name, call.arguments | {draw.draw(st.sampled_from("z?")): "c"})
+    assert worth(due_, [*calls[:position], extra, *calls[position + 1 :]]) < worth(due_, calls)
+    assert worth(due_, [*calls, call]) < worth(due_, calls)
+
+
+TRACES = st.one_of(
+    st.none(), st.lists(st.builds(TraceStep, CALLS, st.booleans(), st.booleans()), max_size=4).map(tuple)
+)
+
+
+@given(GOLDS, SAID, PROBLEMS, st.booleans(), TRACES)
+@settings(max_examples=300)
+def test_every_component_is_between_0_and_1_and_every_penalty_a_count(due_, calls, problem, finished, trace):
+    parts = judged(due_, calls, problem, finished, trace).parts
+    assert list(parts) == [*COMPONENTS, *PENALTIES]
+    assert all(type(value) is float for value in parts.values())
+    assert all(0 <= parts[name] <= 1 for name in COMPONENTS)
+    assert all(parts[name] >= 0 and parts[name].is_integer() for name in PENALTIES)
+
+
+@given(GOLDS, SAID)
+@settings(max_examples=300)
+def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
+    """But where an early due call takes what only a later one accepts, the metric, as BFCL's, may depend on the order."""
+    found = judged(due_, calls).parts["exact"]
+    orders = itertools.permutations(calls)
+    assert found == float(any(not calls_problem(order, due_, OFFERED) for order in orders))
+
+
+@given(SOME_DUE, st.lists(CALLS, min_size=1, max_size=4))
+@settings(max_examples=300)
+def test_calls_are_assigned_as_well_as_any_assignment_could(due_, calls):
+    def grade(call, one):
+        return judged(Gold((one,)), [call]).parts["task_completion"]
+
+    longer, shorter = sorted((calls, due_.calls), key=len, reverse=True)
+    best = max(
+        sum(grade(*(pair if longer is calls else pair[::-1])) for pair in zip(chosen, shorter, strict=True))
+        for chosen in itertools.permutations(longer, len(shorter))
+    )
+    assert judged(due_, calls).parts["task_completion"] == pytest.approx(best / len(longer))
+
+
+def test_many_parallel_calls_of_one_tool_are_right_in_any_order():
+    due_ = Gold(tuple(GoldCall("f", {"x": [number]}) for number in range(40)))
+    calls = right_calls(due_)
+    random.Random(0).shuffle(calls)
+    assert worth(due_, calls) == 1.0
+    assert judged(due_, calls[1:]).parts["task_completion"] == pytest.approx(39 / 40)
+
+
+# Weights and totals.
+
+
+def test_a_total_is_the_weighted_sum_and_is_not_clamped():
+    assert total({"a": 0.5, "b": 3.0, "c": 1.0}, {"a": 1.0, "b": -0.3}) == pytest.approx(-0.4)
+
+
+def test_settled_weights_are_the_defaults_but_for_what_is_given():
+    assert settle_weights({}) == WEIGHTS == {**WEIGHTS, "task_completion": 0.4, "timeout": -0.5, "exact": 0.0}
+    assert list(WEIGHTS) == [*COMPONENTS, *PENALTIES]
+    assert sum(WEIGHTS[name] for name in COMPONENTS) == pytest.approx(1.0)
+    settled = settle_weights({"exact": 1, "missed_call": 0}, ["short", "polite"])
+    assert settled == {**WEIGHTS, "exact": 1.0, "missed_call": 0.0, "short": 1.0, "polite": 1.0}
+    assert settle_weights({"short": 0.2}, ["short"])["short"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("given_", "told"),
+    [
+        ({"tool_acuracy": 1}, "no part 'tool_acuracy'.*\n.*'tool_accuracy'"), ({"shrt": 1}, "no part 'shrt'.*\n.*'short'"),
+        ({"zzz": 1}, "no part 'zzz'.*\n.*task_completion, "), ({"exact": math.nan}, "weights.exact: nan is no weight"),
+        ({"exact": math.inf}, "weights.exact: inf"), ({"timeout": 0.5}, "weights.timeout: 0.5 would reward.*\n.*-0.5"),
+        ({"exact": -1}, "weights.exact: -1 would punish"), ({"short": -1}, "weights.short: -1 would punish"),
+        (dict.fromkeys([*WEIGHTS, "short"], 0), "all are zero"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_weights_that_make_no_sense_are_refused(given_, told):
+    with pytest.raises(UserError, match=told) as caught:
+        settle_weights(given_, ["short"])
+    assert caught.value.exit_code == 2
+
+
+# Functions of one's own.
+
+MINE = """\
+import os, signal, sys, time
+print("imported")
+
+def short(attempt):
+    print("judging")
+    os.system("echo by a command")
+    return 1 - len(attempt.text) / 100
+
+def called(attempt): return len(attempt.made)
+def raises(attempt):
+    return {}["no such key"]
+def raises_elsewhere(attempt): return sorted(3)
+def hangs(attempt): time.sleep(60)
+def none(attempt): return None
+def nan(attempt): return float("nan")
+def infinite(attempt): return float("inf")
+def several(attempt): return [0.1, 0.2]
+def two(attempt): return 2.0
+def negative(attempt): return -0.1
+def true(attempt): return True
+def text(attempt): return "1"
+def two_arguments(response, gold): return 1
+def leaves(attempt): sys.exit("bye")
+def dies(attempt): os._exit(3)
+def interrupts(attempt): os.kill(os.getpid(), signal.SIGINT); return 1
+NUMBER = 1
+"""
+ATTEMPT = Attempt(Parsed("x", (time(),)), NONE, TOOLS, text="x" * 30)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """One child for all that need no other."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.py").write_text(MINE, encoding="utf-8")
+    names = [line.split("(")[0].removeprefix("def ") for line in MINE.splitlines() if line.startswith("def ")]
+    with OwnFunctions([f"{folder}/mine.py:{name}" for name in names], seconds=0.5) as functions:
+        yield functions
+
+
+def test_parts_of_ones_own_stand_between_components_and_penalties(own):
+    found = judge(ATTEMPT, {"short": own["short"], "called": own["called"]})
+    assert list(found.parts) == [*COMPONENTS, "short", "called", *PENALTIES]
+    assert (found.parts["short"], found.parts["called"], found.error) == (0.7, 1.0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("raises", "raised KeyError: 'no such key' (PLACE:11)"),
+        ("raises_elsewhere", "raised TypeError: 'int' object is not iterable (PLACE:12)"),
+        ("two_arguments", "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' (PLACE:22)"),
+        ("leaves", "raised SystemExit: bye (PLACE:23)"),
+        ("none", "returned None, no number from 0 to 1"), ("nan", "returned nan, no number from 0 to 1"),
+        ("infinite", "returned inf, no number from 0 to 1"), ("several", "returned [0.1, 0.2], no number from 0 to 1"),
+        ("two", "returned 2.0, no number from 0 to 1"), ("negative", "returned -0.1, no number from 0 to 1"),
+        ("true", "returned True, no number from 0 to 1"), ("text", "returned '1', no number from 0 to 1"),
+        ("hangs", "took longer than 0.5 s"), ("dies", "ended with exit code 3"),
+    ],
+)  # fmt: skip
+def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, told):
+    place = own[name].func.__self__.named[0].file
+    found = judge(ATTEMPT, {name: own[name], "short": own["short"]})
+    assert found.error == f"{name} {told.replace('PLACE', place)}"
+    assert name not in found.parts and found.parts["short"] == 0.7
+    assert total(found.parts, WEIGHTS) == total(judge(ATTEMPT).parts, WEIGHTS)
+
+
+def test_an_interrupt_of_the_terminal_does_not_reach_the_child(own):
+    assert judge(ATTEMPT, {"interrupts": own["interrupts"]}).parts["interrupts"] == 1.0
+
+
+def test_all_that_fail_are_named(own):
+    assert judge(ATTEMPT, {name: own[name] for name in ("none", "two")}).error == (
+        "none returned None, no number from 0 to 1; two returned 2.0, no number from 0 to 1"
+    )
+
+
+def test_one_child_serves_all_and_ends_with_the_block(mine):
+    with OwnFunctions(["mine.py:short", "mine.py:called"]) as functions:
+        child = functions["short"].func.__self__.child
+        assert child is functions["called"].func.__self__.child and child.is_alive()
+        for _ in range(3):
+            judge(ATTEMPT, functions)
+        assert child.is_alive()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def test_without_functions_there_is_no_child():
+    functions = OwnFunctions([])
+    with functions as none:
+        assert none == {} and functions.child is None
+
+
+def test_what_a_function_prints_stays_off_stdout(mine, capfd):
+    with OwnFunctions(["mine.py:short"]) as functions:
+        judge(ATTEMPT, functions)
+    out, err = capfd.readouterr()
+    assert out == "" and {"imported", "judging", "by a command"} <= set(err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["mine.py"], "'mine.py' names no function"), ([":short"], "':short' names no function"),
+        (["mine.py:a b"], "names no function"), (["not.py:short"], "not.py: no such file"),
+        (["mine.py:exact"], "mine.py:exact: there is another part called exact"),
+        (["mine.py:timeout"], "another part called timeout"), (["mine.py:short"] * 2, "another part called short"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_names_no_function_is_refused_before_a_child_is_there(mine, texts, told):
+    for refuse in (OwnFunctions, function_files):
+        with pytest.raises(UserError, match=told) as caught:
+            refuse(texts)
+        assert caught.value.fix and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("def long(attempt): return 1", "odd.py: has no function short"), ("short = 1", "odd.py: has no function, but"),
+        ("\nimport no_such_module", "odd.py:2: cannot be imported: ModuleNotFoundError: No module"),
+        ("\n\ndef short(", "odd.py:3: cannot be imported: SyntaxError"), ("1 / 0", "odd.py:1: .* ZeroDivisionError"),
+        ("exit()", "odd.py:1: cannot be imported: SystemExit"), ("import os; os._exit(9)", "odd.py: .* exit code 9"),
+    ],
+)  # fmt: skip
+def test_a_file_without_the_function_is_refused_at_once(tmp_path, monkeypatch, content, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd.py").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=told) as caught, OwnFunctions(["odd.py:short"]):
+        pass
+    assert caught.value.fix
+
+
+def test_a_function_may_import_its_neighbours_and_be_of_any_name(tmp_path):
+    (tmp_path / "lengths.py").write_text("LIMIT = 60", encoding="utf-8")
+    (tmp_path / "random.py").write_text("import lengths\ndef brief(attempt): return len(attempt.text) / lengths.LIMIT")
+    with OwnFunctions([f"{tmp_path}/random.py:brief"]) as functions:
+        assert judge(ATTEMPT, functions).parts["brief"] == 0.5
+
+
+def test_another_content_of_the_file_is_another_input(mine, tmp_path):
+    before = function_files(["mine.py:short", "mine.py:called"])
+    (tmp_path / "mine.py").write_text(MINE + "\n", encoding="utf-8")
+    after = function_files(["mine.py:short", "mine.py:called"])
+    assert list(before) == list(after) == ["mine.py"] and before != after
+
+
+def test_a_single_call_is_done_as_the_metrics_see_it_unless_a_cast_helps():
+    for values in itertools.product(["Oslo", "Rome", 3], [3, 4, None], [True, None]):
+        given_ = {
+            name: value for name, value in zip(("city", "days", "hourly"), values, strict=True) if value is not None
+        }
+        call = Call("get_weather", given_)
+        strict = not call_problem(call, ONE.calls[0], WEATHER)
+        assert judge(attempt_at(ONE, says(call))).parts["efficiency"] == strict, given_

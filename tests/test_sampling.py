@@ -1,0 +1,146 @@
+"""Several answers to a prompt: drawn as the model says, the same whatever stands beside them, the prompt read once."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentlite.engine import sampling
+from agentlite.engine.loading import Loading, load
+from agentlite.templates import Source
+
+SEEDS = ("a", "b", "c")
+PROMPTS = ([5, 6, 7, 8, 9, 10, 11], [400, 401, 402], [77, 12, 900, 31, 5])
+
+
+@pytest.fixture(scope="module")
+def loaded(tiny_model):
+    found = load(Source("tiny", str(tiny_model), None, ""), Loading("unsloth", 128), trainable=False)
+    with torch.no_grad():  # a random model's answers are all but equally likely: sharper, a wrong mask shows
+        found.model.lm_head.weight.mul_(8)
+    return found
+
+
+def how(**changes):
+    return sampling.Sampling(**{"turn_end": 2, "stops": (), "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0,
+                                **changes})  # fmt: skip
+
+
+def asked(prompts=PROMPTS, seeds=SEEDS):
+    return [sampling.Asked(prompt, tuple(f"{prompt} {seed}" for seed in seeds)) for prompt in prompts]
+
+
+def ids(drawn):
+    return {(one.prompt, one.sample): one.ids for one in drawn}
+
+
+def test_without_temperature_every_sample_is_what_generate_says(loaded):
+    drawn = sampling.sample(loaded, asked(), how(temperature=0.0))
+    for index, prompt in enumerate(PROMPTS):
+        expected = loaded.model.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), do_sample=False,
+            max_new_tokens=12, pad_token_id=0,
+        )[0, len(prompt) :].tolist()  # fmt: skip
+        assert [one.ids for one in drawn if one.prompt == index] == [expected] * 3
+
+
+def test_an_answer_does_not_depend_on_what_is_drawn_beside_it(loaded):
+    together = ids(sampling.sample(loaded, asked(), how()))
+    for index, prompt in enumerate(PROMPTS):
+        for number, seed in enumerate(SEEDS):
+            (alone,) = sampling.sample(loaded, asked([prompt], [seed]), how())
+            assert alone.ids == together[index, number]
+    assert len({tuple(answer) for answer in together.values()}) == 9
+
+
+def test_each_sample_sees_the_prompt_and_its_own_tokens_alone(loaded):
+    """Every token of every sample is the one its seed draws from the model's own logits over the plain sequence."""
+    for one in sampling.sample(loaded, asked(), how()):
+        stream = sampling.random.Random(f"{PROMPTS[one.prompt]} {SEEDS[one.sample]}")
+        for place, token in enumerate(one.ids):
+            with torch.no_grad():
+                logits = loaded.model(torch.tensor([PROMPTS[one.prompt] + one.ids[:place]])).logits[:, -1]
+            assert sampling.draw(logits, torch.tensor([stream.random()], dtype=torch.float64), how()).item() == token
+
+
+def test_a_prompt_is_read_once_however_many_answers_it_gets(loaded, monkeypatch):
+    read = []
+    forward = type(loaded.model).forward
+
+    def counting(self, *arguments, **named):
+        read.append(named["input_ids"].numel())
+        return forward(self, *arguments, **named)
+
+    monkeypatch.setattr(type(loaded.model), "forward", counting)
+    loaded.model.forward = counting.__get__(loaded.model)
+    drawn = sampling.sample(loaded, asked(seeds=[str(n) for n in range(8)]), how(turn_end=-1))
+    del loaded.model.forward
+    assert read[0] == len(PROMPTS) * max(map(len, PROMPTS))
+    assert sum(read[1:]) == sum(len(one.ids) - 1 for one in drawn)
+
+
+def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(loaded):
+    free = sampling.sample(loaded, asked(), how())
+    assert {one.ended for one in free if len(one.ids) == 12 and one.ids[-1] != 2} == {"cut"}
+    end = free[0].ids[4]
+    ended = sampling.sample(loaded, asked(), how(turn_end=end))[0]
+    assert ended.ended == "turn"
+    assert ended.ids == free[0].ids[: free[0].ids.index(end) + 1]
+    assert ended.text == loaded.tokenizer.decode(ended.ids[:-1])
+    stop = loaded.tokenizer.decode(free[0].ids[3:5])
+    stopped = sampling.sample(loaded, asked(), how(stops=(stop,)))[0]
+    assert stopped.ended == "stop"
+    assert stopped.text == free[0].text[: free[0].text.index(stop) + len(stop)]
+
+
+def test_the_model_is_left_as_it_was_found(loaded):
+    for training in (True, False):
+        loaded.model.train(training)
+        sampling.sample(loaded, asked(), how(max_new_tokens=1))
+        assert loaded.model.training is training
+
+
+@settings(max_examples=60, deadline=None)
+@given(logits=st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=9), top_p=st.floats(0.05, 1.0),
+       temperature=st.floats(0.3, 3.0))  # fmt: skip
+def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature):
+    uniform = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    row = torch.tensor([logits], dtype=torch.float32)
+    counts = Counter(sampling.draw(row.expand(4000, -1), uniform, how(temperature=temperature, top_p=top_p)).tolist())
+    likely = (row[0].double() / temperature).softmax(-1).tolist()
+    order = sorted(range(len(likely)), key=lambda token: -likely[token])
+    mass, kept = 0.0, []
+    for token in order:
+        if mass < top_p - 1e-6:
+            kept.append(token)
+        mass += likely[token]
+    total = sum(likely[token] for token in kept)
+    for token in range(len(likely)):
+        if any(token != other and abs(likely[token] - likely[other]) < 1e-6 for other in order):
+            continue  # which of two equally likely tokens falls out is not said
+        expected = likely[token] / total if token in kept else 0.0
+        assert counts[token] / 4000 == pytest.approx(expected, abs=2e-3)
+
+
+def test_batches_hold_every_prompt_once_the_longest_first():
+    assert sampling.plan_batches([3, 9, 5, 9], 3) == [[1, 3, 2], [0]]
+
+
+def test_sampling_on_a_rewritten_model_takes_its_own_generate(loaded, monkeypatch):
+    """Unsloth's CUDA models decode in their own way: there the samples come from `generate`, read back the same way."""
+    calls = []
+
+    def generate(**named):
+        calls.append(named["num_return_sequences"])
+        answer = torch.tensor([[41, 42, 2, 0], [41, 42, 43, 44]])
+        return torch.cat([named["input_ids"].expand(2, -1), answer], dim=1)
+
+    model = SimpleNamespace(device="cpu", generate=generate, generation_config=SimpleNamespace(eos_token_id=2))
+    found = SimpleNamespace(model=model, tokenizer=loaded.tokenizer)
+    drawn = sampling.SAMPLERS["by one"](found, asked(seeds=["a", "b"]), how())
+    assert calls == [2, 2, 2]
+    first = [(one.prompt, one.sample, one.ended, len(one.ids)) for one in drawn[:2]]
+    assert first == [(0, 0, "turn", 3), (0, 1, "cut", 4)]
