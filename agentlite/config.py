@@ -358,13 +358,15 @@ def _listed(value: Any, annotation: Any) -> Any:
 def parse_weights(text: str) -> dict[str, float]:
     """`tool_accuracy=.5,efficiency=0` -> its numbers by name. Raises UserError 2."""
     weights: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for count, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
         name, equals, value = part.partition("=")
         try:
             weights[name.strip()] = float(value)
         except ValueError:
             wrong = f"'{value}' is no number" if equals else f"'{part}' has no ="
             raise UserError(f"{wrong}.", "Write it as tool_accuracy=.5,efficiency=0.", place="--weights") from None
+        if len(weights) < count:
+            raise UserError(f"'{name.strip()}' is there twice.", "Give each part one weight.", place="--weights")
     return weights
 
 

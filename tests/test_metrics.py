@@ -390,9 +390,10 @@ def test_a_summary_does_not_depend_on_the_order_of_the_predictions():
 def test_models_are_compared_on_the_prompts_all_of_them_answered():
     compared = compare({"base": predictions(8), "sft": predictions(30)[:36], "same": predictions(8)}, 0)
     assert (compared["prompts"], compared["models"]) == (36, ["base", "sft", "same"])
-    by_pair = {(row["second"], row["metric"]): row for row in compared["differences"]}
+    pairs = {(row["first"], row["second"]) for row in compared["differences"]}
+    assert pairs == {("base", "sft"), ("base", "same"), ("sft", "same")}  # each model with every earlier one
+    by_pair = {(row["second"], row["metric"]): row for row in compared["differences"] if row["first"] == "base"}
     assert by_pair.keys() == {(model, metric) for model in ("sft", "same") for metric in METRICS}
-    assert {row["first"] for row in compared["differences"]} == {"base"}
     gained = by_pair["sft", "exact_call"]
     assert gained["beyond_noise"] and gained["count"] == 27 and gained["mean"] == pytest.approx((22 - 6) / 27)
     same = by_pair["same", "exact_call"]

@@ -187,7 +187,7 @@ def test_the_order_of_a_sum_makes_no_difference():
     assert reason(step, weights, Rule(margin=0)) == ["same score"]
     assert 0.35 - 0.3 < 0.05
     assert only_pair([said("a", exact=0.35), said("b", exact=0.3)], {"exact": 1.0}) == ("a", "b")
-    assert only_pair([said("a", exact=0.07), said("b")], {"exact": 1.0}, Rule(margin=0.07)) == ("a", "b")
+    assert only_pair([said("a", exact=0.067), said("b")], {"exact": 1.0}, Rule(margin=0.067)) == ("a", "b")
 
 
 FAILING = [said("a", efficiency=0.5), said("b")]

@@ -2,15 +2,20 @@
 
 import itertools
 import math
+import os
 import random
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import agentlite
 from agentlite.errors import UserError
-from agentlite.metrics.calls import call_problem, calls_problem, fits
+from agentlite.metrics.calls import calls_problem
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.records import Call, Gold, GoldCall, Parsed, Tool
 from agentlite.rewards import (
@@ -59,6 +64,7 @@ PAIR = gold(due(city=["Oslo"]), due(city=["Rome"]))
 MIXED = gold(due(city=["Oslo"]), due("get_time", city=["Oslo"]))
 TWO_STEPS = gold(*MIXED.calls, steps=2)
 OVERLAP = gold(due(city=["Oslo", "Rome"]), due(city=["Oslo"]))
+NORTH = gold(due(city=["Oslo"], area=[{"north": [1.5]}]))
 TWICE = gold(due(city=["Oslo"]), due(city=["Oslo"]))
 NONE = gold()
 
@@ -122,9 +128,9 @@ CASES = [
          ONLY_CAST, feedback=CAST),
     case("texts in a list of integers", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels=["1", "2"])),
          ONLY_CAST, feedback=CAST),
-    case("JSON text for an object", gold(due(city=["Oslo"], area=[{"north": [1.5]}])), says(weather(area='{"north": 1.5}')),
+    case("JSON text for an object", NORTH, says(weather(area='{"north": 1.5}')),
          ONLY_CAST, feedback=CAST),
-    case("text in an object", gold(due(city=["Oslo"], area=[{"north": [1.5]}])), says(weather(area={"north": "1.5"})),
+    case("text in an object", NORTH, says(weather(area={"north": "1.5"})),
          ONLY_CAST, feedback=CAST),
     case("a boolean is no integer", gold(due(city=["Oslo"], days=[1])), says(weather(days=True)),
          (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a bool"),
@@ -143,6 +149,8 @@ CASES = [
          (2/3, 1, 0, 1, 1, 5/8, 0), feedback="days is missing"),
     case("required parameter missing", ONE, says(Call("get_weather", {"days": 3})),
          (2/3, 1, 0, 1, 0, 5/8, 0), feedback="city is missing"),
+    case("required, though the gold lets it go", gold(due(city=["", "Oslo"])), says(Call("get_weather")),
+         (1/2, 1, 0, 1, 0, 1/3, 0), feedback="city is missing"),
     case("no parameter at all", ONE, says(Call("get_weather")),
          (1/3, 1, 0, 1, 0, 1/4, 0), feedback="city is missing"),
     case("extra parameter of the tool", ONE, says(weather(days=3, hourly=True)),
@@ -260,13 +268,13 @@ CASES = [
          (1/2, 1, 0, 1, 1, 1, 1), feedback="1 of 2 due calls carried out"),
     case("a due step was never tried", TWO_STEPS, did(weather()),
          (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 of 2 due calls carried out"),
-    case("another step failed, one missing", TWO_STEPS, did(weather(), failed(weather("Rome")), failed(weather("Bonn"))),
+    case("others failed, one missing", TWO_STEPS, did(weather(), failed(weather("Rome")), failed(weather("Bonn"))),
          (1/3, 2/5, 0, 1, 1, 9/20, 0), {"redundant_call": 2}, "1 of 2 due calls carried out"),
     case("a wrong value carried out", TWO_STEPS, did(weather("Rome"), time()),
          (1/2, 1, 0, 1, 1, 4/5, 0), feedback="1 of 2 due calls carried out"),
     case("one step more than needed", TWO_STEPS, did(weather(), weather("Rome"), time()),
          (1, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out in 3 steps, not 2"),
-    case("seven steps where five do", MIXED, did(weather(), *(time(city) for city in ("Oslo", "Rome", "Bonn", "Bern", "Kyiv", "Riga"))),
+    case("seven steps where five do", MIXED, did(weather(), time(), *(time(city) for city in "ABCDE")),
          (1, 4/9, 5/7, 1, 1, 6/7, 0), {"redundant_call": 5}, "carried out in 7 steps, not 5"),
     case("a step of another tool", gold(due(city=["Oslo"])), did(weather(), time()),
          (1, 2/3, 1, 1, 1, 5/6, 0), {"wrong_tool": 1}),
@@ -347,9 +355,11 @@ def test_what_is_nested_hundreds_deep_is_judged(kind):
     [
         ("3", {"type": "integer"}, 3), ("3.0", {"type": "integer"}, 3), (2.0, {"type": "integer"}, 2),
         ("2.5", {"type": "number"}, 2.5), ("7", {"type": ["null", "integer"]}, 7), (True, {"type": "string"}, "true"),
-        ("[1", {"type": "array"}, "[1"), ("[" * 9999, {"type": "array"}, "[" * 9999), ("1e999", {"type": "number"}, "1e999"),
-        ("nan", {"type": "number"}, "nan"), ("\ud800", {"type": "integer"}, "\ud800"), (float("inf"), {"type": "integer"}, math.inf),
-        ("true", {"type": "integer"}, "true"), (1, {"type": "boolean"}, 1), ("3", {}, "3"), (None, {"type": "string"}, None),
+        ("[1", {"type": "array"}, "[1"), ("[" * 9999, {"type": "array"}, "[" * 9999), 
+        ("1e999", {"type": "number"}, "1e999"), ("nan", {"type": "number"}, "nan"),
+        ("\ud800", {"type": "integer"}, "\ud800"), (float("inf"), {"type": "integer"}, math.inf),
+        ("true", {"type": "integer"}, "true"), (1, {"type": "boolean"}, 1), ("3", {}, "3"),
+        (None, {"type": "string"}, None),
     ],
     ids=lambda value: repr(value)[:30],
 )  # fmt: skip
@@ -429,13 +439,20 @@ def test_permuting_parallel_calls_changes_nothing(due_, calls, problem, generato
     assert judged(due_, shuffled, problem) == before
     golds = list(due_.calls)
     generator.shuffle(golds)
-    assert judged(Gold(tuple(golds)), calls, problem).parts == pytest.approx(before.parts)
+    assert judged(Gold(tuple(golds)), calls, problem) == before
 
 
-@given(SOME_DUE, CALLS, PROBLEMS, st.booleans(), st.sampled_from(["", "Well."]))
+WELL_FORMED = st.builds(
+    lambda name, x, others: Call(name, {"x": x, **others}),
+    st.sampled_from("fgh"),
+    st.integers(0, 3),
+    st.fixed_dictionaries({}, optional={"y": st.sampled_from("abc"), "z": st.just("c")}),
+)
+
+
+@given(SOME_DUE, WELL_FORMED, PROBLEMS, st.booleans(), st.sampled_from(["", "Well."]))
 @settings(max_examples=300)
 def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(due_, call, problem, finished, text):
-    assume(call.name != "?" and fits(call.arguments, SMALL))
     abstaining = judge(Attempt(Parsed(text, (), problem), due_, OFFERED, finished=finished))
     assert total(abstaining.parts, WEIGHTS) < worth(due_, [call])
 
@@ -470,10 +487,19 @@ def test_every_component_is_between_0_and_1_and_every_penalty_a_count(due_, call
     assert all(parts[name] >= 0 and parts[name].is_integer() for name in PENALTIES)
 
 
+@given(GOLDS, TRACES.filter(bool), CALLS)
+@settings(max_examples=300)
+def test_a_step_that_fails_never_makes_a_dialog_more_of_a_success(due_, trace, call):
+    before = judged(due_, (), trace=trace).parts
+    after = judged(due_, (), trace=(*trace, TraceStep(call, False))).parts
+    assert after["task_completion"] <= before["task_completion"] and after["efficiency"] <= before["efficiency"]
+    assert judged(due_, (), trace=trace[::-1]).parts == before
+
+
 @given(GOLDS, SAID)
 @settings(max_examples=300)
 def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
-    """But where an early due call takes what only a later one accepts, the metric, as BFCL's, may depend on the order."""
+    """But where an early due call takes what only a later one accepts, the metric, like BFCL's, goes by their order."""
     found = judged(due_, calls).parts["exact"]
     orders = itertools.permutations(calls)
     assert found == float(any(not calls_problem(order, due_, OFFERED) for order in orders))
@@ -499,6 +525,8 @@ def test_many_parallel_calls_of_one_tool_are_right_in_any_order():
     random.Random(0).shuffle(calls)
     assert worth(due_, calls) == 1.0
     assert judged(due_, calls[1:]).parts["task_completion"] == pytest.approx(39 / 40)
+    one_again = judged(due_, [*calls[1:], calls[1]]).parts  # does for the one left out, but for its value
+    assert one_again["task_completion"] == pytest.approx((39 + 1 / 2) / 40) and one_again["redundant_call"] == 1
 
 
 # Weights and totals.
@@ -520,7 +548,8 @@ def test_settled_weights_are_the_defaults_but_for_what_is_given():
 @pytest.mark.parametrize(
     ("given_", "told"),
     [
-        ({"tool_acuracy": 1}, "no part 'tool_acuracy'.*\n.*'tool_accuracy'"), ({"shrt": 1}, "no part 'shrt'.*\n.*'short'"),
+        ({"tool_acuracy": 1}, "no part 'tool_acuracy'.*\n.*'tool_accuracy'"),
+        ({"shrt": 1}, "no part 'shrt'.*\n.*'short'"),
         ({"zzz": 1}, "no part 'zzz'.*\n.*task_completion, "), ({"exact": math.nan}, "weights.exact: nan is no weight"),
         ({"exact": math.inf}, "weights.exact: inf"), ({"timeout": 0.5}, "weights.timeout: 0.5 would reward.*\n.*-0.5"),
         ({"exact": -1}, "weights.exact: -1 would punish"), ({"short": -1}, "weights.short: -1 would punish"),
@@ -594,7 +623,8 @@ def test_parts_of_ones_own_stand_between_components_and_penalties(own):
     [
         ("raises", "raised KeyError: 'no such key' (PLACE:11)"),
         ("raises_elsewhere", "raised TypeError: 'int' object is not iterable (PLACE:12)"),
-        ("two_arguments", "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' (PLACE:22)"),
+        ("two_arguments", "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' "
+         "(PLACE:22)"),
         ("leaves", "raised SystemExit: bye (PLACE:23)"),
         ("none", "returned None, no number from 0 to 1"), ("nan", "returned nan, no number from 0 to 1"),
         ("infinite", "returned inf, no number from 0 to 1"), ("several", "returned [0.1, 0.2], no number from 0 to 1"),
@@ -631,13 +661,38 @@ def test_one_child_serves_all_and_ends_with_the_block(mine):
     assert child.exitcode == -signal.SIGKILL
 
 
+PARENT = """\
+from agentlite.own_rewards import OwnFunctions
+from agentlite.records import Gold, Parsed
+from agentlite.rewards import Attempt, judge
+
+if __name__ == "__main__":
+    with OwnFunctions(["mine.py:hangs"], seconds=60) as functions:
+        print("started", flush=True)
+        judge(Attempt(Parsed(""), Gold(), ()), functions)
+"""
+
+
+def test_a_child_that_hangs_does_not_outlive_a_parent_that_is_killed(mine, tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
+    path = os.pathsep.join(filter(None, [str(Path(agentlite.__file__).parent.parent), os.environ.get("PYTHONPATH")]))
+    parent = subprocess.Popen([sys.executable, "parent.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    assert parent.stdout.readline() == b"started\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        parent.communicate(timeout=0.5)
+    parent.kill()
+    parent.communicate(timeout=30)  # returns when nobody holds its stderr any more
+
+
 def test_without_functions_there_is_no_child():
     functions = OwnFunctions([])
     with functions as none:
         assert none == {} and functions.child is None
 
 
-def test_what_a_function_prints_stays_off_stdout(mine, capfd):
+def test_what_a_function_prints_stays_off_stdout(mine, capfd, monkeypatch):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # as for most people
     with OwnFunctions(["mine.py:short"]) as functions:
         judge(ATTEMPT, functions)
     out, err = capfd.readouterr()
@@ -690,13 +745,3 @@ def test_another_content_of_the_file_is_another_input(mine, tmp_path):
     (tmp_path / "mine.py").write_text(MINE + "\n", encoding="utf-8")
     after = function_files(["mine.py:short", "mine.py:called"])
     assert list(before) == list(after) == ["mine.py"] and before != after
-
-
-def test_a_single_call_is_done_as_the_metrics_see_it_unless_a_cast_helps():
-    for values in itertools.product(["Oslo", "Rome", 3], [3, 4, None], [True, None]):
-        given_ = {
-            name: value for name, value in zip(("city", "days", "hourly"), values, strict=True) if value is not None
-        }
-        call = Call("get_weather", given_)
-        strict = not call_problem(call, ONE.calls[0], WEATHER)
-        assert judge(attempt_at(ONE, says(call))).parts["efficiency"] == strict, given_

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from agentlite.records import Call, Gold, GoldCall, Parsed, Tool
-from agentlite.rewards.matching import Fit, Use, identity, uses
+from agentlite.rewards.matching import Fit, Use, ordered, uses
 
 OPTIMAL_STEPS = 5  # of a whole dialog whose gold does not say it
 
@@ -40,12 +40,12 @@ class Attempt(Struct, frozen=True, dict=True):
     @cached_property
     def made(self) -> Sequence[Call]:
         """The calls, in an order of their own: in whichever order they were made, nothing changes."""
-        calls = self.parsed.calls if self.trace is None else [step.call for step in self.trace]
-        return calls if len(calls) < 2 else sorted(calls, key=identity)
+        return ordered(self.parsed.calls if self.trace is None else [step.call for step in self.trace])
 
     @cached_property
     def uses(self) -> Mapping[str, Use]:
-        return uses(self.gold.calls, self.made, self.tools)
+        """What is due and what was made, by tool."""
+        return uses(ordered(self.gold.calls), self.made, self.tools)
 
     @cached_property
     def matches(self) -> list[tuple[GoldCall, Fit | None]]:
@@ -55,8 +55,8 @@ class Attempt(Struct, frozen=True, dict=True):
     @cached_property
     def carried_out(self) -> int:
         """How many due calls of a whole dialog went well, each at a step of its own."""
-        calls = sorted((step.call for step in self.trace or () if step.ok), key=identity)
-        return sum(use.served() for use in uses(self.gold.calls, calls, self.tools).values())
+        well = ordered([step.call for step in self.trace or () if step.ok])
+        return sum(use.served() for use in uses(ordered(self.gold.calls), well, self.tools).values())
 
     @property
     def failed_steps(self) -> int:

@@ -1,7 +1,7 @@
 """Due calls and calls made -> which call does for which due one, and how well, values cast by the tool's schema."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -10,6 +10,7 @@ from agentlite.records import Call, GoldCall, Tool, canonical, plain
 
 EXACT = 6  # calls of one tool up to which every assignment is weighed
 Table = Sequence[Sequence[float]]
+AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
 
 class Fit(NamedTuple):
@@ -161,6 +162,10 @@ def _best_left(worth: Table) -> list[tuple[int, int]]:
     return pairs
 
 
-def identity(call: Call) -> tuple[str, str]:
+def ordered(calls: Sequence[AnyCall]) -> Sequence[AnyCall]:
+    return calls if len(calls) < 2 else sorted(calls, key=identity)
+
+
+def identity(call: AnyCall) -> tuple[str, str]:
     """What makes two calls the same one, and puts calls in order."""
     return call.name, canonical(call.arguments)
