@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import console
+from agentlite.rewards import COMPONENTS, PENALTIES
 from agentlite.rows import encode
 from agentlite.stages import Result
 
@@ -65,11 +66,14 @@ def _number(value: Any) -> str:
 
 
 def _weightings(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A row a weighting: how many pairs, what became different, and what the chosen sides score on each part."""
-    counts = ("pairs", "flipped", "gained", "lost")
-    parts = list(
-        dict.fromkeys(name for row in rows for name in row["chosen"] if any(r["weights"].get(name) for r in rows))
-    )
-    body = [[row["name"], *(str(row[name]) for name in counts), f"{row['mean_margin']:.3f}",
-             *(f"{row['chosen'][name]:.2f}" if row["chosen"] else "-" for name in parts)] for row in rows]  # fmt: skip
-    return [["weighting", *counts, "margin", *parts], *body]
+    """A row a weighting: its pairs, what became different from the first, and the chosen sides' mean of each component
+    that some weighting counts."""
+    parts = [name for name in COMPONENTS if any(row["weights"].get(name) for row in rows)]
+    parts += sorted({name for row in rows for name in row["weights"]} - {*COMPONENTS, *PENALTIES})
+    body = [
+        [row["name"], str(row["pairs"]), str(row["flipped"]), f"+{row['gained']} -{row['lost']}",
+         f"{row['mean_margin']:.3f}", *(f"{row['chosen'][name]:.2f}" if row["chosen"] else "-" for name in parts)]
+        for row in rows
+    ]  # fmt: skip
+    heads = [name.replace("_", "\n") for name in parts]
+    return [["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", *heads], *body]

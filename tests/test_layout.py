@@ -16,7 +16,7 @@ LAYERS = [
     ["rows", "config", "stages", "console"],
     ["gguf_tokenizer", "templates", "lineage"],
     ["sources", "protocols"],
-    ["curation", "metrics", "rewards", "own_rewards", "scoring", "prompting", "pairing", "weightings"],
+    ["curation", "metrics", "rewards", "own_rewards", "scoring", "prompting", "pairing", "weightings", "stored"],
     ["report", "engine"],
     ["commands"],
     ["functions", "present"],

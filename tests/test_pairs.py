@@ -1,4 +1,4 @@
-"""pairs, dpo and grpo as commands: all is there once whatever is killed, other weights need no model, clear refusals."""
+"""pairs, dpo and grpo as commands: all is there once whatever is killed, weights need no model, refusals are clear."""
 
 import json
 import os

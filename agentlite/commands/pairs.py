@@ -1,7 +1,7 @@
 """records + a model -> candidates, their scores, and pairs; or stored candidates -> pairs under other weights."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,30 +12,21 @@ from agentlite.curation.sample import sample
 from agentlite.errors import OTHER_PLAN, UserError
 from agentlite.lineage import lineage
 from agentlite.own_rewards import OwnFunctions, function_files
-from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_rollouts, read_scores, write_pairs
+from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
 from agentlite.prompting import Prompts, find_prompts
 from agentlite.protocols import PROTOCOLS, Prompt, prompts
 from agentlite.records import GOLD, Candidate, Key, Record, Score, Step, from_row, to_row
-from agentlite.rewards import COMPONENTS, PENALTIES, settle_weights
+from agentlite.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.rows import Appender, read_rows, write_json, write_rows
 from agentlite.scoring import Judge, reading, refuse_failures
 from agentlite.stages import Place, Plan, Result
+from agentlite.stored import SAMPLED, Stored, find_stored
 from agentlite.templates import Source, find_model, load_template
 from agentlite.weightings import compare_weightings, read_grid, report_parts, sentences
 
 # they change what is made of the candidates, not the candidates
 RANKING = ("weights", "rewards", "reward_seconds", "max_failures", "margin", "balance", "gold")
 NOT_OF_THE_PLAN = ("grid", "candidates", "batch_size")
-SAMPLED = "sampled.json"  # written when every candidate is there: from then on they can be ranked, whatever happens
-
-
-class Stored(NamedTuple):
-    """The candidates that a pairs or a grpo left, and what they were scored."""
-
-    folder: Path
-    candidates: list[Candidate]
-    scores: dict[Key, Score]
-    plan: Plan
 
 
 class Ranked(NamedTuple):
@@ -54,7 +45,7 @@ def run(settings: config.Pairs, place: Place) -> Result:
     """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or 75."""
     with console.stdout_to_stderr():
         if settings.grid or settings.candidates:
-            stored = _stored(settings.candidates or "pairs", place.run)
+            stored = find_stored(settings.candidates or "pairs", place.run)
             return _compare(settings, place, stored) if settings.grid else _rank_again(settings, place, stored)
         return _sample_and_rank(settings, place)
 
@@ -106,6 +97,12 @@ def _names(functions: Iterable[str]) -> list[str]:
 
 
 def _fill(stage: stages.Stage, settings: config.Pairs, found: Prompts, source: Source, models: list[str]) -> None:
+    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:  # first: what cannot be imported
+        _fill_with(stage, settings, found, source, models, own)
+
+
+def _fill_with(stage: stages.Stage, settings: config.Pairs, found: Prompts, source: Source, models: list[str],
+               own: Mapping[str, Component]) -> None:  # fmt: skip
     folder = stage.folder
     records = _chosen(settings, found)
     template = load_template(source.base)
@@ -116,9 +113,8 @@ def _fill(stage: stages.Stage, settings: config.Pairs, found: Prompts, source: S
         write_json(folder / SAMPLED, {name: stages.file_digest(folder / f"{name}.jsonl")
                                       for name in ("records", "candidates")})  # fmt: skip
     candidates = list(read_candidates(folder / "candidates.jsonl"))
-    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
-        judge = Judge({record.id: record for record in records}, reading(found.protocol, source.base), own)
-        scores = _score(folder, candidates, judge)
+    judge = Judge({record.id: record for record in records}, reading(found.protocol, source.base), own)
+    scores = _score(folder, candidates, judge)
     failed = refuse_failures(scores.values(), settings.max_failures, folder, _mend(folder.name))
     figures = _rank(settings, folder, Ranked(candidates, scores, _due(records)))
     told = {"too_long": too_long, "failed_rewards": failed, "lineage": models}
@@ -242,39 +238,6 @@ def _rank(settings: config.Pairs, folder: Path, ranked: Ranked) -> dict[str, Any
 
 def _rule(settings: config.Pairs) -> Rule:
     return Rule(settings.margin, settings.balance, "failed" if settings.gold else "never")
-
-
-def _stored(name: str, run: Path) -> Stored:
-    """Raises UserError where there are no candidates, or not the ones that were written."""
-    folder = stages.find_stage(name, run)
-    if (folder / SAMPLED).exists() and not (folder / "done.json").exists():
-        return _unfinished(folder)
-    command = stages.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
-    if command not in ("pairs", "grpo"):
-        raise UserError(f"is a stage of `agentlite {command}`, which samples nothing.", "Name a pairs or a grpo.",
-                        place=str(folder))  # fmt: skip
-    stages.finished(folder, command)
-    plan = stages.read_plan(folder)
-    if plan.settings.get("candidates"):
-        raise UserError("holds pairs, and no candidates.", f"They were ranked from {plan.settings['candidates']}: add "
-                        f"--from {plan.settings['candidates']}.", place=str(folder))  # fmt: skip
-    if command == "grpo":
-        rollouts = list(read_rollouts(folder / "rollouts.jsonl"))
-        return Stored(
-            folder, [row.candidate for row in rollouts], {row.candidate.key: row.score for row in rollouts}, plan
-        )
-    scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
-    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), scores, plan)
-
-
-def _unfinished(folder: Path) -> Stored:
-    """Sampled whole, though not scored: its candidates are as good as any. Their scores are made anew."""
-    digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
-    for name, digest in digests.items():
-        if stages.file_digest(folder / f"{name}.jsonl") != digest:
-            raise UserError("is not as it was sampled.", "Run pairs again with --force.",
-                            place=str(folder / f"{name}.jsonl"))  # fmt: skip
-    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), {}, stages.read_plan(folder))
 
 
 def _rank_again(settings: config.Pairs, place: Place, stored: Stored) -> Result:

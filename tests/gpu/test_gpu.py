@@ -30,3 +30,19 @@ def test_prep_sft_and_eval_run_and_the_loss_falls(engine: str, settings: dict[st
     four_bit = settings.get("load_in_4bit", False)
     result = agentlite.evaluate(run=run, engine=engine, model=["sft"], max_new_tokens=48, load_in_4bit=four_bit)
     assert result.figures["sft"]["prompts"] > 0
+
+
+@pytest.mark.parametrize(("engine", "four_bit"), [("unsloth", True), ("unsloth", False), ("hf", False)])
+def test_pairs_dpo_and_grpo_go_on_from_the_tuned_adapter(engine: str, four_bit: bool, tmp_path: Path) -> None:
+    """That the reference is the adapter they start from is asserted by the run itself: log-ratios and KL of 0."""
+    run = str(tmp_path / "run")
+    given = {"run": run, "engine": engine, "load_in_4bit": four_bit}
+    short = {"max_steps": 4, "save_steps": 2, "gradient_accumulation": 1}
+    agentlite.prep(str(DATA / "weather.jsonl"), run=run, model="smollm2-135m", dev=0.2, test=0.3)
+    agentlite.sft(**given, **short, batch_size=2, learning_rate=1e-3)
+    sampled = agentlite.pairs(**given, num_samples=4, max_new_tokens=48, gold=True)
+    assert sampled.figures["candidates"] == 4 * sampled.figures["steps"]
+    preferred = agentlite.dpo(**given, **short, batch_size=2)
+    assert preferred.figures["first_loss"] == pytest.approx(0.6931, abs=1e-2)
+    rewarded = agentlite.grpo(**given, **short, batch_size=4, max_new_tokens=48)
+    assert rewarded.figures["steps"] == 4
