@@ -127,6 +127,7 @@ class Dpo(Training, frozen=True, kw_only=True):
     """Train an adapter to prefer the chosen answers of pairs to the rejected ones."""
 
     data: Annotated[str, Meta(description="a finished pairs: its name in the workspace, or a path")] = "pairs"
+    model: Annotated[str, Meta(description="alias, path, hub id or earlier stage [the one that was sampled]")] = ""
     learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 5e-6
     beta: Annotated[float, Meta(gt=0, description="how dear it is to move away from the start")] = 0.1
     loss_type: Annotated[Literal["sigmoid", "hinge", "ipo"], Meta(description="sigmoid, hinge or ipo")] = "sigmoid"
@@ -283,8 +284,8 @@ def _profile_path(profile: str) -> Path:
 
 def find_file(name: str) -> Path:
     """A file of the user's, or a recipe that is shipped: `--config recipes/demo.yaml`."""
-    path = Path(name)
-    return path if path.exists() else config_folder() / name
+    path, shipped = Path(name), config_folder() / name
+    return shipped if shipped.exists() and not path.exists() else path
 
 
 def _section(path: Path, command: str) -> dict[str, Any]:

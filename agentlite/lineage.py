@@ -1,6 +1,5 @@
 """The name of an earlier stage -> what a later one takes over: its protocol, its adapter's shape, its lineage."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +7,8 @@ from typing import Any
 
 from agentlite import stages
 from agentlite.errors import UserError
+from agentlite.records import plain
+from agentlite.stages import Place
 from agentlite.templates import Source
 
 
@@ -31,15 +32,19 @@ def lineage(name: str, run: Path) -> list[str]:
     return [*lineage(str(earlier), run), name] if earlier and earlier != name else [name]
 
 
-def refuse_other_adapter(command: str, settings: Any, source: Source) -> None:
+def refuse_circle(model: str, place: Place) -> None:
+    """A stage cannot be made from what was made from it. Raises UserError 2."""
+    if place.out in lineage(model, place.run):
+        raise UserError(f"{model} was made from it.", "Give another --out: both are kept.", place=str(place.folder))
+
+
+def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path) -> None:
     """An adapter that is trained further keeps its shape. Raises UserError 2."""
-    if source.adapter:
-        shape = json.loads((source.adapter / "adapter_config.json").read_bytes())
-        for key, has in (("lora_r", shape["r"]), ("lora_alpha", shape["lora_alpha"])):
-            if getattr(settings, key) != has:
-                raise UserError(f"the adapter of {source.name} has {key} {has}, not {getattr(settings, key)}.",
-                                f"Leave {key} out, or start from the base model: --model {source.base}.",
-                                place=f"{command}.{key}")  # fmt: skip
+    for key, (has, _) in adapter_shape(source.name, run).items():
+        if plain(getattr(settings, key)) != plain(has):
+            raise UserError(f"the adapter of {source.name} has {plain(has)}, not {plain(getattr(settings, key))}.",
+                            f"Leave {key} out, or start from the base model: --model {source.base}.",
+                            place=f"{command}.{key}")  # fmt: skip
 
 
 @contextmanager

@@ -128,8 +128,9 @@ def _named(texts: Iterable[str]) -> list[Named]:
 
 
 def _serve(connection: Connection, named: Sequence[Named]) -> None:
-    """What the child does. An interrupt from the terminal is the parent's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """What the child does. A signal to the whole group is the parent's to answer."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -5,7 +5,7 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,19 +21,18 @@ from agentlite.templates import Source, load_template
 
 
 class Prompts(NamedTuple):
-    """Where the records are, their digest, and the protocol the model knows."""
+    """Where the records are, their digest, the protocol the model knows, and whether prep wrote them."""
 
     place: str
     digest: str
     protocol: str
+    prepared: bool
     content: bytes = b""  # of stdin, which can be read once
 
     def records(self) -> Iterator[Record]:
-        """Every record. Raises UserError with file and line for a row that is none."""
-        if self.place != "-" and Path(self.place).parent.joinpath("plan.json").exists():
-            yield from map(from_row, read_rows(Path(self.place)))
-        else:
-            yield from _read(self.place, io.BytesIO(self.content))
+        """Every record, once. Raises UserError with file and line for a row that is none."""
+        rows = map(from_row, read_rows(Path(self.place))) if self.prepared else _read(self.place, self.content)
+        return iter({record.id: record for record in rows}.values())
 
 
 def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -> Prompts:
@@ -42,15 +41,16 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
     if data != "-" and not Path(data).is_file():
         prepared = stages.finished(folder, "prep")
         digest = next(value for name, value in prepared.outputs.items() if name.startswith(f"{split}."))
-        return Prompts(str(find_rows(folder, split)), digest, stages.read_plan(folder).settings["protocol"])
+        return Prompts(str(find_rows(folder, split)), digest, stages.read_plan(folder).settings["protocol"],
+                       True)  # fmt: skip
     protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name
     content = sys.stdin.buffer.read() if data == "-" else b""
     digest = hashlib.sha256(content).hexdigest() if data == "-" else ",".join(map(stages.file_digest, raw_files(data)))
-    return Prompts(data, digest, protocol, content)
+    return Prompts(data, digest, protocol, False, content)
 
 
-def _read(source: str, stdin: BinaryIO) -> Iterator[Record]:
-    for raw in read_raw(source, stdin):
+def _read(source: str, content: bytes) -> Iterator[Record]:
+    for raw in read_raw(source, io.BytesIO(content)):
         try:
             if raw.error:
                 raise raw.error

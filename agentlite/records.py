@@ -133,7 +133,7 @@ class Parsed(Struct, frozen=True):
 
 
 Ending = Literal["turn", "stop", "cut"]  # by the end of the turn, by a stop string of the protocol, by the limit
-GOLD = "gold"  # stands for a model's name where the gold itself is a candidate
+GOLD = "(gold)"  # stands for a model's name where the gold itself is a candidate; no stage is called so
 
 
 class Candidate(Struct, frozen=True, forbid_unknown_fields=True):

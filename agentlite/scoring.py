@@ -44,12 +44,22 @@ def reading(name: str, base: str) -> Protocol:
     return protocol.for_template(load_template(base)) if protocol.native else protocol
 
 
-def refuse_failures(scores: Iterable[Score], limit: float, folder: Path, fix: str) -> int:
-    """How many candidates a reward function failed for. Raises UserError 4 if that is more than `limit` allows."""
-    errors = [score.error for score in scores]
-    failed = sum(map(bool, errors))
-    if failed > max(1, limit * len(errors)):
-        first = next(filter(None, errors))
-        raise UserError(f"a reward failed for {failed} of {len(errors)} candidates, {limit:.0%} allowed: {first}.", fix,
-                        place=str(folder), exit_code=REJECTS)  # fmt: skip
-    return failed
+class Tally:
+    """How many candidates a reward gave no value for."""
+
+    def __init__(self, limit: float, folder: Path, fix: str):
+        self.limit, self.folder, self.fix = limit, folder, fix
+        self.scored = self.failed = 0
+        self.first = ""
+
+    def count(self, score: Score) -> None:
+        self.scored += 1
+        self.failed += bool(score.error)
+        self.first = self.first or score.error
+
+    def refuse(self, expected: int = 0) -> None:
+        """Raises UserError 4 if more failed than `limit` allows of those `expected`, or of those scored so far."""
+        of = expected or self.scored
+        if self.failed > max(1, self.limit * of):
+            what = f"a reward failed for {self.failed} candidates; {self.limit:.0%} of {of} may: {self.first}."
+            raise UserError(what, self.fix, place=str(self.folder), exit_code=REJECTS)

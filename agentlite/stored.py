@@ -23,10 +23,15 @@ class Stored(NamedTuple):
     plan: Plan
 
 
+def is_sampled(folder: Path) -> bool:
+    """Whether every candidate is there. A folder that was being emptied has lost its plan first."""
+    return (folder / SAMPLED).exists() and (folder / "plan.json").exists()
+
+
 def find_stored(name: str, run: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     folder = stages.find_stage(name, run)
-    if (folder / SAMPLED).exists() and not (folder / "done.json").exists():
+    if is_sampled(folder) and not (folder / "done.json").exists():
         return _unfinished(folder)
     command = stages.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
     if command not in ("pairs", "grpo"):

@@ -1,6 +1,6 @@
 """GRPO: no divergence at the start, the advantage of the formula, every part logged, a kill changes nothing."""
 
-import os
+import importlib.util
 import signal
 import subprocess
 import sys
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from dying import die_at, moments
 
 from agentlite import config
 from agentlite.engine import group_relative, preference, sampling, training
@@ -79,6 +80,12 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
         assert second > 0
 
 
+def test_dropout_of_the_adapter_does_not_part_policy_and_reference(tiny_model, tmp_path):
+    settings = grpo(max_steps=2, lora_dropout=0.5)
+    group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
+    assert training.logged(tmp_path)[0]["kl"] == 0
+
+
 def test_a_reference_that_is_not_the_start_stops_the_run(tiny_model, adapter, tmp_path, monkeypatch):
     keep = training.keep_reference
 
@@ -116,7 +123,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
 def test_every_part_is_logged_by_name_and_their_weighted_sum_is_the_reward(tiny_model, tmp_path):
     group_relative.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
     for row in training.logged(tmp_path):
-        assert row["reward"] == pytest.approx(sum(WEIGHTS[name] * row[name] for name in WEIGHTS), abs=1e-5)
+        assert row["reward"] == pytest.approx(sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5)
 
 
 def test_what_earns_more_is_said_more_often(tiny_model, tmp_path):
@@ -167,13 +174,13 @@ def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
     assert figures["steps"] == 6
 
 
-def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
     whole = made(tmp_path, "whole")
     group_relative.train(source(tiny_model, adapter), grpo(), whole, lambda loaded: task())
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
-    for step in (1, 3, 5) if not os.environ.get("AGENTLITE_TEST_ALL") else range(1, 6):
-        folder = made(tmp_path, f"killed-{step}")
-        killed = subprocess.run([sys.executable, __file__, str(tiny_model), str(adapter), str(folder), str(step)],
+    for moment in moments():
+        folder = made(tmp_path, f"killed-{moment}")
+        killed = subprocess.run([sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
                                 timeout=300)  # fmt: skip
         assert killed.returncode == -signal.SIGKILL
         group_relative.train(source(tiny_model, adapter), grpo(), folder, lambda loaded: task())
@@ -182,44 +189,36 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, adapter, t
 
 
 @pytest.mark.parametrize(("settings", "named"), [
-    ({"group_size": 3}, "whole groups"),
     ({"trl": {"num_generations": 8}}, "grpo.group_size"),
-    ({"trl": {"num_iterations": 3}}, "num_iterations"),
+    ({"trl": {"num_iterations": 3}}, "is fixed"),
+    ({"trl": {"logging_steps": 10}}, "every step"),
     ({"vllm": True}, "vLLM is not installed"),
 ])  # fmt: skip
-def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(settings, named, tiny_model, tmp_path):
+def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
+    settings, named, tiny_model, tmp_path, monkeypatch
+):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name))
     with pytest.raises(UserError) as told:
         group_relative.train(source(tiny_model), grpo(**settings), tmp_path, lambda loaded: task())
     assert named in str(told.value)
 
 
 def test_what_teaches_nothing_is_told_in_plain_words():
-    well = {"flat": 0.25, "timeout": 0.1, "kl": 0.02}
+    well = {"flat": 0.25, "reward/timeout": 0.1, "kl": 0.02}
     assert complaints([well, well]) == []
     flat = complaints([well | {"flat": 1.0}, well | {"flat": 0.64}])
     assert flat == ["in 82% of groups all candidates score the same: raise temperature or group size, or leave such "
                     "prompts out (--skip-solved)"]  # fmt: skip
-    assert complaints([well | {"timeout": 1.0}])[0].startswith("every completion is cut off")
-    assert complaints([well | {"timeout": 0.6}])[0].startswith("60% of completions are cut off")
+    assert complaints([well | {"reward/timeout": 1.0}])[0].startswith("every completion is cut off")
+    assert complaints([well | {"reward/timeout": 0.6}])[0].startswith("60% of completions are cut off")
     assert "KL" in complaints([well | {"kl": 3.0}])[0]
 
 
-def _train_and_die(model: str, adapter: str, folder: str, step: int) -> None:
-    """A run that is killed without warning when it has logged a step."""
-    from agentlite import console
-
-    def deadly(title: str, total: int) -> object:
-        class Dying:
-            def __enter__(self) -> object:
-                return lambda done, note="": os.kill(os.getpid(), signal.SIGKILL) if done >= step else None
-
-            def __exit__(self, *_: object) -> None: ...
-
-        return Dying()
-
-    console.progress = deadly  # type: ignore[assignment]
+def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
+    die_at(moment)
     group_relative.train(source(Path(model), Path(adapter)), grpo(), Path(folder), lambda loaded: task())
 
 
 if __name__ == "__main__":
-    _train_and_die(*sys.argv[1:4], int(sys.argv[4]))
+    _train_and_die(*sys.argv[1:])

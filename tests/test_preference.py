@@ -1,7 +1,6 @@
 """DPO: the reference is the start, the loss is the formula's, the ids are the pairs', a kill changes nothing."""
 
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from dying import die_at, moments
 
 from agentlite import config
 from agentlite.engine import preference, training
@@ -165,13 +165,13 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model,
     assert seen == expected
 
 
-def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
     whole = made(tmp_path, "whole")
     preference.train(source(tiny_model, adapter), dpo(), whole, rows())
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
-    for step in (1, 3, 5) if not os.environ.get("AGENTLITE_TEST_ALL") else range(1, 6):
-        folder = made(tmp_path, f"killed-{step}")
-        killed = subprocess.run([sys.executable, __file__, str(tiny_model), str(adapter), str(folder), str(step)],
+    for moment in moments():
+        folder = made(tmp_path, f"killed-{moment}")
+        killed = subprocess.run([sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
                                 timeout=300)  # fmt: skip
         assert killed.returncode == -signal.SIGKILL
         figures = preference.train(source(tiny_model, adapter), dpo(), folder, rows())
@@ -188,22 +188,10 @@ def test_what_passes_through_to_trl_is_checked(key, value, named, tiny_model, tm
     assert named in str(told.value)
 
 
-def _train_and_die(model: str, adapter: str, folder: str, step: int) -> None:
-    """A run that is killed without warning when it has logged a step."""
-    from agentlite import console
-
-    def deadly(title: str, total: int) -> object:
-        class Dying:
-            def __enter__(self) -> object:
-                return lambda done, note="": os.kill(os.getpid(), signal.SIGKILL) if done >= step else None
-
-            def __exit__(self, *_: object) -> None: ...
-
-        return Dying()
-
-    console.progress = deadly  # type: ignore[assignment]
+def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
+    die_at(moment)
     preference.train(source(Path(model), Path(adapter)), dpo(), Path(folder), rows())
 
 
 if __name__ == "__main__":
-    _train_and_die(*sys.argv[1:4], int(sys.argv[4]))
+    _train_and_die(*sys.argv[1:])

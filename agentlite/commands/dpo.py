@@ -8,7 +8,7 @@ from agentlite import config, console, stages
 from agentlite.engine import preference
 from agentlite.engine.preference import Preference
 from agentlite.errors import UserError
-from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_other_adapter, setting_of
+from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
 from agentlite.pairing import read_pairs
 from agentlite.protocols import PROTOCOLS, encode_said, prompts
 from agentlite.records import from_row
@@ -18,10 +18,9 @@ from agentlite.templates import Source, Template, find_model, load_template
 
 
 def inherit(settings: config.Dpo, run: Path) -> dict[str, tuple[Any, str]]:
-    """The model that the pairs were sampled from, and the shape of its adapter."""
-    model = setting_of(settings.data, "model", run)
-    found = {"model": (model, settings.data)} if model else {}
-    return {**found, **adapter_shape(settings.model if settings.model != "sft" else str(model or "sft"), run)}
+    """The model that the pairs were sampled from, and the shape of the adapter that is continued."""
+    model = settings.model or str(setting_of(settings.data, "model", run) or "")
+    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(model, run)}
 
 
 def run(settings: config.Dpo, place: Place) -> Result:
@@ -33,8 +32,9 @@ def run(settings: config.Dpo, place: Place) -> Result:
     digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
     plan = Plan("dpo", {**config.plain_settings(settings), "protocol": protocol},
                 {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
-    refuse_other_adapter("dpo", settings, source)
-    _refuse_mistakes(settings)
+    refuse_circle(settings.model, place)
+    refuse_other_adapter("dpo", settings, source, place.run)
+    _refuse_mistakes(settings, data)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
@@ -44,10 +44,13 @@ def run(settings: config.Dpo, place: Place) -> Result:
         return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
 
 
-def _refuse_mistakes(settings: config.Dpo) -> None:
+def _refuse_mistakes(settings: config.Dpo, data: Path) -> None:
     if settings.label_smoothing and settings.loss_type != "sigmoid":
         raise UserError(f"{settings.loss_type} has no label smoothing.", "Leave it out, or take --loss-type sigmoid.",
                         place="dpo.label_smoothing")  # fmt: skip
+    if stages.read_plan(data).settings.get("split") == "test":
+        raise UserError("its pairs are of the test records, which eval measures on.", "Run pairs on --split train.",
+                        place=str(data))  # fmt: skip
 
 
 def read_preferences(settings: config.Dpo, data: Path, template: Template) -> Iterator[Preference]:
@@ -64,8 +67,12 @@ def read_preferences(settings: config.Dpo, data: Path, template: Template) -> It
             raise UserError(f"records.jsonl has no record {pair.record_id} with turn {pair.turn}.",
                             "Run pairs again with --force.", place=place)  # fmt: skip
         chosen, rejected = (encode_said(side.text, side.ended, template) for side in (pair.chosen, pair.rejected))
+        if pair.chosen.text.strip() == pair.rejected.text.strip():
+            raise UserError("chosen and rejected are the same.", "Rank the candidates again: agentlite pairs --from.",
+                            place=place)  # fmt: skip
         if chosen == rejected:
-            raise UserError("chosen and rejected are the same.", "Take the line out: it teaches nothing.", place=place)
+            console.notice(f"{place}: chosen and rejected are the same to the tokenizer, left out")
+            continue
         row = Preference(asked[pair.step], chosen, rejected)
         longest = len(row.prompt) + max(len(row.chosen), len(row.rejected))
         if longest > settings.max_length:
@@ -78,7 +85,7 @@ def _fill(stage: stages.Stage, settings: config.Dpo, data: Path, source: Source,
     rows = list(read_preferences(settings, data, load_template(source.base)))
     if not rows:
         raise UserError("holds no pair.", "Its stats.json says why: sample more (-n), raise the temperature, lower "
-                        "--margin, or add --gold failed.", place=str(data))  # fmt: skip
+                        "--margin, or add --gold.", place=str(data))  # fmt: skip
     console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens; loading {source.name}")
     figures = preference.train(source, settings, stage.folder, rows)
     files = sorted(path.relative_to(stage.folder).as_posix() for path in (stage.folder / "adapter").iterdir())

@@ -11,7 +11,7 @@ from agentlite.curation.sample import sample
 from agentlite.engine import group_relative, sampling, training
 from agentlite.engine.loading import Loaded
 from agentlite.errors import UserError
-from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_other_adapter
+from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.pairing import read_rollouts
 from agentlite.prompting import Prompts, find_prompts
@@ -19,11 +19,13 @@ from agentlite.protocols import PROTOCOLS, Prompt, prompts
 from agentlite.records import GOLD, Candidate, Key, Rollout, Score, to_row
 from agentlite.rewards import settle_weights, total
 from agentlite.rows import Appender, write_rows
-from agentlite.scoring import Judge, reading, refuse_failures
+from agentlite.scoring import Judge, Tally, reading
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template
 
 BATCH = 8  # prompts screened at once
+NOT_OF_THE_PLAN = ("reward_seconds", "max_failures")  # how it is done, not what comes out
+MEND = "The same command carries on from here; a changed file of rewards is another plan: --out NAME, or --force."
 
 
 def inherit(settings: config.Grpo, run: Path) -> dict[str, tuple[Any, str]]:
@@ -36,25 +38,39 @@ def run(settings: config.Grpo, place: Place) -> Result:
     settle_weights(settings.weights, _names(settings))
     source = find_model(settings.model, place.run)
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
-    plan = Plan("grpo", {**config.plain_settings(settings), "protocol": found.protocol},
+    plan = Plan("grpo", {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
                 {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
                 stages.versions())  # fmt: skip
-    refuse_other_adapter("grpo", settings, source)
+    refuse_circle(settings.model, place)
+    _refuse_mistakes(settings)
+    refuse_other_adapter("grpo", settings, source, place.run)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             with failing_early(stage):
                 _fill(stage, settings, found, source, lineage(settings.model, place.run))
-        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
+        other = "" if settings.data == "prep" else f" --data {settings.data}"
+        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}{other}"))
+
+
+def _refuse_mistakes(settings: config.Grpo) -> None:
+    answers = settings.batch_size * settings.gradient_accumulation
+    if answers % settings.group_size:
+        fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
+        raise UserError(f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups of it.",
+                        f"Take one of {', '.join(fits)}.", place="grpo.group_size")  # fmt: skip
+    if settings.max_new_tokens >= settings.max_length:
+        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
+                        "Lower it, or raise --max-length.", place="grpo.max_new_tokens")  # fmt: skip
 
 
 def _names(settings: config.Grpo) -> list[str]:
     return [text.rpartition(":")[2] for text in settings.rewards]
 
 
-def _asked(settings: config.Grpo, found: Prompts, source: Source) -> list[Prompt]:
-    """The prompts that leave room for an answer. Raises UserError 2 if there are none."""
+def _asked(settings: config.Grpo, found: Prompts, source: Source) -> tuple[list[Prompt], int]:
+    """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none does."""
     records = [record for record in found.records() if record.asked]
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
     template = load_template(source.base)
@@ -66,25 +82,26 @@ def _asked(settings: config.Grpo, found: Prompts, source: Source) -> list[Prompt
     if not fitting:
         raise UserError(f"holds no prompt of at most {room} tokens with tools.", "Raise --max-length, or run prep on "
                         "rows with tools.", place=found.place)  # fmt: skip
-    return fitting
+    return fitting, len(every) - len(fitting)
 
 
 def _fill(stage: stages.Stage, settings: config.Grpo, found: Prompts, source: Source, models: list[str]) -> None:
     folder = stage.folder
-    asked = _asked(settings, found, source)
+    asked, too_long = _asked(settings, found, source)
     records = {one.record.id: one.record for one in asked}
     write_rows(folder / "records.jsonl", map(to_row, records.values()))
     console.notice(f"grpo: {len(asked)} prompts, groups of {settings.group_size}; loading {source.name}")
     with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
         judge = Judge(records, reading(found.protocol, source.base), own)
-        with _Rollouts(folder, settings, judge, asked) as rollouts:
+        with Rollouts(folder, settings, judge, asked) as rollouts:
             figures = group_relative.train(source, settings, folder, lambda loaded: rollouts.task(loaded, source))
     files = sorted(path.relative_to(folder).as_posix() for path in (folder / "adapter").iterdir())
-    told = {"prompts": len(rollouts.asked), **figures, "lineage": [*models, folder.name]}
+    told = {"prompts": len(rollouts.asked), **figures, "failed_rewards": rollouts.failed, "too_long": too_long,
+            "lineage": [*models, folder.name]}  # fmt: skip
     stage.finish([*files, "metrics.jsonl", "records.jsonl", "rollouts.jsonl"], told)
 
 
-class _Rollouts:
+class Rollouts:
     """rollouts.jsonl: the gold, what was drawn to see which prompts teach anything, and every answer of the training.
 
     Rows of steps after the newest checkpoint go: those steps are taken again.
@@ -94,20 +111,27 @@ class _Rollouts:
         self.folder, self.settings, self.judge, self.asked = folder, settings, judge, asked
         self.weights = settle_weights(settings.weights, judge.own)
         self.halt: list[Exception] = []
+        self.tally = Tally(settings.max_failures, folder, MEND)
         path = folder / "rollouts.jsonl"
         with Appender(path):  # makes it, or cuts a torn line
             pass
         checkpoint = training.newest_checkpoint(folder)
         done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
-        kept = [row for row in read_rollouts(path) if row.model != folder.name or row.trained < done]
+        kept = [row for row in read_rollouts(path)
+                if (row.trained < done if row.model == folder.name else not row.error)]  # fmt: skip
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
         self.file = Appender(path)
         protocol = judge.protocol.name
         gold = [Candidate(*one.step, protocol, GOLD, 0, one.said, one.ended, 0) for one in asked]
         self.add([candidate for candidate in gold if candidate.key not in self.rows])
+        self.tally.refuse()
 
-    def __enter__(self) -> "_Rollouts":
+    @property
+    def failed(self) -> int:
+        return sum(bool(row.error) for row in self.rows.values())
+
+    def __enter__(self) -> "Rollouts":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -121,6 +145,7 @@ class _Rollouts:
             row = Rollout(**msgspec.structs.asdict(candidate), **told)
             self.rows[candidate.key] = row
             self.file.append(msgspec.structs.asdict(row))
+            self.tally.count(score)
         return scores
 
     def task(self, loaded: Loaded, source: Source) -> group_relative.Task:
@@ -141,12 +166,7 @@ class _Rollouts:
         ]
         scores = self.add(candidates)
         try:
-            refuse_failures(
-                [row.score for row in self.rows.values()],
-                self.settings.max_failures,
-                self.folder,
-                "The state is saved. The same command carries on once the function answers again.",
-            )
+            self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
         return [group_relative.Verdict(None if score.error else score.parts) for score in scores]
@@ -174,6 +194,7 @@ class _Rollouts:
         drawn = sampling.sample(loaded, asked, how)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
+        self.tally.refuse()
 
     def _differing(self) -> list[Prompt]:
         totals: dict[Any, set[float]] = {}
@@ -192,8 +213,14 @@ class _Rollouts:
 def _dry_run(settings: config.Grpo, place: Place, plan: Plan, found: Prompts, source: Source) -> Result:
     """How many steps and answers there would be, and of how long prompts."""
     status = "new" if place.force else stages.compare(place.folder, plan)
-    asked = _asked(settings, found, source)
+    asked, too_long = _asked(settings, found, source)
     planned = group_relative.schedule(settings, len(asked))
-    figures = {"folder": status, "prompts": len(asked), "steps": planned.steps, "answers": planned.rows,
-               "longest_prompt": max(len(one.ids) for one in asked)}  # fmt: skip
+    figures = {
+        "folder": status,
+        "prompts": len(asked),
+        "steps": planned.steps,
+        "answers": planned.rows,
+        "too_long": too_long,
+        "longest_prompt": max(len(one.ids) for one in asked),
+    }
     return Result("grpo", "dry run", str(place.folder), figures, [], 0.0)

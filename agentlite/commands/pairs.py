@@ -18,15 +18,16 @@ from agentlite.protocols import PROTOCOLS, Prompt, prompts
 from agentlite.records import GOLD, Candidate, Key, Record, Score, Step, from_row, to_row
 from agentlite.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.rows import Appender, read_rows, write_json, write_rows
-from agentlite.scoring import Judge, reading, refuse_failures
+from agentlite.scoring import Judge, Tally, reading
 from agentlite.stages import Place, Plan, Result
-from agentlite.stored import SAMPLED, Stored, find_stored
+from agentlite.stored import SAMPLED, Stored, find_stored, is_sampled
 from agentlite.templates import Source, find_model, load_template
 from agentlite.weightings import compare_weightings, read_grid, report_parts, sentences
 
 # they change what is made of the candidates, not the candidates
-RANKING = ("weights", "rewards", "reward_seconds", "max_failures", "margin", "balance", "gold")
-NOT_OF_THE_PLAN = ("grid", "candidates", "batch_size")
+RANKING = ("weights", "rewards", "margin", "balance", "gold")
+# how it is done, not what comes out
+NOT_OF_THE_PLAN = ("grid", "candidates", "batch_size", "reward_seconds", "max_failures")
 
 
 class Ranked(NamedTuple):
@@ -46,7 +47,7 @@ def run(settings: config.Pairs, place: Place) -> Result:
     with console.stdout_to_stderr():
         if settings.grid or settings.candidates:
             stored = find_stored(settings.candidates or "pairs", place.run)
-            return _compare(settings, place, stored) if settings.grid else _rank_again(settings, place, stored)
+            return _compare(settings, stored) if settings.grid else _rank_again(settings, place, stored)
         return _sample_and_rank(settings, place)
 
 
@@ -73,7 +74,7 @@ def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
 
 def _refuse_sampling_again(place: Place, plan: Plan) -> None:
     """Other weights need no other candidates. Raises UserError 3 with the command that ranks those that are there."""
-    if place.force or not (place.folder / SAMPLED).exists():
+    if place.force or not is_sampled(place.folder):
         return
     before = stages.read_plan(place.folder)
     changes = stages.differences(before, plan)
@@ -114,10 +115,10 @@ def _fill_with(stage: stages.Stage, settings: config.Pairs, found: Prompts, sour
                                       for name in ("records", "candidates")})  # fmt: skip
     candidates = list(read_candidates(folder / "candidates.jsonl"))
     judge = Judge({record.id: record for record in records}, reading(found.protocol, source.base), own)
-    scores = _score(folder, candidates, judge)
-    failed = refuse_failures(scores.values(), settings.max_failures, folder, _mend(folder.name))
+    tally = Tally(settings.max_failures, folder, _mend(folder.name))
+    scores = _score(folder, candidates, judge, tally)
     figures = _rank(settings, folder, Ranked(candidates, scores, _due(records)))
-    told = {"too_long": too_long, "failed_rewards": failed, "lineage": models}
+    told = {"too_long": too_long, "failed_rewards": tally.failed, "lineage": models}
     stage.finish([f"{name}.jsonl" for name in ("records", "candidates", "scores", "pairs")] + ["stats.json"],
                  {**figures, **told})  # fmt: skip
 
@@ -196,8 +197,8 @@ def _sampler(settings: config.Pairs, source: Source, protocol: str) -> Any:
     return draw
 
 
-def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge) -> dict[Key, Score]:
-    """Appends the scores that are missing; those of a reward that failed are taken again."""
+def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge, tally: Tally) -> dict[Key, Score]:
+    """Appends the scores that are missing; those of a reward that failed are taken again. Raises UserError 4."""
     path = folder / "scores.jsonl"
     if path.exists():
         with Appender(path):  # cuts a torn line
@@ -208,6 +209,8 @@ def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge) -> dict[
         for score in judge(candidate for candidate in candidates if candidate.key not in known):
             known[score.key] = score
             file.append(msgspec.structs.asdict(score))
+            tally.count(score)
+            tally.refuse(len(candidates))
     return known
 
 
@@ -247,29 +250,38 @@ def _rank_again(settings: config.Pairs, place: Place, stored: Stored) -> Result:
     settle_weights(settings.weights, {*own, *_names(settings.rewards)})
     kept = config.plain_settings(settings)
     settled = {key: kept[key] for key in (*RANKING, "candidates")} | {
-        key: stored.plan.settings[key] for key in ("model", "protocol", "data")
+        key: stored.plan.settings[key] for key in ("model", "protocol", "data", "split")
     }
-    file = "rollouts.jsonl" if stored.plan.command == "grpo" else "candidates.jsonl"
-    plan = Plan("pairs", settled, {"candidates": stages.file_digest(stored.folder / file),
-                                   **function_files(settings.rewards)}, stages.versions())  # fmt: skip
+    files = [
+        path for name in ("candidates", "scores", "rollouts") if (path := stored.folder / f"{name}.jsonl").exists()
+    ]
+    inputs = {path.stem: stages.file_digest(path) for path in files}
+    plan = Plan("pairs", settled, {**inputs, **function_files(settings.rewards)}, stages.versions())
     if place.dry_run:
         status = "new" if place.force else stages.compare(place.folder, plan)
         figures = {"folder": status, "candidates": len(stored.candidates)}
         return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)
     with stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
-            shutil.copyfile(stored.folder / "records.jsonl", stage.folder / "records.jsonl")
-            ranked = _ranked(settings, place.run, stored, stage.folder)
-            figures = _rank(settings, stage.folder, ranked)
-            files = [name for name in ("scores.jsonl",) if (stage.folder / name).exists()]
-            failed = refuse_failures(
-                ranked.scores.values(), settings.max_failures, stage.folder, _mend(settings.candidates)
-            )
-            stage.finish(["records.jsonl", "pairs.jsonl", "stats.json", *files], {**figures, "failed_rewards": failed})
+            try:
+                _fill_again(stage, settings, place.run, stored)
+            except UserError:
+                stage.fail()  # all of it can be made again
+                raise
         return stage.result(_next(place))
 
 
-def _ranked(settings: config.Pairs, run: Path, stored: Stored, folder: Path | None) -> Ranked:
+def _fill_again(stage: stages.Stage, settings: config.Pairs, run: Path, stored: Stored) -> None:
+    folder = stage.folder
+    shutil.copyfile(stored.folder / "records.jsonl", folder / "records.jsonl")
+    tally = Tally(settings.max_failures, folder, _mend(settings.candidates))
+    figures = _rank(settings, folder, _ranked(settings, stored, folder, tally))
+    rescored = [name for name in ("scores.jsonl",) if (folder / name).exists()]
+    told = {"failed_rewards": tally.failed, "lineage": lineage(str(stored.plan.settings["model"]), run)}
+    stage.finish(["records.jsonl", "pairs.jsonl", "stats.json", *rescored], {**figures, **told})
+
+
+def _ranked(settings: config.Pairs, stored: Stored, folder: Path | None, tally: Tally) -> Ranked:
     """The stored scores; made anew, in `folder` if there is one, where parts of the user's own are asked for."""
     records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
     if not settings.rewards and stored.scores:
@@ -277,23 +289,38 @@ def _ranked(settings: config.Pairs, run: Path, stored: Stored, folder: Path | No
     base = find_model(str(stored.plan.settings["model"]), stored.folder.parent).base
     with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
         judge = Judge({record.id: record for record in records}, reading(stored.plan.settings["protocol"], base), own)
-        scores = ({score.key: score for score in judge(stored.candidates)} if folder is None
-                  else _score(folder, stored.candidates, judge))  # fmt: skip
+        if folder is not None:
+            return Ranked(stored.candidates, _score(folder, stored.candidates, judge, tally), _due(records))
+        scores: dict[Key, Score] = {}
+        for score in judge(stored.candidates):
+            scores[score.key] = score
+            tally.count(score)
+            tally.refuse(len(stored.candidates))
     return Ranked(stored.candidates, scores, _due(records))
 
 
-def _compare(settings: config.Pairs, place: Place, stored: Stored) -> Result:
+def _compare(settings: config.Pairs, stored: Stored) -> Result:
     """Many weightings of the same candidates side by side; nothing is written."""
-    ranked = _ranked(settings, place.run, stored, None)
-    weightings: dict[str, dict[str, float]] = {}
-    for given in settings.grid:
-        weightings |= ({given: settle_weights(config.parse_weights(given), ranked.own_parts)} if "=" in given
-                       else read_grid(config.find_file(given), ranked.own_parts))  # fmt: skip
+    tally = Tally(settings.max_failures, stored.folder, _mend(stored.folder.name))
+    ranked = _ranked(settings, stored, None, tally)
+    weightings = _weightings(settings.grid, ranked.own_parts)
     groups = group(ranked.candidates, ranked.scores)
     rows = compare_weightings(groups, weightings, _rule(settings))
     report = report_parts(groups, next(iter(weightings.values())), ranked.due)
-    figures = {"weightings": rows, "parts": report, "told": sentences(report)}
+    figures = {"weightings": rows, "parts": report, "told": sentences(report), "failed_rewards": tally.failed}
     return Result("pairs", "compared", str(stored.folder), figures, [], 0.0)
+
+
+def _weightings(grid: Sequence[str], own: set[str]) -> dict[str, dict[str, float]]:
+    """By name: the weightings of files, and those written out. Raises UserError 2 for a name that is there twice."""
+    found: dict[str, dict[str, float]] = {}
+    for given in grid:
+        new = ({given: settle_weights(config.parse_weights(given), own)} if "=" in given
+               else read_grid(config.find_file(given), own))  # fmt: skip
+        for name in found.keys() & new.keys():
+            raise UserError(f"'{name}' is there twice.", "Give each weighting a name of its own.", place=given)
+        found |= new
+    return found
 
 
 def _dry_run(settings: config.Pairs, place: Place, plan: Plan, found: Prompts, source: Source) -> Result:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentlite import config, console, stages
 from agentlite.errors import MODEL, RowError, UserError
-from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_other_adapter, setting_of
+from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
 from agentlite.protocols import PROTOCOLS, Encoded, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
@@ -32,7 +32,8 @@ def run(settings: config.Sft, place: Place) -> Result:
     protocol = stages.read_plan(data).settings["protocol"]
     plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
                 {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
-    refuse_other_adapter("sft", settings, source)
+    refuse_circle(settings.model, place)
+    refuse_other_adapter("sft", settings, source, place.run)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:

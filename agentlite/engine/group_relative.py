@@ -23,6 +23,8 @@ OURS_OF_TRL = {
     "reward_weights": "weights", "use_vllm": "vllm", "shuffle_dataset": "seed", "log_completions": "out",
     "generation_batch_size": "gradient_accumulation", "steps_per_generation": "gradient_accumulation",
 }  # fmt: skip
+FIXED = {"num_iterations": "Each answer is used once: amid several passes a run could not be carried on.",
+         "disable_dropout": "Policy and reference are compared without dropout."}  # fmt: skip
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
 
 
@@ -62,7 +64,8 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
     loaded = load(source, training.loading(settings), trainable=True)
     todo = task(loaded)
     trainer = make_trainer(loaded, settings, folder, todo)
-    look = _Look(folder)
+    plan = schedule(settings, len(todo.prompts))
+    look = _Look(folder, plan.steps)
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and settings.beta:
@@ -70,27 +73,25 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
             training.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
         look(step, row)
 
-    measures = {**MEASURES, **{f"rewards/{name}/mean": name for name in todo.weights}}
+    measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = training.Watch(measures, at_step, todo.halt)
-    figures = training.train(trainer, folder, schedule(settings, len(todo.prompts)), watch)
+    figures = training.train(trainer, folder, plan, watch)
     rows = training.logged(folder)
-    return {**figures, "first_reward": _mean(rows[:LOOK_EVERY], "reward"),
-            "last_reward": _mean(rows[-LOOK_EVERY:], "reward"), "kl": _mean(rows[-LOOK_EVERY:], "kl"),
-            "flat_groups": _mean(rows, "flat")}  # fmt: skip
+    drift = {"kl": _mean(rows[-LOOK_EVERY:], "kl")} if settings.beta else {}
+    return {
+        **figures,
+        "first_reward": _mean(rows[:LOOK_EVERY], "reward"),
+        "last_reward": _mean(rows[-LOOK_EVERY:], "reward"),
+        **drift,
+        "flat_groups": _mean(rows, "flat"),
+    }
 
 
 def check(settings: config.Grpo) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know, or cannot do."""
     from trl import GRPOConfig
 
-    training.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL)
-    answers = settings.batch_size * settings.gradient_accumulation
-    if answers % settings.group_size:
-        raise UserError(f"a step holds {answers} answers (batch_size x gradient_accumulation), no multiple of it.",
-                        "A step must hold whole groups.", place="grpo.group_size")  # fmt: skip
-    if settings.save_steps % int(settings.trl.get("num_iterations", 1)):
-        raise UserError("is no multiple of trl.num_iterations.", "A checkpoint amid the passes over one batch could not"
-                        " be carried on from.", place="grpo.save_steps")  # fmt: skip
+    training.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
     if settings.vllm:
         import importlib.util
 
@@ -128,8 +129,8 @@ def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task
         "beta": settings.beta, "num_generations": settings.group_size, "temperature": settings.temperature or 1.0,
         "top_p": settings.top_p, "max_completion_length": settings.max_new_tokens, "loss_type": settings.loss_type,
         "scale_rewards": settings.scale_rewards, "reward_weights": list(task.weights.values()),
-        "shuffle_dataset": False, "remove_unused_columns": False, "use_vllm": settings.vllm,
-        **({"vllm_mode": "colocate"} if settings.vllm else {}),
+        "shuffle_dataset": False, "remove_unused_columns": False, "disable_dropout": True,
+        "use_vllm": settings.vllm, **(_vllm(task.how) if settings.vllm else {}),
     }  # fmt: skip
     trainer = GRPOTrainer(
         model=training.adapted(loaded, settings),
@@ -141,6 +142,12 @@ def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task
     )
     training.keep_reference(trainer.model)
     return trainer
+
+
+def _vllm(how: sampling.Sampling) -> dict[str, Any]:
+    """TRL's correction needs the sampler's log-probabilities, which our rollout function does not hand on."""
+    stops = {"generation_kwargs": {"stop": list(how.stops), "include_stop_str_in_output": True}} if how.stops else {}
+    return {"vllm_mode": "colocate", "vllm_importance_sampling_correction": False, **stops}
 
 
 def _reward(part: str) -> Callable[..., list[float | None]]:
@@ -201,13 +208,13 @@ def _by_vllm(
 class _Look:
     """Tells in a plain sentence, every few steps, what makes them teach nothing."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    def __init__(self, folder: Path, steps: int):
+        self.folder, self.steps = folder, steps
         self.rows: list[Mapping[str, float]] = []
 
     def __call__(self, step: int, row: Mapping[str, float]) -> None:
         self.rows.append(row)
-        if step % LOOK_EVERY == 0:
+        if step % LOOK_EVERY == 0 or step == self.steps:
             for sentence in complaints(self.rows):
                 console.notice(f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}")
             self.rows = []
@@ -215,7 +222,7 @@ class _Look:
 
 def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
     """What is wrong with some steps, each with a way out; nothing if they are well."""
-    flat, cut, kl = _mean(rows, "flat"), _mean(rows, "timeout"), _mean(rows, "kl")
+    flat, cut, kl = _mean(rows, "flat"), _mean(rows, "reward/timeout"), _mean(rows, "kl")
     told = []
     if flat >= 0.5:
         told.append(f"in {flat:.0%} of groups all candidates score the same: raise temperature or group size, or leave "

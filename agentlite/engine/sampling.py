@@ -54,7 +54,7 @@ def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]
     loaded.model.eval()
     try:
         with torch.inference_mode():
-            return SAMPLERS["by one" if _is_rewritten(loaded.model) else "shared"](loaded, asked, how)
+            return SAMPLERS["shared" if _shares(loaded.model) else "by one"](loaded, asked, how)
     except torch.OutOfMemoryError as error:
         raise UserError(f"{len(asked)} prompts with {len(asked[0].seeds)} samples each do not fit into GPU memory.",
                         "Lower --batch-size.", exit_code=OUT_OF_MEMORY) from error  # fmt: skip
@@ -68,9 +68,11 @@ def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def _is_rewritten(model: Any) -> bool:
-    """Unsloth's own decoding on CUDA takes one token a row and no mask over columns."""
-    return on_gpu() and hasattr(model, "for_inference")
+def _shares(model: Any) -> bool:
+    """Whether a mask over columns is obeyed. Unsloth's own decoding on CUDA takes one token a row and no mask; layers
+    with a sliding window keep only the last columns."""
+    layers = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
+    return not (on_gpu() and hasattr(model, "for_inference")) and set(layers) == {"full_attention"}
 
 
 def _shared(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
@@ -191,12 +193,13 @@ def _place(weights: Any, uniform: Any) -> Any:
 
 
 def read(tokenizer: Any, ids: Sequence[int], ends: set[int], how: Sampling, prompt: int, sample: int) -> Drawn:
-    """Sampled ids as what was said, and how it ended."""
+    """Sampled ids as what was said, and how it ended. What comes after a stop string is cut off."""
     finished = bool(ids) and ids[-1] in ends
     text = _text(tokenizer, ids[:-1] if finished else ids)
-    stopped = until_stop(text, how.stops)
-    ended: Ending = "stop" if stopped else "turn" if finished else "cut"
-    return Drawn(prompt, sample, list(ids), stopped or text, ended)
+    if stopped := until_stop(text, how.stops):
+        length = next(n for n in range(1, len(ids) + 1) if until_stop(_text(tokenizer, ids[:n]), how.stops))
+        return Drawn(prompt, sample, list(ids[:length]), stopped, "stop")
+    return Drawn(prompt, sample, list(ids), text, "turn" if finished else "cut")
 
 
 def _text(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -29,6 +29,9 @@ OURS_OF_TRL = {
     "warmup_steps": "warmup_ratio", "warmup_ratio": "warmup_ratio", "lr_scheduler_type": "lr_scheduler",
     "save_steps": "save_steps", "eval_steps": "save_steps", "max_length": "max_length", "output_dir": "out",
 }  # fmt: skip
+FIXED = dict.fromkeys(("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step.") | (
+    dict.fromkeys(("save_strategy", "eval_strategy", "save_total_limit"), "Checkpoints follow save_steps.")
+)
 OURS_OF_PEFT = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout",
                 "target_modules": "lora_target_modules"}  # fmt: skip
 
@@ -129,8 +132,10 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
     }
 
 
-def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[str, str]) -> None:
-    """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, or that is a setting here."""
+def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[str, str],
+                         fixed: Mapping[str, str] = {}) -> None:  # fmt: skip
+    """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, that is a setting here, or that
+    is `fixed` for the reason given."""
     from peft import LoraConfig
 
     for name, given, known, own in (
@@ -141,6 +146,8 @@ def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[st
             place = f"{command}.{name}.{key}"
             if key in own:
                 raise UserError(f"is a setting of agentlite: {command}.{own[key]}.", "Set that one.", place=place)
+            if reason := {**FIXED, **fixed}.get(key):
+                raise UserError("is fixed.", reason, place=place)
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
                 fix = f"Did you mean '{near[0]}'?" if near else ""

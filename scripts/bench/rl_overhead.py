@@ -75,26 +75,32 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
     print(json.dumps(result, indent=2))
 
 
-def questions() -> list[tuple[list[int], list[int], list[int]]]:
-    """Prompts with a tool, the right call, and a wrong one: ids, the end of turn included."""
-    from agentlite.protocols import choose, encode_said, prompts
+def steps() -> list[Any]:
+    """Prompts with a tool, of different lengths."""
+    from agentlite.protocols import choose, prompts
     from agentlite.records import Call, Message, Record, Tool
     from agentlite.templates import load_template
 
     template = load_template(ALIAS)
-    protocol = choose("hermes", template)
     schema = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}}}
     tool = Tool("add_numbers", "Adds whole numbers.", schema)
-    rows = []
+    records = []
     for size in range(2, 26):
         numbers = [(7 * size * place) % 100 for place in range(size)]
-        call = Call("add_numbers", {"numbers": numbers})
         question = Message("user", f"What is the sum of {', '.join(map(str, numbers))}?")
-        (one,) = prompts([Record(messages=(question, Message("assistant", calls=(call,))), tools=(tool,))], protocol,
-                         template)  # fmt: skip
-        wrong = one.said.replace("add_numbers", "sum")
-        rows.append((one.ids, encode_said(one.said, one.ended, template), encode_said(wrong, one.ended, template)))
-    return rows
+        answer = Message("assistant", calls=(Call("add_numbers", {"numbers": numbers}),))
+        records.append(Record(messages=(question, answer), tools=(tool,)))
+    return list(prompts(records, choose("hermes", template), template))
+
+
+def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
+    """Of every step the prompt, the right call and a wrong one, the end of turn included."""
+    from agentlite.protocols import encode_said
+    from agentlite.templates import load_template
+
+    template = load_template(ALIAS)
+    return [(one.ids, encode_said(one.said, one.ended, template),
+             encode_said(one.said.replace("add_numbers", "sum"), one.ended, template)) for one in steps()]  # fmt: skip
 
 
 def settings(command: str, steps: int) -> Any:
@@ -110,29 +116,45 @@ def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
     from agentlite.engine import preference, training
 
     chosen = settings("dpo", options.steps)
-    rows = [preference.Preference(*row) for row in questions()]
+    rows = [preference.Preference(*row) for row in pairs_of_ids()]
     return _ours(chosen, lambda loaded, folder: preference.make_trainer(loaded, chosen, folder, rows),
                  training.Watch(preference.MEASURES), preference.schedule(chosen, rows))  # fmt: skip
 
 
 def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
+    """The command's own way: rewards in a child process, every part of the score, rollouts.jsonl."""
+    from msgspec.structs import replace
+
+    from agentlite.commands.grpo import Rollouts
     from agentlite.engine import group_relative, sampling, training
+    from agentlite.own_rewards import OwnFunctions
+    from agentlite.protocols import PROTOCOLS
+    from agentlite.rewards import WEIGHTS
+    from agentlite.scoring import Judge
 
-    chosen = settings("grpo", options.steps)
-    drawn: list[dict[str, Any]] = []
+    asked = steps()
+    with tempfile.TemporaryDirectory() as folder, OwnFunctions([f"{__file__}:digits_of"]) as own:
+        weights = {**dict.fromkeys(WEIGHTS, 0.0), "digits_of": 1.0}
+        chosen = replace(settings("grpo", options.steps), weights=weights)
+        judge = Judge({one.record.id: one.record for one in asked}, PROTOCOLS["hermes"], own)
+        with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
+            how = sampling.Sampling(-1, (), NEW_TOKENS, 1.0, 1.0)
+            drawn: list[dict[str, Any]] = []
 
-    def judge(answers: Any) -> list[Any]:
-        drawn.append({"prompts": [one.prompt for one in answers], "ids": [one.drawn.ids for one in answers]})
-        return [group_relative.Verdict({"digits": digits(one.drawn.text)}) for one in answers]
+            def verdicts(answers: Any) -> Any:
+                drawn.append({"prompts": [one.prompt for one in answers], "ids": [one.drawn.ids for one in answers]})
+                return rollouts.verdicts(answers)
 
-    prompts = [row[0] for row in questions()]
-    how = sampling.Sampling(-1, (), NEW_TOKENS, 1.0, 1.0)
-    task = group_relative.Task(prompts, judge, {"digits": 1.0}, how, [])
-    result = _ours(chosen, lambda loaded, folder: group_relative.make_trainer(loaded, chosen, folder, task),
-                   training.Watch(group_relative.MEASURES),
-                   group_relative.schedule(chosen, len(prompts)))  # fmt: skip
+            task = group_relative.Task([one.ids for one in asked], verdicts, rollouts.weights, how, [])
+            result = _ours(chosen, lambda loaded, run: group_relative.make_trainer(loaded, chosen, run, task),
+                           training.Watch(group_relative.MEASURES),
+                           group_relative.schedule(chosen, len(asked)))  # fmt: skip
     Path(options.answers).write_text(json.dumps(drawn), encoding="utf-8")
     return result
+
+
+def digits_of(attempt: Any) -> float:
+    return digits(attempt.text)
 
 
 def digits(text: str) -> float:
@@ -169,7 +191,7 @@ def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
 
         from agentlite.engine import training
 
-        rows = questions()
+        rows = pairs_of_ids()
         lengths = [2 * len(p) + len(c) + len(r) for p, c, r in rows]
         order = training.row_order(lengths, training.Schedule(options.steps, 1, 2), 0)
         names = ("prompt_ids", "chosen_ids", "rejected_ids")
@@ -189,7 +211,7 @@ def bare_grpo(options: argparse.Namespace) -> dict[str, Any]:
 def told_grpo(options: argparse.Namespace) -> dict[str, Any]:
     """The bare loop with the answers that ours drew."""
     drawn = json.loads(Path(options.answers).read_text(encoding="utf-8"))
-    prompts = [row[0] for row in questions()]
+    prompts = [row[0] for row in pairs_of_ids()]
 
     def rollout(_: list[str], trainer: Any) -> dict[str, Any]:
         step = drawn[trainer.state.global_step]
@@ -208,14 +230,14 @@ def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Nam
     def reward(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [digits(tokenizer.decode(ids)) for ids in completion_ids]
 
-    rows = questions()
-    order = group_relative.prompt_order(len(rows), training.Schedule(options.steps, 4, 2), GROUP, 0)
+    asked = steps()
+    order = group_relative.prompt_order(len(asked), training.Schedule(options.steps, 4, 2), GROUP, 0)
     arguments = GRPOConfig(
         **_arguments(folder, options.steps), per_device_train_batch_size=4, num_generations=GROUP, beta=0.1,
         max_completion_length=NEW_TOKENS, temperature=1.0, shuffle_dataset=False,
         generation_kwargs={"min_new_tokens": NEW_TOKENS, "eos_token_id": None},
     )  # fmt: skip
-    dataset = Dataset.from_dict({"prompt": [tokenizer.decode(rows[index][0]) for index in order]})
+    dataset = Dataset.from_dict({"prompt": [tokenizer.decode(asked[index].ids) for index in order]})
     return GRPOTrainer(model=model, reward_funcs=reward, args=arguments, train_dataset=dataset,
                        processing_class=tokenizer, rollout_func=rollout)  # fmt: skip
 

@@ -1,0 +1,47 @@
+"""A moment of training, `log 3` or `save 4` -> a process that is killed there without warning; not a test itself."""
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+
+def moments() -> list[str]:
+    """Three random ones of a run of six steps: a step is logged, or its checkpoint is all but whole. All with --all."""
+    every = [f"log {step}" for step in range(1, 6)] + ["save 2", "save 4"]
+    return every if os.environ.get("AGENTLITE_TEST_ALL") else random.SystemRandom().sample(every, 3)
+
+
+def die_at(moment: str) -> None:
+    what, step = moment.split()
+    {"log": _die_at_log, "save": _die_at_save}[what](int(step))
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_at_log(step: int) -> None:
+    from agentlite import console
+
+    class Dying:
+        def __enter__(self) -> Any:
+            return lambda done, note="": _die() if done >= step else None
+
+        def __exit__(self, *_: object) -> None: ...
+
+    console.progress = lambda title, total: Dying()  # type: ignore[assignment]
+
+
+def _die_at_save(step: int) -> None:
+    from agentlite.engine import training
+
+    write = training.write_json
+
+    def writing(path: Path, value: Any) -> None:
+        if path.name == training.WHOLE and path.parent.name == f"checkpoint-{step}":
+            _die()
+        write(path, value)
+
+    training.write_json = writing
