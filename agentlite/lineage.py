@@ -41,8 +41,9 @@ def refuse_circle(model: str, place: Place) -> None:
 def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path) -> None:
     """An adapter that is trained further keeps its shape. Raises UserError 2."""
     for key, (has, _) in adapter_shape(source.name, run).items():
-        if plain(getattr(settings, key)) != plain(has):
-            raise UserError(f"the adapter of {source.name} has {plain(has)}, not {plain(getattr(settings, key))}.",
+        given = plain(getattr(settings, key))
+        if given != plain(has):
+            raise UserError(f"the adapter of {source.name} has {key} {plain(has)}, not {given}.",
                             f"Leave {key} out, or start from the base model: --model {source.base}.",
                             place=f"{command}.{key}")  # fmt: skip
 

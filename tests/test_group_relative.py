@@ -1,6 +1,7 @@
 """GRPO: no divergence at the start, the advantage of the formula, every part logged, a kill changes nothing."""
 
 import importlib.util
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from dying import die_at, moments
+from transformers import AutoModelForCausalLM
 
 from agentlite import config
 from agentlite.engine import group_relative, preference, sampling, training
@@ -126,10 +128,23 @@ def test_every_part_is_logged_by_name_and_their_weighted_sum_is_the_reward(tiny_
         assert row["reward"] == pytest.approx(sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5)
 
 
-def test_what_earns_more_is_said_more_often(tiny_model, tmp_path):
-    settings = grpo(max_steps=30, learning_rate=5e-2, beta=0.0, save_steps=30, lr_scheduler="constant")
-    figures = group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
-    assert figures["last_reward"] > figures["first_reward"] + 0.15
+@pytest.fixture(scope="module")
+def sharp_model(tiny_model, tmp_path_factory):
+    """The tiny model with a preference of its own: all but equally likely tokens cannot be taught in a few steps."""
+    folder = tmp_path_factory.mktemp("sharp") / "model"
+    shutil.copytree(tiny_model, folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(30)
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
+    settings = grpo(max_steps=30, learning_rate=1e-2, beta=0.0, save_steps=30, lr_scheduler="constant")
+    group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
+    even = [row["reward/even"] for row in training.logged(tmp_path)]
+    assert sum(even[-10:]) / 10 > sum(even[:10]) / 10 + 0.1
 
 
 def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_path):

@@ -23,11 +23,13 @@ def fits(row: dict[str, Any]) -> bool:
 
 def read(row: dict[str, Any]) -> Record:
     """An empty `gold` says that no call is due. Raises RowError E201, or what the messages or tools are refused for."""
+    if not isinstance(row.get("gold"), list):
+        raise RowError("E201", "gold is no list of calls")
     tools = read_tools(row.get("tools") or row.get("functions"))
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
     asked = openai.read({"messages": messages, "tools": row.get("tools") or row.get("functions")}).messages
-    if asked[-1].role == "assistant":
-        raise RowError("E201", "gold is a list of calls, but the last message is an answer: leave one of them out")
+    if not asked or asked[-1].role == "assistant":
+        raise RowError("E201", "gold is a list of calls, and the last message is no question to it")
     due = tuple(_gold_call(call) for call in row["gold"])
     calls = tuple(Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(due))
     return Record(
