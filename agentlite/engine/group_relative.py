@@ -77,11 +77,12 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
     watch = training.Watch(measures, at_step, todo.halt)
     figures = training.train(trainer, folder, plan, watch)
     rows = training.logged(folder)
-    drift = {"kl": _mean(rows[-LOOK_EVERY:], "kl")} if settings.beta else {}
+    few = max(1, min(LOOK_EVERY, len(rows) // 2))
+    drift = {"kl": _mean(rows[-few:], "kl")} if settings.beta else {}
     return {
         **figures,
-        "first_reward": _mean(rows[:LOOK_EVERY], "reward"),
-        "last_reward": _mean(rows[-LOOK_EVERY:], "reward"),
+        "first_reward": _mean(rows[:few], "reward"),
+        "last_reward": _mean(rows[-few:], "reward"),
         **drift,
         "flat_groups": _mean(rows, "flat"),
     }
