@@ -135,16 +135,16 @@ def sharp_model(tiny_model, tmp_path_factory):
     shutil.copytree(tiny_model, folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     with torch.no_grad():
-        model.model.norm.weight.mul_(30)
+        model.model.norm.weight.mul_(20)
     model.save_pretrained(folder)
     return folder
 
 
 def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
-    settings = grpo(max_steps=30, learning_rate=1e-2, beta=0.0, save_steps=30, lr_scheduler="constant")
+    settings = grpo(max_steps=40, learning_rate=3e-3, beta=0.0, save_steps=40, lr_scheduler="constant")
     group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
     even = [row["reward/even"] for row in training.logged(tmp_path)]
-    assert sum(even[-10:]) / 10 > sum(even[:10]) / 10 + 0.1
+    assert sum(even[-10:]) / 10 > sum(even[:10]) / 10 + 0.2
 
 
 def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_path):
