@@ -133,6 +133,7 @@ class Dpo(Training, frozen=True, kw_only=True):
     loss_type: Annotated[Literal["sigmoid", "hinge", "ipo"], Meta(description="sigmoid, hinge or ipo")] = "sigmoid"
     label_smoothing: Annotated[float, Meta(ge=0, lt=0.5, description="share of pairs thought to be swapped")] = 0.0
     reference_free: Annotated[bool, Meta(description="the reference's log-probabilities count as zero")] = False
+    sft_weight: Annotated[NonNegative, Meta(description="of the loss of saying the chosen answer, added to that")] = 0.0
 
 
 class Grpo(Training, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ class Rule(NamedTuple):
     gold: Literal["never", "failed"] = "never"
 
 
-class Scored(NamedTuple):
+class Scored(msgspec.Struct, frozen=True, gc=False):
     candidate: Candidate
     parts: Mapping[str, float]
 
@@ -44,7 +44,7 @@ class Pairing(NamedTuple):
     reasons: dict[str, int]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A candidate as it is weighed: its text without the blanks around it, and which of the distinct parts it has."""
 
     candidate: Candidate
@@ -146,7 +146,8 @@ def prepare(groups: Mapping[Step, Sequence[Scored]], rule: Rule) -> Prepared:
     for scored in groups.values():
         sampled: list[Entry] = []
         gold: list[Entry] = []
-        for candidate, parts in sorted(scored, key=_place):
+        for one in sorted(scored, key=_place):
+            candidate, parts = one.candidate, one.parts
             number = numbers.setdefault(tuple(map(parts.__getitem__, names)), len(distinct))
             if number == len(distinct):
                 distinct.append(parts)

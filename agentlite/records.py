@@ -136,7 +136,7 @@ Ending = Literal["turn", "stop", "cut"]  # by the end of the turn, by a stop str
 GOLD = "(gold)"  # stands for a model's name where the gold itself is a candidate; no stage is called so
 
 
-class Candidate(Struct, frozen=True, forbid_unknown_fields=True):
+class Candidate(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a model said at a step under a protocol: one of several `sample`s. `trained`: optimizer steps before it."""
 
     record_id: str
@@ -158,7 +158,7 @@ class Candidate(Struct, frozen=True, forbid_unknown_fields=True):
         return Key(self.record_id, self.turn, self.protocol, self.model, self.sample)
 
 
-class Score(Struct, frozen=True, forbid_unknown_fields=True):
+class Score(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a candidate earns, no weights applied: every component in [0, 1] and every penalty counted, by name.
 
     `error`: why a reward function gave no value; such a candidate is counted and left out.
@@ -204,7 +204,7 @@ class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
         return Score(*self.candidate.key, self.parts, self.feedback, self.error)
 
 
-class Side(Struct, frozen=True, forbid_unknown_fields=True):
+class Side(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One half of a pair: a candidate's text, how it ended, where it came from, and its weighted total."""
 
     text: str
@@ -214,7 +214,7 @@ class Side(Struct, frozen=True, forbid_unknown_fields=True):
     total: float
 
 
-class Pair(Struct, frozen=True, forbid_unknown_fields=True):
+class Pair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Two candidates of one step, the better one first."""
 
     record_id: str

@@ -135,6 +135,15 @@ def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tm
     assert training.logged(tmp_path)[1]["loss"] == pytest.approx(sum(by_hand) / 5, rel=1e-4)
 
 
+def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapter, tmp_path):
+    chosen = dpo(batch_size=5, max_steps=1, sft_weight=0.5)
+    figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, rows())
+    model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=False).model.eval()
+    nats = -sum(log_probability(model, row.prompt, row.chosen) for row in rows())
+    by_hand = math.log(2) + 0.5 * nats / sum(len(row.chosen) for row in rows())
+    assert figures["first_loss"] == pytest.approx(by_hand, rel=1e-4)
+
+
 def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type="ipo")
     preference.train(source(tiny_model, adapter), chosen, tmp_path, rows())

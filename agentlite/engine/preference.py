@@ -92,12 +92,17 @@ def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Seque
 
 def losses(settings: config.Dpo) -> dict[str, Any]:
     """What TRL's loss is told. TRL 1.15 does not smooth its sigmoid loss, but mixes losses: with s for the smoothing,
-    2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s of that of the pair swapped, which is cDPO."""
+    2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s of that of the pair swapped, which is cDPO.
+
+    `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv 2404.19733): their loss a token.
+    """
     smoothing = settings.label_smoothing
-    if not smoothing:
-        return {"loss_type": [settings.loss_type]}
-    return {"loss_type": ["sigmoid", "robust"], "loss_weights": [2 * (1 - smoothing), -(1 - 2 * smoothing)],
-            "label_smoothing": smoothing}  # fmt: skip
+    weights = {settings.loss_type: 1.0}
+    if smoothing:
+        weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
+    if settings.sft_weight:
+        weights["sft"] = settings.sft_weight
+    return {"loss_type": list(weights), "loss_weights": list(weights.values()), "label_smoothing": smoothing}
 
 
 def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
