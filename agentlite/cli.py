@@ -37,6 +37,7 @@ agentlite grpo --rewards mine.py:short --skip-solved""",
 agentlite eval --model smollm2-135m --model sft --json""",
 }
 SHORT = {"batch_size": "-b", "num_epochs": "-e", "num_samples": "-n"}
+ALSO = {("prep", "max_length"): "--max-tokens"}
 LONG = {"candidates": "--from"}  # `from` is no name for a setting in Python
 SEVERAL = {("eval", "model"), ("pairs", "weights"), ("pairs", "grid"), ("pairs", "rewards"), ("grpo", "rewards")}
 
@@ -122,15 +123,41 @@ def _stopped(code: int) -> None:
 def _command(name: str) -> click.Command:
     parameters: list[click.Parameter] = [_option(name, key) for key in _keys(name)]
     if name == "prep":
-        parameters.insert(0, click.Argument(["sources"], nargs=-1, metavar="SOURCE..."))
-        parameters.append(
-            click.Option(
-                ["--show"], type=int, default=0, metavar="N", help="print N records, the trained tokens between ⟦ and ⟧"
-            )
-        )
+        parameters = [click.Argument(["sources"], nargs=-1, metavar="SOURCE..."), *parameters, *_ways_out()]
     epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines())
     return click.Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=COMMANDS[name],
                          epilog=epilog)  # fmt: skip
+
+
+def _ways_out() -> list[click.Parameter]:
+    """What prep shows, and what it can be asked without a source."""
+    return [
+        click.Option(["--show"], type=int, default=0, metavar="N",
+                     help="print N records, the trained tokens between ⟦ and ⟧"),
+        click.Option(["--as", "shape"], default="", metavar="NAME",
+                     help="write the records to stdout as openai, sharegpt, ms-swift or llamafactory rows"),
+        click.Option(["--formats"], is_flag=True, is_eager=True, expose_value=False, callback=_tell_formats,
+                     help="list the formats that are read, with a row of each"),
+        click.Option(["--explain"], metavar="CODE", is_eager=True, expose_value=False, callback=_explain,
+                     help="say what the code of a rejected row means and how to mend it"),
+    ]  # fmt: skip
+
+
+def _tell_formats(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    if asked:
+        from agentlite.sources import FORMATS
+
+        for name, known in FORMATS.items():
+            click.echo(f"{click.style(name, bold=True)}\n  {known.example}")
+        context.exit()
+
+
+def _explain(context: click.Context, option: click.Parameter, code: str | None) -> None:
+    if code is not None:
+        from agentlite.codes import explain
+
+        click.echo(explain(code))
+        context.exit()
 
 
 def _keys(name: str) -> list[str]:
@@ -146,7 +173,8 @@ def _option(name: str, key: str) -> click.Option:
     given: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if value is False else {}
     shown = ",".join(map(str, value)) if isinstance(value, tuple) else "" if value in (None, {}) else str(value)
     text = describe(name, key) + (f" [{shown}]" if shown and "[" not in describe(name, key) else "")
-    flags = [LONG.get(key, f"--{key.replace('_', '-')}"), *([SHORT[key]] if key in SHORT else [])]
+    flags = [LONG.get(key, f"--{key.replace('_', '-')}"), *([SHORT[key]] if key in SHORT else []),
+             *([ALSO[name, key]] if (name, key) in ALSO else [])]  # fmt: skip
     return click.Option([*flags, key], multiple=(name, key) in SEVERAL, metavar="VALUE", help=text, **given)
 
 
@@ -172,7 +200,7 @@ def _shared(name: str) -> list[click.Parameter]:
 
 def _callback(name: str) -> Callable[..., None]:
     def run(run: str, out: str | None, config: tuple[str, ...], sets: tuple[str, ...], profile: str, force: bool,
-            dry_run: bool, print_config: bool, as_json: bool, debug: bool, show: int = 0,
+            dry_run: bool, print_config: bool, as_json: bool, debug: bool, show: int = 0, shape: str = "",
             **flags: Any) -> None:  # fmt: skip
         from pathlib import Path
 
@@ -185,8 +213,10 @@ def _callback(name: str) -> Callable[..., None]:
         if print_config:
             click.echo(as_yaml(name, resolved))
             return
+        if shape:
+            _check_shape(shape)
         result = execute(name, resolved.settings, Place(Path(run), out or name, force, dry_run))
-        _present(result, as_json, show, resolved.settings)
+        _present(result, as_json, show, shape, resolved.settings)
 
     return run
 
@@ -202,8 +232,16 @@ def _weightings(flags: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _present(result: Any, as_json: bool, show: int, settings: Any) -> None:
-    """stdout holds one thing: the JSON object, the records of `--rows -`, or a table."""
-    from agentlite.present import present
+def _check_shape(shape: str) -> None:
+    from agentlite.errors import UserError, nearest
+    from agentlite.shapes import SHAPES
 
-    present(result, as_json=as_json, show=show, rows_to_stdout=getattr(settings, "rows", "") == "-")
+    if shape not in SHAPES:
+        raise UserError(f"no shape '{shape}'.", nearest(shape, SHAPES), place="--as")
+
+
+def _present(result: Any, as_json: bool, show: int, shape: str, settings: Any) -> None:
+    """stdout holds one thing: the JSON object, the records of `--rows -` or `--as`, or a table."""
+    from agentlite.present import OWN, present
+
+    present(result, as_json=as_json, show=show, shape=shape or (OWN if getattr(settings, "rows", "") == "-" else ""))

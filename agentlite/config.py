@@ -4,6 +4,7 @@ import difflib
 import functools
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -36,8 +37,12 @@ class Prep(Struct, frozen=True, kw_only=True):
 
     sources: Annotated[tuple[str, ...], Meta(description="files, - for stdin, or bfcl:<category>,<category>")] = ()
     format: Annotated[str, Meta(description="of the raw rows; auto looks at each row")] = "auto"
+    repair: Annotated[tuple[str, ...], Meta(description="mend rows that are no JSON: literal, json; counted")] = ()
+    retry_rejects: Annotated[str, Meta(description="an edited rejects.jsonl: its rows in the places of theirs")] = ""
     model: Annotated[str, Meta(description="whose tokenizer and template the rows must fit (a GPU: Qwen2.5-1.5B)")] = ""
-    protocol: Annotated[str, Meta(description="how calls are written; auto: chat if the template takes tools")] = "auto"
+    protocol: Annotated[
+        str, Meta(description="how calls are written; several, with weights: hermes=2,react; auto: chat or hermes")
+    ] = "auto"
     dev: Annotated[Share, Meta(description="share of the groups watched during training")] = 0.1
     test: Annotated[Share, Meta(description="share of the groups kept for eval")] = 0.2
     split_by: Annotated[tuple[str, ...], Meta(description="what ties records together")] = (
@@ -45,7 +50,9 @@ class Prep(Struct, frozen=True, kw_only=True):
     )  # fmt: skip
     limit: Annotated[Count | None, Meta(description="a seeded sample of N rows, even over the sources")] = None
     max_length: Annotated[Count, Meta(description="tokens of a rendered row; longer ones are rejected")] = 2048
-    long_rows: Annotated[Literal["reject", "filter"], Meta(description="what a longer row is counted as")] = "reject"
+    long_rows: Annotated[
+        Literal["reject", "cut", "filter"], Meta(description="what becomes of a longer row; cut: by whole steps")
+    ] = "reject"
     distractors: Annotated[int, Meta(ge=0, description="foreign tools added to train rows that have one tool")] = 0
     join: Annotated[Count, Meta(description="train rows of one turn put together in one dialog")] = 1
     join_tokens: Annotated[Count | None, Meta(description="tokens of joined rows, added up [max_length]")] = None
@@ -53,9 +60,16 @@ class Prep(Struct, frozen=True, kw_only=True):
     no_call_answer: Annotated[str, Meta(description="said where BFCL wants no call")] = (
         "None of the available tools can answer this."
     )
+    model_name: Annotated[tuple[str, ...], Meta(min_length=1, description="{{NAME}} of self-cognition; zh,en")] = (
+        "agentlite",
+    )
+    model_author: Annotated[tuple[str, ...], Meta(min_length=1, description="{{AUTHOR}} of the same; zh,en")] = (
+        "its developers",
+    )
     rows: Annotated[
         Literal["jsonl", "parquet", "-"], Meta(description="how records are stored; - : also to stdout")
     ] = "jsonl"
+    workers: Annotated[int, Meta(ge=0, description="processes; 0: one a processor. The outcome is the same")] = 1
     seed: Annotated[int, Meta(description="of the split, the sample and the shuffles")] = 0
 
 
@@ -92,6 +106,10 @@ class Sft(Training, frozen=True, kw_only=True):
 
     model: Annotated[str, Meta(description="alias, path, hub id or earlier stage [the model of prep]")] = ""
     learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 2e-4
+    segment_weights: Annotated[
+        Literal["none", "react", "hermes", "qwen", "alpha_umi", "agentflan"],
+        Meta(description="how dear calls are beside words: a table of ms-swift's loss_scale"),
+    ] = "none"
     packing: Annotated[bool, Meta(description="several rows in one sequence (CUDA)")] = False
 
 
@@ -354,6 +372,8 @@ def _listed(value: Any, annotation: Any) -> Any:
         return [part.strip() for part in value.split(",")]
     if isinstance(value, str) and annotation.__origin__ == dict[str, float]:
         return parse_weights(value)
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # a number to people and to YAML
+        return value.replace(".", "0.")
     return list(value) if isinstance(value, tuple) else value
 
 

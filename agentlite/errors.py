@@ -1,5 +1,7 @@
 """What a user is told when something is wrong: the problem, the place, the fix, and the exit code."""
 
+from collections.abc import Iterable
+
 USAGE, OTHER_PLAN, REJECTS, MODEL, DIVERGED, OUT_OF_MEMORY, NETWORK = 2, 3, 4, 5, 6, 7, 8
 DISK, LOCKED = 74, 75
 
@@ -13,6 +15,15 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(filter(None, [f"{self.place}: {self.problem}" if self.place else self.problem, self.fix]))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The fix for a name that is not known: the nearest one, or all of them."""
+    import difflib
+
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1)
+    return f"Did you mean {near[0]}?" if near else f"Known: {', '.join(names)}."
 
 
 class RowError(Exception):

@@ -5,26 +5,33 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import console
+from agentlite.records import from_row
 from agentlite.rewards import COMPONENTS, PENALTIES
 from agentlite.rows import encode
 from agentlite.stages import Result
 
+OWN = "agentlite"  # the shape of rows as they are on disk
 
-def present(result: Result, *, as_json: bool, show: int, rows_to_stdout: bool) -> None:
-    """With --json or --rows -, the table and the shown records go to stderr, so that stdout holds one thing."""
-    taken = as_json or rows_to_stdout
+
+def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
+    """With --json, --as or --rows -, the table and the shown records go to stderr, so that stdout holds one thing.
+
+    `shape`: how records are written to stdout; "" if they are not.
+    """
+    taken = as_json or bool(shape)
     folder = Path(result.folder)
     if show and result.command == "prep" and result.status != "dry run":
         from agentlite.commands.prep import shown
 
         for text in shown(folder, show):
             print(text, file=sys.stderr if taken else sys.stdout)
-    if rows_to_stdout and result.status != "dry run":
+    if shape and result.status != "dry run":
         from agentlite.commands.prep import stored
+        from agentlite.shapes import shaped
 
         for row in stored(folder):
-            sys.stdout.buffer.write(encode(row))
-    if as_json and not rows_to_stdout:
+            sys.stdout.buffer.write(encode(row if shape == OWN else shaped(from_row(row), shape)))
+    if as_json and not shape:
         import msgspec
 
         print(msgspec.json.encode(result).decode())
@@ -47,9 +54,29 @@ def _table(result: Result, stream: Any) -> None:
         console.print_table(_weightings(result.figures["weightings"]), stream)
         print("", *result.figures["told"], sep="\n", file=stream)
     else:
-        console.print_table([["", ""], *([name, _number(value)] for name, value in result.figures.items())], stream)
+        _figures(result.figures, stream)
     if result.next:
         print(f"next: {result.next}", file=stream)
+
+
+def _figures(figures: dict[str, Any], stream: Any) -> None:
+    """Numbers as a table, what consists of several as a line each, files as a table of their own."""
+    single = {name: value for name, value in figures.items() if not isinstance(value, dict)}
+    console.print_table([["", ""], *([name, _number(value)] for name, value in single.items())], stream)
+    files = figures.get("by_file", {})
+    for name, value in figures.items():
+        if isinstance(value, dict) and name != "by_file" and not (name == "by_source" and files):
+            print(f"{name}: {_number(value)}", file=stream)
+    if files:
+        console.print_table(_files(files), stream)
+
+
+def _files(files: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """What became of the rows of each source."""
+    heads = [name for name in next(iter(files.values())) if name != "formats"]
+    rows = [[source, _number(counts["formats"]), *(str(counts[name]) for name in heads)]
+            for source, counts in files.items()]  # fmt: skip
+    return [["source", "formats", *heads], *rows]
 
 
 def _turned(rows: list[list[str]]) -> list[list[str]]:

@@ -16,7 +16,7 @@ from agentlite.lineage import setting_of
 from agentlite.protocols import choose
 from agentlite.records import Record, from_row
 from agentlite.rows import find_rows, read_rows
-from agentlite.sources import raw_files, read_raw, to_record
+from agentlite.sources import raw_files, read_raw, samples, to_record
 from agentlite.templates import Source, load_template
 
 
@@ -54,11 +54,14 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
         try:
             if raw.error:
                 raise raw.error
-            record = to_record(raw.value)
-            validate(record)
+            name, parts = samples(raw.value)
+            records = [to_record(part, name) for part in parts]
+            for record in records:
+                validate(record)
         except RowError as error:
             fix = (
                 "A prompt needs its gold: `gold`, or the right answer as last turn. Mend it; prep sets bad rows aside."
             )
             raise UserError(f"{error.code} {error.reason}.", fix, place=raw.place) from error
-        yield replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))
+        for record in records:
+            yield replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))

@@ -6,6 +6,7 @@ fields of all the others.
 
 import hashlib
 import json
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -64,7 +65,7 @@ class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     optimal_steps: int | None = None
 
 
-class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """One dialog with its tools. `gold` is by turn: the index of an assistant message in `messages`."""
 
     messages: tuple[Message, ...]
@@ -76,11 +77,16 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     split: str = ""
     meta: dict[str, Any] = {}
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Its content, hashed: the same dialog has the same id on any machine and in any order of files."""
         content = msgspec.to_builtins((self.messages, self.tools, self.gold), str_keys=True)
         return digest(canonical(content))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether this is plain text, learned whole, and no dialog."""
+        return bool(self.meta.get("whole")) and [message.role for message in self.messages] == ["assistant"]
 
     @property
     def turns(self) -> list[int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.errors import REJECTS, UserError
-from agentlite.protocols import PROTOCOLS, Protocol
+from agentlite.protocols import PROTOCOLS, Protocol, protocol_weights
 from agentlite.records import Candidate, Gold, Record, Score, Step
 from agentlite.rewards import Attempt, Component, judge
 from agentlite.templates import load_template
@@ -15,7 +15,7 @@ class Judge(NamedTuple):
     """What it takes to score a candidate: the records by id, how calls are read, and the user's own components."""
 
     records: Mapping[str, Record]
-    protocol: Protocol
+    protocols: Mapping[str, Protocol]
     own: Mapping[str, Component]
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
@@ -24,7 +24,7 @@ class Judge(NamedTuple):
             record = self._record(candidate)
             if candidate.step not in due:
                 due[candidate.step] = record.due(candidate.turn)
-            parsed = self.protocol.parse(candidate.text)
+            parsed = self.protocols[candidate.protocol].read(candidate.text, record.tools)
             finished = candidate.ended != "cut"
             attempt = Attempt(parsed, due[candidate.step], record.tools, finished=finished, text=candidate.text)
             parts, feedback, error = judge(attempt, self.own)
@@ -38,10 +38,11 @@ class Judge(NamedTuple):
         return record
 
 
-def reading(name: str, base: str) -> Protocol:
-    """How calls in a protocol are read; only the model's own needs the template of the base model."""
-    protocol = PROTOCOLS[name]
-    return protocol.for_template(load_template(base)) if protocol.native else protocol
+def reading(setting: str, base: str) -> Mapping[str, Protocol]:
+    """How calls are read, by protocol; only the model's own needs the template of the base model."""
+    names = protocol_weights(setting)
+    native = any(PROTOCOLS[name].native for name in names)
+    return {name: PROTOCOLS[name].for_template(load_template(base)) if native else PROTOCOLS[name] for name in names}
 
 
 class Tally:

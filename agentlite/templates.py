@@ -102,6 +102,10 @@ class Template:
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
+    def starts(self, text: str) -> list[int]:
+        """Where in the text each of its tokens begins."""
+        return [start for start, _ in self.tokenizer.encode(text, add_special_tokens=False).offsets]
+
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
 

@@ -301,3 +301,49 @@ def test_the_python_functions_are_the_commands(tmp_path, rows):
     assert package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3).status == "up to date"
     shell = agentlite("prep", rows, "--run", tmp_path / "run", *SPLIT, "--json")
     assert json.loads(shell.stdout)["status"] == "up to date"
+
+
+# --- what prep tells without a source, and the ways out ---
+
+
+def test_the_formats_and_the_codes_are_told_without_a_source():
+    formats = agentlite("prep", "--formats")
+    assert formats.returncode == 0
+    for name in ("openai", "anthropic", "ms_agent_exec", "sage_benchmark", "text"):
+        assert f"\n{name}\n".encode() in b"\n" + formats.stdout
+    told = agentlite("prep", "--explain", "E206")
+    assert told.returncode == 0
+    assert b"--repair" in told.stdout
+    unknown = agentlite("prep", "--explain", "E266")
+    assert unknown.returncode == 2
+    assert b"Did you mean" in unknown.stderr
+
+
+def test_records_go_out_as_other_trainers_read_them_and_come_in_again(rows, tmp_path):
+    base = ["prep", rows, "--run", tmp_path, "--model", "smollm2-135m", *SPLIT]
+    mine = agentlite(*base, "--rows", "-")
+    assert mine.returncode == 0, mine.stderr.decode()
+    for shape in ("openai", "sharegpt", "ms-swift", "llamafactory"):
+        out = agentlite(*base, "--rows", "-", "--as", shape)
+        assert out.returncode == 0, out.stderr.decode()
+        again = agentlite("prep", "-", "--run", tmp_path, "--out", shape, "--model", "smollm2-135m", "--json",
+                          "--set", "prep.dev=0", "--set", "prep.test=0", stdin=out.stdout)  # fmt: skip
+        assert json.loads(again.stdout)["figures"]["kept"] == len(mine.stdout.splitlines())
+    assert agentlite(*base, "--as", "openapi").returncode == 2
+
+
+def test_a_table_tells_what_became_of_every_file(tmp_path):
+    done = agentlite("prep", DATA / "formats", "--run", tmp_path, "--model", "smollm2-135m", "--max-rejects", 0.5)
+    assert done.returncode == 0, done.stderr.decode()
+    for name in ("glaive", "anthropic", "sage_tools"):
+        (line,) = [line for line in done.stdout.decode().splitlines() if f"formats/{name}.jsonl" in line]
+        assert f"{name} " in line
+
+
+@pytest.mark.parametrize("protocol", ["react-zh", "toolllama", "modelscope", "autogpt", "hermes=2,react"])
+def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
+    done = agentlite("prep", rows, "--run", tmp_path, "--model", "smollm2-135m", "--protocol", protocol, *SPLIT,
+                     "--show", 6)  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    shown = done.stdout.decode()
+    assert shown.count("⟦") == shown.count("⟧") >= 6

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlite.curation.duplicates import drop_duplicates
+from agentlite.curation.duplicates import first_of_each
 from agentlite.curation.joining import add_distractors, join_dialogs
-from agentlite.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal
+from agentlite.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal, traits
 from agentlite.curation.validate import validate
 from agentlite.errors import RowError, UserError
 from agentlite.metrics.calls import format_compliance
@@ -127,17 +127,19 @@ def test_a_value_that_the_gold_accepts_may_have_another_type_than_the_schema_say
 # --- duplicates ---
 
 
-def test_of_equal_records_the_first_is_kept_and_the_others_name_their_twin() -> None:
+def unique(records: Sequence[Record]) -> list[Record]:
+    return [records[index] for index in first_of_each([traits(record) for record in records])[0]]
+
+
+def test_of_equal_records_the_first_is_kept() -> None:
     one, other = asking("a", source="x"), asking("b")
-    kept, dropped = drop_duplicates([one, other, replace(one, source="y"), one])
-    assert kept == [one, other]
-    assert [(copy.record.source, copy.twin) for copy in dropped] == [("y", one), ("x", one)]
+    assert unique([replace(one, source="y"), other, one, one]) == [replace(one, source="y"), other]
 
 
 def test_a_copy_in_the_test_split_keeps_the_record_out_of_training() -> None:
     for splits in (["train", "test"], ["test", "train"]):
-        ((kept,), _) = drop_duplicates([asking("a", split=split) for split in splits])
-        assert kept.split == "test"
+        kept = first_of_each([traits(asking("a", split=split)) for split in splits])
+        assert kept == ([0], ["test"])
 
 
 # --- split ---
@@ -169,7 +171,7 @@ def assorted(count: int, tools: int = 0, seed: int = 0) -> list[Record]:
 def split(
     records: Sequence[Record], by: Sequence[str] = BY, dev: float = 0.1, test: float = 0.2, seed: int = 0
 ) -> Split:
-    return assign_splits(records, dev=dev, test=test, seed=seed, by=by)
+    return assign_splits([traits(record) for record in records], dev=dev, test=test, seed=seed, by=by)
 
 
 def shared(records: Sequence[Record], splits: Sequence[str], by: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -212,7 +214,9 @@ def test_near_queries_are_found_in_any_script() -> None:
     twins = [(chinese, chinese + "吗"), ("What will the weather in Oslo be like tomorrow at noon?",
                                        "What will the weather in Oslo be like tomorrow at noon, then?")]  # fmt: skip
     records = [asking(query) for pair in twins for query in pair]
-    assert {frozenset(pair) for pair in TIES["near"](records) if len(set(pair)) == 2} == {
+    assert {
+        frozenset(pair) for pair in TIES["near"]([traits(record) for record in records]) if len(set(pair)) == 2
+    } == {
         frozenset({0, 1}),
         frozenset({2, 3}),
     }
@@ -224,7 +228,7 @@ def test_queries_that_are_less_alike_are_not_tied() -> None:
         "How tall is the lighthouse of Oslo, in feet?",
         "How tall is it?",
     ]
-    assert all(len(set(pair)) == 1 for pair in TIES["near"]([asking(query) for query in queries]))
+    assert all(len(set(pair)) == 1 for pair in TIES["near"]([traits(asking(query)) for query in queries]))
 
 
 @pytest.mark.parametrize("tools", [0, 40])
@@ -379,7 +383,7 @@ def test_joined_dialogs_ask_and_expect_the_same_and_are_valid(k: int) -> None:
 
 
 def test_every_record_is_joined_once_or_kept_as_it_is() -> None:
-    records, _ = drop_duplicates(tool_records(60))
+    records = unique(tool_records(60))
     joined = join_dialogs(records, k=3, seed=0, fits=at_most(12))
     parts = [part for record in joined for part in record.meta.get("joined", [record.id])]
     assert sorted(parts) == sorted(record.id for record in records)
@@ -422,7 +426,7 @@ def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
 
 
 def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() -> None:
-    records, _ = drop_duplicates(tool_records(60))
+    records = unique(tool_records(60))
     shuffled = random.Random(1).sample(records, len(records))
     assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) == join_dialogs(shuffled, k=3, seed=0, fits=at_most(9))
     assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) != join_dialogs(records, k=3, seed=1, fits=at_most(9))

@@ -38,7 +38,9 @@ def verdict(answer: group_relative.Answer) -> Verdict:
 
 def task(judge=None, halt=None) -> Task:
     judge = judge or (lambda answers: [verdict(answer) for answer in answers])
-    return Task(prompts(), judge, WEIGHTS, sampling.Sampling(2, (), 6, 1.0, 1.0), [] if halt is None else halt)
+    return Task(
+        prompts(), [()] * len(CITIES), judge, WEIGHTS, sampling.Sampling(2, 6, 1.0, 1.0), [] if halt is None else halt
+    )
 
 
 def source(folder: Path, adapter: Path | None = None) -> Source:

@@ -12,11 +12,24 @@ from agentlite.config import COMMANDS
 PACKAGE = Path(__file__).parent.parent / "agentlite"
 # Data flows down this list; imports only point up it, or to a neighbour in the same line.
 LAYERS = [
-    ["errors", "records"],
+    ["errors", "codes", "records"],
     ["rows", "config", "stages", "console"],
     ["gguf_tokenizer", "templates", "lineage"],
     ["sources", "protocols"],
-    ["curation", "metrics", "rewards", "own_rewards", "scoring", "prompting", "pairing", "weightings", "stored"],
+    [
+        "curation",
+        "metrics",
+        "rewards",
+        "own_rewards",
+        "scoring",
+        "prompting",
+        "pairing",
+        "weightings",
+        "stored",
+        "rejects",
+        "shapes",
+        "intake",
+    ],
     ["report", "engine"],
     ["commands"],
     ["functions", "present"],

@@ -204,7 +204,7 @@ def test_candidates_of_other_records_are_refused(paired, run, tmp_path):
 
     candidates = list(read_candidates(paired / "candidates.jsonl"))
     with pytest.raises(UserError, match="there is none"):
-        list(Judge({}, PROTOCOLS["hermes"], {})(candidates))
+        list(Judge({}, PROTOCOLS, {})(candidates))
 
 
 def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_no_candidate(run, tiny_model):

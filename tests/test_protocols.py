@@ -15,11 +15,11 @@ from agentlite.curation.validate import validate
 from agentlite.errors import RowError, UserError
 from agentlite.metrics.calls import score_step
 from agentlite.protocols import PROTOCOLS, Protocol, choose, encode, render, rendering, training_rows
-from agentlite.records import Call, Gold, Message, Record
-from agentlite.sources import read_raw, to_record
+from agentlite.records import Call, Gold, Message, Parsed, Record
+from agentlite.sources import FORMATS, detected, read_raw, to_record
 from agentlite.templates import Template
 
-COMBINATIONS = [("chat", "tools"), *((p, t) for p in ("hermes", "react") for t in ("smollm2", "tools", "forgets"))]
+COMBINATIONS = [("chat", "tools"), *((p, t) for p in PROTOCOLS if p != "chat" for t in ("smollm2", "tools", "forgets"))]
 anywhere = pytest.mark.parametrize(("protocol_name", "template_name"), COMBINATIONS)
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\r", exclude_categories=("Cs", "Cc")), max_size=30)
@@ -30,7 +30,11 @@ arguments = st.dictionaries(words, values, max_size=4)
 
 def both(protocol_name: str, template_name: str, templates: dict[str, Template]) -> tuple[Protocol, Template]:
     template = templates[template_name]
-    return choose(protocol_name, template), template
+    return chosen(protocol_name, template), template
+
+
+def chosen(name: str, template: Template) -> Protocol:
+    return choose(name, template).protocols[name]
 
 
 def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
@@ -113,28 +117,29 @@ def test_a_turn_that_is_switched_off_is_not_trained_but_stays_in_the_prompt(prot
 def test_a_row_with_nothing_to_train_is_refused(smollm2):
     record = Record(messages=(Message("user", "a"), Message("assistant", "b", loss=False)))
     with pytest.raises(RowError, match="E217"):
-        training_rows(record, choose("hermes", smollm2), smollm2)
+        training_rows(record, chosen("hermes", smollm2), smollm2)
 
 
 def test_a_turn_switched_off_takes_only_its_own_row_where_history_is_rewritten(templates):
     messages = (Message("user", "a"), Message("assistant", "<think>w</think> first", loss=False),
                 Message("user", "b"), Message("assistant", "second"))  # fmt: skip
     template = templates["forgets"]
-    (row,) = training_rows(Record(messages=messages), choose("hermes", template), template)
+    (row,) = training_rows(Record(messages=messages), chosen("hermes", template), template)
     assert template.decode([label for label in row.labels if label >= 0]) == "second<|im_end|>"
 
 
 def records_of_all_data() -> list[Record]:
-    """Every row under tests/data that is a record."""
+    """Every row under tests/data that is a record, of every format."""
     found = []
-    for path in sorted(DATA.glob("*.jsonl")):
+    for path in sorted(DATA.rglob("*.jsonl")):
         for raw in read_raw(str(path), io.BytesIO()):
             try:
-                record = to_record(raw.value)
-                validate(record)
+                for part in FORMATS[detected(raw.value)].parts(raw.value):
+                    record = to_record(part)
+                    validate(record)
+                    found.append(record)
             except RowError:
                 continue
-            found.append(record)
     return found
 
 
@@ -146,6 +151,7 @@ def test_over_all_rows_no_result_is_trained_and_every_turn_end_is(protocol_name,
         try:
             rows = render(record, protocol, template)
             rendering.check_reading(record, rows, protocol, template)
+            training_rows(record, protocol, template)
         except RowError:
             continue
         marked = replace(record, messages=tuple(
@@ -156,22 +162,23 @@ def test_over_all_rows_no_result_is_trained_and_every_turn_end_is(protocol_name,
         turns = [m for m in record.messages if m.role == "assistant" and m.loss]
         ends = learned.count(template.token_id(template.turn_end))
         stops = template.decode(learned).count(protocol.stops[0]) if protocol.stops else 0
-        assert ends + stops == len(turns)
+        concluded = [m for m in turns if not m.calls and record.tools] if protocol.exchanges else []  # two rows each
+        assert ends + stops == len(turns) + len(concluded)
         seen["rows"] += 1
         seen["results"] += sum(m.role == "tool" for m in record.messages)
-    assert seen["rows"] >= 5
-    assert seen["results"] >= 3
+    assert seen["rows"] >= 60
+    assert seen["results"] >= 20
 
 
 def test_an_answer_followed_by_another_is_never_trained_past_its_end(smollm2):
     messages = (Message("user", "a"), Message("assistant", "first"), Message("assistant", "second"))
     with pytest.raises(RowError, match="E203"):
-        render(Record(messages=messages), choose("react", smollm2), smollm2)
+        render(Record(messages=messages), chosen("react", smollm2), smollm2)
 
 
 def test_an_invented_observation_is_refused_since_sampling_would_end_there(smollm2):
     messages = (Message("user", "a"), Message("assistant", "As seen:\nObservation: 9 mm"))
-    record, protocol = Record(messages=messages, tools=(WEATHER,)), choose("react", smollm2)
+    record, protocol = Record(messages=messages, tools=(WEATHER,)), chosen("react", smollm2)
     with pytest.raises(RowError, match="stop string"):
         rendering.check_reading(record, render(record, protocol, smollm2), protocol, smollm2)
 
@@ -183,17 +190,17 @@ def test_a_turn_mark_is_refused_wherever_it_stands(where, smollm2):
     messages = (Message("user", text if where == "user" else "a"), Message("assistant", calls=(call,)))
     tool = replace(WEATHER, description=text) if where == "tool" else WEATHER
     with pytest.raises(RowError, match="E215"):
-        render(Record(messages=messages, tools=(tool,)), choose("hermes", smollm2), smollm2)
+        render(Record(messages=messages, tools=(tool,)), chosen("hermes", smollm2), smollm2)
 
 
 def test_a_template_that_rewrites_history_gives_one_row_a_step(templates, dialog):
     messages = (Message("user", "a"), Message("assistant", "<think>why</think> first"),
                 Message("user", "b"), Message("assistant", "second"))  # fmt: skip
     template = templates["forgets"]
-    rows = render(Record(messages=messages), choose("hermes", template), template)
+    rows = render(Record(messages=messages), chosen("hermes", template), template)
     assert ["why" in row.text for row in rows] == [True, False]
     assert [len(row.spans) for row in rows] == [1, 1]
-    assert len(render(dialog, choose("hermes", template), template)) == 1  # nothing to forget: one row
+    assert len(render(dialog, chosen("hermes", template), template)) == 1  # nothing to forget: one row
 
 
 @pytest.mark.parametrize("name", ["smollm2", "tools"])
@@ -232,6 +239,15 @@ def test_a_call_may_hold_the_closing_tag_in_a_string():
         ("chat", "<tool_call>" + "[" * 5000),
         ("react", "Action: f\nAction Input: {'city': {1, 2}}"),
         ("react", "Action: f\nAction Input: {'city': b'1'}"),
+        ("toolllama", "Thought: It is wet.\nFinal Answer: Yes."),
+        ("toolllama", 'Thought: a\nAction: f\nAction Input: {"a": 1}\nObservation: 4 mm'),
+        ("modelscope", '<|startofthink|>{"api_name": "f"'),
+        ("modelscope", '<|startofthink|>```JSON\n{"api_name": "f"}\n``` and so on<|endofthink|>'),
+        ("modelscope", '<|startofthink|>```JSON\n{"parameters": {}}\n```<|endofthink|>'),
+        ("autogpt", "I think so."),
+        ("autogpt", '{"task_name": "a", "command": "f"}'),
+        ("autogpt", '{"task_name": "a", "command": {"name": "f", "args": [1]}}'),
+        ("autogpt", 'Sure: {"task_name": "a", "command": {"name": "task_complete", "args": {}}}'),
         ("react", "Action: f\nAction Input: {1: 2}"),
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": ' + "[" * 400 + "]" * 400 + "}}</tool_call>"),
     ],
@@ -258,9 +274,9 @@ def test_two_calls_in_one_turn_are_refused_where_the_protocol_holds_one(smollm2)
     calls = (Call("get_weather", {"city": "Oslo"}), Call("get_time", {"city": "Oslo"}))
     record = Record(messages=(Message("user", "x"), Message("assistant", calls=calls)), tools=(WEATHER, TIME))
     with pytest.raises(RowError, match="2 calls"):
-        render(record, choose("react", smollm2), smollm2)
-    rows = render(record, choose("hermes", smollm2), smollm2)
-    rendering.check_reading(record, rows, choose("hermes", smollm2), smollm2)
+        render(record, chosen("react", smollm2), smollm2)
+    rows = render(record, chosen("hermes", smollm2), smollm2)
+    rendering.check_reading(record, rows, chosen("hermes", smollm2), smollm2)
 
 
 def test_chat_is_refused_where_the_template_takes_no_tools_and_auto_avoids_it(templates):
@@ -269,3 +285,94 @@ def test_chat_is_refused_where_the_template_takes_no_tools_and_auto_avoids_it(te
     with pytest.raises(UserError) as refused:
         choose("chat", templates["smollm2"])
     assert refused.value.exit_code == 5
+
+
+# --- toolllama: an answer is a call of Finish ---
+
+
+def test_an_answer_is_a_call_of_finish_and_reads_back_as_an_answer(smollm2, dialog):
+    protocol = chosen("toolllama", smollm2)
+    (row,) = render(dialog, protocol, smollm2)
+    assert '"name": "Finish"' in row.text
+    text = rendering.said(row, row.spans[-1], smollm2)
+    assert text == 'Action: Finish\nAction Input: {"return_type": "give_answer", "final_answer": "Quite sure."}'
+    assert protocol.read(text, dialog.tools) == Parsed("Quite sure.")
+
+
+def test_finish_is_a_call_like_others_where_the_record_has_such_a_tool(smollm2):
+    finish = Call("Finish", {"return_type": "give_answer", "final_answer": "Yes."})
+    record = Record(messages=(Message("user", "Wet?"), Message("assistant", "I know.", (finish,))),
+                    tools=(WEATHER, replace(WEATHER, name="Finish")))  # fmt: skip
+    protocol = chosen("toolllama", smollm2)
+    rows = render(record, protocol, smollm2)
+    rendering.check_reading(record, rows, protocol, smollm2)
+    assert rows[0].text.count('"name": "Finish"') == 1
+
+
+# --- autogpt: one prompt to plan and call, one to conclude ---
+
+
+@pytest.mark.parametrize("name", ["autogpt", "autogpt-zh"])
+def test_every_step_has_its_own_prompt_with_what_was_done_before_and_an_answer_concludes(name, smollm2, dialog):
+    rows = render(dialog, chosen(name, smollm2), smollm2)
+    spans = [span for row in rows for span in row.spans]
+    answers = [turn for turn in dialog.turns if not dialog.messages[turn].calls]
+    assert [span.turn for span in spans if span.asked] == dialog.turns
+    assert [span.turn for span in spans if not span.asked] == answers
+    first, planned, concluded = rows[:3]
+    assert "Completed tasks: []" in first.text and '"result": "{\\"rain_mm\\": 4}"' in planned.text
+    assert rendering.said(planned, planned.spans[0], smollm2).endswith(
+        '"command": {"name": "task_complete", "args": {}}}'
+    )
+    assert rendering.said(concluded, concluded.spans[0], smollm2) == dialog.messages[concluded.spans[0].turn].content
+    assert "Commands:" in planned.text and "Commands:" not in concluded.text
+
+
+def test_a_text_with_braces_is_told_as_it_is(smollm2):
+    messages = (Message("user", "What is {goal} in {tasks}?"), Message("assistant", "A {form}."))
+    planned, concluded = render(Record(messages=messages, tools=(WEATHER,)), chosen("autogpt", smollm2), smollm2)
+    assert "GOAL: What is {goal} in {tasks}?" in planned.text and "GOAL: What is {goal} in {tasks}?" in concluded.text
+
+
+def test_a_tool_that_is_named_like_the_end_of_a_task_is_refused(smollm2):
+    record = Record(
+        messages=(Message("user", "x"), Message("assistant", "y")), tools=(replace(WEATHER, name="task_complete"),)
+    )
+    with pytest.raises(RowError, match="E212"):
+        render(record, chosen("autogpt", smollm2), smollm2)
+
+
+# --- mixtures ---
+
+
+def numbered(count: int, calls: tuple[Call, ...] = ()) -> list[Record]:
+    return [Record(messages=(Message("user", f"{n}"), Message("assistant", "y", calls)), tools=(WEATHER, TIME))
+            for n in range(count)]  # fmt: skip
+
+
+def test_a_mixture_takes_each_protocol_as_often_as_its_weight_says_and_always_the_same_for_a_record(smollm2):
+    mixture, other = (choose("hermes=3, react", smollm2, seed) for seed in (0, 1))
+    records = numbered(2000)
+    taken = Counter(mixture.of(record).name for record in records)
+    assert mixture.name == "hermes=3,react=1"
+    assert 1400 < taken["hermes"] < 1600 and taken["hermes"] + taken["react"] == 2000
+    assert [mixture.of(r) for r in reversed(records)] == [mixture.of(r) for r in records][::-1]
+    assert any(mixture.of(record).name != other.of(record).name for record in records)
+
+
+def test_a_record_with_several_calls_in_a_turn_gets_a_protocol_that_holds_them(smollm2):
+    calls = (Call("get_weather", {"city": "Oslo"}), Call("get_time", {"city": "Oslo"}))
+    mixture = choose("hermes,react,autogpt", smollm2)
+    assert {mixture.of(record).name for record in numbered(50, calls)} == {"hermes"}
+
+
+def test_the_protocol_that_prep_chose_is_kept(smollm2):
+    mixture = choose("hermes,react", smollm2, 7)
+    marked = [replace(record, meta={"protocol": "react"}) for record in numbered(20)]
+    assert {mixture.of(record).name for record in marked} == {"react"}
+
+
+@pytest.mark.parametrize("setting", ["hermes,hermes", "hermes=0", "hermes=x", "hermes,reakt", ""])
+def test_a_mixture_that_is_none_is_refused(setting, smollm2):
+    with pytest.raises(UserError):
+        choose(setting, smollm2)

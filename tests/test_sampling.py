@@ -25,12 +25,12 @@ def loaded(tiny_model):
 
 
 def how(**changes):
-    return sampling.Sampling(**{"turn_end": 2, "stops": (), "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0,
+    return sampling.Sampling(**{"turn_end": 2, "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0,
                                 **changes})  # fmt: skip
 
 
-def asked(prompts=PROMPTS, seeds=SEEDS):
-    return [sampling.Asked(prompt, tuple(f"{prompt} {seed}" for seed in seeds)) for prompt in prompts]
+def asked(prompts=PROMPTS, seeds=SEEDS, stops=()):
+    return [sampling.Asked(prompt, tuple(f"{prompt} {seed}" for seed in seeds), stops) for prompt in prompts]
 
 
 def ids(drawn):
@@ -91,7 +91,7 @@ def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(load
     assert ended.ids == free[0].ids[: free[0].ids.index(end) + 1]
     assert ended.text == loaded.tokenizer.decode(ended.ids[:-1])
     stop = loaded.tokenizer.decode(free[0].ids[3:5])
-    stopped = sampling.sample(loaded, asked(), how(stops=(stop,)))[0]
+    stopped = sampling.sample(loaded, asked(stops=(stop,)), how())[0]
     assert stopped.ended == "stop"
     assert stopped.text == free[0].text[: free[0].text.index(stop) + len(stop)]
 

@@ -1,5 +1,6 @@
 """agentlite.sources: bytes become rows, rows become records, and what cannot says why."""
 
+import gzip
 import importlib.util
 import io
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from agentlite.curation.validate import validate
 from agentlite.errors import REJECTS, RowError, UserError
 from agentlite.metrics.calls import calls_problem, score_step
 from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Record, from_row, to_row
-from agentlite.sources import FORMATS, Raw, read_raw, to_record
+from agentlite.sources import FORMATS, Raw, files_of, read_raw, to_record
 from agentlite.sources.bfcl import CATEGORIES, NO_CALL, NO_CALL_ANSWER
 from agentlite.sources.raw import FOREIGN, LONGEST_LINE
 
@@ -42,7 +44,7 @@ def rows_of(path: Path) -> list[Raw]:
 
 
 def record_of(name: str, row: int = 0) -> Record:
-    return to_record(rows_of(DATA / f"{name}.jsonl")[row].value)
+    return to_record(rows_of(DATA / "formats" / f"{name}.jsonl")[row].value)
 
 
 def rejected(act: Callable[[], Any]) -> str:
@@ -182,13 +184,13 @@ def test_parquet_rows_are_read_with_their_number(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b"\n \r\n\xef\xbb\xbf\n")
-    (tmp_path / "packed.jsonl").write_bytes(b"\x1f\x8b\x08\x00")
+    (tmp_path / "wide.jsonl").write_bytes('{"a": 1}'.encode("utf-16"))
     os.mkfifo(tmp_path / "pipe")
     expected = {
         "row.jsonl": ("no such file", "rows.jsonl"),
         "": ("directory", "*.jsonl"),
         "rows.jsonl": ("no rows", "one JSON object a line"),
-        "packed.jsonl": ("gzip", "gunzip"),
+        "wide.jsonl": ("UTF-16", "iconv"),
         "pipe": ("no regular file", "prep -"),
         "a\0b": ("cannot be read", "may read"),
     }
@@ -198,6 +200,58 @@ def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -
         assert problem in caught.value.problem
         assert fix in caught.value.fix
         assert (caught.value.exit_code == REJECTS) == (name == "rows.jsonl")
+
+
+def packed(content: bytes, how: str) -> bytes:
+    if how == "gzip":
+        return gzip.compress(content)
+    return zstandard.ZstdCompressor().compress(content)
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "rows"])
+def test_packed_rows_are_read_as_they_were_packed_whatever_the_name(tmp_path: Path, how: str, name: str) -> None:
+    content = b'{"a": 1}\n\n{"a": "\xc3\xa9"}\n{"a": '
+    (tmp_path / name).write_bytes(packed(content, how))
+    found = [(raw.content, raw.value, raw.error and raw.error.code) for raw in rows_of(tmp_path / name)]
+    assert found == [(b'{"a": 1}', {"a": 1}, None), (b'{"a": "\xc3\xa9"}', {"a": "é"}, None), (b'{"a": ', None, "E122")]
+    assert [raw.content for raw in from_stdin(packed(content, how))] == [raw for raw, _, _ in found]
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+def test_of_a_packed_file_that_is_cut_the_rows_before_the_cut_are_read_and_the_cut_is_a_reject(
+    tmp_path: Path, how: str
+) -> None:
+    rows = [json.dumps({"n": n, "text": os.urandom(200).hex()}).encode() for n in range(2000)]
+    whole = packed(b"\n".join(rows), how)
+    path = tmp_path / "rows.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    *read, last = rows_of(path)
+    assert len(read) > 500
+    assert [raw.content for raw in read] == rows[: len(read)]
+    assert last.error is not None
+    assert last.error.code == {"gzip": "E104", "zstd": "E122"}[how]  # zstd does not say that more was to come
+
+
+def test_an_array_is_read_as_rows_whatever_the_name_and_whether_packed(tmp_path: Path) -> None:
+    for name, content in {"a.jsonl": b'[{"a": 1}, {"a": 2}]', "b.json": b'\n[\n{"a": 1},\n {"a": 2}\n]\n',
+                          "c.json.gz": gzip.compress(b'[{"a": 1},{"a": 2}]')}.items():  # fmt: skip
+        (tmp_path / name).write_bytes(content)
+        assert [raw.value for raw in rows_of(tmp_path / name)] == [{"a": 1}, {"a": 2}]
+    (tmp_path / "lists.jsonl").write_bytes(b"[1]\n[2]\n")
+    assert [raw.error and raw.error.code for raw in rows_of(tmp_path / "lists.jsonl")] == ["E201", "E201"]
+
+
+def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.json", "inner/c.jsonl.gz", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    assert files_of(str(tmp_path)) == [str(tmp_path / name) for name in ("a.json", "b.jsonl", "inner/c.jsonl.gz")]
+    assert files_of("-") == ["-"]
+    assert files_of("bfcl:multiple") == ["bfcl:multiple"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no file of rows"):
+        files_of(str(tmp_path / "empty"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -230,7 +284,7 @@ def test_the_example_of_a_format_is_known_by_its_content_and_is_valid(name: str)
 
 @pytest.mark.parametrize("name", ["openai", "sharegpt", "ms_agent"])
 def test_a_record_fed_back_as_agentlite_wrote_it_is_the_same(name: str) -> None:
-    for raw in rows_of(DATA / f"{name}.jsonl"):
+    for raw in rows_of(DATA / "formats" / f"{name}.jsonl"):
         record = to_record(raw.value)
         validate(record)
         assert to_record(to_row(record)) == record == from_row(to_row(record))
@@ -261,7 +315,9 @@ def test_messages_of_any_shape_are_a_record_or_a_reject(messages: list[Any], too
 def written_rows() -> list[Any]:
     """A row of every format, and of every written form of a row of agentlite's own."""
     rows = [json.loads(known.example) for known in FORMATS.values()]
-    rows += [raw.value for name in ("openai", "sharegpt", "ms_agent") for raw in rows_of(DATA / f"{name}.jsonl")]
+    rows += [
+        raw.value for name in ("openai", "sharegpt", "ms_agent") for raw in rows_of(DATA / "formats" / f"{name}.jsonl")
+    ]
     return [*rows, *(json.loads(json.dumps(to_row(to_record(row)))) for row in rows)]
 
 
@@ -504,7 +560,7 @@ def test_the_apis_of_a_react_prompt_are_tools_and_its_frame_is_gone() -> None:
         "type": "object", "required": ["keywords"],
         "properties": {"keywords": {"description": "茶叶关键词"}, "limit": {"description": "how many"}},
     }  # fmt: skip
-    row = rows_of(DATA / "ms_agent.jsonl")[0].value
+    row = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value
     row["conversations"][0]["value"] = f"You sell tea.\n\n{row['conversations'][0]['value']}"
     assert to_record(row).messages[0].content == "You sell tea."
 
@@ -521,7 +577,7 @@ def test_a_chain_needs_no_react_prompt_before_it(system: str | None) -> None:
 
 
 def test_a_very_long_number_in_a_react_prompt_is_text() -> None:
-    row = rows_of(DATA / "ms_agent.jsonl")[0].value
+    row = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value
     before = to_record(row).tools
     row["conversations"][0]["value"] = row["conversations"][0]["value"].replace("\n1. ", f"\n{'9' * 5000}. x: y\n1. ")
     assert to_record(row).tools == before

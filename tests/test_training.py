@@ -26,7 +26,7 @@ TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {"city":
 def rows() -> list[Encoded]:
     """Seven rows of different lengths, so that seven is no multiple of any batch."""
     template = load_template("smollm2-135m")
-    protocol = choose("hermes", template)
+    protocol = choose("hermes", template).protocols["hermes"]
     records = [
         Record(messages=(Message("user", "Weather in " + " and ".join([city] * n)),
                          Message("assistant", calls=(Call("get_weather", {"city": city}),))), tools=(TOOL,))

@@ -10,7 +10,7 @@ from agentlite.engine.preference import Preference
 from agentlite.errors import UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
 from agentlite.pairing import read_pairs
-from agentlite.protocols import PROTOCOLS, encode_said, prompts
+from agentlite.protocols import encode_said, prompts, settled
 from agentlite.records import from_row
 from agentlite.rows import read_rows
 from agentlite.stages import Place, Plan, Result
@@ -55,12 +55,12 @@ def _refuse_mistakes(settings: config.Dpo, data: Path) -> None:
 
 def read_preferences(settings: config.Dpo, data: Path, template: Template) -> Iterator[Preference]:
     """The pairs as ids. Raises UserError with file and line for a pair that cannot be trained on."""
-    protocol = PROTOCOLS[stages.read_plan(data).settings["protocol"]].for_template(template)
+    mixture = settled(stages.read_plan(data).settings["protocol"], template)
     path = data / "pairs.jsonl"
     pairs = list(read_pairs(path))
     wanted = {pair.record_id for pair in pairs}
     records = [record for row in read_rows(data / "records.jsonl") if (record := from_row(row)).id in wanted]
-    asked = {prompt.step: prompt.ids for prompt in prompts(records, protocol, template)}
+    asked = {prompt.step: prompt.ids for prompt in prompts(records, mixture.of, template)}
     for number, pair in enumerate(pairs, 1):
         place = f"{path}:{number}"
         if pair.step not in asked:

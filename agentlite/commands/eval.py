@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -13,12 +13,15 @@ from agentlite.curation.sample import sample
 from agentlite.errors import USAGE, UserError
 from agentlite.metrics.calls import score_step
 from agentlite.metrics.summaries import compare, summarize
-from agentlite.protocols import PROTOCOLS, Prompt, prompts
+from agentlite.protocols import Prompt, Protocol, prompts, settled
 from agentlite.records import Call, Parsed, Prediction, Record, Step, digest, from_row, plain
 from agentlite.report.markdown import write_report
 from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template
+
+if TYPE_CHECKING:
+    from agentlite.engine.generation import Said
 
 # they change which steps are asked, not what is said
 NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed")
@@ -134,14 +137,13 @@ def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequenc
     from agentlite.engine.loading import Loading, load
 
     template = load_template(source.base)
-    protocol = PROTOCOLS[plan.settings["protocol"]].for_template(template)
-    asked = [one for one in prompts(records, protocol, template) if one.step not in known]
+    mixture = settled(plan.settings["protocol"], template)
+    asked = [one for one in prompts(records, mixture.of, template) if one.step not in known]
     room = settings.max_length - settings.max_new_tokens
     fitting = [one for one in asked if len(one.ids) <= room]
     console.notice(f"eval: {source.name}, {len(asked)} prompts" + (f", {len(known)} there already" if known else ""))
     loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
                   trainable=False)  # fmt: skip
-    how = Greedy(template.token_id(template.turn_end), protocol.stops, settings.max_new_tokens, settings.batch_size)
     new: dict[Step, Prediction] = {}
     if len(fitting) < len(asked):
         console.notice(f"eval: {len(asked) - len(fitting)} prompts are longer than {room} tokens: they score 0")
@@ -150,16 +152,24 @@ def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequenc
             if len(one.ids) > room:
                 new[one.step] = _prediction(one, Parsed("", (), "prompt longer than max_length"), "", 0)
                 file.append(_row(new[one.step]))
-        for batch in generate(loaded, [one.ids for one in fitting], how):
-            for said in batch:
-                one = fitting[said.prompt]
-                parsed = protocol.parse(said.text)
-                if not said.finished and not parsed.problem:
-                    parsed = Parsed(parsed.content, parsed.calls, "not finished within max_new_tokens")
-                new[one.step] = _prediction(one, parsed, said.text, said.new_tokens)
-                file.append(_row(new[one.step]))
-            advance(len(new) - (len(asked) - len(fitting)))
+        for protocol in mixture.protocols.values():
+            own = [one for one in fitting if one.protocol == protocol.name]
+            how = Greedy(template.token_id(template.turn_end), protocol.stops, settings.max_new_tokens,
+                         settings.batch_size)  # fmt: skip
+            for batch in generate(loaded, [one.ids for one in own], how):
+                for said in batch:
+                    one = own[said.prompt]
+                    new[one.step] = _answered(one, said, protocol)
+                    file.append(_row(new[one.step]))
+                advance(len(new) - (len(asked) - len(fitting)))
     return new
+
+
+def _answered(one: Prompt, said: "Said", protocol: Protocol) -> Prediction:
+    parsed = protocol.read(said.text, one.record.tools)
+    if not said.finished and not parsed.problem:
+        parsed = Parsed(parsed.content, parsed.calls, "not finished within max_new_tokens")
+    return _prediction(one, parsed, said.text, said.new_tokens)
 
 
 def _prediction(one: Prompt, parsed: Parsed, text: str, new_tokens: int) -> Prediction:
@@ -169,6 +179,7 @@ def _prediction(one: Prompt, parsed: Parsed, text: str, new_tokens: int) -> Pred
         "tools": "1" if count == 1 else "2-4" if count < 5 else "5+",
         "task": record.task,
         "source": record.source,
+        "protocol": one.protocol,
     }
     metrics = {**score_step(parsed, gold, record.tools), "due": float(bool(gold.calls))}
     return Prediction(*one.step, text, parsed.problem, parsed.calls, metrics, slices, new_tokens)

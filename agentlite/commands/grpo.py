@@ -15,7 +15,7 @@ from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circ
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.pairing import read_rollouts
 from agentlite.prompting import Prompts, find_prompts
-from agentlite.protocols import PROTOCOLS, Prompt, prompts
+from agentlite.protocols import Prompt, prompts, settled
 from agentlite.records import GOLD, Candidate, Key, Rollout, Score, to_row
 from agentlite.rewards import settle_weights, total
 from agentlite.rows import Appender, write_rows
@@ -74,7 +74,7 @@ def _asked(settings: config.Grpo, found: Prompts, source: Source) -> tuple[list[
     records = [record for record in found.records() if record.asked]
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
     template = load_template(source.base)
-    every = list(prompts(chosen, PROTOCOLS[found.protocol].for_template(template), template))
+    every = list(prompts(chosen, settled(found.protocol, template).of, template))
     room = settings.max_length - settings.max_new_tokens
     fitting = [one for one in every if len(one.ids) <= room]
     if len(fitting) < len(every):
@@ -122,8 +122,7 @@ class Rollouts:
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
         self.file = Appender(path)
-        protocol = judge.protocol.name
-        gold = [Candidate(*one.step, protocol, GOLD, 0, one.said, one.ended, 0) for one in asked]
+        gold = [Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0) for one in asked]
         self.add([candidate for candidate in gold if candidate.key not in self.rows])
         self.tally.refuse()
 
@@ -150,12 +149,12 @@ class Rollouts:
 
     def task(self, loaded: Loaded, source: Source) -> group_relative.Task:
         template = load_template(source.base)
-        how = sampling.Sampling(template.token_id(template.turn_end), self.judge.protocol.stops,
-                                self.settings.max_new_tokens, self.settings.temperature,
-                                self.settings.top_p)  # fmt: skip
+        how = sampling.Sampling(template.token_id(template.turn_end), self.settings.max_new_tokens,
+                                self.settings.temperature, self.settings.top_p)  # fmt: skip
         if self.settings.skip_solved:
             self.asked = self._unsolved(loaded, how)
-        return group_relative.Task([one.ids for one in self.asked], self.verdicts, self.weights, how, self.halt)
+        ids, stops = [one.ids for one in self.asked], [self.judge.protocols[one.protocol].stops for one in self.asked]
+        return group_relative.Task(ids, stops, self.verdicts, self.weights, how, self.halt)
 
     def verdicts(self, answers: Sequence[group_relative.Answer]) -> list[group_relative.Verdict]:
         """Judges the answers of an optimizer step. Where too many rewards failed, the step is the last one."""
@@ -172,7 +171,7 @@ class Rollouts:
         return [group_relative.Verdict(None if score.error else score.parts) for score in scores]
 
     def _candidate(self, prompt: Prompt, drawn: sampling.Drawn, model: str, number: int, trained: int) -> Candidate:
-        return Candidate(*prompt.step, self.judge.protocol.name, model, number, drawn.text, drawn.ended,
+        return Candidate(*prompt.step, prompt.protocol, model, number, drawn.text, drawn.ended,
                          len(drawn.ids), trained)  # fmt: skip
 
     def _unsolved(self, loaded: Loaded, how: sampling.Sampling) -> list[Prompt]:
@@ -187,10 +186,10 @@ class Rollouts:
     def _screen(self, batch: Sequence[Prompt], loaded: Loaded, how: sampling.Sampling) -> None:
         """A group of answers to each prompt, unless they are there."""
         group, name, seed = range(self.settings.group_size), self.settings.model, self.settings.seed
-        protocol = self.judge.protocol.name
-        if all(Key(*one.step, protocol, name, number) in self.rows for one in batch for number in group):
+        if all(Key(*one.step, one.protocol, name, number) in self.rows for one in batch for number in group):
             return
-        asked = [sampling.Asked(one.ids, tuple(f"{seed} {one.step} {number}" for number in group)) for one in batch]
+        asked = [sampling.Asked(one.ids, tuple(f"{seed} {one.step} {number}" for number in group),
+                                self.judge.protocols[one.protocol].stops) for one in batch]  # fmt: skip
         drawn = sampling.sample(loaded, asked, how)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn]
         self.add([candidate for candidate in new if candidate.key not in self.rows])

@@ -14,7 +14,7 @@ from agentlite.lineage import lineage
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
 from agentlite.prompting import Prompts, find_prompts
-from agentlite.protocols import PROTOCOLS, Prompt, prompts
+from agentlite.protocols import PROTOCOLS, Prompt, prompts, settled
 from agentlite.records import GOLD, Candidate, Key, Record, Score, Step, from_row, to_row
 from agentlite.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.rows import Appender, read_rows, write_json, write_rows
@@ -107,10 +107,10 @@ def _fill_with(stage: stages.Stage, settings: config.Pairs, found: Prompts, sour
     folder = stage.folder
     records = _chosen(settings, found)
     template = load_template(source.base)
-    asked, too_long = _fitting(settings, prompts(records, PROTOCOLS[found.protocol].for_template(template), template))
+    asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
     write_rows(folder / "records.jsonl", map(to_row, records))
     if not (folder / SAMPLED).exists():
-        _sample(settings, source, found.protocol, asked, folder)
+        _sample(settings, source, asked, folder)
         write_json(folder / SAMPLED, {name: stages.file_digest(folder / f"{name}.jsonl")
                                       for name in ("records", "candidates")})  # fmt: skip
     candidates = list(read_candidates(folder / "candidates.jsonl"))
@@ -146,7 +146,7 @@ def _fitting(settings: config.Pairs, asked: Iterable[Prompt]) -> tuple[list[Prom
     return fitting, len(every) - len(fitting)
 
 
-def _sample(settings: config.Pairs, source: Source, protocol: str, asked: Sequence[Prompt], folder: Path) -> None:
+def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], folder: Path) -> None:
     """Appends what is missing, batch by batch. The batches are the same in every run, so a sample is as well."""
     from agentlite.engine.sampling import plan_batches
 
@@ -154,17 +154,17 @@ def _sample(settings: config.Pairs, source: Source, protocol: str, asked: Sequen
     with Appender(path) as file:
         known = {candidate.key for candidate in read_candidates(path)}
         for one in asked:
-            gold = Candidate(*one.step, protocol, GOLD, 0, one.said, one.ended, 0)
+            gold = Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0)
             if gold.key not in known:
                 file.append(msgspec.structs.asdict(gold))
-        keys = [[Key(*one.step, protocol, settings.model, n) for n in range(settings.num_samples)] for one in asked]
+        keys = [[Key(*one.step, one.protocol, settings.model, n) for n in range(settings.num_samples)] for one in asked]
         batches = plan_batches([len(one.ids) for one in asked], settings.batch_size)
         left = [batch for batch in batches if any(key not in known for index in batch for key in keys[index])]
         if left:
             total, there = len(asked) * settings.num_samples, sum(key in known for one in keys for key in one)
             console.notice(f"pairs: {total} candidates of {settings.model} at {len(asked)} steps"
                            + (f", {there} there already" if there else ""))  # fmt: skip
-            draw = _sampler(settings, source, protocol)
+            draw = _sampler(settings, source)
             with console.progress("pairs", total) as advance:
                 for batch in left:
                     for candidate in draw([asked[index] for index in batch]):
@@ -174,7 +174,7 @@ def _sample(settings: config.Pairs, source: Source, protocol: str, asked: Sequen
                     advance(there)
 
 
-def _sampler(settings: config.Pairs, source: Source, protocol: str) -> Any:
+def _sampler(settings: config.Pairs, source: Source) -> Any:
     """Prompts -> their candidates, by the model in memory."""
     from agentlite.engine import sampling
     from agentlite.engine.generation import for_inference
@@ -184,15 +184,18 @@ def _sampler(settings: config.Pairs, source: Source, protocol: str) -> Any:
     loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
                   trainable=False)  # fmt: skip
     for_inference(loaded.model)
-    how = sampling.Sampling(template.token_id(template.turn_end), PROTOCOLS[protocol].stops, settings.max_new_tokens,
-                            settings.temperature, settings.top_p)  # fmt: skip
+    how = sampling.Sampling(template.token_id(template.turn_end), settings.max_new_tokens, settings.temperature,
+                            settings.top_p)  # fmt: skip
 
     def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
         seeds = [tuple(f"{settings.seed} {one.step} {n}" for n in range(settings.num_samples)) for one in batch]
-        asked = [sampling.Asked(one.ids, seed) for one, seed in zip(batch, seeds, strict=True)]
+        asked = [sampling.Asked(one.ids, seed, PROTOCOLS[one.protocol].stops)
+                 for one, seed in zip(batch, seeds, strict=True)]  # fmt: skip
         for drawn in sampling.sample(loaded, asked, how):
-            step = batch[drawn.prompt].step
-            yield Candidate(*step, protocol, settings.model, drawn.sample, drawn.text, drawn.ended, len(drawn.ids))
+            one = batch[drawn.prompt]
+            yield Candidate(
+                *one.step, one.protocol, settings.model, drawn.sample, drawn.text, drawn.ended, len(drawn.ids)
+            )
 
     return draw
 
@@ -328,7 +331,7 @@ def _dry_run(settings: config.Pairs, place: Place, plan: Plan, found: Prompts, s
     status = "new" if place.force else stages.compare(place.folder, plan)
     template = load_template(source.base)
     records = _chosen(settings, found)
-    asked, too_long = _fitting(settings, prompts(records, PROTOCOLS[found.protocol].for_template(template), template))
+    asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
     figures = {"folder": status, "steps": len(asked), "candidates": len(asked) * settings.num_samples,
                "too_long": too_long, "prompt_tokens": sum(len(one.ids) for one in asked),
                "longest_prompt": max(len(one.ids) for one in asked)}  # fmt: skip

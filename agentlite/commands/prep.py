@@ -1,68 +1,98 @@
 """raw rows -> train, dev and test records, rejects.jsonl with a reason a row, and counts that add up."""
 
-import base64
 import hashlib
 import io
+import json
+import os
 import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from msgspec.structs import replace
 
 from agentlite import config, console, stages
-from agentlite.curation.duplicates import drop_duplicates
+from agentlite.curation.duplicates import first_of_each
 from agentlite.curation.joining import add_distractors, join_dialogs
 from agentlite.curation.sample import sample
-from agentlite.curation.split import assign_splits
-from agentlite.curation.validate import validate
-from agentlite.errors import REJECTS, RowError, UserError
-from agentlite.protocols import PROTOCOLS, Protocol, choose, rendering
+from agentlite.curation.split import Traits, assign_splits, traits
+from agentlite.curation.statistics import Sized, statistics
+from agentlite.errors import REJECTS, UserError
+from agentlite.intake import Intake, LeftOut, Taken, Way, measure, take_all
+from agentlite.protocols import choose, rendering, settled
 from agentlite.records import SPLITS, Record, from_row, to_row
-from agentlite.rows import disk_errors, find_rows, read_rows, write_json, write_rows
-from agentlite.sources import Raw, raw_files, read_raw, to_record
+from agentlite.rejects import Edits, Reject, edited_rows, reject_row
+from agentlite.rows import Row, disk_errors, find_rows, read_rows, write_json, write_rows
+from agentlite.sources import Line, check_format, files_of, raw_files, read_lines
+from agentlite.sources.repair import WAYS
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import Source, Template, find_model, load_template
+from agentlite.templates import find_model, load_template
+
+# how it is done, not what comes out
+NOT_OF_THE_PLAN = ("workers",)
+ENDS = ("kept", "rejected", "duplicates", "filtered")  # each row that is read ends as one of them
 
 
-class Reject(NamedTuple):
-    raw: Raw
-    error: RowError
+class Spool:
+    """The rows of the records that were taken, on disk until it is known which are kept, and in which split."""
 
+    def __init__(self, folder: Path | None):
+        self.folder = folder or Path(tempfile.gettempdir())
+        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed by __exit__)
+        self.starts = array("Q", [0])
 
-class Sized(NamedTuple):
-    """Tokens of a record's training rows: all, trained, and those of the longest row."""
+    def __enter__(self) -> "Spool":
+        return self
 
-    tokens: int
-    trained: int
-    longest: int
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def add(self, row: bytes) -> None:
+        with disk_errors(self.folder):
+            self.file.write(row)
+        self.starts.append(self.starts[-1] + len(row))
+
+    def rows(self, indices: Iterable[int]) -> Iterator[Row]:
+        for index in indices:
+            self.file.seek(self.starts[index])
+            yield json.loads(self.file.read(self.starts[index + 1] - self.starts[index]))
 
 
 class Gathered(NamedTuple):
-    """Everything that was read, and what became of it."""
+    """Everything that was read, and what became of it: of each record that was taken, its row, its traits, its size and
+    the source it is from. `by_file`: by source, how many ended how, and the formats found in it.
 
-    read: int
-    kept: list[Record]
+    `cuts`: the ledger of the dialogs that were cut; `repaired`: how often each way mended a row.
+    """
+
+    spool: Spool
+    traits: list[Traits]
+    sizes: list[Sized]
+    sources: list[str]
     rejects: list[Reject]
-    duplicates: int
-    filtered: int
+    filtered: Counter[str]
+    by_file: dict[str, Counter[str]]
+    formats: dict[str, Counter[str]]
+    cuts: list[Row]
+    repaired: Counter[str]
 
-
-class Way(NamedTuple):
-    """How records become text: fixed once, at prep."""
-
-    settings: config.Prep
-    model: Source
-    template: Template
-    protocol: Protocol
+    @property
+    def counts(self) -> dict[str, int]:
+        counts = {"read": sum(counts["read"] for counts in self.by_file.values())}
+        counts |= {end: sum(counts[end] for counts in self.by_file.values()) for end in ENDS}
+        assert counts["read"] == sum(counts[end] for end in ENDS), counts
+        return counts
 
 
 def run(settings: config.Prep, place: Place) -> Result:
     """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects` allows."""
     settings = replace(settings, sources=_sources(settings.sources))
+    _refuse_mistakes(settings)
     with console.stdout_to_stderr(), _spooled(settings.sources) as stdin:
         way, plan = _plan(settings, place, stdin)
         if place.dry_run:
@@ -77,11 +107,12 @@ def shown(folder: Path, count: int) -> Iterator[str]:
     """The first training records of a finished prep, rendered, the trained tokens between ⟦ and ⟧."""
     plan = stages.read_plan(folder)
     template = load_template(find_model(plan.settings["model"], folder.parent).base)
-    protocol = PROTOCOLS[plan.settings["protocol"]].for_template(template)
+    mixture = settled(plan.settings["protocol"], template)
     rows = (row for split in SPLITS for row in read_rows(find_rows(folder, split)))
     for _, row in zip(range(count), rows, strict=False):
         record = from_row(row)
-        yield f"── {record.id}  {record.source}  {record.task}  {record.split}"
+        protocol = mixture.of(record)
+        yield f"── {record.id}  {record.source}  {record.task}  {record.split}  {protocol.name}"
         for rendered in rendering.render(record, protocol, template):
             yield rendering.show(rendered, _mark)
 
@@ -93,154 +124,200 @@ def stored(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _sources(given: Sequence[str]) -> tuple[str, ...]:
-    """`bfcl:simple_python,multiple` is two sources."""
+    """`bfcl:simple_python,multiple` is two sources; a folder is the files in it."""
     if not given:
         fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
         raise UserError("no SOURCE is given.", fix, place="prep.sources")
     found: list[str] = []
     for source in given:
         scheme, colon, rest = source.partition(":")
-        found += [f"bfcl:{part}" for part in rest.split(",")] if colon and scheme == "bfcl" else [source]
+        found += [f"bfcl:{part}" for part in rest.split(",")] if colon and scheme == "bfcl" else files_of(source)
     return tuple(found)
+
+
+def _refuse_mistakes(settings: config.Prep) -> None:
+    if settings.format != "auto":
+        check_format(settings.format)
+    for way in settings.repair:
+        if way not in WAYS:
+            raise UserError(f"no way to repair is called '{way}'.", f"Known: {', '.join(WAYS)}.", place="--repair")
 
 
 def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Way, Plan]:
     name = settings.model or (config.GPU_MODEL if config.has_gpu() else config.CPU_MODEL)
     model = find_model(name, place.run)
     template = load_template(model.base)
-    protocol = choose(settings.protocol, template)
-    settings = replace(settings, model=name, protocol=protocol.name)
+    mixture = choose(settings.protocol, template, settings.seed)
+    settings = replace(settings, model=name, protocol=mixture.name)
     inputs = {source: _digest(source, stdin) for source in settings.sources}
+    if settings.retry_rejects:
+        inputs["retry_rejects"] = ",".join(stages.file_digest(path) for path in raw_files(settings.retry_rejects))
     stored_as = "parquet" if settings.rows == "parquet" else "jsonl"
-    kept = {**config.plain_settings(settings), "rows": stored_as}
+    kept = {**config.plain_settings(settings, NOT_OF_THE_PLAN), "rows": stored_as}
     plan = Plan("prep", kept, {**inputs, "model": model.digest}, stages.versions())
-    return Way(settings, model, template, protocol), plan
+    return Way(settings, template, mixture), plan
 
 
 def _digest(source: str, stdin: BinaryIO) -> str:
     if source == "-":
         stdin.seek(0)
-        return hashlib.sha256(stdin.read()).hexdigest()
+        digest = hashlib.sha256()
+        while piece := stdin.read(1 << 20):
+            digest.update(piece)
+        return digest.hexdigest()
     return ",".join(stages.file_digest(path)[:16] for path in raw_files(source))
 
 
 def _fill_or_fail(stage: stages.Stage, way: Way, stdin: BinaryIO) -> None:
     try:
-        _fill(stage, way, stdin)
+        with Spool(stage.folder) as spool:
+            _fill(stage, way, stdin, spool)
     except UserError:
         stage.fail()
         raise
 
 
-def _fill(stage: stages.Stage, way: Way, stdin: BinaryIO) -> None:
-    gathered, sizes = _gather(way, stdin)
-    counts = _counts(gathered)
-    write_rows(stage.folder / "rejects.jsonl", [_reject_row(reject) for reject in gathered.rejects])
+def _fill(stage: stages.Stage, way: Way, stdin: BinaryIO, spool: Spool) -> None:
+    gathered = _gather(way, stdin, spool)
+    kept = _kept(way.settings, gathered)
+    write_rows(stage.folder / "rejects.jsonl", map(reject_row, gathered.rejects))
     _refuse_rejects(stage.folder, way.settings, gathered)
-    splits = assign_splits(gathered.kept, dev=way.settings.dev, test=way.settings.test, seed=way.settings.seed,
-                           by=way.settings.split_by)  # fmt: skip
+    splits = assign_splits([gathered.traits[index] for index in kept], dev=way.settings.dev, test=way.settings.test,
+                           seed=way.settings.seed, by=way.settings.split_by)  # fmt: skip
     for note in splits.notes:
         console.notice(note)
-    records = [replace(record, split=split) for record, split in zip(gathered.kept, splits.splits, strict=True)]
-    rows = {split: [record for record in records if record.split == split] for split in SPLITS}
-    in_splits = {split: len(rows[split]) for split in SPLITS}
-    rows["train"] = _augmented(rows["train"], way, sizes)
-    written = [record for split in SPLITS for record in rows[split]]
-    measured = [sizes.get(record.id) or measure(record, way.protocol, way.template) for record in written]
-    suffix = "parquet" if way.settings.rows == "parquet" else "jsonl"
-    files = [f"{split}.{suffix}" for split in SPLITS]
-    for split, file in zip(SPLITS, files, strict=True):
-        write_rows(stage.folder / file, [to_row(record) for record in rows[split]])
-    figures = {**counts, **in_splits, "groups": splits.groups, "train_rows": len(rows["train"]),
-               "trained_tokens": sum(size.trained for size in measured[: len(rows["train"])])}  # fmt: skip
-    statistics = _statistics(gathered, records, measured)
-    write_json(stage.folder / "stats.json", {**figures, **statistics, "notes": splits.notes})
+    sides = dict(zip(kept, splits.splits, strict=True))
+    files, written = _write_splits(stage.folder, way, gathered, sides)
+    files += _write_cuts(stage.folder, gathered.cuts)
+    train = [sized for traits, sized in written if traits.split == "train"]
+    figures = {**gathered.counts, **{split: splits.splits.count(split) for split in SPLITS}, "groups": splits.groups,
+               "train_rows": len(train), "trained_tokens": sum(sized.trained for sized in train), **_told(gathered),
+               **statistics(*map(list, zip(*written, strict=True))), "by_file": _by_file(gathered)}  # fmt: skip
+    write_json(stage.folder / "stats.json", {**figures, "notes": splits.notes})
     stage.finish([*files, "rejects.jsonl", "stats.json"], figures)
 
 
-def _gather(way: Way, stdin: BinaryIO) -> tuple[Gathered, dict[str, Sized]]:
-    """Reads every row; each ends kept, rejected, as a duplicate, or filtered. Sizes by record id."""
-    rejects: list[Reject] = []
-    records: list[Record] = []
-    sizes: dict[str, Sized] = {}
-    read = filtered = 0
-    started = time.monotonic()
-    for raw, source in _raw_rows(way.settings, stdin):
-        read += 1
-        try:
-            record = _record(raw, source, way.settings)
-            sizes[record.id] = size = measure(record, way.protocol, way.template)
-            if size.longest > way.settings.max_length and way.settings.long_rows == "filter":
-                filtered += 1
-                continue
-            _refuse_long(size, way.settings.max_length)
-            records.append(record)
-        except RowError as error:
-            rejects.append(Reject(raw, error))
+def _write_splits(folder: Path, way: Way, gathered: Gathered,
+                  sides: Mapping[int, str]) -> tuple[list[str], list[tuple[Traits, Sized]]]:  # fmt: skip
+    """The files, and what was written to them."""
+    suffix = "parquet" if way.settings.rows == "parquet" else "jsonl"
+    written: list[tuple[Traits, Sized]] = []
+    for split in SPLITS:
+        here = [index for index, side in sides.items() if side == split]
+        rows: Iterator[Row] = ({**row, "split": split} for row in gathered.spool.rows(here))
+        if split == "train" and (way.settings.distractors or way.settings.join > 1):
+            augmented = _augmented([from_row(row) for row in rows], way)
+            rows = map(to_row, augmented)
+            written += [(traits(record), measure(record, way)) for record in augmented]
+        else:
+            written += [(gathered.traits[index]._replace(split=split), gathered.sizes[index]) for index in here]
+        write_rows(folder / f"{split}.{suffix}", rows)
+    return [f"{split}.{suffix}" for split in SPLITS], written
+
+
+def _write_cuts(folder: Path, cuts: list[Row]) -> list[str]:
+    """The ledger is there only where something was cut."""
+    if cuts:
+        write_rows(folder / "cuts.jsonl", cuts)
+    return ["cuts.jsonl"] if cuts else []
+
+
+def _told(gathered: Gathered) -> dict[str, Any]:
+    """What is told only where it happened."""
+    told: dict[str, Any] = {
+        "rejects": dict(Counter(reject.code for reject in gathered.rejects).most_common()),
+        "left_out": dict((+gathered.filtered).most_common()),
+        "cut": len(gathered.cuts),
+        "repaired": dict(gathered.repaired),
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _by_file(gathered: Gathered) -> dict[str, dict[str, Any]]:
+    return {
+        source: {"formats": dict(gathered.formats[source]), **{end: counts[end] for end in ("read", *ENDS)}}
+        for source, counts in gathered.by_file.items()
+    }
+
+
+def _gather(way: Way, stdin: BinaryIO, spool: Spool) -> Gathered:
+    """Reads every row. Those that are taken are not counted yet: some are duplicates, or beyond the limit."""
+    gathered = Gathered(spool, [], [], [], [], Counter(), defaultdict(Counter), defaultdict(Counter), [],
+                        Counter())  # fmt: skip
+    started, read = time.monotonic(), 0
+    for found in take_all(_lines(way.settings, stdin), way, way.settings.workers or os.cpu_count() or 1):
+        _count(found, gathered)
+        read += len(found.samples)
         if time.monotonic() - started > console.EVERY_SECONDS:
             started = time.monotonic()
             console.notice(f"prep: {read} rows read")
-    unique, twins = drop_duplicates(records)
-    chosen = sample(unique, way.settings.limit, way.settings.seed)
-    filtered += len(unique) - len(chosen)
-    kept = [unique[index] for index in chosen]
-    return Gathered(read, kept, rejects, len(twins), filtered), sizes
+    return gathered
 
 
-def _raw_rows(settings: config.Prep, stdin: BinaryIO) -> Iterator[tuple[Raw, str]]:
+def _count(found: Intake, gathered: Gathered) -> None:
+    counts = gathered.by_file[found.source]
+    gathered.repaired.update(found.repaired)
+    if found.format:
+        gathered.formats[found.source][found.format] += 1
+    for one in found.samples:
+        counts["read"] += 1
+        if isinstance(one, Taken):
+            gathered.spool.add(one.row)
+            gathered.traits.append(one.traits)
+            gathered.sizes.append(one.sized)
+            gathered.sources.append(found.source)
+            if one.cut:
+                gathered.cuts.append(one.cut)
+        elif isinstance(one, LeftOut):
+            counts["filtered"] += 1
+            gathered.filtered[one.code] += 1
+        else:
+            counts["rejected"] += 1
+            gathered.rejects.append(one)
+
+
+def _kept(settings: config.Prep, gathered: Gathered) -> list[int]:
+    """Which records are written: no copies, and no more than the limit. Counts them all; copies hand on their split."""
+    unique, splits = first_of_each(gathered.traits)
+    for index, split in zip(unique, splits, strict=True):
+        gathered.traits[index] = gathered.traits[index]._replace(split=split)
+    chosen = [unique[place] for place in sample([gathered.traits[i] for i in unique], settings.limit, settings.seed)]
+    ends = dict.fromkeys(unique, "filtered") | dict.fromkeys(chosen, "kept")
+    for index, source in enumerate(gathered.sources):
+        gathered.by_file[source][ends.get(index, "duplicates")] += 1
+    gathered.filtered["limit"] += len(unique) - len(chosen)
+    return chosen
+
+
+def _lines(settings: config.Prep, stdin: BinaryIO) -> Iterator[tuple[str, Line]]:
+    """The rows of all sources, edited where that is asked for, each with its source."""
+    edits = Edits(edited_rows(Path(settings.retry_rejects)) if settings.retry_rejects else {})
     for source in settings.sources:
         stdin.seek(0)
-        for raw in read_raw(source, stdin):
-            yield raw, source
+        for line in read_lines(source, stdin):
+            yield source, edits(line)
+    if unused := list(edits.unused()):
+        raise UserError(f"no source has {unused[0]}.", "Name the sources as they were named when it was rejected.",
+                        place=settings.retry_rejects)  # fmt: skip
 
 
-def _record(raw: Raw, source: str, settings: config.Prep) -> Record:
-    if raw.error:
-        raise raw.error
-    name = None if settings.format == "auto" else settings.format
-    record = to_record(raw.value, name, no_call_answer=settings.no_call_answer)
-    validate(record)
-    return replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))
-
-
-def measure(record: Record, protocol: Protocol, template: Template) -> Sized:
-    """Renders, reads back and masks a record. Raises RowError if any of it fails."""
-    rows = rendering.render(record, protocol, template)
-    rendering.check_reading(record, rows, protocol, template)
-    encoded = rendering.training_rows(record, protocol, template)
-    trained = sum(label != rendering.IGNORED for row in encoded for label in row.labels)
-    return Sized(sum(len(row.input_ids) for row in encoded), trained, max(len(row.input_ids) for row in encoded))
-
-
-def _refuse_long(size: Sized, max_length: int) -> None:
-    if size.longest > max_length:
-        reason = (
-            f"{size.longest} tokens, max_length is {max_length}: raise it, or --long-rows filter leaves such rows out"
-        )
-        raise RowError("E217", reason)
-
-
-def _augmented(train: list[Record], way: Way, sizes: dict[str, Sized]) -> list[Record]:
+def _augmented(train: list[Record], way: Way) -> list[Record]:
     """Train rows with foreign tools, and several in a dialog; one that would get too long stays as it was."""
     settings = way.settings
     if settings.distractors:
-        train = _fitting(add_distractors(train, n=settings.distractors, seed=settings.seed), train, way, sizes)
+        changed = add_distractors(train, n=settings.distractors, seed=settings.seed)
+        train = [new if new.id == old.id or measure(new, way).longest <= settings.max_length else old
+                 for new, old in zip(changed, train, strict=True)]  # fmt: skip
     if settings.join > 1:
         room = settings.join_tokens or settings.max_length
+        tokens = {record.id: measure(record, way).tokens for record in train}
         train = join_dialogs(train, k=settings.join, seed=settings.seed,
-                             fits=lambda slot: sum(sizes[one.id].tokens for one in slot) <= room)  # fmt: skip
+                             fits=lambda slot: sum(tokens[one.id] for one in slot) <= room)  # fmt: skip
     return [replace(record, split="train") for record in train]
 
 
-def _fitting(changed: Sequence[Record], originals: Sequence[Record], way: Way, sizes: dict[str, Sized]) -> list[Record]:
-    """Each changed record, or the original where the changed one is too long. Adds to `sizes`."""
-    sizes |= {record.id: measure(record, way.protocol, way.template) for record in changed}
-    room = way.settings.max_length
-    return [new if sizes[new.id].longest <= room else old for new, old in zip(changed, originals, strict=True)]
-
-
 def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered) -> None:
-    rejected, read = len(gathered.rejects), gathered.read
+    rejected, read = len(gathered.rejects), gathered.counts["read"]
     for line in _reject_lines(gathered.rejects):
         console.notice(line)
     file = str(folder / "rejects.jsonl")
@@ -248,7 +325,7 @@ def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered) -> 
         fix = f"Mend them, or allow more: --max-rejects {min(1.0, rejected / read + 0.005):.2f}."
         raise UserError(f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.", fix, place=file,
                         exit_code=REJECTS)  # fmt: skip
-    if not gathered.kept:
+    if not gathered.counts["kept"]:
         raise UserError(f"no row left of {read} read.", "The reasons are in that file.", place=file, exit_code=REJECTS)
 
 
@@ -256,38 +333,12 @@ def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
     """One line a kind, with the first place and how many more."""
     first: dict[str, Reject] = {}
     for reject in rejects:
-        first.setdefault(reject.error.code, reject)
-    counts = Counter(reject.error.code for reject in rejects)
+        first.setdefault(reject.code, reject)
+    counts = Counter(reject.code for reject in rejects)
     return [
-        f"{reject.raw.place}: {code} {reject.error.reason}"
-        + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
+        f"{reject.place}: {code} {reject.reason}" + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
         for code, reject in first.items()
     ]
-
-
-def _reject_row(reject: Reject) -> dict[str, str]:
-    row = {"place": reject.raw.place, "code": reject.error.code, "reason": reject.error.reason}
-    try:
-        return {**row, "raw": reject.raw.content.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {**row, "raw_base64": base64.b64encode(reject.raw.content).decode("ascii")}
-
-
-def _counts(gathered: Gathered) -> dict[str, int]:
-    counts = {"read": gathered.read, "kept": len(gathered.kept), "rejected": len(gathered.rejects),
-              "duplicates": gathered.duplicates, "filtered": gathered.filtered}  # fmt: skip
-    assert counts["read"] == sum(list(counts.values())[1:]), counts
-    return counts
-
-
-def _statistics(gathered: Gathered, records: Sequence[Record], sizes: Sequence[Sized]) -> dict[str, Any]:
-    tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)
-    return {
-        "by_source": Counter(record.source for record in records),
-        "by_task": Counter(record.task for record in records),
-        "by_reject": Counter(reject.error.code for reject in gathered.rejects),
-        "tokens": {"all": tokens, "trained": trained, "longest_row": max(size.longest for size in sizes)},
-    }
 
 
 def _dry_run(way: Way, plan: Plan, place: Place, stdin: BinaryIO) -> Result:
@@ -295,9 +346,12 @@ def _dry_run(way: Way, plan: Plan, place: Place, stdin: BinaryIO) -> Result:
     started = time.monotonic()
     if not place.force:
         stages.compare(place.folder, plan)
-    gathered, _ = _gather(way, stdin)
+    with Spool(None) as spool:
+        gathered = _gather(way, stdin, spool)
+    _kept(way.settings, gathered)
     _refuse_rejects(place.folder, way.settings, gathered)
-    return Result("prep", "dry run", str(place.folder), _counts(gathered), [], round(time.monotonic() - started, 1))
+    figures = {**gathered.counts, **_told(gathered), "by_file": _by_file(gathered)}
+    return Result("prep", "dry run", str(place.folder), figures, [], round(time.monotonic() - started, 1))
 
 
 @contextmanager
@@ -307,7 +361,6 @@ def _spooled(sources: Sequence[str]) -> Iterator[BinaryIO]:
         yield io.BytesIO()
         return
     import shutil
-    import tempfile
 
     with tempfile.TemporaryFile() as file:
         with disk_errors(Path(tempfile.gettempdir())):

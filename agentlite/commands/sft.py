@@ -8,7 +8,7 @@ from typing import Any
 from agentlite import config, console, stages
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
-from agentlite.protocols import PROTOCOLS, Encoded, training_rows
+from agentlite.protocols import TABLES, Encoded, settled, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
 from agentlite.stages import Place, Plan, Result
@@ -46,12 +46,13 @@ def run(settings: config.Sft, place: Place) -> Result:
 
 def read_encoded(settings: config.Sft, data: Path, split: str, template: Template) -> list[Encoded]:
     """The training rows of a split. Raises UserError if one is longer than `max_length` or trains nothing."""
-    protocol = PROTOCOLS[stages.read_plan(data).settings["protocol"]].for_template(template)
+    mixture = settled(stages.read_plan(data).settings["protocol"], template)
     encoded: list[Encoded] = []
     path = find_rows(data, split)
     for number, row in enumerate(read_rows(path), 1):
         try:
-            new = training_rows(from_row(row), protocol, template)
+            record = from_row(row)
+            new = training_rows(record, mixture.of(record), template, TABLES.get(settings.segment_weights))
         except RowError as error:
             raise UserError(error.reason, "Run prep with this model: --model.", place=f"{path}:{number}",
                             exit_code=MODEL) from error  # fmt: skip

@@ -1,34 +1,22 @@
-"""Records -> the different ones, and each further copy with the record it repeats."""
+"""Records -> the first of each content, and the split that it takes over from its copies."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from agentlite.records import SPLITS, Record
+from agentlite.curation.split import Traits
+from agentlite.records import SPLITS
 
 
-class Duplicate(NamedTuple):
-    record: Record
-    twin: Record
-
-
-def drop_duplicates(records: Iterable[Record]) -> tuple[list[Record], list[Duplicate]]:
-    """The first record of each content, in their own order, and the copies dropped, each with its twin.
+def first_of_each(records: Sequence[Traits]) -> tuple[list[int], list[str]]:
+    """Indices of the first record of each content, in their own order, and the split that each of them bears.
 
     If copies bear different splits, the one kept goes to test before dev before train: no copy leaks.
     """
-    kept: dict[str, Record] = {}
-    copies: list[tuple[str, Record]] = []
-    for record in records:
-        key = record.id
-        if key not in kept:
-            kept[key] = record
-            continue
-        copies.append((key, record))
-        if _rank(record.split) > _rank(kept[key].split):
-            kept[key] = replace(kept[key], split=record.split)
-    return list(kept.values()), [Duplicate(record, kept[key]) for key, record in copies]
+    first: dict[str, int] = {}
+    splits: dict[str, str] = {}
+    for index, record in enumerate(records):
+        first.setdefault(record.id, index)
+        splits[record.id] = max(splits.get(record.id, ""), record.split, key=_rank)
+    return list(first.values()), list(splits.values())
 
 
 def _rank(split: str) -> int:

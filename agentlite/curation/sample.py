@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+from agentlite.curation.split import Traits
 from agentlite.records import Record, digest
 
 
-def sample(records: Sequence[Record], limit: int | None, seed: int) -> list[int]:
+def sample(records: Sequence[Record] | Sequence[Traits], limit: int | None, seed: int) -> list[int]:
     """Indices of the chosen records, in their own order. A source with fewer than its part gives what it has.
 
     Chosen by a hash of seed and id: a record's chance does not depend on the order of the files.

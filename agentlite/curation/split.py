@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,8 +16,30 @@ SHINGLE = 5
 BANDS, BAND_SIZE = 25, 5  # at a Jaccard index of .8 a pair meets in some band but for 5 in 100,000
 SHORTEST_QUERY = 16
 MILLION = 10**6
+AT_ONCE = 1000  # texts whose sketches are in memory as they come
 Pairs = Iterator[tuple[int, int]]
 Group = list[int]
+
+
+class Traits(NamedTuple):
+    """What ties a record to others, and where it counts. `queries`: what the user says, normal, the first as it is.
+
+    `parents`: its own id, that of the record it was made from, and those it was joined from.
+    """
+
+    id: str
+    split: str
+    source: str
+    task: str
+    queries: tuple[str, ...]
+    tools: frozenset[str]
+    parents: tuple[str, ...]
+
+
+def traits(record: Record) -> Traits:
+    parents = (record.id, record.parent, *record.meta.get("joined", []))
+    return Traits(record.id, record.split, record.source, record.task, tuple(_queries(record)),
+                  frozenset(due_tools(record)), tuple(filter(None, parents)))  # fmt: skip
 
 
 class Split(NamedTuple):
@@ -27,7 +50,7 @@ class Split(NamedTuple):
     notes: list[str]
 
 
-def assign_splits(records: Sequence[Record], *, dev: float, test: float, seed: int, by: Sequence[str]) -> Split:
+def assign_splits(records: Sequence[Traits], *, dev: float, test: float, seed: int, by: Sequence[str]) -> Split:
     """Sides that share none of the keys `by` names, of about the given fractions of the records.
 
     A record that bears a split keeps it, and its group follows (test before dev before train). Each source and task is
@@ -65,7 +88,9 @@ def normal(text: str) -> str:
 
 
 def first_query(record: Record) -> str:
-    return normal(next((message.content for message in record.messages if message.role == "user"), ""))
+    """What the user says first, or what a plain text says."""
+    said = next((message.content for message in record.messages if message.role == "user"), "")
+    return normal(record.messages[0].content if record.is_text else said)
 
 
 def due_tools(record: Record) -> set[str]:
@@ -73,42 +98,49 @@ def due_tools(record: Record) -> set[str]:
     return {call.name for turn in record.turns for call in record.due(turn).calls}
 
 
-def same_query(records: Sequence[Record]) -> Pairs:
+def same_query(records: Sequence[Traits]) -> Pairs:
     """Ties equal user turns. Later ones only if they are long enough to ask something: "yes, please" ties nothing."""
-    yield from _same(map(_queries, records))
+    yield from _same(record.queries for record in records)
 
 
-def near_query(records: Sequence[Record]) -> Pairs:
+def near_query(records: Sequence[Traits]) -> Pairs:
     """Ties first user turns whose sets of character 5-grams have a Jaccard index of .8 or more.
 
     MinHash finds the candidates, the exact index decides.
     """
-    from rensa import RMinHash
-
-    texts = [first_query(record) for record in records]
+    texts = [record.queries[0] for record in records]
     owners = {text: index for index, text in reversed(list(enumerate(texts)))}
     yield from ((owners[text], index) for index, text in enumerate(texts))
     unique = sorted(owners)
-    sketches = RMinHash.digests_from_token_sets((list(_shingles(text)) for text in unique), BANDS * BAND_SIZE, 0)
-    for band in range(0, BANDS * BAND_SIZE, BAND_SIZE):
-        buckets: dict[Hashable, list[str]] = defaultdict(list)
-        for text, sketch in zip(unique, sketches, strict=True):
-            buckets[tuple(sketch[band : band + BAND_SIZE])].append(text)
+    sketches = [_sketch(unique[start : start + AT_ONCE]) for start in range(0, len(unique), AT_ONCE)]
+    for band in range(BANDS):
+        buckets: dict[int, list[str]] = defaultdict(list)
+        for text, key in zip(unique, (key for sketch in sketches for key in sketch[band]), strict=True):
+            buckets[key].append(text)
         for bucket in filter(lambda bucket: len(bucket) > 1, buckets.values()):
             yield from ((owners[one], owners[other]) for one, other in _near_in(bucket))
 
 
-def same_parent(records: Sequence[Record]) -> Pairs:
+def _sketch(texts: Sequence[str]) -> "list[array[int]]":
+    """For every band, a number for each text: equal where the band is, and by chance once in 2^60."""
+    from rensa import RMinHash
+
+    digests = RMinHash.digests_from_token_sets((list(_shingles(text)) for text in texts), BANDS * BAND_SIZE, 0)
+    return [array("q", (hash(tuple(one[band : band + BAND_SIZE])) for one in digests))
+            for band in range(0, BANDS * BAND_SIZE, BAND_SIZE)]  # fmt: skip
+
+
+def same_parent(records: Sequence[Traits]) -> Pairs:
     """Ties variants to each other and to the record they were made from."""
-    yield from _same([record.id, record.parent, *record.meta.get("joined", [])] for record in records)
+    yield from _same(record.parents for record in records)
 
 
-def same_tools(records: Sequence[Record]) -> Pairs:
+def same_tools(records: Sequence[Traits]) -> Pairs:
     """Ties records in which one tool is due."""
-    yield from _same(map(due_tools, records))
+    yield from _same(record.tools for record in records)
 
 
-TIES: dict[str, Callable[[Sequence[Record]], Pairs]] = {
+TIES: dict[str, Callable[[Sequence[Traits]], Pairs]] = {
     "query": same_query,
     "near": near_query,
     "parent": same_parent,
@@ -160,7 +192,7 @@ def _jaccard(one: str, other: str) -> float:
     return len(a & b) / len(a | b)
 
 
-def _groups(records: Sequence[Record], ids: Sequence[str], by: Sequence[str]) -> tuple[list[Group], list[Group]]:
+def _groups(records: Sequence[Traits], ids: Sequence[str], by: Sequence[str]) -> tuple[list[Group], list[Group]]:
     """Groups tied by all keys, and by all but the tools."""
     parents = list(range(len(records)))
     _tie(parents, _same([record_id] for record_id in ids))
@@ -199,7 +231,7 @@ def _members(parents: list[int]) -> list[Group]:
     return list(groups.values())
 
 
-def _fill(groups: Sequence[Group], records: Sequence[Record], fractions: Mapping[str, float]) -> list[str]:
+def _fill(groups: Sequence[Group], records: Sequence[Traits], fractions: Mapping[str, float]) -> list[str]:
     """A side for each group: the one that lacks most, of all records and of the group's own sources and tasks."""
     strata = [_strata(group, records) for group in groups]
     sides = [_borne(group, records) for group in groups]
@@ -218,7 +250,7 @@ def _fill(groups: Sequence[Group], records: Sequence[Record], fractions: Mapping
     return sides
 
 
-def _strata(group: Group, records: Sequence[Record]) -> Counter[str]:
+def _strata(group: Group, records: Sequence[Traits]) -> Counter[str]:
     """How many records of each source and task, and of any (""), in millionths: no order of adding them matters."""
     counts = Counter(f"{records[index].source} {records[index].task}" for index in group)
     counts[""] = len(group)
@@ -238,7 +270,7 @@ def _lack(lacking: Counter[str], stratum: Counter[str]) -> float:
     return lacking[""] + of_group
 
 
-def _borne(group: Group, records: Sequence[Record]) -> str:
+def _borne(group: Group, records: Sequence[Traits]) -> str:
     borne = {records[index].split for index in group}
     return next((side for side in ("test", "dev", "train") if side in borne), "")
 

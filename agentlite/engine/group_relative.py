@@ -47,9 +47,10 @@ Judge = Callable[[Sequence[Answer]], Sequence[Verdict]]
 
 
 class Task(NamedTuple):
-    """What GRPO learns from: the prompts' ids, what an answer earns, the weight of each part, and how answers end."""
+    """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and how parts weigh."""
 
     prompts: Sequence[Sequence[int]]
+    stops: Sequence[tuple[str, ...]]
     judge: Judge
     weights: Mapping[str, float]
     how: sampling.Sampling
@@ -131,7 +132,7 @@ def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task
         "top_p": settings.top_p, "max_completion_length": settings.max_new_tokens, "loss_type": settings.loss_type,
         "scale_rewards": settings.scale_rewards, "reward_weights": list(task.weights.values()),
         "shuffle_dataset": False, "remove_unused_columns": False, "disable_dropout": True,
-        "use_vllm": settings.vllm, **(_vllm(task.how) if settings.vllm else {}),
+        "use_vllm": settings.vllm, **(_vllm(task.stops) if settings.vllm else {}),
     }  # fmt: skip
     trainer = GRPOTrainer(
         model=training.adapted(loaded, settings),
@@ -145,10 +146,11 @@ def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task
     return trainer
 
 
-def _vllm(how: sampling.Sampling) -> dict[str, Any]:
+def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """TRL's correction needs the sampler's log-probabilities, which our rollout function does not hand on."""
-    stops = {"generation_kwargs": {"stop": list(how.stops), "include_stop_str_in_output": True}} if how.stops else {}
-    return {"vllm_mode": "colocate", "vllm_importance_sampling_correction": False, **stops}
+    every = sorted({stop for one in stops for stop in one})  # vLLM is told once, for all prompts
+    ends = {"generation_kwargs": {"stop": every, "include_stop_str_in_output": True}} if every else {}
+    return {"vllm_mode": "colocate", "vllm_importance_sampling_correction": False, **ends}
 
 
 def _reward(part: str) -> Callable[..., list[float | None]]:
@@ -170,7 +172,8 @@ def _rollout(loaded: Loaded, settings: config.Grpo, task: Task) -> Callable[[lis
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         seeds = [tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size))
                  for place in range(len(groups))]  # fmt: skip
-        asked = [sampling.Asked(task.prompts[index], seed) for index, seed in zip(groups, seeds, strict=True)]
+        asked = [sampling.Asked(task.prompts[index], seed, task.stops[index])
+                 for index, seed in zip(groups, seeds, strict=True)]  # fmt: skip
         drawn_now = draw(trainer, loaded, asked, task.how)
         answered = [
             Answer(groups[drawn.prompt], step, place, drawn)
@@ -202,7 +205,7 @@ def _by_vllm(
         prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
     )
     ends = ends_of(loaded.model, how.turn_end)
-    return [sampling.read(loaded.tokenizer, ids, ends, how, index // group_size, index % group_size)
+    return [sampling.read(loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size))
             for index, ids in enumerate(completions)]  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def losses(settings: config.Dpo) -> dict[str, Any]:
     `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv 2404.19733): their loss a token.
     """
     smoothing = settings.label_smoothing
-    weights = {settings.loss_type: 1.0}
+    weights: dict[str, float] = {settings.loss_type: 1.0}
     if smoothing:
         weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
     if settings.sft_weight:

@@ -23,17 +23,17 @@ class Sampling(NamedTuple):
     """How an answer is drawn, and when it ends."""
 
     turn_end: int
-    stops: tuple[str, ...]
     max_new_tokens: int
     temperature: float
     top_p: float
 
 
 class Asked(NamedTuple):
-    """A prompt's ids, and one seed for every sample wanted."""
+    """A prompt's ids, one seed for every sample wanted, and the strings that end an answer."""
 
     prompt: Sequence[int]
     seeds: tuple[str, ...]
+    stops: tuple[str, ...] = ()
 
 
 class Drawn(NamedTuple):
@@ -77,34 +77,36 @@ def _shares(model: Any) -> bool:
 
 def _shared(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
     """Every step of every sample of every prompt in one call; prompts that are done leave the batch."""
-    answers = [[_Answer(index, number, seed) for number, seed in enumerate(one.seeds)]
+    answers = [[_Answer(index, number, seed, one.stops) for number, seed in enumerate(one.seeds)]
                for index, one in enumerate(asked)]  # fmt: skip
     batch = _Batch(loaded, asked)
-    ends, window = ends_of(loaded.model, how.turn_end), 4 + max((len(stop) for stop in how.stops), default=0)
+    ends = ends_of(loaded.model, how.turn_end)
     active = answers
     logits = [batch.logits[row].expand(len(row_answers), -1) for row, row_answers in enumerate(active)]
     for step in range(how.max_new_tokens):
         _extend([answer for row in active for answer in row], logits, how)
-        going = [[one for one in row if not _is_done(one.ids, loaded.tokenizer, ends, how.stops, window)]
-                 for row in active]  # fmt: skip
+        going = [[one for one in row if not one.is_done(loaded.tokenizer, ends)] for row in active]
         batch.keep([index for index, row in enumerate(going) if row])
         active = [row for row in going if row]
         if not active or step + 1 == how.max_new_tokens:
             break
         logits = batch.step(active)
-    return [read(loaded.tokenizer, one.ids, ends, how, one.prompt, one.sample) for row in answers for one in row]
-
-
-def _is_done(ids: Sequence[int], tokenizer: Any, ends: set[int], stops: tuple[str, ...], window: int) -> bool:
-    return ids[-1] in ends or bool(stops and until_stop(_text(tokenizer, ids[-window:]), stops))
+    return [read(loaded.tokenizer, one.ids, ends, asked[one.prompt].stops, (one.prompt, one.sample))
+            for row in answers for one in row]  # fmt: skip
 
 
 class _Answer:
     """A sample while it is being drawn."""
 
-    def __init__(self, prompt: int, sample: int, seed: str):
-        self.prompt, self.sample, self.random = prompt, sample, random.Random(seed)
+    def __init__(self, prompt: int, sample: int, seed: str, stops: tuple[str, ...]):
+        self.prompt, self.sample, self.random, self.stops = prompt, sample, random.Random(seed), stops
+        self.window = 4 + max(map(len, stops), default=0)
         self.ids: list[int] = []
+
+    def is_done(self, tokenizer: Any, ends: set[int]) -> bool:
+        if self.ids[-1] in ends:
+            return True
+        return bool(self.stops and until_stop(_text(tokenizer, self.ids[-self.window :]), self.stops))
 
 
 class _Batch:
@@ -192,14 +194,17 @@ def _place(weights: Any, uniform: Any) -> Any:
     return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
 
 
-def read(tokenizer: Any, ids: Sequence[int], ends: set[int], how: Sampling, prompt: int, sample: int) -> Drawn:
-    """Sampled ids as what was said, and how it ended. What comes after a stop string is cut off."""
+def read(tokenizer: Any, ids: Sequence[int], ends: set[int], stops: tuple[str, ...], which: tuple[int, int]) -> Drawn:
+    """Sampled ids as what was said, and how it ended. What comes after a stop string is cut off.
+
+    `which`: the number of the prompt and of the sample.
+    """
     finished = bool(ids) and ids[-1] in ends
     text = _text(tokenizer, ids[:-1] if finished else ids)
-    if stopped := until_stop(text, how.stops):
-        length = next(n for n in range(1, len(ids) + 1) if until_stop(_text(tokenizer, ids[:n]), how.stops))
-        return Drawn(prompt, sample, list(ids[:length]), stopped, "stop")
-    return Drawn(prompt, sample, list(ids), text, "turn" if finished else "cut")
+    if stopped := until_stop(text, stops):
+        length = next(n for n in range(1, len(ids) + 1) if until_stop(_text(tokenizer, ids[:n]), stops))
+        return Drawn(*which, list(ids[:length]), stopped, "stop")
+    return Drawn(*which, list(ids), text, "turn" if finished else "cut")
 
 
 def _text(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -218,7 +223,7 @@ def _by_one(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn
     for index, one in enumerate(asked):
         torch.manual_seed(int(digest("".join(one.seeds)), 16) % 2**63)
         ids = torch.tensor([list(one.prompt)], device=loaded.model.device)
-        stops = [Stops(loaded.tokenizer, how.stops, ids.shape[1])] if how.stops else []
+        stops = [Stops(loaded.tokenizer, one.stops, ids.shape[1])] if one.stops else []
         output = loaded.model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=how.max_new_tokens, top_k=0,
             do_sample=how.temperature > 0, temperature=how.temperature or None, top_p=how.top_p,
@@ -227,7 +232,7 @@ def _by_one(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn
         )  # fmt: skip
         for number, row in enumerate(output[:, ids.shape[1] :].tolist()):
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
-            drawn.append(read(loaded.tokenizer, row[: end + 1], ends, how, index, number))
+            drawn.append(read(loaded.tokenizer, row[: end + 1], ends, one.stops, (index, number)))
     return drawn
 
 

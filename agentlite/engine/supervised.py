@@ -7,6 +7,7 @@ from typing import Any
 from agentlite import config
 from agentlite.engine import load_libraries, on_gpu, training
 from agentlite.engine.loading import Loaded, load
+from agentlite.errors import UserError
 from agentlite.protocols import Encoded
 from agentlite.templates import Source
 
@@ -24,8 +25,11 @@ def train(
 
 
 def check(settings: config.Sft) -> None:
-    """Raises UserError 2 for what TRL or PEFT does not know."""
+    """Raises UserError 2 for what TRL or PEFT does not know, or what does not go together."""
     from trl import SFTConfig
+
+    if settings.segment_weights != "none" and settings.packing:
+        raise UserError("packed rows cannot be weighed.", "Leave --packing out.", place="sft.segment_weights")
 
     training.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
 
@@ -40,21 +44,34 @@ def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
 
 def make_trainer(loaded: Loaded, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]) -> Any:
     """An SFTTrainer over rows that are tokenised, masked and in order already."""
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTConfig
 
     plan = schedule(settings, rows)
     known = training.arguments(settings, folder, plan, with_dev=bool(dev))
     own = {"max_length": settings.max_length, "packing": packs(settings),
-           "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)}}  # fmt: skip
+           "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
+           "remove_unused_columns": not rows[0].weights}  # fmt: skip
     order = training.row_order([len(row.input_ids) for row in rows], plan, settings.seed)
     dataset = _dataset(rows)
-    return SFTTrainer(
+    return _trainer(loaded, rows)(
         model=training.adapted(loaded, settings),
         args=SFTConfig(**{**own, **known}),
         train_dataset=dataset if packs(settings) else dataset.select(order),
         eval_dataset=_dataset(dev) if dev else None,
         processing_class=loaded.tokenizer,
     )
+
+
+def _trainer(loaded: Loaded, rows: list[Encoded]) -> Any:
+    """TRL's trainer, or one that weighs the tokens of rows that have weights."""
+    from trl import SFTTrainer
+
+    if not rows[0].weights:
+        return SFTTrainer
+    from agentlite.engine.weighting import check_head, weighted
+
+    check_head(loaded.model)
+    return weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
 
 
 def packs(settings: config.Sft) -> bool:
@@ -65,4 +82,10 @@ def packs(settings: config.Sft) -> bool:
 def _dataset(rows: list[Encoded]) -> Any:
     from datasets import Dataset
 
-    return Dataset.from_dict({"input_ids": [row.input_ids for row in rows], "labels": [row.labels for row in rows]})
+    columns: dict[str, list[Any]] = {
+        "input_ids": [row.input_ids for row in rows],
+        "labels": [row.labels for row in rows],
+    }
+    if rows and rows[0].weights:
+        columns["weights"] = [row.weights for row in rows]
+    return Dataset.from_dict(columns)

@@ -1,7 +1,6 @@
-"""Record -> text with the trained spans, text -> calls: one file a protocol, chosen here by name."""
+"""Record -> text with the trained spans, text -> calls: one file a protocol, chosen by name in mixture.py."""
 
-from agentlite.errors import MODEL, UserError
-from agentlite.protocols import chat, hermes, react
+from agentlite.protocols.mixture import PROTOCOLS, Mixture, choose, protocol_weights, settled
 from agentlite.protocols.protocol import Protocol
 from agentlite.protocols.rendering import (
     Encoded,
@@ -16,39 +15,26 @@ from agentlite.protocols.rendering import (
     show,
     training_rows,
 )
-from agentlite.templates import Template
-
-PROTOCOLS: dict[str, Protocol] = {
-    protocol.name: protocol for protocol in (chat.PROTOCOL, hermes.PROTOCOL, react.PROTOCOL)
-}
+from agentlite.protocols.weights import TABLES, Table
 
 __all__ = [
     "PROTOCOLS",
+    "TABLES",
     "Encoded",
+    "Mixture",
     "Prompt",
     "Protocol",
     "Rendered",
     "Span",
+    "Table",
     "check",
     "choose",
     "encode",
     "encode_said",
     "prompts",
+    "protocol_weights",
     "render",
+    "settled",
     "show",
     "training_rows",
 ]
-
-
-def choose(name: str, template: Template) -> Protocol:
-    """The protocol of that name; `auto`: chat where the template takes tools, else hermes. Raises UserError 2 or 5."""
-    if name == "auto":
-        name = "chat" if template.takes_tools else "hermes"
-    if name not in PROTOCOLS:
-        raise UserError(f"no protocol '{name}'.", f"Known: auto, {', '.join(PROTOCOLS)}.", place="--protocol")
-    if name == "chat" and not template.takes_tools:
-        raise UserError("its chat template takes no tools.", "Use --protocol hermes or react.", place=template.name,
-                        exit_code=MODEL)  # fmt: skip
-    protocol = PROTOCOLS[name].for_template(template)
-    check(protocol, template)
-    return protocol

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentlite.records import Message, Parsed, Tool
+import msgspec
+
+from agentlite.records import Message, Parsed, Record, Tool
 
 if TYPE_CHECKING:
     from agentlite.templates import Template
@@ -13,11 +15,21 @@ if TYPE_CHECKING:
 DEEPEST = 64
 
 
+class Exchange(NamedTuple):
+    """One prompt and what is said to it. A step is asked at the exchange that is `asked`; others are only learned."""
+
+    prompt: str
+    said: str
+    asked: bool = True
+
+
 @dataclass(frozen=True)
 class Protocol:
     """`inline`: results stand inside the assistant's turn, after its `stops`; else they are a turn of `result_role`.
 
     `native`: the chat template itself prints tools, calls and results; `system` and `assistant` are then not used.
+    `exchanges`: every turn of a record with tools has prompts of its own, which tell what was done before.
+    `answer_tool`: the protocol writes an answer as a call of this tool, unless the record has one of that name.
     """
 
     name: str
@@ -31,6 +43,31 @@ class Protocol:
     inline: bool = False
     native: bool = False
     readers: tuple[Callable[[str], Parsed], ...] = ()
+    exchanges: Callable[[Record, int], Sequence[Exchange]] | None = None
+    answer_tool: str = ""
+    answer: Callable[[str], str] = lambda text: text
+
+    def said(self, message: Message, tools: Sequence[Tool]) -> str:
+        """What the assistant writes at a turn, where turns are written one by one."""
+        if self.answer_tool and not message.calls and tools and self._answers_by_call(tools):
+            return self.answer(message.content)
+        return self.assistant(message)
+
+    def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
+        """The calls of a text; the protocol's way to answer is no call. Without tools there is nothing but words."""
+        if not tools and (self.answer_tool or self.exchanges):
+            return Parsed(text.strip())
+        parsed = self.parse(text)
+        if not (self.answer_tool and parsed.calls and self._answers_by_call(tools)):
+            return parsed
+        *before, last = parsed.calls
+        if last.name != self.answer_tool:
+            return parsed
+        answered = str(last.arguments.get("final_answer", ""))
+        return msgspec.structs.replace(parsed, content=answered or parsed.content, calls=tuple(before))
+
+    def _answers_by_call(self, tools: Sequence[Tool]) -> bool:
+        return all(tool.name != self.answer_tool for tool in tools)
 
     def for_template(self, template: "Template") -> "Protocol":
         """A native protocol reads calls back in the template's own syntax: the first reader that understands it."""

@@ -1,4 +1,4 @@
-"""ReAct in English: thought, action, input and observation as lines of one assistant turn.
+"""ReAct, in English and in Chinese: thought, action, input and observation as lines of one assistant turn.
 
 Thought: I must look it up.
 Action: weather
@@ -11,15 +11,27 @@ Final Answer: Yes, about 4 mm.
 import ast
 import re
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from agentlite.protocols.protocol import Protocol, arguments_problem, json_object
 from agentlite.records import Call, Message, Parsed, Tool, plain
 
 STOP = "Observation:"
-FINAL = "Thought: I now know the final answer\nFinal Answer:"
 LONGEST_LITERAL = 64 << 10
-FRAME = """Answer the following questions as best you can. You have access to the following tools:
+ACTION = re.compile(r"^Action:[ \t]*(.*?)[ \t]*\nAction Input:", re.MULTILINE)
+
+
+class Language(NamedTuple):
+    """The words around the tools, and those before an answer. The labels are the same in every language."""
+
+    frame: str
+    tool: str
+    final: str
+
+
+ENGLISH = Language(
+    """Answer the following questions as best you can. You have access to the following tools:
 
 {tools}
 
@@ -34,26 +46,52 @@ Observation: the result of the action
 Thought: I now know the final answer
 Final Answer: the final answer to the original input question
 
-Begin!"""
-ACTION = re.compile(r"^Action:[ \t]*(.*?)[ \t]*\nAction Input:", re.MULTILINE)
+Begin!""",
+    "{name}: Call this tool to interact with the {name} API. What is the {name} API useful for? {description} "
+    "Parameters: {parameters} Format the arguments as a JSON object.",
+    "Thought: I now know the final answer\nFinal Answer:",
+)
+CHINESE = Language(
+    """尽可能地回答以下问题。你可以使用以下工具:
+
+{tools}
+
+请按照以下格式进行:
+
+Question: 需要你回答的输入问题
+Thought: 你应该总是思考该做什么
+Action: 需要使用的工具,应该是[{names}]中的一个
+Action Input: 传入工具的内容
+Observation: 行动的结果
+... (这个Thought/Action/Action Input/Observation可以重复零次或多次)
+Thought: 我现在知道最终答案
+Final Answer: 对原始输入问题的最终答案
+
+现在开始!""",
+    "{name}: 调用此工具与 {name} API 进行交互。{name} 有什么用?{description} 输入参数:{parameters} "
+    "此工具的输入应为JSON对象。",
+    "Thought: 我现在知道最终答案\nFinal Answer:",
+)
 
 
-def system(tools: Sequence[Tool]) -> str:
+def system(tools: Sequence[Tool], language: Language) -> str:
     lines = "\n\n".join(
-        f"{tool.name}: Call this tool to interact with the {tool.name} API. What is the {tool.name} API useful for? "
-        f"{tool.description} Parameters: {plain(tool.parameters)} Format the arguments as a JSON object."
+        language.tool.format(name=tool.name, description=tool.description, parameters=plain(tool.parameters))
         for tool in tools
     )
-    return FRAME.format(tools=lines, names=",".join(tool.name for tool in tools)) if tools else ""
+    return language.frame.format(tools=lines, names=",".join(tool.name for tool in tools)) if tools else ""
 
 
-def assistant(message: Message) -> str:
+def assistant(message: Message, language: Language) -> str:
     said = message.content.strip()
-    if not message.calls:
-        return f"{FINAL} {said}"
+    return f"{written(message)}\n{STOP}" if message.calls else f"{language.final} {said}"
+
+
+def written(message: Message) -> str:
+    """A turn's thought and its one call."""
     (call,) = message.calls
-    thought = f"Thought: {said}\n" if said else ""
-    return f"{thought}Action: {call.name}\nAction Input: {plain(call.arguments)}\n{STOP}"
+    thought = f"Thought: {message.content.strip()}\n" if message.content.strip() else ""
+    return f"{thought}Action: {call.name}\nAction Input: {plain(call.arguments)}"
 
 
 def results(messages: Sequence[Message]) -> str:
@@ -66,14 +104,16 @@ def parse(text: str) -> Parsed:
     action = ACTION.search(text)
     _, final, answer = text.partition("Final Answer:")
     if action and not (final and text.index("Final Answer:") < action.start()):
-        thought = text[: action.start()].strip().removeprefix("Thought:").strip()
-        return _call(thought, action[1], text[action.end() :])
+        return read_call(text, action)
     if final:
         return Parsed(answer.strip())
     return Parsed(text.strip(), (), "neither an action nor a final answer")
 
 
-def _call(thought: str, name: str, rest: str) -> Parsed:
+def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
+    """The thought before an action, and its call, which nothing follows but `stop`."""
+    thought = text[: action.start()].strip().removeprefix("Thought:").strip()
+    name, rest = action[1], text[action.end() :]
     try:
         arguments, end = _input(rest)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -81,7 +121,7 @@ def _call(thought: str, name: str, rest: str) -> Parsed:
     if problem := arguments_problem(arguments):
         return Parsed(thought, (), problem)
     after = rest[end:].strip()
-    problem = "" if not after or after.startswith(STOP) else "text after the action input"
+    problem = "" if not after or (stop and after.startswith(stop)) else "text after the action input"
     return Parsed(thought, (Call(name, arguments),), problem)
 
 
@@ -96,4 +136,10 @@ def _input(rest: str) -> tuple[Any, int]:
         return ast.literal_eval(literal.strip()), len(literal)
 
 
-PROTOCOL = Protocol("react", parse, system, assistant, results, stops=(STOP,), several=False, inline=True)
+def _protocol(name: str, language: Language) -> Protocol:
+    return Protocol(name, parse, partial(system, language=language), partial(assistant, language=language), results,
+                    stops=(STOP,), several=False, inline=True)  # fmt: skip
+
+
+PROTOCOL = _protocol("react", ENGLISH)
+PROTOCOL_ZH = _protocol("react-zh", CHINESE)

@@ -4,12 +4,13 @@ The one place that masks. The prompt of a step is the beginning of the rendered 
 starts; ids are made piece by piece, so that a prompt's ids are the beginning of the training row's ids as well.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.protocols.protocol import Protocol
+from agentlite.protocols.weights import Table, segments, weight_at
 from agentlite.records import Call, Ending, Message, Record, Step, Tool, plain
 from agentlite.templates import Template
 
@@ -17,12 +18,13 @@ IGNORED = -100
 
 
 class Span(NamedTuple):
-    """What the assistant writes at a turn, its end included: text[start:end]."""
+    """What the assistant writes at a turn, its end included: text[start:end]. `asked`: its calls are read here."""
 
     turn: int
     start: int
     end: int
     trained: bool
+    asked: bool = True
 
 
 class Rendered(NamedTuple):
@@ -33,17 +35,22 @@ class Rendered(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Token ids, and labels of the same length: the id where it is trained, else -100."""
+    """Token ids, and labels of the same length: the id where it is trained, else -100.
+
+    `weights`: of every token in the loss, the same length; empty where all weigh 1.
+    """
 
     input_ids: list[int]
     labels: list[int]
+    weights: list[float] = []  # noqa: RUF012  (never changed)
 
 
 class Prompt(NamedTuple):
-    """A step: the ids a model is given there, what the record says there, and how that ends."""
+    """A step under a protocol: the ids a model is given there, what the record says there, and how that ends."""
 
     record: Record
     turn: int
+    protocol: str
     ids: list[int]
     said: str
     ended: Ending
@@ -64,6 +71,10 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     """The training rows of a record. Raises RowError for what the protocol cannot hold, UserError 5 for a template
     whose prompt is not the beginning of what it writes."""
     _refuse_control_tokens(record, template)
+    if record.is_text:
+        return [_plain_text(record.messages[0].content, template)]
+    if protocol.exchanges and record.tools:
+        return [row for turn in record.turns for row in _exchanged(record, turn, protocol, template)]
     turns = _turns(record, protocol)
     tools = [tool.schema for tool in record.tools] if protocol.native else []
     messages = [turn.message for turn in turns]
@@ -76,8 +87,7 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
         before = template.render(messages[:index], tools, prompt=True)
         whole = template.render(messages[: index + 1], tools)
         if not whole.startswith(before):
-            raise UserError("the prompt is not the beginning of what the template writes.",
-                            "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+            raise _no_beginning(template)
         own = _spans(record, turn, template, whole, len(before))
         rows.append(Rendered(whole, tuple(own)))
         spans += own
@@ -86,9 +96,40 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     return rows
 
 
-def training_rows(record: Record, protocol: Protocol, template: Template) -> list[Encoded]:
-    """The rows of a record that train something. Raises RowError E217 if none does."""
-    encoded = [encode(row, template) for row in render(record, protocol, template)]
+def _plain_text(text: str, template: Template) -> Rendered:
+    """No dialog: trained whole, with the end that a turn has."""
+    whole = text + template.turn_end
+    return Rendered(whole, (Span(0, 0, len(whole), trained=True, asked=False),))
+
+
+def _exchanged(record: Record, turn: int, protocol: Protocol, template: Template) -> Iterator[Rendered]:
+    """A row for each prompt of a turn."""
+    assert protocol.exchanges is not None
+    _refuse_several(turn, record.messages[turn], protocol)
+    for exchange in protocol.exchanges(record, turn):
+        messages = [{"role": "user", "content": exchange.prompt}]
+        before = template.render(messages, prompt=True)
+        whole = template.render([*messages, {"role": "assistant", "content": exchange.said}])
+        if not whole.startswith(before):
+            raise _no_beginning(template)
+        own = _Turn({"content": exchange.said}, ((turn, 0, -1),))
+        spans = _spans(record, own, template, whole, len(before))
+        yield Rendered(whole, tuple(span._replace(asked=exchange.asked) for span in spans))
+
+
+def training_rows(
+    record: Record,
+    protocol: Protocol,
+    template: Template,
+    table: Table | None = None,
+    rows: Sequence[Rendered] | None = None,
+) -> list[Encoded]:
+    """The rows of a record that train something, weighed by `table`. Raises RowError E217 if none does.
+
+    `rows`: what render() gives, where that is there already.
+    """
+    rows = render(record, protocol, template) if rows is None else rows
+    encoded = [_weighed(row, record, template, table) if table else encode(row, template) for row in rows]
     trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
     if not trained:
         raise RowError("E217", "no token of this row would be trained")
@@ -105,26 +146,46 @@ def encode(row: Rendered, template: Template) -> Encoded:
     return Encoded(ids, labels)
 
 
+def _weighed(row: Rendered, record: Record, template: Template, table: Table) -> Encoded:
+    """A token has the weight of the place where it begins. One of weight 0 is not trained."""
+    encoded = encode(row, template)
+    weights: list[float] = []
+    for text, span in _with_spans(row):
+        starts = template.starts(text)
+        parts = segments(text, table, _question(record, span.turn)) if span and span.trained else []
+        weights += [weight_at(parts, start) for start in starts]
+    labels = [label if weight else IGNORED for label, weight in zip(encoded.labels, weights, strict=True)]
+    return Encoded(encoded.input_ids, labels, weights)
+
+
+def _question(record: Record, turn: int) -> str:
+    return next((m.content for m in reversed(record.messages[:turn]) if m.role == "user"), "")
+
+
 def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     """The ids of a step's prompt: the beginning of the ids of the training row."""
-    end = next(span.start for span in row.spans if span.turn == turn)
+    end = next(span.start for span in row.spans if span.turn == turn and span.asked)
     before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
     return [token for piece, _ in pieces(before) for token in template.encode(piece)]
 
 
-def prompts(records: Iterable[Record], protocol: Protocol, template: Template) -> Iterator[Prompt]:
-    """The steps of records with tools, in their order. Raises UserError for a record the protocol cannot hold."""
+def prompts(
+    records: Iterable[Record], protocol_of: Callable[[Record], Protocol], template: Template
+) -> Iterator[Prompt]:
+    """The steps of records with tools, in their order. Raises UserError for a record its protocol cannot hold."""
     for record in records:
+        protocol = protocol_of(record)
         try:
             rows = render(record, protocol, template)
         except RowError as error:
             raise UserError(f"record {record.id}: {error.reason}", "Run prep with this model: --model.",
                             place=template.name) from error  # fmt: skip
         for turn in record.asked:
-            row = next(row for row in rows if any(span.turn == turn for span in row.spans))
-            span = next(span for span in row.spans if span.turn == turn)
+            row, span = next((row, span) for row in rows for span in row.spans if span.turn == turn and span.asked)
             ended: Ending = "turn" if row.text[: span.end].endswith(template.turn_end) else "stop"
-            yield Prompt(record, turn, encode_prompt(row, turn, template), said(row, span, template), ended)
+            yield Prompt(
+                record, turn, protocol.name, encode_prompt(row, turn, template), said(row, span, template), ended
+            )
 
 
 def encode_said(text: str, ended: Ending, template: Template) -> list[int]:
@@ -134,12 +195,17 @@ def encode_said(text: str, ended: Ending, template: Template) -> list[int]:
 
 def pieces(row: Rendered) -> list[tuple[str, bool]]:
     """The text cut at every span, with whether it is trained."""
-    cut: list[tuple[str, bool]] = []
+    return [(piece, span is not None and span.trained) for piece, span in _with_spans(row)]
+
+
+def _with_spans(row: Rendered) -> list[tuple[str, Span | None]]:
+    """The text cut at every span, and the span it is."""
+    cut: list[tuple[str, Span | None]] = []
     position = 0
     for span in row.spans:
-        cut += [(row.text[position : span.start], False), (row.text[span.start : span.end], span.trained)]
+        cut += [(row.text[position : span.start], None), (row.text[span.start : span.end], span)]
         position = span.end
-    return [(piece, trained) for piece, trained in [*cut, (row.text[position:], False)] if piece]
+    return [(piece, span) for piece, span in [*cut, (row.text[position:], None)] if piece]
 
 
 def show(row: Rendered, mark: Any) -> str:
@@ -155,13 +221,13 @@ def said(row: Rendered, span: Span, template: Template) -> str:
 def check_reading(record: Record, rows: Sequence[Rendered], protocol: Protocol, template: Template) -> None:
     """parse(render(calls)) == calls, for this record. Raises RowError E215."""
     for row in rows:
-        for span in row.spans:
+        for span in (span for span in row.spans if span.asked):
             text = said(row, span, template)
             if any(stop in text.removesuffix(stop) for stop in protocol.stops):
                 raise RowError(
                     "E215", f"messages[{span.turn}] holds a stop string of {protocol.name}: sampling ends there"
                 )
-            read = protocol.parse(text)
+            read = protocol.read(text, record.tools)
             due = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
             if read.problem or [(call.name, call.arguments) for call in read.calls] != due:
                 what = read.problem or "other calls than were written"
@@ -192,13 +258,18 @@ def reads_back(protocol: Protocol, template: Template) -> bool:
     return True
 
 
+def _no_beginning(template: Template) -> UserError:
+    return UserError("the prompt is not the beginning of what the template writes.", "Use --protocol hermes or react.",
+                     place=template.name, exit_code=MODEL)  # fmt: skip
+
+
 def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
     if protocol.native:
         return [_native(index, message) for index, message in enumerate(record.messages)]
     indexed = list(enumerate(record.messages))
     turns = [_Turn({"role": "system", "content": text}, ())] if (text := _system(record, protocol)) else []
-    group = _inline_turns if protocol.inline else _plain_turns
-    return turns + group([pair for pair in indexed if pair[1].role != "system"], protocol)
+    rest = [pair for pair in indexed if pair[1].role != "system"]
+    return turns + (_inline_turns(rest, protocol) if protocol.inline else _plain_turns(rest, protocol, record.tools))
 
 
 def _native(index: int, message: Message) -> _Turn:
@@ -220,7 +291,7 @@ def _system(record: Record, protocol: Protocol) -> str:
     return "\n\n".join(filter(None, [own, protocol.system(record.tools)]))
 
 
-def _plain_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) -> list[_Turn]:
+def _plain_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]) -> list[_Turn]:
     """Results of one turn's calls, side by side, are one message."""
     turns = []
     for role, group in groupby(indexed, key=lambda pair: pair[1].role):
@@ -232,7 +303,7 @@ def _plain_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) -> 
         else:
             for index, message in group:
                 _refuse_several(index, message, protocol)
-                turns.append(_Turn({"role": role, "content": protocol.assistant(message)}, ((index, 0, -1),)))
+                turns.append(_Turn({"role": role, "content": protocol.said(message, tools)}, ((index, 0, -1),)))
     return turns
 
 

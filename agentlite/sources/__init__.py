@@ -1,55 +1,139 @@
 """bytes -> raw rows -> Record: one file a format, chosen here by content or by name."""
 
-import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.errors import RowError, UserError
+from agentlite.errors import RowError, UserError, nearest
 from agentlite.records import Record
-from agentlite.sources import bfcl, ms_agent, openai, prompts, sharegpt, stored
-from agentlite.sources.raw import Raw, raw_files, read_raw
+from agentlite.sources import (
+    agentinstruct,
+    alpaca,
+    anthropic,
+    bfcl,
+    glaive,
+    hermes_fc,
+    kagentinstruct,
+    modelscope,
+    ms_agent,
+    ms_bench,
+    ms_swift,
+    openai,
+    prompts,
+    sage_benchmark,
+    sage_sft,
+    sage_tools,
+    self_cognition,
+    sharegpt,
+    stored,
+    text,
+    toolace,
+    toolllama,
+    xlam,
+)
+from agentlite.sources.raw import Line, Raw, decoded, files_of, raw_files, read_lines, read_raw
+
+Row = dict[str, Any]
+
+
+def _whole(row: Row) -> list[Row]:
+    return [row]
 
 
 class Format(NamedTuple):
-    """How rows of a format are known, how they are read, and what one looks like."""
+    """How rows of a format are known, how they are read, and what one looks like.
 
-    fits: Callable[[dict[str, Any]], bool]
-    read: Callable[[dict[str, Any]], Record]
+    `parts`: the rows that one row stands for, where it holds several samples.
+    """
+
+    fits: Callable[[Row], bool]
+    read: Callable[..., Record]
     example: str
+    parts: Callable[[Row], list[Row]] = _whole
 
 
-# the most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt also an OpenAI row
+def _format(module: Any) -> Format:
+    return Format(module.fits, module.read, module.EXAMPLE, getattr(module, "parts", _whole))
+
+
+# The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are also OpenAI rows.
 FORMATS: dict[str, Format] = {
-    "agentlite": Format(stored.fits, stored.read, stored.EXAMPLE),
-    "bfcl": Format(bfcl.fits, bfcl.read, bfcl.EXAMPLE),
-    "ms_agent": Format(ms_agent.fits, ms_agent.read, ms_agent.EXAMPLE),
-    "sharegpt": Format(sharegpt.fits, sharegpt.read, sharegpt.EXAMPLE),
-    "prompts": Format(prompts.fits, prompts.read, prompts.EXAMPLE),
-    "openai": Format(openai.fits, openai.read, openai.EXAMPLE),
+    "agentlite": _format(stored),
+    "bfcl": _format(bfcl),
+    "sage_sft": _format(sage_sft),
+    "sage_tools": _format(sage_tools),
+    "sage_benchmark": _format(sage_benchmark),
+    "kagentinstruct": _format(kagentinstruct),
+    "glaive": _format(glaive),
+    "xlam": _format(xlam),
+    "toolllama": _format(toolllama),
+    "toolace": _format(toolace),
+    "hermes_fc": _format(hermes_fc),
+    "agentinstruct": _format(agentinstruct),
+    "ms_agent": _format(ms_agent),
+    "ms_agent_exec": _format(modelscope),
+    "self_cognition": _format(self_cognition),
+    "ms_swift": _format(ms_swift),
+    "ms_bench": _format(ms_bench),  # by its name only
+    "sharegpt": _format(sharegpt),
+    "prompts": _format(prompts),
+    "anthropic": _format(anthropic),
+    "openai": _format(openai),
+    "alpaca": _format(alpaca),
+    "text": _format(text),
 }
 
 
-def to_record(value: dict[str, Any], format: str | None = None, *, no_call_answer: str = bfcl.NO_CALL_ANSWER) -> Record:
-    """A row of a named format, or of the first that fits. Raises RowError for the row, UserError for the name."""
-    name = format or _detected(value)
+def check_format(name: str) -> None:
+    """Raises UserError 2 for a name that is no format's."""
     if name not in FORMATS:
-        near = difflib.get_close_matches(name, FORMATS, 1)
-        fix = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(FORMATS)}."
-        raise UserError(f"unknown format {name!r}.", fix, place="--format")
-    record = bfcl.read(value, no_call_answer) if name == "bfcl" else FORMATS[name].read(value)
+        raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), place="--format")
+
+
+def to_record(value: Row, format: str | None = None, told: Mapping[str, Mapping[str, Any]] | None = None) -> Record:
+    """A row of a named format, or of the first that fits. `told`: by format, what else its reader is to be told.
+
+    Raises RowError for the row, UserError for the name.
+    """
+    name = format or detected(value)
+    check_format(name)
+    record = FORMATS[name].read(value, **(told or {}).get(name, {}))
     try:
         return msgspec.convert(msgspec.to_builtins(record), Record)  # the readers copy what they do not look into
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {error}") from error
 
 
-def _detected(value: dict[str, Any]) -> str:
+def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
+    """A row's format, and the rows that it stands for. Raises RowError where none fits, or it holds no sample."""
+    name = format or detected(value)
+    parts = FORMATS[name].parts(value)
+    if not parts:
+        raise RowError("E201", f"a row of {name} that holds no sample")
+    return name, parts
+
+
+def detected(value: Row) -> str:
+    """The first format that fits. Raises RowError E202 if none does."""
     for name, known in FORMATS.items():
         if known.fits(value):
             return name
     raise RowError("E202", f"no known format fits: keys {', '.join(map(str, value)) or 'none'}")
 
 
-__all__ = ["FORMATS", "Format", "Raw", "raw_files", "read_raw", "to_record"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Line",
+    "Raw",
+    "check_format",
+    "decoded",
+    "detected",
+    "files_of",
+    "raw_files",
+    "read_lines",
+    "read_raw",
+    "samples",
+    "to_record",
+]

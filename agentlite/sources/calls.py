@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from agentlite.errors import RowError
 from agentlite.records import Call, Tool
 from agentlite.sources.decoding import json_value, literal_value, shortened
@@ -19,6 +21,8 @@ TYPES = {
 SCHEMAS_BY_KEY = ("properties", "$defs", "definitions")
 SCHEMAS = ("items", "additionalProperties", "anyOf", "oneOf", "allOf")
 Reader = Callable[[str], Any]
+MOST_KNOWN = 10_000
+_KNOWN: dict[tuple[bytes, Reader], Tool] = {}
 
 
 def json_or_literal(text: str) -> Any:
@@ -79,7 +83,22 @@ def read_tools(value: Any, reader: Reader = json_value) -> tuple[Tool, ...]:
 
 
 def read_tool(value: Any, reader: Reader = json_value) -> Tool:
-    """{"type": "function", "function": {...}}, or the function itself, or the text of either."""
+    """{"type": "function", "function": {...}}, or the function itself, or the text of either.
+
+    Rows offer the same tools again and again: one that was read before is that very tool.
+    """
+    try:
+        key = (msgspec.json.encode(value), reader)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return _tool(value, reader)
+    if key not in _KNOWN:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = _tool(value, reader)
+    return _KNOWN[key]
+
+
+def _tool(value: Any, reader: Reader) -> Tool:
     if isinstance(value, str):
         value = _text_value(value, reader, "E124", "a tool is")
     function = value.get("function") or value if isinstance(value, dict) else None

@@ -3,6 +3,7 @@
 import ast
 import json
 import math
+import warnings
 from typing import Any, NoReturn
 
 from agentlite.errors import RowError
@@ -36,7 +37,8 @@ def literal_value(text: str) -> Any:
     if len(text) > LONGEST_LITERAL:
         raise RowError("E206", f"neither JSON nor a Python literal of at most {LONGEST_LITERAL >> 10} KiB")
     try:
-        value = ast.literal_eval(text.strip())
+        with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
+            value = ast.literal_eval(text.strip())
         plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise RowError("E206", f"neither JSON nor a Python literal: {shortened(text)}") from error
@@ -99,8 +101,8 @@ def _refuse_surrogates(text: str, value: Any) -> None:
 def _not_too_deep(value: Any) -> Any:
     level = [value]
     for _ in range(DEEPEST + 1):
-        level = [inner for outer in level if isinstance(outer, dict | list)
-                 for inner in (outer.values() if isinstance(outer, dict) else outer)]  # fmt: skip
+        level = [inner for outer in level for inner in (outer.values() if type(outer) is dict else outer)
+                 if type(inner) in (dict, list)] if type(value) in (dict, list) else []  # fmt: skip
         if not level:
             return value
     raise RowError("E119", f"nested deeper than {DEEPEST}")

@@ -1,12 +1,19 @@
-"""bytes -> raw rows: a line of JSONL, an element of a JSON array, a row of Parquet, a question of BFCL."""
+"""bytes -> raw rows: a line of JSONL, an element of a JSON array, a row of Parquet, a question of BFCL.
 
+What a file holds is seen by its content, not by its name; gzip and zstd are unpacked on the way.
+"""
+
+import contextlib
 import difflib
+import gzip
 import hashlib
+import io
 import json
 import stat
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentlite.errors import REJECTS, RowError, UserError
 from agentlite.rows import read_rows
@@ -16,13 +23,34 @@ from agentlite.sources.decoding import json_value
 LONGEST_LINE = 16 << 20
 KEPT_OF_LONGER = 1 << 10
 BOM = b"\xef\xbb\xbf"
+SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")  # read from a folder
 FOREIGN = {
-    b"\x1f\x8b": ("gzip", "Unpack it first: gunzip FILE."),
-    b"\x28\xb5\x2f\xfd": ("zstd", "Unpack it first: zstd -d FILE."),
     b"\xff\xfe": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
     b"\xfe\xff": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
-    b"PAR1": ("Parquet", "Let its name end in .parquet."),
+    b"PAR1": ("Parquet", "Give it as a file."),
 }
+
+
+def _zstd(file: BinaryIO) -> BinaryIO:
+    import zstandard
+
+    unpacked = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    return cast(BinaryIO, io.BufferedReader(unpacked))
+
+
+def _gzip(file: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+
+
+PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {b"\x1f\x8b": _gzip, b"\x28\xb5\x2f\xfd": _zstd}
+
+
+class Line(NamedTuple):
+    """A row that is not decoded yet: where, and its bytes, the line break included; or what was wrong with it."""
+
+    place: str
+    content: bytes
+    error: RowError | None = None
 
 
 class Raw(NamedTuple):
@@ -32,6 +60,17 @@ class Raw(NamedTuple):
     content: bytes
     value: Any
     error: RowError | None
+
+
+def files_of(source: str) -> list[str]:
+    """The sources a folder stands for, by name; what is no folder stands for itself. Raises UserError for none."""
+    folder = Path(source)
+    if source == "-" or not folder.is_dir():
+        return [source]
+    found = sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file())
+    if not found:
+        raise UserError("holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", place=source)
+    return [str(path) for path in found]
 
 
 def raw_files(source: str) -> list[Path]:
@@ -45,6 +84,11 @@ def raw_files(source: str) -> list[Path]:
 
 
 def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
+    """The rows of a source, decoded."""
+    return map(decoded, read_lines(source, stdin))
+
+
+def read_lines(source: str, stdin: BinaryIO) -> Iterator[Line]:
     """The rows of a path, of stdin ("-") or of "bfcl:<category>", in their order; blank lines are not rows.
 
     A row that cannot be read bears its error and the rest goes on. Raises UserError for a file that cannot be read,
@@ -52,50 +96,103 @@ def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
     """
     paths = raw_files(source)
     empty = True
-    for raw in _rows(source, paths, stdin):
+    for line in _rows(source, paths, stdin):
         empty = False
-        yield raw
+        yield line
     if empty:
         place = "stdin" if source == "-" else source
         raise UserError("no rows in it.", "Give a file with one JSON object a line.", place=place, exit_code=REJECTS)
 
 
-def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Raw]:
+def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Line]:
     if source == "-":
-        yield from _lines(stdin, "stdin", stdin.readline(LONGEST_LINE + 1))
+        with _unpacked(stdin) as file:
+            yield from _lines(file, "stdin", _line(file), 1)
     elif source.startswith("bfcl:"):
         yield from _values(source, bfcl.rows(paths))
-    elif paths[0].suffix.lower() == ".parquet":
+    elif paths[0].suffix.lower() == ".parquet" or _begins_with(paths[0], b"PAR1"):
         yield from _parquet(paths[0])
     else:
-        with open(paths[0], "rb") as file:
-            first = file.readline(LONGEST_LINE + 1)
-            if paths[0].suffix.lower() == ".json" and _unmarked(first).lstrip().startswith(b"["):
-                yield from _array(first + file.read(), source)
+        with open(paths[0], "rb") as packed, _unpacked(packed) as file:
+            first, number = _line(file), 1
+            while isinstance(first, bytes) and first and not _unmarked(first).strip():
+                first, number = _line(file), number + 1
+            if isinstance(first, bytes) and _opens_array(first):
+                yield from _array(first + _rest(file), source, number)
             else:
-                yield from _lines(file, source, first)
+                yield from _lines(file, source, first, number)
 
 
-def _lines(file: BinaryIO, name: str, line: bytes) -> Iterator[Raw]:
-    for magic, (kind, fix) in FOREIGN.items():
-        if line.startswith(magic):
-            raise UserError(f"this is {kind}, not JSON lines.", fix, place=name)
-    number = 0
+def _begins_with(path: Path, magic: bytes) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(magic)) == magic
+
+
+@contextlib.contextmanager
+def _unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
+    start = file.read(4)
+    file.seek(0)
+    unpack = next((unpack for magic, unpack in PACKED.items() if start.startswith(magic)), None)
+    yield unpack(file) if unpack else file
+
+
+def _line(file: BinaryIO) -> bytes | RowError:
+    """The next line; or what is wrong with the packed file, from there on."""
+    try:
+        return file.readline(LONGEST_LINE + 1)
+    except (EOFError, zlib.error, OSError) as error:
+        return RowError("E104", f"the packed file ends or breaks here: {error}")
+    except Exception as error:  # zstandard's own, without importing it for files that need it not
+        if type(error).__name__ != "ZstdError":
+            raise
+        return RowError("E104", f"the packed file breaks here: {error}")
+
+
+def _rest(file: BinaryIO) -> bytes:
+    """What can be read; an array in a packed file that is cut is then not closed."""
+    chunks = []
+    while isinstance(chunk := _line(file), bytes) and chunk:
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _opens_array(line: bytes) -> bool:
+    """Whether a file that begins so is one array of rows, and not rows that are arrays."""
+    line = _unmarked(line).strip()
+    if not line.startswith(b"["):
+        return False
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return all(isinstance(row, dict) for row in value)
+
+
+def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[Line]:
+    """From `line` on, which was read already and is number `number`."""
+    if isinstance(line, bytes):
+        for magic, (kind, fix) in FOREIGN.items():
+            if line.startswith(magic):
+                raise UserError(f"this is {kind}, not JSON lines.", fix, place=name)
     while line:
-        number += 1
+        if isinstance(line, RowError):
+            yield Line(f"{name}:{number}", b"", line)
+            return
         if len(line) > LONGEST_LINE:
             yield _too_long(file, line, f"{name}:{number}")
         elif _unmarked(line).strip():
-            yield _decoded(f"{name}:{number}", line)
-        line = file.readline(LONGEST_LINE + 1)
+            yield Line(f"{name}:{number}", line)
+        line, number = _line(file), number + 1
 
 
-def _decoded(place: str, line: bytes) -> Raw:
-    content = line.removesuffix(b"\n")
+def decoded(line: Line) -> Raw:
+    place, content = line.place, line.content.removesuffix(b"\n")
+    if line.error:
+        return Raw(place, content, None, line.error)
     try:
         return Raw(place, content, _object(_unmarked(content)), None)
     except RowError as error:
-        torn = not line.endswith(b"\n") and error.code == "E121"
+        torn = not line.content.endswith(b"\n") and error.code == "E121"
         return Raw(place, content, None, RowError("E122", f"looks cut: {error.reason}") if torn else error)
 
 
@@ -111,7 +208,7 @@ def _object(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _too_long(file: BinaryIO, line: bytes, place: str) -> Raw:
+def _too_long(file: BinaryIO, line: bytes, place: str) -> Line:
     """Reads on to the end of the line without keeping it."""
     digest, length, kept = hashlib.sha256(), 0, line[:KEPT_OF_LONGER]
     while line:
@@ -121,19 +218,19 @@ def _too_long(file: BinaryIO, line: bytes, place: str) -> Raw:
     reason = (
         f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 {digest.hexdigest()}; its start is kept)"
     )
-    return Raw(place, kept, None, RowError("E120", reason))
+    return Line(place, kept, RowError("E120", reason))
 
 
-def _array(content: bytes, name: str) -> Iterator[Raw]:
-    """The elements of a JSON array. What cannot be taken apart, from a broken element on, or stands behind the array,
-    is one row.
+def _array(content: bytes, name: str, line: int) -> Iterator[Line]:
+    """The elements of a JSON array that begins at `line`. What cannot be taken apart, from a broken element on, or
+    stands behind the array, is one row.
     """
     try:
         text = _unmarked(content).decode("utf-8")
     except UnicodeDecodeError as error:
         fix = "Convert it first: iconv -f ENCODING -t UTF-8 FILE."
         raise UserError(f"no UTF-8 at byte {error.start + 1}.", fix, place=name) from error
-    line, end = 1, text.index("[") + 1
+    end = text.index("[") + 1
     start = _after_blanks(text, end)
     line += text.count("\n", 0, start)
     while start < len(text) and text[start] != "]":
@@ -143,7 +240,7 @@ def _array(content: bytes, name: str) -> Iterator[Raw]:
         except (ValueError, RecursionError) as error:
             yield _unread(place, text[start:], f"looks cut, or broken: {error}")
             return
-        yield _decoded(place, text[start:end].encode("utf-8") + b"\n")
+        yield Line(place, text[start:end].encode("utf-8") + b"\n")
         comma = _after_blanks(text, end)
         separator = text[comma : comma + 1]
         following = _after_blanks(text, comma + 1) if separator == "," else comma
@@ -158,8 +255,8 @@ def _array(content: bytes, name: str) -> Iterator[Raw]:
         yield _unread(f"{name}:{line}", rest, "something stands behind the array")
 
 
-def _unread(place: str, text: str, reason: str) -> Raw:
-    return Raw(place, text.encode("utf-8"), None, RowError("E122", reason))
+def _unread(place: str, text: str, reason: str) -> Line:
+    return Line(place, text.encode("utf-8"), RowError("E122", reason))
 
 
 def _after_blanks(text: str, start: int) -> int:
@@ -168,7 +265,7 @@ def _after_blanks(text: str, start: int) -> int:
     return start
 
 
-def _parquet(path: Path) -> Iterator[Raw]:
+def _parquet(path: Path) -> Iterator[Line]:
     import pyarrow
 
     try:
@@ -178,11 +275,11 @@ def _parquet(path: Path) -> Iterator[Raw]:
         raise UserError(f"not a readable Parquet file: {str(error).splitlines()[0]}", fix, place=str(path)) from error
 
 
-def _values(name: str, values: Iterator[dict[str, Any]]) -> Iterator[Raw]:
-    """Rows that are already decoded, as if they had been lines of JSON."""
+def _values(name: str, values: Iterator[dict[str, Any]]) -> Iterator[Line]:
+    """Rows that are already decoded, as lines of JSON."""
     for number, value in enumerate(values, 1):
         line = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
-        yield _decoded(f"{name}:{number}", line + b"\n")
+        yield Line(f"{name}:{number}", line + b"\n")
 
 
 def _unmarked(line: bytes) -> bytes:
@@ -200,7 +297,7 @@ def _refuse_unreadable(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot be read: {error}.", "Give a file that you may read.", place=str(path)) from error
     if stat.S_ISDIR(mode):
-        raise UserError("is a directory.", f"Give the files in it, for example {path}/*.jsonl.", place=str(path))
+        raise UserError("is a directory.", f"Give its files, for example {path}/*.jsonl.", place=str(path))
     if not stat.S_ISREG(mode):
         raise UserError("is no regular file.", f"Pipe it in: agentlite prep - < {path}", place=str(path))
 

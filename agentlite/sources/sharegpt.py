@@ -1,5 +1,6 @@
 """ShareGPT rows, {"conversations": [{"from", "value"}], "tools", "system"}, and their kin -> Record."""
 
+import contextlib
 import re
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, plain
 from agentlite.sources.calls import json_or_literal, read_call, read_tools
+from agentlite.sources.decoding import json_value
 from agentlite.sources.openai import has_loss, merged, source_id
 
 EXAMPLE = (
@@ -30,9 +32,9 @@ SPEAKERS: dict[str, Speaker] = {
     "function": "tool",
     "tool_response": "tool",
 }
-CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
-RESULTS = re.compile(r"\s*(?:<tool_response>.*?</tool_response>\s*)+", re.DOTALL)
-RESULT = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
+CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)  # as LLaMA-Factory has it before a call
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -49,9 +51,15 @@ def read(row: dict[str, Any]) -> Record:
     if isinstance(row.get("system"), str) and row["system"]:
         dialog.messages.append(Message("system", row["system"]))
     for number, turn in enumerate(turns, 1):
-        dialog.add(turn, number)
+        dialog.add(turn, number, alone=_is_alone(turns, number))
     tools = read_tools(row.get("tools"), json_or_literal)
     return Record(messages=merged(dialog.messages), tools=tools, meta=source_id(row))
+
+
+def _is_alone(turns: list[Any], number: int) -> bool:
+    """Whether no turn of the same speaker follows."""
+    after = turns[number] if number < len(turns) else None
+    return not isinstance(after, dict) or SPEAKERS.get(str(after.get("from", after.get("role")))) != "tool"
 
 
 def turns_of(row: dict[str, Any]) -> Any:
@@ -86,34 +94,47 @@ class _Dialog:
         self.waiting: list[Call] = []
         self.calls = 0
 
-    def add(self, turn: Any, number: int) -> None:
+    def add(self, turn: Any, number: int, alone: bool) -> None:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
         if speaker == "call":
             self._call(text, has_loss(turn))
         elif speaker == "assistant":
+            if text.rfind("<tool_call>") > text.rfind("</tool_call>"):  # also: no search from every tag to the end
+                raise RowError("E206", "a <tool_call> that is not closed")
             self._said(CALL.sub("", text).strip() if CALL.search(text) else text, CALL.findall(text), has_loss(turn))
         elif speaker == "tool":
-            for result in RESULT.findall(text) if RESULTS.fullmatch(text) else [text]:
+            for result in self._results(text, alone):
                 answered = self.waiting.pop(0).id if self.waiting else ""
                 self.messages.append(Message("tool", result, call_id=answered))
         else:
             self.messages.append(Message(speaker, text))
 
+    def _results(self, text: str, alone: bool) -> list[str]:
+        """One turn may answer several calls: as tagged blocks, or as a JSON list with a result for each."""
+        closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
+        if closed and not RESULT.sub("", text).strip():
+            return [*map(str.strip, RESULT.findall(text))]
+        if alone and len(self.waiting) > 1 and text.lstrip().startswith("["):
+            with contextlib.suppress(RowError):
+                listed = json_value(text)
+                if len(listed) == len(self.waiting):
+                    return [one if isinstance(one, str) else plain(one) for one in listed]
+        return [text]
+
     def _said(self, text: str, calls: list[str], loss: bool) -> None:
-        if "<tool_call>" in text:
-            raise RowError("E206", "a <tool_call> that is not closed")
         self.waiting = [self._numbered(call) for call in calls]
         self.messages.append(Message("assistant", text, tuple(self.waiting), loss=loss))
 
     def _call(self, text: str, loss: bool) -> None:
         """A turn that only calls goes with the assistant turn just before it."""
-        value = json_or_literal(text)
+        thought = THOUGHT.match(text)
+        value = json_or_literal(text[thought.end() :] if thought else text)
         calls = [self._numbered(call) for call in (value if isinstance(value, list) else [value])]
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
             calls, text, loss = [*before.calls, *calls], before.content, before.loss and loss
         else:
-            text = ""
+            text = thought[1] if thought else ""
         self.waiting = calls
         self.messages.append(Message("assistant", text, tuple(calls), loss=loss))
 

@@ -138,14 +138,16 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
         chosen = replace(settings("grpo", options.steps), weights=weights)
         judge = Judge({one.record.id: one.record for one in asked}, PROTOCOLS["hermes"], own)
         with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
-            how = sampling.Sampling(-1, (), NEW_TOKENS, 1.0, 1.0)
+            how = sampling.Sampling(-1, NEW_TOKENS, 1.0, 1.0)
             drawn: list[dict[str, Any]] = []
 
             def verdicts(answers: Any) -> Any:
                 drawn.append({"prompts": [one.prompt for one in answers], "ids": [one.drawn.ids for one in answers]})
                 return rollouts.verdicts(answers)
 
-            task = group_relative.Task([one.ids for one in asked], verdicts, rollouts.weights, how, [])
+            task = group_relative.Task(
+                [one.ids for one in asked], [()] * len(asked), verdicts, rollouts.weights, how, []
+            )
             result = _ours(chosen, lambda loaded, run: group_relative.make_trainer(loaded, chosen, run, task),
                            training.Watch(group_relative.MEASURES),
                            group_relative.schedule(chosen, len(asked)))  # fmt: skip

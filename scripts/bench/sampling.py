@@ -73,7 +73,7 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
         loaded = load(find_model(ALIAS, Path(folder)), Loading("unsloth", 2048), trainable=False)
     for_inference(loaded.model)
     loaded.model.generation_config.eos_token_id = None  # nothing ends an answer before its length
-    how = sampling.Sampling(-1, (), options.new_tokens, 1.0, 1.0)
+    how = sampling.Sampling(-1, options.new_tokens, 1.0, 1.0)
 
     def ours(batch: Sequence[list[int]]) -> int:
         asked = [sampling.Asked(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples))) for ids in batch]

@@ -1,0 +1,173 @@
+"""raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number of processes."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite import config
+from agentlite.curation.cutting import cut
+from agentlite.curation.split import Traits, traits
+from agentlite.curation.statistics import Sized, script
+from agentlite.curation.validate import validate
+from agentlite.errors import RowError
+from agentlite.protocols import Mixture, rendering, settled
+from agentlite.records import Record, to_row
+from agentlite.rejects import Reject
+from agentlite.rows import Row, encode
+from agentlite.sources import Line, Raw, decoded, samples, to_record
+from agentlite.sources.repair import repair
+from agentlite.templates import Template, load_template
+
+AT_ONCE = 1 << 20  # bytes of rows that a process is handed
+
+
+class Way(NamedTuple):
+    """How raw rows become records, and records become text."""
+
+    settings: config.Prep
+    template: Template
+    mixture: Mixture
+
+
+class Taken(NamedTuple):
+    """A record as it goes to disk, what ties it to others, what it measures, and how it was cut, if it was."""
+
+    row: bytes
+    traits: Traits
+    sized: Sized
+    cut: Row | None
+
+
+class LeftOut(NamedTuple):
+    code: str
+
+
+class Intake(NamedTuple):
+    """What became of one raw row: the format it is of, the ways it was repaired, and its samples."""
+
+    source: str
+    format: str
+    repaired: Sequence[str]
+    samples: Sequence[Taken | LeftOut | Reject]
+
+
+def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Iterator[Intake]:
+    """In the order of the lines, each with the source it is from, whatever the number of workers."""
+    if workers <= 1:
+        for source, line in lines:
+            yield take(source, line, way)
+        return
+    import multiprocessing
+
+    told = (way.settings, way.template.name)
+    with multiprocessing.get_context("spawn").Pool(workers, _start, told) as pool:
+        for taken in pool.imap(_take_chunk, _chunks(lines)):
+            yield from taken
+
+
+def take(source: str, line: Line, way: Way) -> Intake:
+    """The samples of a raw row."""
+    raw, repaired = _repaired(decoded(line), way.settings.repair)
+    if raw.error:
+        return Intake(source, "", (), [_reject(raw, raw.error, 0)])
+    asked = way.settings.format
+    try:
+        name, parts = samples(raw.value, None if asked == "auto" else asked)
+    except RowError as error:
+        return Intake(source, "", repaired, [_reject(raw, error, 0)])
+    several = len(parts) > 1
+    return Intake(source, name, repaired, [_sample(source, raw, name, part, number if several else 0, way)
+                                           for number, part in enumerate(parts, 1)])  # fmt: skip
+
+
+def measure(record: Record, way: Way) -> Sized:
+    """Renders, reads back and masks a record. Raises RowError if any of it fails."""
+    protocol, template = way.mixture.of(record), way.template
+    rows = rendering.render(record, protocol, template)
+    rendering.check_reading(record, rows, protocol, template)
+    encoded = rendering.training_rows(record, protocol, template, rows=rows)
+    trained = sum(label != rendering.IGNORED for row in encoded for label in row.labels)
+    lengths = [len(row.input_ids) for row in encoded]
+    called = tuple(sys.intern(call.name) for turn in record.turns for call in record.due(turn).calls)
+    offered = tuple(sys.intern(tool.name) for tool in record.tools)
+    return Sized(protocol.name, sum(lengths), trained, max(lengths), len(record.turns), script(record), offered, called)
+
+
+def _sample(source: str, raw: Raw, name: str, part: Row, number: int, way: Way) -> Taken | LeftOut | Reject:
+    try:
+        record = _record(source, name, part, way)
+        kept, sized = _fitting(record, way)
+    except RowError as error:
+        return LeftOut(error.code) if error.code.startswith("F") else _reject(raw, error, number)
+    ledger = None if kept is record else _ledger(raw.place, record, kept, sized, way)
+    return Taken(encode(to_row(kept)), traits(kept), sized, ledger)
+
+
+def _record(source: str, name: str, part: Row, way: Way) -> Record:
+    settings = way.settings
+    told: dict[str, dict[str, Any]] = {"bfcl": {"no_call_answer": settings.no_call_answer},
+            "self_cognition": {"name": settings.model_name, "author": settings.model_author}}  # fmt: skip
+    record = to_record(part, name, told)
+    validate(record)
+    if len(way.mixture.protocols) > 1:
+        record = replace(record, meta={**record.meta, "protocol": way.mixture.of(record).name})
+    return replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))
+
+
+def _fitting(record: Record, way: Way) -> tuple[Record, Sized]:
+    """The record, or its beginning where it is too long and may be cut. Raises RowError E217 or F302."""
+    sized, room = measure(record, way), way.settings.max_length
+    if sized.longest <= room:
+        return record, sized
+    shorter = None
+    if way.settings.long_rows == "cut":
+        shorter = cut(record, lambda part: measure(part, way).longest <= room)
+    if shorter is None:
+        code = "F302" if way.settings.long_rows == "filter" else "E217"
+        raise RowError(code, f"{sized.longest} tokens, max_length is {room}")
+    return shorter, measure(shorter, way)
+
+
+def _ledger(place: str, record: Record, kept: Record, sized: Sized, way: Way) -> Row:
+    return {"place": place, "id": kept.id, "parent": kept.parent, "messages": len(kept.messages),
+            "of_messages": len(record.messages), "tokens": sized.longest,
+            "of_tokens": measure(record, way).longest}  # fmt: skip
+
+
+def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
+    """The row as it was meant, if that is asked for; what is kept of a reject is still what was found."""
+    if not ways or (found := repair(raw.content, ways)) is None:
+        return raw, ()
+    value, used = found
+    return raw._replace(value=value, error=None), used
+
+
+def _reject(raw: Raw, error: RowError, part: int) -> Reject:
+    return Reject(raw.place, raw.content, error.code, error.reason, part)
+
+
+def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[list[tuple[str, Line]]]:
+    """Rows of about a mebibyte."""
+    waiting = iter(lines)
+    while chunk := list(islice(waiting, 1)):
+        size = len(chunk[0][1].content)
+        while size < AT_ONCE and (more := list(islice(waiting, 1))):
+            chunk += more
+            size += len(more[0][1].content)
+        yield chunk
+
+
+_WAY: list[Way] = []  # of a worker process
+
+
+def _start(settings: config.Prep, model: str) -> None:
+    template = load_template(model)
+    _WAY[:] = [Way(settings, template, settled(settings.protocol, template, settings.seed))]
+
+
+def _take_chunk(chunk: list[tuple[str, Line]]) -> list[Any]:
+    return [take(source, line, _WAY[0]) for source, line in chunk]

@@ -1,0 +1,45 @@
+"""Questions and answers that are plain texts -> messages; what a row says beside its dialog -> meta."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from agentlite.errors import RowError
+from agentlite.records import Message
+from agentlite.sources.openai import source_id
+
+
+def text_at(row: dict[str, Any], key: str) -> str:
+    """The text under a key, "" where there is none. Raises RowError E216 for what is no text."""
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        raise RowError("E216", f"{key} is a {type(value).__name__}, not text")
+    return value or ""
+
+
+def history(row: dict[str, Any]) -> list[tuple[str, str]]:
+    """The exchanges before the last: [[question, answer], ...]. Raises RowError E201."""
+    given = row.get("history") or []
+    if not isinstance(given, list):
+        raise RowError("E201", "history is no list of questions and answers")
+    for exchange in given:
+        if not (isinstance(exchange, list) and len(exchange) == 2 and all(isinstance(said, str) for said in exchange)):
+            raise RowError("E201", "history: an exchange is a list of two texts, a question and its answer")
+    return [(asked, answered) for asked, answered in given]
+
+
+def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, ...]:
+    messages = [Message("system", system)] if system else []
+    for asked, answered in exchanges:
+        messages += [Message("user", asked), Message("assistant", answered)]
+    return tuple(messages)
+
+
+def rest(row: dict[str, Any], *known: str) -> dict[str, Any]:
+    """What stands under any other key. Arrow fills in the keys of other rows as null: they say nothing."""
+    return {key: value for key, value in row.items() if key not in known and value is not None}
+
+
+def meta_of(row: dict[str, Any], *known: str, **named: Any) -> dict[str, Any]:
+    """The row's own id; what is named, unless empty; and, under "beside", all that its format does not know."""
+    kept = {**named, "beside": rest(row, "id", *known)}
+    return {**source_id(row), **{key: value for key, value in kept.items() if value}}

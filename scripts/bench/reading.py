@@ -1,0 +1,106 @@
+"""How fast raw rows are read and checked, and how much memory prep takes for many of them.
+
+    .venv/bin/python scripts/bench/reading.py [--megabytes 100] [--whole]
+
+`megabytes_a_second`: bytes of JSONL to checked records, by the processor time of one core (target: 100), beside a
+bare `json.loads` of the same lines in the same run. The rows are dialogs of three calls with four tools of fifty,
+about 7.5 kB each. --whole: prep of that many megabytes in a process of its own, with rendering; its highest memory in
+`prep_mebibytes` (target: 400 for 1,000).
+"""
+
+import argparse
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROWS_A_MEGABYTE = 133
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=100)
+    parser.add_argument("--whole", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.jsonl"
+        write_rows(path, options.megabytes * ROWS_A_MEGABYTE)
+        print(json.dumps(whole(path) if options.whole else reading(path), indent=2))
+
+
+def write_rows(path: Path, count: int) -> None:
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(5000)]
+    tools = [tool(n, words, chance) for n in range(50)]
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row(chance.sample(tools, 4), words, chance)) + "\n" for _ in range(count))
+
+
+def tool(number: int, words: list[str], chance: random.Random) -> dict[str, Any]:
+    properties = {f"part_{n}": {"type": "string", "description": text(8, words, chance)} for n in range(3)}
+    parameters = {"type": "object", "properties": properties, "required": ["part_0"]}
+    function = {"name": f"tool_{number}", "description": text(15, words, chance), "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def row(tools: list[dict[str, Any]], words: list[str], chance: random.Random) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = [{"role": "system", "content": text(20, words, chance)}]
+    for number, offered in enumerate(tools[:3]):
+        arguments = json.dumps({"part_0": text(3, words, chance), "part_1": text(2, words, chance)})
+        function = {"name": offered["function"]["name"], "arguments": arguments}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        messages += [
+            {"role": "user", "content": text(40, words, chance)},
+            {"role": "assistant", "content": text(20, words, chance), "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{number}", "content": text(100, words, chance)},
+            {"role": "assistant", "content": text(60, words, chance)},
+        ]
+    return {"messages": messages, "tools": tools}
+
+
+def text(count: int, words: list[str], chance: random.Random) -> str:
+    return " ".join(chance.choices(words, k=count))
+
+
+def reading(path: Path) -> dict[str, Any]:
+    import io
+
+    from agentlite.curation.validate import validate
+    from agentlite.sources import read_raw, samples, to_record
+
+    started = time.process_time()
+    rows = 0
+    for raw in read_raw(str(path), io.BytesIO()):
+        name, parts = samples(raw.value)
+        for part in parts:
+            validate(to_record(part, name))
+            rows += 1
+    taken = time.process_time() - started
+    started = time.process_time()
+    with open(path, "rb") as file:
+        for line in file:
+            json.loads(line)
+    bare = time.process_time() - started
+    size = path.stat().st_size / 1e6
+    return {"rows": rows, "megabytes": round(size), "megabytes_a_second": round(size / taken, 1),
+            "bare_json_a_second": round(size / bare, 1)}  # fmt: skip
+
+
+def whole(path: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "agentlite", "prep", str(path), "--run", str(path.parent), "--model",
+               "smollm2-135m", "--max-length", "4096", "--json"]  # fmt: skip
+    started = time.perf_counter()
+    figures = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["figures"]
+    seconds = time.perf_counter() - started
+    highest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return {"megabytes": round(path.stat().st_size / 1e6), "kept": figures["kept"], "seconds": round(seconds),
+            "prep_mebibytes": round(highest)}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

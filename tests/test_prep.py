@@ -1,0 +1,253 @@
+"""prep as a whole: whatever the bytes, counts add up and rejects can be mended; long rows are cut in the open."""
+
+import base64
+import io
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import DATA
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from malformed import KINDS, Kind, good, line, row
+
+from agentlite import prep
+from agentlite.errors import REJECTS, UserError
+from agentlite.records import from_row
+from agentlite.rows import read_rows
+from agentlite.stages import Result
+
+ENDS = ("kept", "rejected", "duplicates", "filtered")
+
+
+def run(source: object, folder: Path, **changes: object) -> Result:
+    given: dict[str, object] = {"model": "smollm2-135m", "max_rejects": 1.0, "dev": 0.0, "test": 0.0, **changes}
+    return prep(str(source), run=str(folder), **given)
+
+
+def rejects(folder: Path, out: str = "prep") -> list[dict[str, str]]:
+    return list(read_rows(folder / out / "rejects.jsonl"))
+
+
+def records(folder: Path, out: str = "prep") -> list:
+    return [from_row(row) for row in read_rows(folder / out / "train.jsonl")]
+
+
+def content(reject: dict[str, str]) -> bytes:
+    return reject["raw"].encode() if "raw" in reject else base64.b64decode(reject["raw_base64"])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(name: str, tmp_path: Path) -> None:
+    kind: Kind = KINDS[name]
+    path = tmp_path / kind.name
+    path.write_bytes(kind.file() if kind.file else good() + kind.bad + b"\n" + line(n=4) + b"\n")
+    if kind.code.startswith("exit"):
+        with pytest.raises(UserError) as told:
+            run(path, tmp_path)
+        assert told.value.exit_code == int(kind.code.removeprefix("exit "))
+        return
+    figures = run(path, tmp_path).figures
+    assert figures["read"] == sum(figures[end] for end in ENDS)
+    found = rejects(tmp_path)
+    assert {reject["code"] for reject in found} == ({kind.code} if kind.code else set())
+    assert all(reject["hint"] and reject["place"].startswith(str(path)) for reject in found)
+    if not kind.file:
+        expected = 4 if kind.code or figures["duplicates"] else 5
+        assert figures["kept"] == expected
+        if kind.number not in (20, 21):  # too long to be kept, or several lines
+            assert [content(reject) for reject in found] == ([kind.bad] if kind.code else [])
+
+
+def test_the_kinds_are_those_of_the_corpus() -> None:
+    elsewhere = {2, 6}  # what is no file (test_sources.py), and Parquet (below)
+    assert {kind.number for kind in KINDS.values()} == {*range(1, 45)} - elsewhere
+
+
+def test_parquet_files_of_different_schemas_are_read_row_by_row(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    other = {**row(2), "note": "more", "tools": json.dumps(row(2)["tools"])}
+    for name, rows in {"a": [row(1)], "b": [other], "c": [{"messages": "none", "n": 3}]}.items():
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    figures = run(tmp_path, tmp_path / "run").figures
+    assert (figures["kept"], figures["rejects"]) == (2, {"E202": 1})
+    assert records(tmp_path / "run")[0].tools == records(tmp_path / "run")[1].tools
+
+
+some_lines = st.one_of(st.binary(max_size=80), st.sampled_from([line(n=n) for n in range(4)]),
+                       st.sampled_from([k.bad for k in KINDS.values() if 0 < len(k.bad) < 10_000]))  # fmt: skip
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(some_lines, max_size=6).map(b"\n".join))
+def test_any_bytes_end_with_counts_that_add_up_and_rejects_hold_every_byte(tmp_path, monkeypatch, found):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(found)))
+    try:
+        figures = run("-", tmp_path, force=True).figures
+    except UserError as told:  # what is no text, or holds no row that is left
+        ended = told.exit_code
+    else:
+        ended = 0
+    assert ended in (0, 2, REJECTS)
+    if ended:
+        return
+    assert figures["read"] == sum(figures[end] for end in ENDS)
+    lines = Counter(one.removeprefix(b"\xef\xbb\xbf") for one in found.split(b"\n"))
+    for reject in rejects(tmp_path):
+        assert content(reject).removeprefix(b"\xef\xbb\xbf") in lines
+    assert len(rejects(tmp_path)) == figures["rejected"]
+
+
+def test_the_counts_of_the_files_add_up_to_those_of_the_whole(tmp_path: Path) -> None:
+    figures = run(DATA / "formats", tmp_path, limit=100).figures
+    files = figures["by_file"]
+    assert len(files) == len(list((DATA / "formats").iterdir()))
+    for end in ("read", *ENDS):
+        assert sum(counts[end] for counts in files.values()) == figures[end]
+    assert figures["filtered"] > 0
+    assert all(counts["read"] == sum(counts[end] for end in ENDS) for counts in files.values())
+    assert files[str(DATA / "formats" / "glaive.jsonl")]["formats"] == {"glaive": 5}
+
+
+# --- rejects go back ---
+
+
+def test_rejects_that_were_mended_are_read_in_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good() + b'{"broken"\n' + line(n=4) + b"\n{'a': 1}\n")
+    run(path, tmp_path)
+    first, second = rejects(tmp_path)
+    edited = tmp_path / "edited.jsonl"
+    edited.write_text("".join(json.dumps(one) + "\n" for one in ({**first, "raw": line(n=9).decode()}, second)))
+    figures = run(path, tmp_path, retry_rejects=str(edited), out="prep-2").figures
+    assert (figures["read"], figures["kept"], figures["rejected"]) == (6, 5, 1)
+    questions = [record.messages[0].content for record in records(tmp_path, "prep-2")]
+    assert questions[3] == "Is it wet in Oslo, question 9?"
+    assert rejects(tmp_path, "prep-2") == [second]
+
+
+def test_edited_rejects_of_other_sources_are_refused_with_the_place(tmp_path: Path) -> None:
+    path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
+    path.write_bytes(good())
+    edited.write_text(json.dumps({"place": "other.jsonl:3", "raw": "{}"}) + "\n")
+    with pytest.raises(UserError, match=r"other\.jsonl:3"):
+        run(path, tmp_path, retry_rejects=str(edited))
+    edited.write_text('{"code": "E121"}\n')
+    with pytest.raises(UserError, match=r"edited\.jsonl:1"):
+        run(path, tmp_path, retry_rejects=str(edited))
+
+
+REPAIRABLE = {
+    "literal": str(row(1)).encode(),
+    "json": line(n=1).replace(b"Yes.", b'so "yes" it is'),
+}
+
+
+@pytest.mark.parametrize("way", REPAIRABLE)
+def test_what_is_repaired_is_asked_for_and_counted(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(line(n=2) + b"\n" + REPAIRABLE[way] + b"\n")
+    assert run(path, tmp_path, out="as-it-is").figures["rejected"] == 1
+    figures = run(path, tmp_path, repair=[way], out="repaired").figures
+    assert (figures["kept"], figures["rejected"], figures["repaired"]) == (2, 0, {way: 1})
+    assert records(tmp_path, "repaired")[1].messages[0].content == "Is it wet in Oslo, question 1?"
+
+
+def test_arguments_written_in_python_are_repaired_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(line(n=2) + b"\n" + line(n=1).replace(rb"{\"city\": \"Oslo\"}", b"{'city': 'Oslo'}") + b"\n")
+    assert rejects_of(path, tmp_path, "as-it-is") == ["E206"]
+    assert rejects_of(path, tmp_path, "repaired", repair=["literal"]) == []
+
+
+def rejects_of(path: Path, folder: Path, out: str, **changes: object) -> list[str]:
+    run(path, folder, out=out, **changes)
+    return [reject["code"] for reject in rejects(folder, out)]
+
+
+def test_nothing_is_repaired_that_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good())
+    run(path, tmp_path, out="a")
+    figures = run(path, tmp_path, repair=["literal", "json"], out="b").figures
+    assert "repaired" not in figures
+    assert records(tmp_path, "a") == records(tmp_path, "b")
+
+
+# --- long rows ---
+
+
+def long_dialog(steps: int) -> dict[str, object]:
+    messages = row()["messages"]
+    for n in range(steps):
+        messages += [{"role": "user", "content": f"And in town number {n}, " + "is it wet there as well? " * 5},
+                     {"role": "assistant", "content": None, "tool_calls": [
+                         {**messages[1]["tool_calls"][0], "id": f"c{n}"}]},
+                     {"role": "tool", "tool_call_id": f"c{n}", "content": "3 mm"},
+                     {"role": "assistant", "content": f"Yes, {n} mm."}]  # fmt: skip
+    return row(messages=messages)
+
+
+def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(json.dumps(long_dialog(20)).encode() + b"\n" + good())
+    assert run(path, tmp_path, max_length=700, out="rejected").figures["rejects"] == {"E217": 1}
+    assert run(path, tmp_path, max_length=700, long_rows="filter", out="left").figures["left_out"] == {"F302": 1}
+    figures = run(path, tmp_path, max_length=700, long_rows="cut").figures
+    assert (figures["kept"], figures["cut"]) == (4, 1)
+    (ledger,) = read_rows(tmp_path / "prep" / "cuts.jsonl")
+    cut = next(record for record in records(tmp_path) if record.id == ledger["id"])
+    assert ledger["tokens"] <= 700 < ledger["of_tokens"]
+    assert ledger["messages"] == len(cut.messages) < ledger["of_messages"] == 84
+    assert cut.parent == ledger["parent"]
+    assert cut.messages[0].content == "Is it wet in Oslo, question 0?"
+    assert cut.messages[-1].role == "assistant"
+    assert cut.tools
+    longer = json.loads(json.dumps(long_dialog(20)))
+    longer["messages"] = longer["messages"][: ledger["messages"] + (2 if cut.messages[-1].calls else 4)]
+    path.write_bytes(json.dumps(longer).encode() + b"\n" + good())
+    assert rejects_of(path, tmp_path, "one more", max_length=700) == ["E217"]  # no step more would have fitted
+
+
+def test_a_row_whose_first_step_does_not_fit_is_rejected_though_it_may_be_cut(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(json.dumps(long_dialog(2)).encode() + b"\n")
+    with pytest.raises(UserError):
+        run(path, tmp_path, max_length=100, long_rows="cut")
+    assert [reject["code"] for reject in rejects(tmp_path)] == ["E217"]
+
+
+# --- mixtures of protocols ---
+
+
+def test_each_record_says_which_protocol_of_a_mixture_it_has_and_stats_count_them(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good(40))
+    figures = run(path, tmp_path, protocol="hermes=3,react").figures
+    chosen = Counter(record.meta["protocol"] for record in records(tmp_path))
+    assert figures["by_protocol"] == dict(chosen.most_common())
+    assert chosen["hermes"] > chosen["react"] > 0
+    run(path, tmp_path, protocol="hermes=3,react", seed=1, out="other")
+    assert [r.meta["protocol"] for r in records(tmp_path)] != [r.meta["protocol"] for r in records(tmp_path, "other")]
+
+
+def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [line(n=n % 70) for n in range(90)] + [
+        kind.bad for kind in KINDS.values() if kind.bad and kind.number != 20
+    ]
+    path.write_bytes(b"\n".join([*lines, json.dumps(long_dialog(20)).encode()] * 8))
+    same: dict[str, object] = {"dev": 0.1, "test": 0.2, "limit": 60, "protocol": "hermes,react", "long_rows": "cut"}
+    for workers in (1, 2, 3):
+        run(path, tmp_path, workers=workers, out=f"by-{workers}", **same)
+    files = sorted(
+        file.name for file in (tmp_path / "by-1").glob("*.json*") if file.name not in ("done.json", "plan.json")
+    )
+    assert {"train.jsonl", "rejects.jsonl", "cuts.jsonl", "stats.json"} <= {*files}
+    for name in files:
+        assert len({(tmp_path / f"by-{workers}" / name).read_bytes() for workers in (1, 2, 3)}) == 1
+    assert run(path, tmp_path, workers=2, out="by-1", **same).status == "up to date"
