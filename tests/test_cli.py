@@ -234,7 +234,7 @@ def test_after_too_many_rejects_the_mended_file_is_taken_without_force(tmp_path)
     ("arguments", "code", "told"),
     [
         (["prep", "nowhere.jsonl"], 2, "nowhere.jsonl"),
-        (["prep", "."], 2, "directory"),
+        (["prep", "empty-model"], 2, "no file of rows"),
         (["prep"], 2, "sources"),
         (["prep", "bfcl:multipel"], 2, "multiple"),
         (["prep", "rows.jsonl", "--model", "gpt-7"], 5, "gpt-7"),

@@ -116,7 +116,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     made_of = trainer._generate_and_score_completions(batch)
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
-        drawn = sampling.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, task().how, 0, 0)
+        drawn = sampling.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
         parts = verdict(group_relative.Answer(0, 0, 0, drawn)).parts
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)

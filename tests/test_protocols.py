@@ -96,7 +96,8 @@ def test_labels_are_the_ids_where_trained_and_ignored_elsewhere(protocol_name, t
     protocol, template = both(protocol_name, template_name, templates)
     for row in render(dialog, protocol, template):
         encoded = encode(row, template)
-        assert all(label in (token, rendering.IGNORED) for token, label in zip(*encoded, strict=True))
+        pairs = zip(encoded.input_ids, encoded.labels, strict=True)
+        assert all(label in (token, rendering.IGNORED) for token, label in pairs)
         learned = [label for label in encoded.labels if label != rendering.IGNORED]
         assert template.decode(learned) == "".join(piece for piece, trained in rendering.pieces(row) if trained)
         assert encoded.input_ids == template.encode(row.text)  # piece by piece is the same as in one go
