@@ -18,6 +18,10 @@ CODES: dict[str, Code] = {
         "A packed file ends or breaks before its end; the rows before that are read.",
         "Fetch or pack the file again.",
     ),
+    "E105": Code(
+        "A JSON array is broken or cut from here on; what follows is kept in one piece.",
+        "Fetch or mend the file, or write its rows one a line.",
+    ),
     "E109": Code(
         "The row is no UTF-8.",
         "Convert the file: iconv -f ENCODING -t UTF-8 FILE.",

@@ -22,6 +22,7 @@ from agentlite.sources import Line, Raw, decoded, samples, to_record
 from agentlite.sources.repair import repair
 from agentlite.templates import Template, load_template
 
+REPAIRABLE = ("E121", "E122")  # no JSON; of any other row it is not all there, or clear what is wrong
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 
 
@@ -140,7 +141,8 @@ def _ledger(place: str, record: Record, kept: Record, sized: Sized, way: Way) ->
 
 def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
     """The row as it was meant, if that is asked for; what is kept of a reject is still what was found."""
-    if not ways or (found := repair(raw.content, ways)) is None:
+    readable = raw.error is None or raw.error.code in REPAIRABLE
+    if not ways or not readable or (found := repair(raw.content, ways)) is None:
         return raw, ()
     value, used = found
     return raw._replace(value=value, error=None), used

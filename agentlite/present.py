@@ -27,10 +27,15 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
             print(text, file=sys.stderr if taken else sys.stdout)
     if shape and result.status != "dry run":
         from agentlite.commands.prep import stored
-        from agentlite.shapes import shaped
+        from agentlite.shapes import ALL_TRAINED, shaped
 
+        trained = 0
         for row in stored(folder):
-            sys.stdout.buffer.write(encode(row if shape == OWN else shaped(from_row(row), shape)))
+            record = from_row(row)
+            trained += shape in ALL_TRAINED and any(not m.loss for m in record.messages if m.role == "assistant")
+            sys.stdout.buffer.write(encode(row if shape == OWN else shaped(record, shape)))
+        if trained:
+            console.notice(f"prep: {trained} records have turns that are not to be learned, which {shape} cannot say")
     if as_json and not shape:
         import msgspec
 

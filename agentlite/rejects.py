@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from agentlite.codes import CODES
 from agentlite.errors import UserError
-from agentlite.rows import Row, read_rows
+from agentlite.rows import Row
 from agentlite.sources import Line
 
 
@@ -33,18 +35,28 @@ def reject_row(reject: Reject) -> Row:
 
 def edited_rows(path: Path) -> dict[str, list[bytes]]:
     """What a file of rejects holds for each place. Raises UserError with file and line for a row that is none."""
-    edited: dict[str, list[bytes]] = {}
     try:
-        for number, row in enumerate(read_rows(path), 1):
-            place, content = row.get("place"), _content(row)
-            if not isinstance(place, str) or content is None:
-                raise UserError("has no place, or neither raw nor raw_base64.", "Edit `raw` alone, in a copy of "
-                                "rejects.jsonl.", place=f"{path}:{number}")  # fmt: skip
-            edited.setdefault(place, []).append(content)
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}.", "It is rejects.jsonl of an earlier prep, edited.",
                         place=str(path)) from error  # fmt: skip
+    edited: dict[str, list[bytes]] = {}
+    for number, line in enumerate(lines, 1):
+        row = _row(line)
+        content = _content(row)
+        if not isinstance(row.get("place"), str) or content is None:
+            raise UserError("is no row of rejects: an object with its place, and raw or raw_base64.",
+                            "Edit `raw` alone, in a copy of rejects.jsonl.", place=f"{path}:{number}")  # fmt: skip
+        edited.setdefault(row["place"], []).append(content)
     return edited
+
+
+def _row(line: bytes) -> Row:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _content(row: Row) -> bytes | None:
@@ -64,13 +76,19 @@ class Edits:
         self.used: set[str] = set()
 
     def __call__(self, line: Line) -> Line:
-        """The row, or what it was edited to: of several samples of one row, the first that was changed counts."""
+        """The row, or what it was edited to. Where a row holds several samples, its edits must be the same.
+
+        Raises UserError where they are not.
+        """
         if line.place not in self.edited:
             return line
         self.used.add(line.place)
         found = line.content.removesuffix(b"\n")
-        changed = next((content for content in self.edited[line.place] if content != found), None)
-        return line if changed is None else Line(line.place, changed + b"\n")
+        changed = list(dict.fromkeys(content for content in self.edited[line.place] if content != found))
+        if len(changed) > 1:
+            raise UserError("was edited in two ways.", "A row that holds several samples is whole in each of its "
+                            "rejects: edit one of them, and take the others out.", place=line.place)  # fmt: skip
+        return Line(line.place, changed[0] + b"\n") if changed else line
 
     def unused(self) -> Iterator[str]:
         return (place for place in self.edited if place not in self.used)

@@ -72,7 +72,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file that a stage wrote. A line that cannot be read is an error with its place."""
     if path.suffix == ".parquet":
-        yield from _read_parquet(path)
+        yield from read_parquet(path)
         return
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -133,7 +133,8 @@ def _write_parquet(file: IO[bytes], rows: list[Row]) -> None:
     pyarrow.parquet.write_table(table, file, write_page_checksum=True)
 
 
-def _read_parquet(path: Path) -> Iterator[Row]:
+def read_parquet(path: Path) -> Iterator[Row]:
+    """The rows of a Parquet file, whatever its name."""
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:

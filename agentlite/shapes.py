@@ -62,6 +62,9 @@ SHAPES: dict[str, Callable[[Record], Row]] = {
 }
 
 
+ALL_TRAINED = ("llamafactory",)  # shapes that cannot say that a turn is not to be learned
+
+
 def _openai_message(message: Message) -> Row:
     row: Row = {"role": message.role, "content": message.content}
     if message.calls:

@@ -12,12 +12,14 @@ import pytest
 from conftest import DATA
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from malformed import KINDS, Kind, good, line, row
+from malformed import KINDS, Kind, call, good, line, row
 
 from agentlite import prep
 from agentlite.errors import REJECTS, UserError
 from agentlite.records import from_row
 from agentlite.rows import read_rows
+from agentlite.shapes import SHAPES, shaped
+from agentlite.sources import to_record
 from agentlite.stages import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
@@ -251,3 +253,97 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in files:
         assert len({(tmp_path / f"by-{workers}" / name).read_bytes() for workers in (1, 2, 3)}) == 1
     assert run(path, tmp_path, workers=2, out="by-1", **same).status == "up to date"
+
+
+# --- what a second reader found ---
+
+
+def test_a_line_that_is_too_long_is_never_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good() + b'{"text": "' + b"z" * (17 << 20) + b'"}\n')
+    figures = run(path, tmp_path, repair=["literal", "json"]).figures
+    assert (figures["kept"], figures["rejects"]) == (3, {"E120": 1})
+
+
+def test_of_two_objects_on_a_line_none_is_guessed_away(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good() + line(n=8) + b" " + line(n=9) + b"\n")
+    assert run(path, tmp_path, repair=["json"]).figures["rejects"] == {"E121": 1}
+
+
+def test_what_is_said_and_what_arguments_hold_is_not_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    tools = [{"name": "run", "parameters": {"type": "object", "properties": {"arguments": {"type": "string"}}}}]
+    calls = [{"id": "a", "type": "function", "function": {"name": "run", "arguments": {"arguments": "{'a': 1}"}}}]
+    path.write_bytes(b'{"instruction": "Mend it", "input": "{\'a\': True}", "output": "{\'a\': 1}"}\n'
+                     + line(calls=calls, tools=tools) + b"\n")  # fmt: skip
+    run(path, tmp_path, repair=["literal"])
+    first, second = records(tmp_path)
+    assert first.messages[0].content == "Mend it\n{'a': True}"
+    assert second.messages[1].calls[0].arguments == {"arguments": "{'a': 1}"}
+
+
+def test_plain_texts_are_groups_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{word} " * 9}) + "\n" for word in "abcdefghij"))
+    assert run(path, tmp_path, dev=0.2, test=0.3).figures["groups"] == 10
+
+
+def test_what_breaks_an_array_or_a_packed_file_ends_the_run_unless_one_takes_what_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(b"[" + line(n=1) + b",\n" + line(n=2)[:-9] + b",\n" + line(n=3) + b"]")
+    with pytest.raises(UserError, match="rows may be missing"):
+        run(path, tmp_path, max_rejects=0.99)
+    assert run(path, tmp_path).figures["rejects"] == {"E105": 1}
+
+
+def test_two_edits_of_one_row_are_refused_and_so_is_a_file_that_would_be_wiped(tmp_path: Path) -> None:
+    path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
+    path.write_bytes(good() + b"{\n")
+    run(path, tmp_path)
+    (reject,) = rejects(tmp_path)
+    edited.write_text("".join(json.dumps({**reject, "raw": line(n=n).decode()}) + "\n" for n in (7, 8)))
+    with pytest.raises(UserError, match="two ways"):
+        run(path, tmp_path, retry_rejects=str(edited), out="again")
+    with pytest.raises(UserError, match="written anew"):
+        run(path, tmp_path, retry_rejects=str(tmp_path / "prep" / "rejects.jsonl"), force=True)
+    edited.write_text("[1]\n")
+    with pytest.raises(UserError, match=r"edited\.jsonl:1"):
+        run(path, tmp_path, retry_rejects=str(edited), out="again")
+
+
+def one_turn(n: int) -> dict[str, object]:
+    """A question with one call or, every second time, two of a tool of its own."""
+    calls = [{"id": f"{i}", "type": "function", "function": {"name": f"tool_{n}", "arguments": "{}"}}
+             for i in range(1 + n % 2)]  # fmt: skip
+    tool = {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}}
+    asked = {"role": "user", "content": f"word{n} please, and soon"}
+    return {"messages": [asked, {"role": "assistant", "content": None, "tool_calls": calls}], "tools": [tool]}
+
+
+def test_dialogs_of_different_protocols_are_not_joined(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(one_turn(n)) + "\n" for n in range(40)))
+    run(path, tmp_path, protocol="hermes,react", join=3, max_length=4096)
+    assert any(record.meta.get("joined") for record in records(tmp_path))
+
+
+def test_parallel_results_go_out_with_their_calls(tmp_path: Path) -> None:
+    calls = [call('{"city": "Oslo"}', id="o"), call('{"city": "Rome"}', id="r")]
+    results = [{"role": "tool", "tool_call_id": id, "content": content} for id, content in (("r", "dry"), ("o", "wet"))]
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": calls},
+                *results, {"role": "assistant", "content": "b"}]  # fmt: skip
+    record = to_record(row(messages=messages))
+    assert [message.content for message in record.messages[2:4]] == ["wet", "dry"]
+    for shape in SHAPES:
+        assert [m.content for m in to_record(shaped(record, shape)).messages[2:4]] == ["wet", "dry"]
+
+
+def test_what_a_row_says_beside_its_dialog_is_kept(tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "reasoning_content": "Because.", "content": "b", "mood": 1},
+    ]
+    record = to_record({"messages": messages, "difficulty": "hard"})
+    assert record.messages[1].content == "Because.\n\nb"
+    assert record.meta == {"turns": {"2": {"mood": 1}}, "beside": {"difficulty": "hard"}}

@@ -85,6 +85,15 @@ def test_a_token_has_the_weight_of_the_text_it_begins_in_and_ids_do_not_change()
     assert all((weight > 0) == (label >= 0) for weight, label in zip(row.weights, row.labels, strict=True))
 
 
+@pytest.mark.parametrize(("protocol", "table"), [("toolllama", "react"), ("hermes", "react"), ("hermes", "agentflan")])
+def test_the_end_of_a_turn_weighs_one_whatever_is_said_before(protocol, table):
+    row = weighed(protocol, table, record("As seen.\nObservation: 9 mm"))
+    end = load_template("smollm2-135m").token_id("<|im_end|>")
+    ends = [weight for token, label, weight in zip(row.input_ids, row.labels, row.weights, strict=True)
+            if token == end and label == end]  # fmt: skip
+    assert ends == [1.0, 1.0]
+
+
 def test_what_weighs_nothing_is_not_trained():
     row = weighed("hermes", "react", record("As seen.\nObservation: 9 mm\nThought: so"))
     learned = load_template("smollm2-135m").decode([label for label in row.labels if label >= 0])

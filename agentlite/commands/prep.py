@@ -22,7 +22,7 @@ from agentlite.curation.joining import add_distractors, join_dialogs
 from agentlite.curation.sample import sample
 from agentlite.curation.split import Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
-from agentlite.errors import REJECTS, UserError
+from agentlite.errors import REJECTS, RowError, UserError
 from agentlite.intake import Intake, LeftOut, Taken, Way, measure, take_all
 from agentlite.protocols import choose, rendering, settled
 from agentlite.records import SPLITS, Record, from_row, to_row
@@ -35,6 +35,7 @@ from agentlite.templates import find_model, load_template
 
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = ("workers",)
+UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 ENDS = ("kept", "rejected", "duplicates", "filtered")  # each row that is read ends as one of them
 
 
@@ -93,6 +94,9 @@ def run(settings: config.Prep, place: Place) -> Result:
     """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects` allows."""
     settings = replace(settings, sources=_sources(settings.sources))
     _refuse_mistakes(settings)
+    if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(place.folder.resolve()):
+        raise UserError("is in the folder that is written anew.", "Copy it elsewhere, and add --out NAME to keep both.",
+                        place=settings.retry_rejects)  # fmt: skip
     with console.stdout_to_stderr(), _spooled(settings.sources) as stdin:
         way, plan = _plan(settings, place, stdin)
         if place.dry_run:
@@ -306,8 +310,7 @@ def _augmented(train: list[Record], way: Way) -> list[Record]:
     settings = way.settings
     if settings.distractors:
         changed = add_distractors(train, n=settings.distractors, seed=settings.seed)
-        train = [new if new.id == old.id or measure(new, way).longest <= settings.max_length else old
-                 for new, old in zip(changed, train, strict=True)]  # fmt: skip
+        train = [new if new.id == old.id or _fits(new, way) else old for new, old in zip(changed, train, strict=True)]
     if settings.join > 1:
         room = settings.join_tokens or settings.max_length
         tokens = {record.id: measure(record, way).tokens for record in train}
@@ -316,11 +319,22 @@ def _augmented(train: list[Record], way: Way) -> list[Record]:
     return [replace(record, split="train") for record in train]
 
 
+def _fits(record: Record, way: Way) -> bool:
+    """Whether a changed record is still one that can be rendered, and short enough."""
+    try:
+        return measure(record, way).longest <= way.settings.max_length
+    except RowError:
+        return False
+
+
 def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered) -> None:
     rejected, read = len(gathered.rejects), gathered.counts["read"]
     for line in _reject_lines(gathered.rejects):
         console.notice(line)
     file = str(folder / "rejects.jsonl")
+    if settings.max_rejects < 1 and (rest := [one for one in gathered.rejects if one.code in UNKNOWN]):
+        fix = "Fetch or mend the file; or take what was read of it: --max-rejects 1."
+        raise UserError(f"{rest[0].reason}: rows may be missing.", fix, place=rest[0].place, exit_code=REJECTS)
     if rejected > 1 and rejected > settings.max_rejects * read:
         fix = f"Mend them, or allow more: --max-rejects {min(1.0, rejected / read + 0.005):.2f}."
         raise UserError(f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.", fix, place=file,

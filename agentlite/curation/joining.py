@@ -39,12 +39,12 @@ def join_dialogs(
     """
     ordered = sorted(records, key=lambda record: digest(f"{seed} join {record.id}"))
     joined: list[Record] = []
-    open_slots: dict[tuple[str, str], list[Slot]] = defaultdict(list)
+    open_slots: dict[tuple[str, str, str], list[Slot]] = defaultdict(list)
     for record in ordered:
         if not _is_joinable(record):
             joined.append(record)
             continue
-        slots = open_slots[_system(record), record.split]
+        slots = open_slots[_system(record), record.split, str(record.meta.get("protocol"))]
         slot = next((slot for slot in slots if _admits(slot, record) and fits([*slot, record])), None)
         if slot is None:
             slot = []

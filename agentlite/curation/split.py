@@ -89,8 +89,7 @@ def normal(text: str) -> str:
 
 def first_query(record: Record) -> str:
     """What the user says first, or what a plain text says."""
-    said = next((message.content for message in record.messages if message.role == "user"), "")
-    return normal(record.messages[0].content if record.is_text else said)
+    return _queries(record)[0]
 
 
 def due_tools(record: Record) -> set[str]:
@@ -110,8 +109,8 @@ def near_query(records: Sequence[Traits]) -> Pairs:
     """
     texts = [record.queries[0] for record in records]
     owners = {text: index for index, text in reversed(list(enumerate(texts)))}
-    yield from ((owners[text], index) for index, text in enumerate(texts))
-    unique = sorted(owners)
+    yield from ((owners[text], index) for index, text in enumerate(texts) if text)
+    unique = sorted(filter(None, owners))
     sketches = [_sketch(unique[start : start + AT_ONCE]) for start in range(0, len(unique), AT_ONCE)]
     for band in range(BANDS):
         buckets: dict[int, list[str]] = defaultdict(list)
@@ -157,7 +156,8 @@ def _check(dev: float, test: float, by: Sequence[str]) -> None:
 
 
 def _queries(record: Record) -> list[str]:
-    first, *later = [normal(m.content) for m in record.messages if m.role == "user"] or [""]
+    said = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
+    first, *later = [normal(message.content) for message in said] or [""]
     return [first, *(text for text in later if len(text) >= SHORTEST_QUERY)]
 
 

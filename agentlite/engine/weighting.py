@@ -4,17 +4,22 @@ The fused losses of Unsloth and Liger take no weights. So the hidden states are 
 trained tokens alone, a few hundred at a time and again on the way back: exact, and no dearer in memory.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from agentlite.errors import MODEL, UserError
 
 CHUNK = 256  # tokens whose logits are in memory at once
-SCALED = ("final_logit_softcapping", "logits_scaling", "logit_scale")  # logits that are not the head's alone
+# where logits are not the head's alone
+SCALED = ("final_logit_softcapping", "logits_soft_cap", "logits_scaling", "logit_scale", "lm_head_multiplier",
+          "output_multiplier")  # fmt: skip
 
 
 def check_head(model: Any) -> None:
-    """Raises UserError 5 for a model whose logits are more than its head applied to its hidden states."""
+    """Raises UserError 2 where there are several processes, 5 where logits are more than the head of hidden states."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("weights are for one process.", "Leave --segment-weights out.", place="sft.segment_weights")
     config = model.config.get_text_config()
     for name in SCALED:
         if getattr(config, name, None) not in (None, 1, 1.0):

@@ -133,12 +133,12 @@ def _filled(frame: str, texts: dict[str, str]) -> str:
 
 
 def _told(before: Sequence[Message]) -> dict[str, str]:
-    """The goal: what the user asked last; the commands run since, and what was said before it."""
+    """The goal: what the user asked last; every command that was run, with its result; what was said before."""
     asked = max((i for i, message in enumerate(before) if message.role == "user"), default=-1)
     said = [m for m in before[: max(asked, 0)] if m.role in ("user", "assistant") and m.content]
     return {
         "goal": before[asked].content if asked >= 0 else "",
-        "tasks": plain(_tasks(before[asked + 1 :])),
+        "tasks": plain(_tasks(before)),
         "history": plain([{m.role: m.content} for m in said]),
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
     }

@@ -35,12 +35,12 @@ class Mixture(NamedTuple):
         """As a setting: `hermes`, or `hermes=2,react=1`."""
         if len(self.weights) == 1:
             return next(iter(self.weights))
-        return ",".join(f"{name}={weight:g}" for name, weight in self.weights.items())
+        return ",".join(f"{name}={str(weight).removesuffix('.0')}" for name, weight in self.weights.items())
 
     def of(self, record: Record) -> Protocol:
         """The protocol a record is rendered in: the one that prep chose for it, if it is here."""
-        if record.meta.get("protocol") in self.protocols:
-            return self.protocols[record.meta["protocol"]]
+        if (chosen := str(record.meta.get("protocol"))) in self.protocols:
+            return self.protocols[chosen]
         if len(self.protocols) == 1:
             return next(iter(self.protocols.values()))
         weights = self._holding(max((len(message.calls) for message in record.messages), default=0))

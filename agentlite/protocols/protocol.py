@@ -48,14 +48,16 @@ class Protocol:
     answer: Callable[[str], str] = lambda text: text
 
     def said(self, message: Message, tools: Sequence[Tool]) -> str:
-        """What the assistant writes at a turn, where turns are written one by one."""
-        if self.answer_tool and not message.calls and tools and self._answers_by_call(tools):
+        """What the assistant writes at a turn: words, where there are no tools."""
+        if not tools:
+            return message.content
+        if self.answer_tool and not message.calls and self._answers_by_call(tools):
             return self.answer(message.content)
         return self.assistant(message)
 
     def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
         """The calls of a text; the protocol's way to answer is no call. Without tools there is nothing but words."""
-        if not tools and (self.answer_tool or self.exchanges):
+        if not tools:
             return Parsed(text.strip())
         parsed = self.parse(text)
         if not (self.answer_tool and parsed.calls and self._answers_by_call(tools)):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.protocols.protocol import Protocol
-from agentlite.protocols.weights import Table, segments, weight_at
+from agentlite.protocols.weights import Segment, Table, segments, weight_at
 from agentlite.records import Call, Ending, Message, Record, Step, Tool, plain
 from agentlite.templates import Template
 
@@ -72,7 +72,7 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     whose prompt is not the beginning of what it writes."""
     _refuse_control_tokens(record, template)
     if record.is_text:
-        return [_plain_text(record.messages[0].content, template)]
+        return [_plain_text(record.messages[0], template)]
     if protocol.exchanges and record.tools:
         return [row for turn in record.turns for row in _exchanged(record, turn, protocol, template)]
     turns = _turns(record, protocol)
@@ -96,10 +96,10 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     return rows
 
 
-def _plain_text(text: str, template: Template) -> Rendered:
+def _plain_text(message: Message, template: Template) -> Rendered:
     """No dialog: trained whole, with the end that a turn has."""
-    whole = text + template.turn_end
-    return Rendered(whole, (Span(0, 0, len(whole), trained=True, asked=False),))
+    whole = message.content + template.turn_end
+    return Rendered(whole, (Span(0, 0, len(whole), trained=message.loss, asked=False),))
 
 
 def _exchanged(record: Record, turn: int, protocol: Protocol, template: Template) -> Iterator[Rendered]:
@@ -152,7 +152,11 @@ def _weighed(row: Rendered, record: Record, template: Template, table: Table) ->
     weights: list[float] = []
     for text, span in _with_spans(row):
         starts = template.starts(text)
-        parts = segments(text, table, _question(record, span.turn)) if span and span.trained else []
+        if not (span and span.trained):
+            weights += [0.0] * len(starts)
+            continue
+        said = text.removesuffix(template.turn_end)  # the end of the turn weighs 1, as any word
+        parts = [*segments(said, table, _question(record, span.turn)), Segment(len(said), len(text), 1.0)]
         weights += [weight_at(parts, start) for start in starts]
     labels = [label if weight else IGNORED for label, weight in zip(encoded.labels, weights, strict=True)]
     return Encoded(encoded.input_ids, labels, weights)
@@ -269,7 +273,7 @@ def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
     indexed = list(enumerate(record.messages))
     turns = [_Turn({"role": "system", "content": text}, ())] if (text := _system(record, protocol)) else []
     rest = [pair for pair in indexed if pair[1].role != "system"]
-    return turns + (_inline_turns(rest, protocol) if protocol.inline else _plain_turns(rest, protocol, record.tools))
+    return turns + (_inline_turns if protocol.inline else _plain_turns)(rest, protocol, record.tools)
 
 
 def _native(index: int, message: Message) -> _Turn:
@@ -307,7 +311,7 @@ def _plain_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol, too
     return turns
 
 
-def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) -> list[_Turn]:
+def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]) -> list[_Turn]:
     """From one user turn to the next, everything is one message of the assistant."""
     turns: list[_Turn] = []
     for is_user, group in groupby(indexed, key=lambda pair: pair[1].role == "user"):
@@ -318,7 +322,7 @@ def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol) ->
         parts: list[tuple[int, int, int]] = []
         for index, message in group:
             _refuse_several(index, message, protocol)
-            text = protocol.results([message]) if message.role == "tool" else protocol.assistant(message)
+            text = protocol.results([message]) if message.role == "tool" else protocol.said(message, tools)
             if parts and parts[-1][2] < 0:
                 raise RowError("E203", f"messages[{index}] follows an answer without a user turn between")
             if message.role == "assistant":

@@ -1,12 +1,14 @@
 """bytes -> raw rows -> Record: one file a format, chosen here by content or by name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite.errors import RowError, UserError, nearest
-from agentlite.records import Record
+from agentlite.records import Message, Record
 from agentlite.sources import (
     agentinstruct,
     alpaca,
@@ -100,9 +102,21 @@ def to_record(value: Row, format: str | None = None, told: Mapping[str, Mapping[
     check_format(name)
     record = FORMATS[name].read(value, **(told or {}).get(name, {}))
     try:
-        return msgspec.convert(msgspec.to_builtins(record), Record)  # the readers copy what they do not look into
+        whole = msgspec.convert(msgspec.to_builtins(record), Record)  # the readers copy what they do not look into
     except msgspec.ValidationError as error:
         raise RowError("E201", f"not as {name} has it: {error}") from error
+    return replace(whole, messages=tuple(_in_order(whole.messages)))
+
+
+def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
+    """The results of a turn in the order of its calls: most formats and protocols know them by that alone."""
+    calls: list[str] = []
+    for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
+        said = list(group)
+        if is_result and {message.call_id for message in said} <= {*calls}:
+            said.sort(key=lambda message: calls.index(message.call_id))
+        calls = [call.id for call in said[-1].calls]
+        yield from said
 
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:

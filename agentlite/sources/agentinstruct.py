@@ -5,7 +5,8 @@ from typing import Any
 from agentlite.errors import RowError
 from agentlite.records import Message, Record
 from agentlite.sources import sharegpt
-from agentlite.sources.exchanges import dialog, meta_of, text_at
+from agentlite.sources.beside import meta_of
+from agentlite.sources.exchanges import dialog, text_at
 
 EXAMPLE = (
     '{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, '

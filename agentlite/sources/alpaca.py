@@ -4,7 +4,8 @@ from typing import Any
 
 from agentlite.errors import RowError
 from agentlite.records import Record
-from agentlite.sources.exchanges import dialog, history, meta_of, text_at
+from agentlite.sources.beside import meta_of
+from agentlite.sources.exchanges import dialog, history, text_at
 
 EXAMPLE = '{"instruction": "Say it in French.", "input": "Good morning", "output": "Bonjour"}'
 

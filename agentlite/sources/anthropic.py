@@ -6,9 +6,9 @@ from typing import Any
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, Tool
 from agentlite.sources import ms_swift
+from agentlite.sources.beside import meta_of, rest
 from agentlite.sources.calls import read_call, read_tools
 from agentlite.sources.decoding import json_value
-from agentlite.sources.exchanges import meta_of, rest
 from agentlite.sources.openai import has_loss, merged
 
 EXAMPLE = (
@@ -41,7 +41,7 @@ def read(row: dict[str, Any]) -> Record:
     """
     if not isinstance(row.get("messages"), list):
         raise RowError("E201", "messages are no list")
-    tools = read_tools(_renamed(row.get("tools")), lambda text: _renamed(json_value(text)))
+    tools = read_tools(_renamed(row.get("tools")), _renamed_value)
     dialog = _Dialog(tools)
     if system := _texts(row.get("system"), "\n\n", "system"):
         dialog.messages.append(Message("system", system))
@@ -52,6 +52,10 @@ def read(row: dict[str, Any]) -> Record:
         tools=tools,
         meta=meta_of(row, "messages", "tools", "system", is_error=dialog.failed, blocks=dialog.beside),
     )
+
+
+def _renamed_value(text: str) -> Any:
+    return _renamed(json_value(text))
 
 
 def _may_be_own(message: Any) -> bool:

@@ -1,11 +1,10 @@
-"""Questions and answers that are plain texts -> messages; what a row says beside its dialog -> meta."""
+"""Questions and answers that are plain texts -> messages."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from agentlite.errors import RowError
 from agentlite.records import Message
-from agentlite.sources.openai import source_id
 
 
 def text_at(row: dict[str, Any], key: str) -> str:
@@ -32,14 +31,3 @@ def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, 
     for asked, answered in exchanges:
         messages += [Message("user", asked), Message("assistant", answered)]
     return tuple(messages)
-
-
-def rest(row: dict[str, Any], *known: str) -> dict[str, Any]:
-    """What stands under any other key. Arrow fills in the keys of other rows as null: they say nothing."""
-    return {key: value for key, value in row.items() if key not in known and value is not None}
-
-
-def meta_of(row: dict[str, Any], *known: str, **named: Any) -> dict[str, Any]:
-    """The row's own id; what is named, unless empty; and, under "beside", all that its format does not know."""
-    kept = {**named, "beside": rest(row, "id", *known)}
-    return {**source_id(row), **{key: value for key, value in kept.items() if value}}

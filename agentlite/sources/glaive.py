@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, Tool
+from agentlite.sources.beside import meta_of
 from agentlite.sources.calls import json_or_literal, read_arguments, read_call
 from agentlite.sources.decoding import shortened
 from agentlite.sources.embedded import end_of, tools_at
-from agentlite.sources.exchanges import meta_of, text_at
+from agentlite.sources.exchanges import text_at
 from agentlite.sources.openai import merged
 
 EXAMPLE = (

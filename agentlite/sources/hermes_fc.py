@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, Tool
 from agentlite.sources import sharegpt
+from agentlite.sources.beside import meta_of
 from agentlite.sources.calls import json_or_literal, read_tools
 from agentlite.sources.embedded import result_of, sentences, tools_at, value_of
-from agentlite.sources.exchanges import meta_of
 
 EXAMPLE = (
     '{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided '

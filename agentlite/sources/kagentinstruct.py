@@ -4,7 +4,8 @@ from typing import Any
 
 from agentlite.errors import RowError
 from agentlite.records import Record
-from agentlite.sources.exchanges import dialog, meta_of, rest, text_at
+from agentlite.sources.beside import meta_of, rest
+from agentlite.sources.exchanges import dialog, text_at
 
 EXAMPLE = (
     '{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": ["{\\"name\\": \\"weather\\"}"], '

@@ -11,9 +11,9 @@ from typing import Any
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, Tool
 from agentlite.sources import sharegpt
+from agentlite.sources.beside import meta_of, rest
 from agentlite.sources.calls import json_or_literal, read_call, read_tool
 from agentlite.sources.decoding import json_value, shortened
-from agentlite.sources.exchanges import meta_of, rest
 from agentlite.sources.openai import has_loss
 
 EXAMPLE = (

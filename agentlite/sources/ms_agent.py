@@ -7,8 +7,9 @@ from typing import Any
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, Tool
 from agentlite.sources import sharegpt
+from agentlite.sources.beside import meta_of
 from agentlite.sources.calls import json_or_literal, read_arguments, read_tool
-from agentlite.sources.openai import has_loss, source_id
+from agentlite.sources.openai import has_loss
 
 EXAMPLE = (
     '{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You '
@@ -58,7 +59,9 @@ def read(row: dict[str, Any]) -> Record:
             messages.append(Message("user", text))
         else:
             raise RowError("E214", f"a turn of its own for {turn.get('from')!r} beside a ReAct prompt (turn {number})")
-    return Record(messages=tuple(messages), tools=tuple(tools), meta=source_id(row))
+    return Record(
+        messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, "conversations", "conversation", "system")
+    )
 
 
 def _is_react(turn: dict[str, Any]) -> bool:

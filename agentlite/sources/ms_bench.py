@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agentlite.errors import RowError
 from agentlite.records import Record
 from agentlite.sources import sharegpt
-from agentlite.sources.exchanges import meta_of
+from agentlite.sources.beside import meta_of
 
 EXAMPLE = (
     '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": "user", "value": '

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, plain
 from agentlite.sources import self_cognition
+from agentlite.sources.beside import meta_of, rest
 from agentlite.sources.calls import json_or_literal, read_call, read_tools
-from agentlite.sources.exchanges import dialog, history, meta_of, rest, text_at
+from agentlite.sources.exchanges import dialog, history, text_at
 from agentlite.sources.openai import has_loss
 from agentlite.sources.sharegpt import speaker_of, turns_of
 

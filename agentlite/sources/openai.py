@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from agentlite.errors import RowError
 from agentlite.records import Call, Gold, Message, Record, Role, Task, Tool, plain
+from agentlite.sources.beside import meta_of, rest
 from agentlite.sources.calls import read_call, read_tools
 from agentlite.sources.decoding import json_value
 
@@ -26,6 +27,8 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
+THOUGHTS = ("reasoning_content", "reasoning")  # what a thinking model said before, under the keys that servers use
+KNOWN = ("role", "content", "tool_calls", "function_call", "tool_call_id", "name", "loss", "weight", *THOUGHTS)
 TASKS = get_args(Task)
 
 
@@ -46,8 +49,14 @@ def read(row: dict[str, Any]) -> Record:
         tools=tools,
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
-        meta=source_id(row),
+        meta=meta_of(row, "messages", "tools", "functions", "gold", "task", turns=_beside(messages)),
     )
+
+
+def _beside(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What messages say under keys that are not known, by the number of the message."""
+    said = {str(number): rest(message, *KNOWN) for number, message in enumerate(messages, 1)}
+    return {number: more for number, more in said.items() if more}
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -65,11 +74,6 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
             message = replace(message, content=said)
         turns.append(message)
     return tuple(turns)
-
-
-def source_id(row: dict[str, Any]) -> dict[str, Any]:
-    """The row's own id, as meta."""
-    return {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
 
 
 def read_gold(value: Any) -> dict[int, Gold]:
@@ -100,7 +104,9 @@ class _Dialog:
             raise RowError(
                 "E202", f"unknown role {message.get('role')!r} (message {number}); known: {', '.join(ROLES)}"
             )
-        said = Message(role, _text(message.get("content"), role, number), loss=has_loss(message))
+        thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
+        content = "\n\n".join(filter(None, [*thoughts, _text(message.get("content"), role, number)]))
+        said = Message(role, content, loss=has_loss(message))
         if role == "assistant":
             self.waiting = [self._call(call) for call in _calls(message, number)]
             return replace(said, calls=tuple(self.waiting))

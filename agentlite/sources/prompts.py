@@ -7,6 +7,7 @@ import msgspec
 from agentlite.errors import RowError
 from agentlite.records import Call, Gold, GoldCall, Message, Record, accepted
 from agentlite.sources import openai
+from agentlite.sources.beside import meta_of
 from agentlite.sources.bfcl import NO_CALL_ANSWER, first_accepted
 from agentlite.sources.calls import read_tools
 
@@ -37,7 +38,7 @@ def read(row: dict[str, Any]) -> Record:
         tools=tools,
         gold={len(asked): Gold(due)},
         task="tool_selection" if calls else "timing_decision",
-        meta=openai.source_id(row),
+        meta=meta_of(row, "prompt", "messages", "tools", "functions", "gold"),
     )
 
 

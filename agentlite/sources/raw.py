@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentlite.errors import REJECTS, RowError, UserError
-from agentlite.rows import read_rows
+from agentlite.rows import read_parquet
 from agentlite.sources import bfcl
 from agentlite.sources.decoding import json_value
 
 LONGEST_LINE = 16 << 20
 KEPT_OF_LONGER = 1 << 10
+PACKED_AT_ONCE = 1 << 16
 BOM = b"\xef\xbb\xbf"
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")  # read from a folder
 FOREIGN = {
@@ -34,8 +35,30 @@ FOREIGN = {
 def _zstd(file: BinaryIO) -> BinaryIO:
     import zstandard
 
-    unpacked = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-    return cast(BinaryIO, io.BufferedReader(unpacked))
+    class Unpacked(io.RawIOBase):
+        """The library's own reader does not tell a file that ends amid a frame from one that ends."""
+
+        frame, left = zstandard.ZstdDecompressor().decompressobj(), b""
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            while not self.left:
+                packed = (self.frame.unused_data if self.frame.eof else b"") or file.read(PACKED_AT_ONCE)
+                if not packed:
+                    if self.frame.eof:
+                        return 0
+                    raise EOFError("the last frame is not whole")
+                if self.frame.eof:
+                    self.frame = zstandard.ZstdDecompressor().decompressobj()
+                self.left = self.frame.decompress(packed)
+            taken = self.left[: len(buffer)]
+            self.left = self.left[len(taken) :]
+            buffer[: len(taken)] = taken
+            return len(taken)
+
+    return cast(BinaryIO, io.BufferedReader(Unpacked()))
 
 
 def _gzip(file: BinaryIO) -> BinaryIO:
@@ -117,8 +140,8 @@ def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Line]:
             first, number = _line(file), 1
             while isinstance(first, bytes) and first and not _unmarked(first).strip():
                 first, number = _line(file), number + 1
-            if isinstance(first, bytes) and _opens_array(first):
-                yield from _array(first + _rest(file), source, number)
+            if isinstance(first, bytes) and _unmarked(first).lstrip().startswith(b"["):
+                yield from _bracketed(file, source, first, number)
             else:
                 yield from _lines(file, source, first, number)
 
@@ -156,16 +179,15 @@ def _rest(file: BinaryIO) -> bytes:
     return b"".join(chunks)
 
 
-def _opens_array(line: bytes) -> bool:
-    """Whether a file that begins so is one array of rows, and not rows that are arrays."""
-    line = _unmarked(line).strip()
-    if not line.startswith(b"["):
-        return False
+def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[Line]:
+    """A file that begins with [: one array of rows, or rows that are arrays, which are no rows."""
+    rest = _rest(file)
     try:
-        value = json.loads(line)
+        whole = json.loads(_unmarked(first))
+        lines = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole)
     except (ValueError, RecursionError):
-        return True
-    return all(isinstance(row, dict) for row in value)
+        lines = False
+    yield from _lines(io.BytesIO(rest), name, first, number) if lines else _array(first + rest, name, number)
 
 
 def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[Line]:
@@ -214,7 +236,8 @@ def _too_long(file: BinaryIO, line: bytes, place: str) -> Line:
     while line:
         digest.update(line)
         length += len(line)
-        line = b"" if line.endswith(b"\n") else file.readline(LONGEST_LINE)
+        more = b"" if line.endswith(b"\n") else _line(file)
+        line = more if isinstance(more, bytes) else b""
     reason = (
         f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 {digest.hexdigest()}; its start is kept)"
     )
@@ -256,7 +279,7 @@ def _array(content: bytes, name: str, line: int) -> Iterator[Line]:
 
 
 def _unread(place: str, text: str, reason: str) -> Line:
-    return Line(place, text.encode("utf-8"), RowError("E122", reason))
+    return Line(place, text.encode("utf-8"), RowError("E105", reason))
 
 
 def _after_blanks(text: str, start: int) -> int:
@@ -269,7 +292,7 @@ def _parquet(path: Path) -> Iterator[Line]:
     import pyarrow
 
     try:
-        yield from _values(str(path), read_rows(path))
+        yield from _values(str(path), read_parquet(path))
     except (OSError, pyarrow.ArrowException) as error:
         fix = "Is it whole? Write or fetch it again."
         raise UserError(f"not a readable Parquet file: {str(error).splitlines()[0]}", fix, place=str(path)) from error

@@ -8,7 +8,8 @@ from agentlite.errors import RowError
 from agentlite.sources.decoding import json_value, literal_value
 
 LONGEST = 1 << 20
-HOLD_JSON = ("tools", "functions", "function", "arguments", "parameters", "input", "answers")  # keys of such texts
+HOLD_JSON = ("tools", "functions", "function", "arguments", "parameters", "answers")  # keys of such texts
+ARGUMENTS = ("arguments", "input")  # what stands in them is the user's
 
 
 def repair(content: bytes, ways: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
@@ -45,8 +46,12 @@ def _inside(value: Any, ways: Sequence[str], used: list[str]) -> Any:
         return [_inside(inner, ways, used) for inner in value]
     if not isinstance(value, dict):
         return value
-    return {key: _text(key, inner, ways, used) if isinstance(inner, str) else _inside(inner, ways, used)
-            for key, inner in value.items()}  # fmt: skip
+    return {
+        key: _text(key, inner, ways, used) if isinstance(inner, str)
+        else inner if key in ARGUMENTS
+        else _inside(inner, ways, used)
+        for key, inner in value.items()
+    }  # fmt: skip
 
 
 def _text(key: str, text: str, ways: Sequence[str], used: list[str]) -> Any:
@@ -65,10 +70,21 @@ def _guessed(text: str) -> Any:
     """By json-repair; what it could make nothing of is no repair."""
     import json_repair
 
+    _refuse_more_than_one(text)
     value = json_value(json.dumps(json_repair.loads(text, skip_json_loads=True), ensure_ascii=False))
     if value in ("", [], {}):
         raise RowError("E121", "nothing left of it")
     return value
+
+
+def _refuse_more_than_one(text: str) -> None:
+    """Of several objects on a line it would keep one."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(text.lstrip())
+    except (ValueError, RecursionError):
+        return
+    if text.lstrip()[end:].strip():
+        raise RowError("E121", "more than one JSON value on the line")
 
 
 WAYS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}

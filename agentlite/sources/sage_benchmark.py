@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from agentlite.errors import RowError
 from agentlite.records import Call, Gold, Message, Record, Task, Tool, plain
+from agentlite.sources.beside import meta_of
 from agentlite.sources.bfcl import NO_CALL_ANSWER
-from agentlite.sources.exchanges import meta_of, text_at
+from agentlite.sources.exchanges import text_at
 from agentlite.sources.sage_tools import declared, split_of
 
 EXAMPLE = (

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, plain
 from agentlite.sources import sharegpt
+from agentlite.sources.beside import meta_of, rest
 from agentlite.sources.calls import read_arguments
-from agentlite.sources.exchanges import meta_of, rest
 from agentlite.sources.openai import has_loss
 from agentlite.sources.sage_tools import declared, split_of
 

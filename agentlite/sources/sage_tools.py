@@ -4,9 +4,10 @@ from typing import Any
 
 from agentlite.errors import RowError
 from agentlite.records import SPLITS, Call, Message, Record, Tool
+from agentlite.sources.beside import meta_of, rest
 from agentlite.sources.calls import from_list, json_schema, read_arguments
 from agentlite.sources.decoding import shortened
-from agentlite.sources.exchanges import meta_of, rest, text_at
+from agentlite.sources.exchanges import text_at
 
 EXAMPLE = (
     '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": '

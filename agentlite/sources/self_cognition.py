@@ -5,7 +5,8 @@ from typing import Any
 
 from agentlite.errors import RowError
 from agentlite.records import Record
-from agentlite.sources.exchanges import dialog, meta_of
+from agentlite.sources.beside import meta_of
+from agentlite.sources.exchanges import dialog
 
 EXAMPLE = '{"query": "Who are you?", "response": "I am {{NAME}}, and {{AUTHOR}} made me.", "tag": "en"}'
 LANGUAGES = ("zh", "en")

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, plain
+from agentlite.sources.beside import meta_of
 from agentlite.sources.calls import json_or_literal, read_call, read_tools
 from agentlite.sources.decoding import json_value
-from agentlite.sources.openai import has_loss, merged, source_id
+from agentlite.sources.openai import has_loss, merged
 
 EXAMPLE = (
     '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": '
@@ -53,7 +54,11 @@ def read(row: dict[str, Any]) -> Record:
     for number, turn in enumerate(turns, 1):
         dialog.add(turn, number, alone=_is_alone(turns, number))
     tools = read_tools(row.get("tools"), json_or_literal)
-    return Record(messages=merged(dialog.messages), tools=tools, meta=source_id(row))
+    return Record(
+        messages=merged(dialog.messages),
+        tools=tools,
+        meta=meta_of(row, "conversations", "conversation", "system", "tools"),
+    )
 
 
 def _is_alone(turns: list[Any], number: int) -> bool:
@@ -132,7 +137,10 @@ class _Dialog:
         calls = [self._numbered(call) for call in (value if isinstance(value, list) else [value])]
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
-            calls, text, loss = [*before.calls, *calls], before.content, before.loss and loss
+            if before.loss != loss:
+                raise RowError("E201", "what is said and the call after it are one turn: learned or not as a whole")
+            calls = [*before.calls, *calls]
+            text = "\n\n".join(filter(None, [before.content, thought[1] if thought else ""]))
         else:
             text = thought[1] if thought else ""
         self.waiting = calls

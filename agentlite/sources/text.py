@@ -4,7 +4,7 @@ from typing import Any
 
 from agentlite.errors import RowError
 from agentlite.records import Message, Record
-from agentlite.sources.exchanges import meta_of
+from agentlite.sources.beside import meta_of
 
 EXAMPLE = '{"text": "Rain is measured in millimetres: one is a litre on a square metre."}'
 # a row with one of these is a dialog, and its text the same dialog as someone rendered it

@@ -7,10 +7,10 @@ from typing import Any
 from agentlite.errors import RowError
 from agentlite.records import Call, Message, Record, Tool, plain
 from agentlite.sources import sharegpt
+from agentlite.sources.beside import meta_of
 from agentlite.sources.calls import json_or_literal
 from agentlite.sources.decoding import shortened
 from agentlite.sources.embedded import end_of, result_of, sentences, split_at, tools_at, value_of
-from agentlite.sources.exchanges import meta_of
 from agentlite.sources.openai import has_loss
 
 EXAMPLE = (

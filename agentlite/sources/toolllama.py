@@ -9,9 +9,9 @@ from agentlite.errors import RowError
 from agentlite.protocols.toolllama import FINISH
 from agentlite.records import Call, Message, Record, Tool
 from agentlite.sources import sharegpt
+from agentlite.sources.beside import meta_of
 from agentlite.sources.calls import json_or_literal, read_arguments
 from agentlite.sources.embedded import sentences, tools_at
-from agentlite.sources.exchanges import meta_of
 from agentlite.sources.openai import has_loss
 
 EXAMPLE = (

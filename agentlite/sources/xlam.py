@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from agentlite.errors import RowError
 from agentlite.records import Gold, Message, Record, Tool
+from agentlite.sources.beside import meta_of
 from agentlite.sources.bfcl import NO_CALL_ANSWER
 from agentlite.sources.calls import TYPES, json_or_literal, read_call, read_tool
 from agentlite.sources.decoding import DEEPEST, shortened
-from agentlite.sources.exchanges import meta_of, text_at
+from agentlite.sources.exchanges import text_at
 
 EXAMPLE = (
     '{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\\"name\\": \\"weather\\", \\"description\\": \\"\\", '
