@@ -90,7 +90,7 @@ def steps() -> list[Any]:
         question = Message("user", f"What is the sum of {', '.join(map(str, numbers))}?")
         answer = Message("assistant", calls=(Call("add_numbers", {"numbers": numbers}),))
         records.append(Record(messages=(question, answer), tools=(tool,)))
-    return list(prompts(records, choose("hermes", template), template))
+    return list(prompts(records, choose("hermes", template).of, template))
 
 
 def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
@@ -136,7 +136,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, OwnFunctions([f"{__file__}:digits_of"]) as own:
         weights = {**dict.fromkeys(WEIGHTS, 0.0), "digits_of": 1.0}
         chosen = replace(settings("grpo", options.steps), weights=weights)
-        judge = Judge({one.record.id: one.record for one in asked}, PROTOCOLS["hermes"], own)
+        judge = Judge({one.record.id: one.record for one in asked}, PROTOCOLS, own)
         with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
             how = sampling.Sampling(-1, NEW_TOKENS, 1.0, 1.0)
             drawn: list[dict[str, Any]] = []

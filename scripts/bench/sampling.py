@@ -45,7 +45,7 @@ def prompts(count: int) -> list[list[int]]:
     from agentlite.templates import load_template
 
     template = load_template(ALIAS)
-    protocol = choose("hermes", template)
+    protocol_of = choose("hermes", template).of
     found: list[list[int]] = []
     for number in range(count):
         tools = [Tool(f"rate_of_{place}", f"The exchange rate of currency {place} on a day, as a number.",
@@ -54,7 +54,7 @@ def prompts(count: int) -> list[list[int]]:
         call = Call(tools[0].name, {"day": f"day {number}"})
         question = f"What was the rate of currency 0 on day {number}?"
         record = Record(messages=(Message("user", question), Message("assistant", calls=(call,))), tools=tuple(tools))
-        found += [one.ids for one in prompts([record], protocol, template)]
+        found += [one.ids for one in prompts([record], protocol_of, template)]
     assert min(map(len, found)) >= SHORTEST, min(map(len, found))
     return found
 

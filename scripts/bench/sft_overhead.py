@@ -73,7 +73,7 @@ def rows() -> list[Any]:
     from agentlite.templates import load_template
 
     template = load_template(ALIAS)
-    protocol = choose("hermes", template)
+    protocol = choose("hermes", template).protocols["hermes"]
     schema = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}}}
     tool = Tool("add_numbers", "Adds whole numbers.", schema)
     records = []
