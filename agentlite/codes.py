@@ -63,7 +63,7 @@ CODES: dict[str, Code] = {
         f"`jq -c .` writes one a line; {REPAIR}.",
     ),
     "E122": Code(
-        "The file looks cut in this row, or the array is broken from here on.",
+        "The last row of the file looks cut.",
         f"Fetch it again; {REPAIR}.",
     ),
     "E124": Code(

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,10 +100,10 @@ def measure(record: Record, way: Way) -> Sized:
 def _sample(source: str, raw: Raw, name: str, part: Row, number: int, way: Way) -> Taken | LeftOut | Reject:
     try:
         record = _record(source, name, part, way)
-        kept, sized = _fitting(record, way)
+        kept, sized, tokens = _fitting(record, way)
     except RowError as error:
         return LeftOut(error.code) if error.code.startswith("F") else _reject(raw, error, number)
-    ledger = None if kept is record else _ledger(raw.place, record, kept, sized, way)
+    ledger = None if kept is record else _ledger(raw.place, record, kept, sized, tokens)
     return Taken(encode(to_row(kept)), traits(kept), sized, ledger)
 
 
@@ -119,24 +118,27 @@ def _record(source: str, name: str, part: Row, way: Way) -> Record:
     return replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))
 
 
-def _fitting(record: Record, way: Way) -> tuple[Record, Sized]:
-    """The record, or its beginning where it is too long and may be cut. Raises RowError E217 or F302."""
+def _fitting(record: Record, way: Way) -> tuple[Record, Sized, int]:
+    """The record, or its beginning where it is too long and may be cut; its size; the tokens before the cut.
+
+    Raises RowError E217 or F302.
+    """
     sized, room = measure(record, way), way.settings.max_length
     if sized.longest <= room:
-        return record, sized
+        return record, sized, sized.longest
     shorter = None
     if way.settings.long_rows == "cut":
         shorter = cut(record, lambda part: measure(part, way).longest <= room)
     if shorter is None:
         code = "F302" if way.settings.long_rows == "filter" else "E217"
         raise RowError(code, f"{sized.longest} tokens, max_length is {room}")
-    return shorter, measure(shorter, way)
+    return shorter, measure(shorter, way), sized.longest
 
 
-def _ledger(place: str, record: Record, kept: Record, sized: Sized, way: Way) -> Row:
+def _ledger(place: str, record: Record, kept: Record, sized: Sized, tokens: int) -> Row:
     return {"place": place, "id": kept.id, "parent": kept.parent, "messages": len(kept.messages),
             "of_messages": len(record.messages), "tokens": sized.longest,
-            "of_tokens": measure(record, way).longest}  # fmt: skip
+            "of_tokens": tokens}  # fmt: skip
 
 
 def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
@@ -154,12 +156,15 @@ def _reject(raw: Raw, error: RowError, part: int) -> Reject:
 
 def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[list[tuple[str, Line]]]:
     """Rows of about a mebibyte."""
-    waiting = iter(lines)
-    while chunk := list(islice(waiting, 1)):
-        size = len(chunk[0][1].content)
-        while size < AT_ONCE and (more := list(islice(waiting, 1))):
-            chunk += more
-            size += len(more[0][1].content)
+    chunk: list[tuple[str, Line]] = []
+    size = 0
+    for source, line in lines:
+        chunk.append((source, line))
+        size += len(line.content)
+        if size >= AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
         yield chunk
 
 

@@ -26,22 +26,28 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
         for text in shown(folder, show):
             print(text, file=sys.stderr if taken else sys.stdout)
     if shape and result.status != "dry run":
-        from agentlite.commands.prep import stored
-        from agentlite.shapes import ALL_TRAINED, shaped
-
-        trained = 0
-        for row in stored(folder):
-            record = from_row(row)
-            trained += shape in ALL_TRAINED and any(not m.loss for m in record.messages if m.role == "assistant")
-            sys.stdout.buffer.write(encode(row if shape == OWN else shaped(record, shape)))
-        if trained:
-            console.notice(f"prep: {trained} records have turns that are not to be learned, which {shape} cannot say")
+        _write_records(folder, shape)
     if as_json and not shape:
         import msgspec
 
         print(msgspec.json.encode(result).decode())
     elif not as_json:
         _table(result, sys.stderr if taken else sys.stdout)
+
+
+def _write_records(folder: Path, shape: str) -> None:
+    from agentlite.commands.prep import stored
+    from agentlite.shapes import ALL_TRAINED, shaped
+
+    if shape == OWN:
+        sys.stdout.buffer.writelines(map(encode, stored(folder)))
+        return
+    unlearned = 0
+    for record in map(from_row, stored(folder)):
+        unlearned += any(not message.loss for message in record.messages if message.role == "assistant")
+        sys.stdout.buffer.write(encode(shaped(record, shape)))
+    if unlearned and shape in ALL_TRAINED:
+        console.notice(f"prep: {unlearned} records have turns that are not to be learned, which {shape} cannot say")
 
 
 def _table(result: Result, stream: Any) -> None:

@@ -22,7 +22,7 @@ from agentlite.curation.joining import add_distractors, join_dialogs
 from agentlite.curation.sample import sample
 from agentlite.curation.split import Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
-from agentlite.errors import REJECTS, RowError, UserError
+from agentlite.errors import REJECTS, RowError, UserError, nearest
 from agentlite.intake import Intake, LeftOut, Taken, Way, measure, take_all
 from agentlite.protocols import choose, rendering, settled
 from agentlite.records import SPLITS, Record, from_row, to_row
@@ -144,7 +144,7 @@ def _refuse_mistakes(settings: config.Prep) -> None:
         check_format(settings.format)
     for way in settings.repair:
         if way not in WAYS:
-            raise UserError(f"no way to repair is called '{way}'.", f"Known: {', '.join(WAYS)}.", place="--repair")
+            raise UserError(f"no way to repair is called '{way}'.", nearest(way, WAYS), place="--repair")
 
 
 def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Way, Plan]:

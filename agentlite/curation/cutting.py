@@ -1,4 +1,4 @@
-"""A dialog that is too long -> its beginning, up to the last step that fits; calls keep their results."""
+"""A dialog that is too long -> its beginning, up to the last step that fits; a call before that keeps its result."""
 
 from collections.abc import Callable
 

@@ -2,9 +2,9 @@
 
 {"task_name": "look up the weather", "command": {"name": "weather", "args": {"city": "Oslo"}}}
 
-Every step has a prompt of its own: the goal, what was said before it, and the commands that were run, with their results. A turn
-that answers is two rows: the command task_complete, and the answer to the second prompt.
-"""  # noqa: E501
+Every step has a prompt of its own: the goal, what was said before it, and the commands that were run, with their
+results. A turn that answers is two rows: the command task_complete, and the answer to the second prompt.
+"""
 
 from collections.abc import Sequence
 from functools import partial

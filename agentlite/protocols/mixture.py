@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-from agentlite.errors import MODEL, UserError
+from agentlite.errors import MODEL, UserError, nearest
 from agentlite.protocols import autogpt, chat, hermes, modelscope, react, toolllama
 from agentlite.protocols.protocol import Protocol
 from agentlite.protocols.rendering import check
@@ -81,7 +81,7 @@ def protocol_weights(setting: str) -> dict[str, float]:
     for part in setting.split(","):
         name, _, weight = part.strip().partition("=")
         if name not in PROTOCOLS:
-            raise UserError(f"no protocol '{name}'.", f"Known: auto, {', '.join(PROTOCOLS)}.", place="--protocol")
+            raise UserError(f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]), place="--protocol")
         if name in weights:
             raise UserError(f"'{name}' is there twice.", "Name each protocol once: hermes=2,react=1.",
                             place="--protocol")  # fmt: skip

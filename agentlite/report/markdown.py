@@ -12,7 +12,12 @@ from agentlite.rows import replacing
 Json = dict[str, Any]
 
 STAGES = ("prep", "sft", "pairs", "dpo", "grpo")
-SLICES = {"tools": "By number of tools to choose from", "task": "By task", "source": "By source"}
+SLICES = {
+    "tools": "By number of tools to choose from",
+    "task": "By task",
+    "source": "By source",
+    "protocol": "By protocol",
+}
 TIMING = ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity")
 BFCL_SENTENCE = "Splitting BFCL into train and test shows that the pipeline works; it is no leaderboard score."
 
