@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentlite.curation.split import TIES, traits
@@ -22,7 +22,7 @@ from agentlite.metrics.calls import calls_problem, score_step
 from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Record, from_row, to_row
 from agentlite.sources import FORMATS, Raw, files_of, read_raw, to_record
 from agentlite.sources.bfcl import CATEGORIES, NO_CALL, NO_CALL_ANSWER
-from agentlite.sources.raw import FOREIGN, LONGEST_LINE
+from agentlite.sources.raw import FOREIGN, LONGEST_LINE, PACKED
 
 GOOD = Record(messages=(Message("user", "q"), Message("assistant", "a")))
 DATA = Path(__file__).parent / "data"
@@ -60,12 +60,17 @@ lines_of_any_kind = st.one_of(st.binary(), st.sampled_from([b'{"a": 1}', b"\xef\
 
 
 @given(st.one_of(st.binary(), st.lists(lines_of_any_kind).map(b"\n".join)))
+@example(b"\x1f\x8b")
+@example(b"\x28\xb5\x2f\xfd\n{}")
 def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(content: bytes) -> None:
     lines = [line for line in content.split(b"\n") if line.removeprefix(b"\xef\xbb\xbf").strip()]
     try:
         raws = from_stdin(content)
     except UserError:
         assert not lines or content.startswith(tuple(FOREIGN))
+        return
+    if content.startswith(tuple(PACKED)):  # it says it is packed, and is not
+        assert raws[-1].error is not None and raws[-1].error.code == "E104"
         return
     assert [raw.content for raw in raws] == lines
     assert all((raw.error is None) == isinstance(raw.value, dict) for raw in raws)
