@@ -172,7 +172,6 @@ def _ours(chosen: Any, make: Callable[[Any, Path], Any], watch: Any, plan: Any) 
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
-        loaded.model.generation_config.eos_token_id = None  # no answer ends before its length
         trainer = make(loaded, Path(folder))
         clock = _clock()
         trainer.add_callback(clock)
@@ -286,7 +285,8 @@ def _clock() -> Any:
         def __init__(self) -> None:
             self.began: list[float] = []
 
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
+        def on_step_begin(self, *_: Any, model: Any, **__: Any) -> None:
+            model.generation_config.eos_token_id = None  # no answer ends before its length; the trainer had set it
             self.began.append(time.perf_counter())
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
