@@ -1,7 +1,8 @@
 """raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number of processes."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +18,11 @@ from agentlite.protocols import Mixture, rendering, settled
 from agentlite.records import Record, to_row
 from agentlite.rejects import Reject
 from agentlite.rows import Row, encode
-from agentlite.sources import Line, Raw, decoded, samples, to_record
+from agentlite.sources import Line, Raw, decoded, quick, samples, to_record
 from agentlite.sources.repair import repair
 from agentlite.templates import Template, load_template
 
+PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
 REPAIRABLE = ("E121", "E122")  # no JSON; of any other row it is not all there, or clear what is wrong
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 
@@ -71,6 +73,8 @@ def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Itera
 
 def take(source: str, line: Line, way: Way) -> Intake:
     """The samples of a raw row."""
+    if way.settings.format in PLAIN and (record := quick(line)) is not None:
+        return Intake(source, "openai", (), [_sample(source, line, 0, lambda: record, way)])
     raw, repaired = _repaired(decoded(line), way.settings.repair)
     if raw.error:
         return Intake(source, "", (), [_reject(raw, raw.error, 0)])
@@ -80,8 +84,10 @@ def take(source: str, line: Line, way: Way) -> Intake:
     except RowError as error:
         return Intake(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
-    return Intake(source, name, repaired, [_sample(source, raw, name, part, number if several else 0, way)
-                                           for number, part in enumerate(parts, 1)])  # fmt: skip
+    told = _told(way.settings)
+    return Intake(source, name, repaired,
+                  [_sample(source, raw, number if several else 0, partial(to_record, part, name, told), way)
+                   for number, part in enumerate(parts, 1)])  # fmt: skip
 
 
 def measure(record: Record, way: Way) -> Sized:
@@ -97,9 +103,10 @@ def measure(record: Record, way: Way) -> Sized:
     return Sized(protocol.name, sum(lengths), trained, max(lengths), len(record.turns), script(record), offered, called)
 
 
-def _sample(source: str, raw: Raw, name: str, part: Row, number: int, way: Way) -> Taken | LeftOut | Reject:
+def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record],
+            way: Way) -> Taken | LeftOut | Reject:  # fmt: skip
     try:
-        record = _record(source, name, part, way)
+        record = _checked(source, read(), way)
         kept, sized, tokens = _fitting(record, way)
     except RowError as error:
         return LeftOut(error.code) if error.code.startswith("F") else _reject(raw, error, number)
@@ -107,11 +114,13 @@ def _sample(source: str, raw: Raw, name: str, part: Row, number: int, way: Way) 
     return Taken(encode(to_row(kept)), traits(kept), sized, ledger)
 
 
-def _record(source: str, name: str, part: Row, way: Way) -> Record:
-    settings = way.settings
-    told: dict[str, dict[str, Any]] = {"bfcl": {"no_call_answer": settings.no_call_answer},
+def _told(settings: config.Prep) -> dict[str, dict[str, Any]]:
+    """What readers have to know, by format."""
+    return {"bfcl": {"no_call_answer": settings.no_call_answer},
             "self_cognition": {"name": settings.model_name, "author": settings.model_author}}  # fmt: skip
-    record = to_record(part, name, told)
+
+
+def _checked(source: str, record: Record, way: Way) -> Record:
     validate(record)
     if len(way.mixture.protocols) > 1:
         record = replace(record, meta={**record.meta, "protocol": way.mixture.of(record).name})
@@ -150,8 +159,8 @@ def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
     return raw._replace(value=value, error=None), used
 
 
-def _reject(raw: Raw, error: RowError, part: int) -> Reject:
-    return Reject(raw.place, raw.content, error.code, error.reason, part)
+def _reject(raw: Raw | Line, error: RowError, part: int) -> Reject:
+    return Reject(raw.place, raw.content.removesuffix(b"\n"), error.code, error.reason, part)
 
 
 def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[list[tuple[str, Line]]]:

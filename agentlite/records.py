@@ -19,7 +19,7 @@ Task = Literal[
 SPLITS = ("train", "dev", "test")
 
 
-class Tool(Struct, frozen=True, forbid_unknown_fields=True):
+class Tool(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A function that may be called. `parameters` is a JSON Schema of an object."""
 
     name: str
@@ -32,13 +32,13 @@ class Tool(Struct, frozen=True, forbid_unknown_fields=True):
         return {"type": "function", "function": msgspec.structs.asdict(self)}
 
 
-class Call(Struct, frozen=True, forbid_unknown_fields=True):
+class Call(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     name: str
     arguments: dict[str, Any] = {}
     id: str = ""
 
 
-class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One turn. `loss=False` takes an assistant turn out of training; `call_id` says which call a tool turn answers."""
 
     role: Role

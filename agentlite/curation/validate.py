@@ -1,8 +1,9 @@
 """Record -> nothing, or the first reason why it cannot be learned from."""
 
 import difflib
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +11,9 @@ import msgspec
 from agentlite.errors import RowError
 from agentlite.metrics.calls import fits
 from agentlite.records import Call, Message, Record, Tool
+
+INITIALS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
+DISORDER = re.compile(r"(?<!^)s|uu|tu|^a|sa|aa|[^a]$")
 
 
 def validate(record: Record) -> None:
@@ -19,40 +23,43 @@ def validate(record: Record) -> None:
     call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments that do not fit its schema; E212 one
     tool name twice; E216 a turn that says nothing; E112 a NUL character.
     """
-    _check_turns(record)
-    _check_names(record.tools)
-    if not record.is_text:
-        _check_order(record.messages)
+    turns = record.turns
+    _check_turns(record, turns)
+    tools = _named(record.tools)
+    if not record.is_text and DISORDER.search("".join([INITIALS[message.role] for message in record.messages])):
+        _refuse_order(record.messages)
     # rows joined to one dialog ask on without waiting for results
     _check_results(record.messages, asks_on="joined" in record.meta)
-    for turn in record.turns:
+    for turn in turns:
         for call in record.messages[turn].calls:
-            _check_call(call, record.tools, typed=turn not in record.gold)
-    # a NUL is written so; the exact look is only taken where it may be one
-    if rb"\u0000" in msgspec.json.encode((record.messages, record.tools)) and _has_nul(
-        msgspec.to_builtins((record.messages, record.tools))
+            _check_call(call, tools, typed=turn not in record.gold)
+    if any("\0" in message.content for message in record.messages) or _has_nul(
+        [record.tools, [message.calls for message in record.messages if message.calls]]
     ):
         raise RowError("E112", "a NUL character in a text")
 
 
-def _check_turns(record: Record) -> None:
-    if not record.turns:
+def _check_turns(record: Record, turns: Sequence[int]) -> None:
+    if not turns:
         raise RowError("E201", "no assistant turn" if record.messages else "no messages")
     for turn in record.gold:
-        if turn not in record.turns:
+        if turn not in turns:
             raise RowError("E201", f"gold for message {turn}, which is no assistant turn")
     for number, message in enumerate(record.messages, 1):
-        if message.role in ("user", "assistant") and not message.content.strip() and not message.calls:
+        if not message.content.strip() and not message.calls and message.role in ("user", "assistant"):
             raise RowError("E216", f"the {message.role} says nothing (message {number})")
 
 
-def _check_names(tools: Sequence[Tool]) -> None:
-    for name, count in Counter(tool.name for tool in tools).items():
-        if count > 1:
-            raise RowError("E212", f"{count} tools are named {name}")
+def _named(tools: Sequence[Tool]) -> dict[str, Tool]:
+    named = {tool.name: tool for tool in tools}
+    if len(named) < len(tools):
+        name, count = Counter(tool.name for tool in tools).most_common(1)[0]
+        raise RowError("E212", f"{count} tools are named {name}")
+    return named
 
 
-def _check_order(messages: Sequence[Message]) -> None:
+def _refuse_order(messages: Sequence[Message]) -> None:
+    """Says what `DISORDER` found."""
     before = ""
     for number, message in enumerate(messages, 1):
         role = message.role
@@ -74,10 +81,10 @@ def _check_order(messages: Sequence[Message]) -> None:
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
     """Every result answers a call of the turn before it, and every call but those of the last turn has a result."""
     waiting: list[str] = []
-    may_answer = False
+    asked: Sequence[Call] = ()
     for number, message in enumerate(messages, 1):
         if message.role == "tool":
-            if not may_answer:
+            if not asked:
                 raise RowError("E204", f"a result without a call (message {number})")
             if waiting.count(message.call_id) != 1:
                 raise RowError("E205", f"no single call has the id {message.call_id!r} (message {number})")
@@ -85,14 +92,16 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
             continue
         if waiting and not (asks_on and message.role == "user"):
             raise RowError("E204", f"{len(waiting)} calls without a result before message {number}")
-        waiting, may_answer = [call.id for call in message.calls], bool(message.calls)
+        if asked or message.calls:
+            asked = message.calls
+            waiting = [call.id for call in asked]
 
 
-def _check_call(call: Call, tools: Sequence[Tool], typed: bool) -> None:
+def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
     """`typed`: hold values to the types of the schema. Gold may accept others, and then it is right."""
-    tool = next((tool for tool in tools if tool.name == call.name), None)
+    tool = tools.get(call.name)
     if tool is None:
-        near = difflib.get_close_matches(call.name, [tool.name for tool in tools], 1)
+        near = difflib.get_close_matches(call.name, tools, 1)
         nearest = f"; the nearest is {near[0]}" if near else f"; it has {len(tools)}"
         raise RowError("E209", f"the row has no tool {call.name}{nearest}")
     for name in tool.parameters.get("required", []):
@@ -110,8 +119,13 @@ def _check_call(call: Call, tools: Sequence[Tool], typed: bool) -> None:
 
 
 def _has_nul(value: Any) -> bool:
+    """Whether a text at any depth holds one. It would be written as an escape: the long look is for where one is."""
+    return rb"\u0000" in msgspec.json.encode(value) and _holds_nul(msgspec.to_builtins(value))
+
+
+def _holds_nul(value: Any) -> bool:
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):
-        return any(_has_nul(key) or _has_nul(inner) for key, inner in value.items())
-    return isinstance(value, list | tuple) and any(map(_has_nul, value))
+        return any(_holds_nul(key) or _holds_nul(inner) for key, inner in value.items())
+    return isinstance(value, list | tuple) and any(map(_holds_nul, value))

@@ -25,6 +25,7 @@ TYPES: dict[str, type] = {
     "object": dict,
     "null": type(None),
 }
+SCALARS = {name: kind for name, kind in TYPES.items() if kind not in (list, dict)}
 
 
 def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
@@ -116,6 +117,9 @@ def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
     As JSON Schema has it, 3.0 is an integer; BFCL, and so `call_problem`, refuses it. Nothing fits that has more than
     `levels` levels of objects and lists: deeper ones cannot be read back.
     """
+    declared = schema.get("type")
+    if levels >= 0 and type(declared) is str and type(value) is SCALARS.get(declared):
+        return True  # as most are
     types = types_of(schema)
     whole = int in types and type(value) is float and value.is_integer()
     if levels < 0 or (types and not whole and not is_one_of(value, types)):

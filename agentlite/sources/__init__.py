@@ -32,6 +32,7 @@ from agentlite.sources import (
     text,
     toolace,
     toolllama,
+    wire,
     xlam,
 )
 from agentlite.sources.raw import Line, Raw, decoded, files_of, raw_files, read_lines, read_raw
@@ -101,11 +102,24 @@ def to_record(value: Row, format: str | None = None, told: Mapping[str, Mapping[
     name = format or detected(value)
     check_format(name)
     record = FORMATS[name].read(value, **(told or {}).get(name, {}))
-    try:
-        whole = msgspec.convert(msgspec.to_builtins(record), Record)  # the readers copy what they do not look into
-    except msgspec.ValidationError as error:
-        raise RowError("E201", f"not as {name} has it: {error}") from error
-    return replace(whole, messages=tuple(_in_order(whole.messages)))
+    if not _is_typed(record):  # the readers copy what they do not look into
+        try:
+            record = msgspec.convert(msgspec.to_builtins(record), Record)
+        except msgspec.ValidationError as error:
+            raise RowError("E201", f"not as {name} has it: {error}") from error
+    if all(len(message.calls) < 2 for message in record.messages):
+        return record
+    return replace(record, messages=tuple(_in_order(record.messages)))
+
+
+def _is_typed(record: Record) -> bool:
+    """Whether every field has its type, for sure; what is not worth a look here is left to a slower one."""
+    texts = [text for message in record.messages for text in (message.content, message.call_id)]
+    calls = [call for message in record.messages if message.calls for call in message.calls]
+    texts += [text for call in calls for text in (call.name, call.id)]
+    texts += [text for tool in record.tools for text in (tool.name, tool.description)]
+    objects = [*(call.arguments for call in calls), *(tool.parameters for tool in record.tools)]
+    return {*map(type, texts)} <= {str} and {*map(type, objects)} <= {dict} and not record.gold
 
 
 def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
@@ -117,6 +131,11 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
             said.sort(key=lambda message: calls.index(message.call_id))
         calls = [call.id for call in said[-1].calls]
         yield from said
+
+
+def quick(line: Line) -> Record | None:
+    """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it is."""
+    return None if line.error else wire.read(line.content)
 
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
@@ -145,6 +164,7 @@ __all__ = [
     "decoded",
     "detected",
     "files_of",
+    "quick",
     "raw_files",
     "read_lines",
     "read_raw",

@@ -28,7 +28,9 @@ ROLES: dict[str, Role] = {
     "function": "tool",
 }
 THOUGHTS = ("reasoning_content", "reasoning")  # what a thinking model said before, under the keys that servers use
-KNOWN = ("role", "content", "tool_calls", "function_call", "tool_call_id", "name", "loss", "weight", *THOUGHTS)
+KNOWN = frozenset(
+    {"role", "content", "tool_calls", "function_call", "tool_call_id", "name", "loss", "weight", *THOUGHTS}
+)
 TASKS = get_args(Task)
 
 
@@ -55,8 +57,11 @@ def read(row: dict[str, Any]) -> Record:
 
 def _beside(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """What messages say under keys that are not known, by the number of the message."""
-    said = {str(number): rest(message, *KNOWN) for number, message in enumerate(messages, 1)}
-    return {number: more for number, more in said.items() if more}
+    return {
+        str(number): more
+        for number, message in enumerate(messages, 1)
+        if not message.keys() <= KNOWN and (more := rest(message, *KNOWN))
+    }
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -90,37 +95,44 @@ class _Dialog:
 
     def __init__(self, tools: tuple[Tool, ...]):
         self.properties = {tool.name: tool.parameters.get("properties") or {} for tool in tools}
-        self.taken: set[str] = set()
+        self.messages: list[Any] = []
+        self.taken: set[str] | None = None  # found out when an id has to be made
         self.waiting: list[Call] = []
 
     def read(self, messages: list[Any]) -> tuple[Message, ...]:
-        given = [call.get("id") for number, message in enumerate(messages, 1) for call in _calls(message, number)]
-        self.taken = {call_id for call_id in given if isinstance(call_id, str)}
-        return tuple(self._message(message, number) for number, message in enumerate(messages, 1))
+        self.messages = messages
+        return tuple([self._message(message, number) for number, message in enumerate(messages, 1)])
 
-    def _message(self, message: dict[str, Any], number: int) -> Message:
+    def _message(self, message: Any, number: int) -> Message:
+        if not isinstance(message, dict):
+            raise RowError("E201", f"message {number} is no object")
         role = ROLES.get(str(message.get("role")))
         if role is None:
             raise RowError(
                 "E202", f"unknown role {message.get('role')!r} (message {number}); known: {', '.join(ROLES)}"
             )
-        thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
-        content = "\n\n".join(filter(None, [*thoughts, _text(message.get("content"), role, number)]))
-        said = Message(role, content, loss=has_loss(message))
+        content, loss = _text(message.get("content"), role, number), has_loss(message)
+        if not message.keys().isdisjoint(THOUGHTS):
+            thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
+            content = "\n\n".join(filter(None, [*thoughts, content]))
         if role == "assistant":
             self.waiting = [self._call(call) for call in _calls(message, number)]
-            return replace(said, calls=tuple(self.waiting))
-        return replace(said, call_id=self._answered(message)) if role == "tool" else said
+            return Message(role, content, tuple(self.waiting), "", loss)
+        return Message(role, content, (), self._answered(message) if role == "tool" else "", loss)
 
     def _call(self, given: Any) -> Call:
         call = read_call(given)
         arguments = call.arguments
-        if not isinstance((given.get("function") or given).get("arguments"), str):  # Arrow filled in foreign names
-            known = self.properties.get(call.name, {})
+        if None in arguments.values() and not isinstance((given.get("function") or given).get("arguments"), str):
+            known = self.properties.get(call.name, {})  # Arrow filled in foreign names
             arguments = {key: value for key, value in arguments.items() if value is not None or key in known}
         return Call(call.name, arguments, call.id or self._new_id())
 
     def _new_id(self) -> str:
+        if self.taken is None:
+            given = [call.get("id") for number, message in enumerate(self.messages, 1) if isinstance(message, dict)
+                     for call in _calls(message, number)]  # fmt: skip
+            self.taken = {call_id for call_id in given if isinstance(call_id, str)}
         number = 0
         while f"call_{number}" in self.taken:
             number += 1
@@ -142,9 +154,7 @@ def has_loss(message: dict[str, Any]) -> bool:
     return message.get("loss") is not False and message.get("weight") != 0
 
 
-def _calls(message: Any, number: int) -> list[dict[str, Any]]:
-    if not isinstance(message, dict):
-        raise RowError("E201", f"message {number} is no object")
+def _calls(message: dict[str, Any], number: int) -> list[dict[str, Any]]:
     calls = message.get("tool_calls") or ([message["function_call"]] if message.get("function_call") else [])
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise RowError("E206", f"tool_calls are no list of objects (message {number})")

@@ -26,7 +26,7 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any]) -> Record:
     """Raises RowError E201 with what does not fit, E211, or what is wrong with a JSON text."""
     try:
-        record = from_row(row)
+        record = msgspec.convert(msgspec.to_builtins(from_row(row)), Record)  # nothing else looks at the types
         json_value(json.dumps(msgspec.to_builtins(record, str_keys=True)))
         msgspec.convert(record.meta.get("joined", []), list[str])
         tools = tuple(replace(tool, parameters=json_schema(tool.parameters, tool.name)) for tool in record.tools)

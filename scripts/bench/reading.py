@@ -71,15 +71,13 @@ def reading(path: Path) -> dict[str, Any]:
     import io
 
     from agentlite.curation.validate import validate
-    from agentlite.sources import read_raw, samples, to_record
+    from agentlite.sources import decoded, quick, read_lines, to_record
 
     started = time.process_time()
     rows = 0
-    for raw in read_raw(str(path), io.BytesIO()):
-        name, parts = samples(raw.value)
-        for part in parts:
-            validate(to_record(part, name))
-            rows += 1
+    for line in read_lines(str(path), io.BytesIO()):
+        validate(quick(line) or to_record(decoded(line).value))
+        rows += 1
     taken = time.process_time() - started
     started = time.process_time()
     with open(path, "rb") as file:
