@@ -19,6 +19,7 @@ COMMANDS = {
 EXAMPLES = {
     "prep": """agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
+agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout bench.jsonl --personal mask
 cat rows.jsonl | agentlite prep - --run runs/weather --json""",
     "sft": """agentlite sft
 agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
@@ -39,7 +40,32 @@ agentlite eval --model smollm2-135m --model sft --json""",
 SHORT = {"batch_size": "-b", "num_epochs": "-e", "num_samples": "-n"}
 ALSO = {("prep", "max_length"): "--max-tokens"}
 LONG = {"candidates": "--from"}  # `from` is no name for a setting in Python
-SEVERAL = {("eval", "model"), ("pairs", "weights"), ("pairs", "grid"), ("pairs", "rewards"), ("grpo", "rewards")}
+SEVERAL = {
+    ("prep", "holdout"),
+    ("prep", "mix"),
+    ("eval", "model"),
+    ("pairs", "weights"),
+    ("pairs", "grid"),
+    ("pairs", "rewards"),
+    ("grpo", "rewards"),
+}
+
+
+# where a command has too many settings for one list; the others stand under Options
+SECTIONS = {
+    "prep": {
+        "What is read": ("format", "repair", "retry_rejects", "max_rejects", "workers", "formats", "explain"),
+        "What is learned from": (
+            "personal", "duplicates", "near", "contradictions", "holdout", "mix", "task_weights", "limit",
+            "coreset_strategy", "coreset_target_size", "coreset_loss", "coreset_model", "replay",
+            "continual_buffer_size", "continual_replay_ratio", "why",
+        ),
+        "What training rows look like": (
+            "model", "protocol", "max_length", "long_rows", "distractors", "join", "join_tokens", "remove_tool",
+            "mask_names", "no_call_answer", "no_call_answer_zh", "model_name", "model_author", "show",
+        ),
+    },
+}  # fmt: skip
 
 
 class Commands(click.Group):
@@ -63,6 +89,19 @@ class Commands(click.Group):
             fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(COMMANDS)}."
             raise click.UsageError(f"no command '{args[0]}'. {fix}")
         return super().resolve_command(ctx, args)
+
+
+class Command(click.Command):
+    """Lists its options in sections, if it has any."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        sections = SECTIONS.get(self.name or "", {})
+        named = {key for keys in sections.values() for key in keys}
+        others = tuple(option.name for option in options if option.name not in named)
+        for title, keys in {**sections, "Options": others}.items():
+            with formatter.section(title):
+                formatter.write_dl([row for one in options if one.name in keys and (row := one.get_help_record(ctx))])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -125,7 +164,7 @@ def _command(name: str) -> click.Command:
     if name == "prep":
         parameters = [click.Argument(["sources"], nargs=-1, metavar="SOURCE..."), *parameters, *_ways_out()]
     epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines())
-    return click.Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=COMMANDS[name],
+    return Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=COMMANDS[name],
                          epilog=epilog)  # fmt: skip
 
 
@@ -136,6 +175,8 @@ def _ways_out() -> list[click.Parameter]:
                      help="print N records, the trained tokens between ⟦ and ⟧"),
         click.Option(["--as", "shape"], default="", metavar="NAME",
                      help="write the records to stdout as openai, sharegpt, ms-swift or llamafactory rows"),
+        click.Option(["--why"], default="", metavar="ID",
+                     help="say where a record came from, what was done to it and where it ended; FILE:LINE for a row"),
         click.Option(["--formats"], is_flag=True, is_eager=True, expose_value=False, callback=_tell_formats,
                      help="list the formats that are read, with a row of each"),
         click.Option(["--explain"], metavar="CODE", is_eager=True, expose_value=False, callback=_explain,
@@ -201,13 +242,16 @@ def _shared(name: str) -> list[click.Parameter]:
 def _callback(name: str) -> Callable[..., None]:
     def run(run: str, out: str | None, config: tuple[str, ...], sets: tuple[str, ...], profile: str, force: bool,
             dry_run: bool, print_config: bool, as_json: bool, debug: bool, show: int = 0, shape: str = "",
-            **flags: Any) -> None:  # fmt: skip
+            why: str = "", **flags: Any) -> None:  # fmt: skip
         from pathlib import Path
 
         from agentlite.config import Given, as_yaml
         from agentlite.functions import execute, settle
         from agentlite.stages import Place
 
+        if why:
+            _tell_why(Path(run) / (out or name), why, as_json)
+            return
         given = Given(_weightings(flags), sets, config, profile)
         resolved = settle(name, given, Path(run))
         if print_config:
@@ -219,6 +263,15 @@ def _callback(name: str) -> Callable[..., None]:
         _present(result, as_json, show, shape, resolved.settings)
 
     return run
+
+
+def _tell_why(folder: Any, asked: str, as_json: bool) -> None:
+    import json
+
+    from agentlite.ways import told, why
+
+    found = why(folder, asked)
+    click.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(map(told, found)))
 
 
 def _weightings(flags: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A code of a rejected row -> what it means, and how to mend such a row."""
+"""A code of a row that is not kept -> what it means, and how to mend such a row."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ class Code(NamedTuple):
 
 REPAIR = "--repair literal reads Python literals, --repair json guesses what was meant"
 
-# E1: the row as text; E2: the dialog; F: no fault, left out because its format is known to want it so
+# E1: the row as text; E2: the dialog; D: a copy of a record that is kept; F: no fault, left out as the settings say
 CODES: dict[str, Code] = {
     "E104": Code(
         "A packed file ends or breaks before its end; the rows before that are read.",
@@ -132,6 +132,18 @@ CODES: dict[str, Code] = {
         "Longer than max_length, or no token of it would be trained.",
         "Raise --max-length; --long-rows cut keeps the steps that fit; --long-rows filter leaves such rows out.",
     ),
+    "D401": Code(
+        "The same dialog, tools and gold as another record.",
+        "Nothing to mend: that one is kept.",
+    ),
+    "D402": Code(
+        "Calls the same tools with the same arguments as another record, is offered the same, and asks much alike.",
+        "Nothing to mend: that one is kept.",
+    ),
+    "D403": Code(
+        "Says nearly the same as another record, with the same tools on offer and called.",
+        "Nothing to mend: that one is kept. A higher threshold keeps more.",
+    ),
     "F301": Code(
         "Left out as ms-swift leaves such ms_bench rows out: another model's name, or role marks inside the text.",
         "--format sharegpt keeps them.",
@@ -139,6 +151,26 @@ CODES: dict[str, Code] = {
     "F302": Code(
         "Longer than max_length, and --long-rows filter leaves such rows out.",
         "Raise --max-length; --long-rows cut keeps the steps that fit.",
+    ),
+    "F311": Code(
+        "Holds a key, a password, a mail, a phone, an identity number or a card: --personal drop leaves such rows out.",
+        "--personal mask keeps them with a mask for each value; --personal report keeps them as they are.",
+    ),
+    "F312": Code(
+        "Not drawn: its group of sources or its task has more rows than --mix, task_weights or --limit ask for.",
+        "Raise its ratio or its weight, or --limit; without these settings every row is taken.",
+    ),
+    "F321": Code(
+        "Contradicts another record: the same tools and the same messages, but other calls, or none.",
+        "Mend the wrong one of them, and take it out of the other file if there are two.",
+    ),
+    "F331": Code(
+        "Gives away a held-out record: the same query, nearly the same, or the same calls with the same arguments.",
+        "Nothing to mend: what is held out must not be learned. Without that --holdout it is kept.",
+    ),
+    "F341": Code(
+        "Not chosen for the coreset of the train records.",
+        "Raise prep.coreset_target_size, or take another prep.coreset_strategy.",
     ),
 }
 

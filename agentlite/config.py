@@ -48,7 +48,34 @@ class Prep(Struct, frozen=True, kw_only=True):
     split_by: Annotated[tuple[str, ...], Meta(description="what ties records together")] = (
         "query", "near", "parent", "tools",
     )  # fmt: skip
+    personal: Annotated[
+        Literal["off", "report", "mask", "drop"],
+        Meta(description="off, report, mask or drop: keys, mails, phones, cards"),
+    ] = "report"
+    duplicates: Annotated[
+        tuple[str, ...], Meta(description="which copies are left out: equal, calls, near")
+    ] = ("equal",)  # fmt: skip
+    near: Annotated[Share, Meta(description="from which Jaccard index on texts are near")] = 0.8
+    contradictions: Annotated[
+        Literal["report", "drop"], Meta(description="rows that call otherwise in the same place: report, drop")
+    ] = "report"  # fmt: skip
+    holdout: Annotated[tuple[str, ...], Meta(description="files of which nothing may be learned; repeat it")] = ()
+    mix: Annotated[
+        tuple[str, ...], Meta(description="NAME=SOURCE,...:RATIO, as general=chat.jsonl:0.2; repeat it")
+    ] = ()
+    task_weights: Annotated[dict[str, float], Meta(description="TASK=WEIGHT,...: their shares of what is drawn")] = {}
     limit: Annotated[Count | None, Meta(description="a seeded sample of N rows, even over the sources")] = None
+    coreset_strategy: Annotated[str, Meta(description="loss_topk, diversity, hybrid or random, of train")] = ""
+    coreset_target_size: Annotated[Count | None, Meta(description="train records that it chooses")] = None
+    coreset_loss: Annotated[
+        Literal["model", "proxy"], Meta(description="by a forward pass, or by length and variety")
+    ] = "model"  # fmt: skip
+    coreset_model: Annotated[str, Meta(description="whose loss: alias, path, hub id or stage [that of model]")] = ""
+    replay: Annotated[str, Meta(description="folder of a buffer of earlier train records, to learn again beside")] = ""
+    continual_buffer_size: Annotated[Count, Meta(description="records it keeps")] = 2048
+    continual_replay_ratio: Annotated[Share, Meta(description="of them for each new train record")] = 0.25
+    remove_tool: Annotated[Share, Meta(description="train rows also taught with the right tool gone")] = 0.0
+    mask_names: Annotated[Share, Meta(description="train rows also taught with other names of tools")] = 0.0
     max_length: Annotated[Count, Meta(description="tokens of a rendered row; longer ones are rejected")] = 2048
     long_rows: Annotated[
         Literal["reject", "cut", "filter"], Meta(description="what becomes of a longer row; cut: by whole steps")
@@ -59,6 +86,9 @@ class Prep(Struct, frozen=True, kw_only=True):
     max_rejects: Annotated[Share, Meta(description="share of rejected rows above which prep stops")] = 0.01
     no_call_answer: Annotated[str, Meta(description="said where BFCL wants no call")] = (
         "None of the available tools can answer this."
+    )
+    no_call_answer_zh: Annotated[str, Meta(description="said where the right tool is gone, to Chinese")] = (
+        "现有的工具都无法完成这个请求。"
     )
     model_name: Annotated[tuple[str, ...], Meta(min_length=1, description="{{NAME}} of self-cognition; zh,en")] = (
         "agentlite",

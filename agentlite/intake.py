@@ -1,6 +1,7 @@
 """raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number of processes."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,12 @@ from msgspec.structs import replace
 
 from agentlite import config
 from agentlite.curation.cutting import cut
+from agentlite.curation.duplicates import near_text
+from agentlite.curation.minhash import sketches
+from agentlite.curation.personal import find, mask
 from agentlite.curation.split import Traits, traits
 from agentlite.curation.statistics import Sized, script
+from agentlite.curation.tasks import classified
 from agentlite.curation.validate import validate
 from agentlite.errors import RowError
 from agentlite.protocols import Mixture, rendering, settled
@@ -36,16 +41,25 @@ class Way(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A record as it goes to disk, what ties it to others, what it measures, and how it was cut, if it was."""
+    """A record as it goes to disk, where it is from, what ties it to others, what it measures, what was done to it, how
+    it was cut, if it was, and the sketch of its text, if near copies are looked for.
+    """
 
     row: bytes
+    place: str
     traits: Traits
     sized: Sized
+    done: Row
     cut: Row | None
+    sketch: bytes
 
 
 class LeftOut(NamedTuple):
+    """`id`: of the record, where it came to be one."""
+
     code: str
+    place: str
+    id: str
 
 
 class Intake(NamedTuple):
@@ -55,6 +69,21 @@ class Intake(NamedTuple):
     format: str
     repaired: Sequence[str]
     samples: Sequence[Taken | LeftOut | Reject]
+
+
+def _dropped(record: Record) -> tuple[Record, Counter[str]]:
+    if found := find(record):
+        raise RowError("F311", f"holds {', '.join(found)}")
+    return record, found
+
+
+# what becomes of personal data, and how many values of each kind there are
+PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
+    "off": lambda record: (record, Counter()),
+    "report": lambda record: (record, find(record)),
+    "mask": mask,
+    "drop": _dropped,
+}
 
 
 def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Iterator[Intake]:
@@ -84,9 +113,9 @@ def take(source: str, line: Line, way: Way) -> Intake:
     except RowError as error:
         return Intake(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
-    told = _told(way.settings)
+    known = told(way.settings)
     return Intake(source, name, repaired,
-                  [_sample(source, raw, number if several else 0, partial(to_record, part, name, told), way)
+                  [_sample(source, raw, number if several else 0, partial(to_record, part, name, known), way)
                    for number, part in enumerate(parts, 1)])  # fmt: skip
 
 
@@ -105,16 +134,36 @@ def measure(record: Record, way: Way) -> Sized:
 
 def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record],
             way: Way) -> Taken | LeftOut | Reject:  # fmt: skip
+    found_id, done = "", Row()
     try:
         record = _checked(source, read(), way)
+        found_id = record.id
+        record = changed(record, way.settings, done)
         kept, sized, tokens = _fitting(record, way)
     except RowError as error:
-        return LeftOut(error.code) if error.code.startswith("F") else _reject(raw, error, number)
+        is_fault = not error.code.startswith("F")
+        return _reject(raw, error, number) if is_fault else LeftOut(error.code, raw.place, found_id)
     ledger = None if kept is record else _ledger(raw.place, record, kept, sized, tokens)
-    return Taken(encode(to_row(kept)), traits(kept), sized, ledger)
+    done |= {"cut": f"{len(kept.messages)} of {len(record.messages)} messages left"} if ledger else {}
+    near = next(sketches([near_text(kept)])) if "near" in way.settings.duplicates else b""
+    return Taken(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
 
 
-def _told(settings: config.Prep) -> dict[str, dict[str, Any]]:
+def changed(record: Record, settings: config.Prep, done: Row) -> Record:
+    """The record without what is not to be learned, and with its task. `done` is told what was found and changed.
+
+    Raises RowError F311.
+    """
+    record, found = PERSONAL[settings.personal](record)
+    if found:
+        done["masked" if settings.personal == "mask" else "personal"] = dict(found)
+    record, rule = classified(record)
+    if rule != "said":
+        done["task"] = f"{record.task}: {rule}"
+    return record
+
+
+def told(settings: config.Prep) -> dict[str, dict[str, Any]]:
     """What readers have to know, by format."""
     return {"bfcl": {"no_call_answer": settings.no_call_answer},
             "self_cognition": {"name": settings.model_name, "author": settings.model_author}}  # fmt: skip

@@ -29,6 +29,8 @@ LAYERS = [
         "rejects",
         "shapes",
         "intake",
+        "gathering",
+        "ways",
     ],
     ["report", "engine"],
     ["commands"],

@@ -42,6 +42,13 @@ def content(reject: dict[str, str]) -> bytes:
     return reject["raw"].encode() if "raw" in reject else base64.b64decode(reject["raw_base64"])
 
 
+def test_name_and_author_are_said_in_the_language_of_the_row(tmp_path: Path) -> None:
+    run(DATA / "formats" / "self_cognition.jsonl", tmp_path, model_name=["小鸽", "Little Dove"],
+        model_author=["鸽舍", "the loft"])  # fmt: skip
+    said = [record.messages[1].content for record in records(tmp_path)]
+    assert {"我是小鸽，由鸽舍训练。", "I'm Little Dove, made by the loft. Little Dove!"} < set(said)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(name: str, tmp_path: Path) -> None:
     kind: Kind = KINDS[name]

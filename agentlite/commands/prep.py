@@ -2,108 +2,77 @@
 
 import hashlib
 import io
-import json
-import os
 import sys
 import tempfile
 import time
-from array import array
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from msgspec.structs import replace
 
 from agentlite import config, console, stages
-from agentlite.curation.duplicates import first_of_each
+from agentlite.curation.choosing import Choice, End, check_duplicates, choose
+from agentlite.curation.coreset import LOSSES, STRATEGIES, Coreset, coreset, proxy_loss
+from agentlite.curation.duplicates import near_text
 from agentlite.curation.joining import add_distractors, join_dialogs
-from agentlite.curation.sample import sample
-from agentlite.curation.split import Traits, assign_splits, traits
+from agentlite.curation.keys import dialog_text
+from agentlite.curation.leaks import check_held_out, read_held_out
+from agentlite.curation.losses import all_losses, losses_file
+from agentlite.curation.mixing import check_task_weights, parse_mix
+from agentlite.curation.negatives import hard_negatives
+from agentlite.curation.replay import Found, add_to_buffer, buffer_rows, find_buffer, replayed
+from agentlite.curation.split import Split, Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
 from agentlite.errors import REJECTS, RowError, UserError, nearest
-from agentlite.intake import Intake, LeftOut, Taken, Way, measure, take_all
-from agentlite.protocols import choose, rendering, settled
-from agentlite.records import SPLITS, Record, from_row, to_row
+from agentlite.gathering import ENDS, Gathered, Spool, gather, ways_of
+from agentlite.intake import Way, changed, measure, told
+from agentlite.protocols import choose as choose_protocol
+from agentlite.protocols import rendering, settled
+from agentlite.records import SPLITS, Record, canonical, digest, from_row, to_row
 from agentlite.rejects import Edits, Reject, edited_rows, reject_row
 from agentlite.rows import Row, disk_errors, find_rows, read_rows, write_json, write_rows
 from agentlite.sources import Line, check_format, files_of, raw_files, read_lines
 from agentlite.sources.repair import WAYS
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import find_model, load_template
+from agentlite.templates import Source, find_model, load_template
 
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = ("workers",)
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
-ENDS = ("kept", "rejected", "duplicates", "filtered")  # each row that is read ends as one of them
 
 
-class Spool:
-    """The rows of the records that were taken, on disk until it is known which are kept, and in which split."""
+class Job(NamedTuple):
+    """What is to be prepared: how, from where, beside what is held out, and with which buffer of earlier records."""
 
-    def __init__(self, folder: Path | None):
-        self.folder = folder or Path(tempfile.gettempdir())
-        self.file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed by __exit__)
-        self.starts = array("Q", [0])
-
-    def __enter__(self) -> "Spool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def add(self, row: bytes) -> None:
-        with disk_errors(self.folder):
-            self.file.write(row)
-        self.starts.append(self.starts[-1] + len(row))
-
-    def rows(self, indices: Iterable[int]) -> Iterator[Row]:
-        for index in indices:
-            self.file.seek(self.starts[index])
-            yield json.loads(self.file.read(self.starts[index + 1] - self.starts[index]))
-
-
-class Gathered(NamedTuple):
-    """Everything that was read, and what became of it: of each record that was taken, its row, its traits, its size and
-    the source it is from. `by_file`: by source, how many ended how, and the formats found in it.
-
-    `cuts`: the ledger of the dialogs that were cut; `repaired`: how often each way mended a row.
-    """
-
-    spool: Spool
-    traits: list[Traits]
-    sizes: list[Sized]
-    sources: list[str]
-    rejects: list[Reject]
-    filtered: Counter[str]
-    by_file: dict[str, Counter[str]]
-    formats: dict[str, Counter[str]]
-    cuts: list[Row]
-    repaired: Counter[str]
+    way: Way
+    stdin: BinaryIO
+    held_out: list[Traits]
+    buffer: Found | None
+    model: Source
 
     @property
-    def counts(self) -> dict[str, int]:
-        counts = {"read": sum(counts["read"] for counts in self.by_file.values())}
-        counts |= {end: sum(counts[end] for counts in self.by_file.values()) for end in ENDS}
-        assert counts["read"] == sum(counts[end] for end in ENDS), counts
-        return counts
+    def settings(self) -> config.Prep:
+        return self.way.settings
 
 
 def run(settings: config.Prep, place: Place) -> Result:
     """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects` allows."""
     settings = replace(settings, sources=_sources(settings.sources))
     _refuse_mistakes(settings)
+    settings = replace(settings, holdout=tuple(check_held_out(settings.holdout, settings.sources)))
     if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(place.folder.resolve()):
         raise UserError("is in the folder that is written anew.", "Copy it elsewhere, and add --out NAME to keep both.",
                         place=settings.retry_rejects)  # fmt: skip
     with console.stdout_to_stderr(), _spooled(settings.sources) as stdin:
-        way, plan = _plan(settings, place, stdin)
+        job, plan = _plan(settings, place, stdin)
         if place.dry_run:
-            return _dry_run(way, plan, place, stdin)
+            return _dry_run(job, plan, place)
         with stages.open_stage(place.folder, plan, force=place.force) as stage:
             if stage.status != "done":
-                _fill_or_fail(stage, way, stdin)
+                _fill_or_fail(stage, job)
             return stage.result(place.next("agentlite sft" + ("" if place.out == "prep" else f" --data {place.out}")))
 
 
@@ -145,21 +114,47 @@ def _refuse_mistakes(settings: config.Prep) -> None:
     for way in settings.repair:
         if way not in WAYS:
             raise UserError(f"no way to repair is called '{way}'.", nearest(way, WAYS), place="--repair")
+    check_duplicates(settings.duplicates)
+    check_task_weights(settings.task_weights)
+    parse_mix(settings.mix)
+    strategy, size = settings.coreset_strategy, settings.coreset_target_size
+    if strategy and strategy not in STRATEGIES:
+        raise UserError(f"no strategy is called '{strategy}'.", nearest(strategy, STRATEGIES),
+                        place="prep.coreset_strategy")  # fmt: skip
+    if bool(strategy) != bool(size):
+        lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
+        raise UserError("a coreset needs a strategy and a size.", f"Add --set prep.{lacking}.", place="prep.coreset")
 
 
-def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Way, Plan]:
+def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Plan]:
     name = settings.model or (config.GPU_MODEL if config.has_gpu() else config.CPU_MODEL)
     model = find_model(name, place.run)
     template = load_template(model.base)
-    mixture = choose(settings.protocol, template, settings.seed)
+    mixture = choose_protocol(settings.protocol, template, settings.seed)
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = {source: _digest(source, stdin) for source in settings.sources}
     if settings.retry_rejects:
         inputs["retry_rejects"] = ",".join(stages.file_digest(path) for path in raw_files(settings.retry_rejects))
+    inputs |= {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
+    coreset_model = find_model(settings.coreset_model, place.run) if settings.coreset_model else model
+    inputs |= {"coreset_model": coreset_model.digest} if settings.coreset_model else {}
     stored_as = "parquet" if settings.rows == "parquet" else "jsonl"
     kept = {**config.plain_settings(settings, NOT_OF_THE_PLAN), "rows": stored_as}
-    plan = Plan("prep", kept, {**inputs, "model": model.digest}, stages.versions())
-    return Way(settings, template, mixture), plan
+    inputs = {**inputs, "model": model.digest}
+    buffer = find_buffer(Path(settings.replay), digest(canonical([kept, inputs]))) if settings.replay else None
+    inputs |= {"replay": buffer.rows} if buffer else {}
+    way = Way(settings, template, mixture)
+    held_out = _held_out(settings) if settings.holdout else []
+    return Job(way, stdin, held_out, buffer, coreset_model), Plan("prep", kept, inputs, stages.versions())
+
+
+def _held_out(settings: config.Prep) -> list[Traits]:
+    """Changed as the other records are, so that what was masked there is masked here."""
+    found = read_held_out(settings.holdout, told(settings), lambda record: changed(record, settings, {}))
+    if found.unread:
+        console.notice(f"prep: {found.unread.total()} rows of the held-out files cannot be read: "
+                       f"{', '.join(sorted(found.unread))}")  # fmt: skip
+    return found.traits
 
 
 def _digest(source: str, stdin: BinaryIO) -> str:
@@ -172,47 +167,128 @@ def _digest(source: str, stdin: BinaryIO) -> str:
     return ",".join(stages.file_digest(path)[:16] for path in raw_files(source))
 
 
-def _fill_or_fail(stage: stages.Stage, way: Way, stdin: BinaryIO) -> None:
+def _fill_or_fail(stage: stages.Stage, job: Job) -> None:
     try:
-        with Spool(stage.folder) as spool:
-            _fill(stage, way, stdin, spool)
+        with Spool(stage.folder) as spool, Spool(stage.folder) as ways:
+            _fill(stage, job, gather(_lines(job), job.way, spool, ways))
     except UserError:
         stage.fail()
         raise
 
 
-def _fill(stage: stages.Stage, way: Way, stdin: BinaryIO, spool: Spool) -> None:
-    gathered = _gather(way, stdin, spool)
-    kept = _kept(way.settings, gathered)
+def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
+    choice = _chosen(job, gathered)
     write_rows(stage.folder / "rejects.jsonl", map(reject_row, gathered.rejects))
-    _refuse_rejects(stage.folder, way.settings, gathered)
-    splits = assign_splits([gathered.traits[index] for index in kept], dev=way.settings.dev, test=way.settings.test,
-                           seed=way.settings.seed, by=way.settings.split_by)  # fmt: skip
-    for note in splits.notes:
-        console.notice(note)
-    sides = dict(zip(kept, splits.splits, strict=True))
-    files, written = _write_splits(stage.folder, way, gathered, sides)
+    _refuse_rejects(stage.folder, job.settings, gathered, choice)
+    splits = _splits(job.settings, gathered, choice)
+    sides = dict(zip(choice.kept, splits.splits, strict=True))
+    figures = _take_coreset(job, gathered, choice, sides) | choice.told
+    gathered.tally(choice.ends)
+    train = [index for index, side in sides.items() if side == "train"]
+    again = _again(job, gathered, sides, len(train))
+    files, written = _write_splits(stage.folder, job, gathered, sides, again)
+    write_rows(stage.folder / "ways.jsonl", [*ways_of(gathered, choice.ends, sides), *map(_replayed_way, again)])
     files += _write_cuts(stage.folder, gathered.cuts)
-    train = [sized for traits, sized in written if traits.split == "train"]
-    figures = {**gathered.counts, **{split: splits.splits.count(split) for split in SPLITS}, "groups": splits.groups,
-               "train_rows": len(train), "trained_tokens": sum(sized.trained for sized in train), **_told(gathered),
-               **statistics(*map(list, zip(*written, strict=True))), "by_file": _by_file(gathered)}  # fmt: skip
-    write_json(stage.folder / "stats.json", {**figures, "notes": splits.notes})
-    stage.finish([*files, "rejects.jsonl", "stats.json"], figures)
+    if job.buffer:
+        figures |= {"replayed": len(again), "buffer": _add_to_buffer(job, gathered, train)}
+    trained = [sized for traits, sized in written if traits.split == "train"]
+    counts = Counter(sides.values())
+    figures = {**gathered.counts, **{split: counts[split] for split in SPLITS}, "groups": splits.groups,
+               "train_rows": len(trained), "trained_tokens": sum(sized.trained for sized in trained),
+               **_told(gathered), **figures, **statistics(*map(list, zip(*written, strict=True))),
+               "by_file": _by_file(gathered)}  # fmt: skip
+    notes = [*choice.notes, *splits.notes]
+    for note in notes:
+        console.notice(note)
+    write_json(stage.folder / "stats.json", {**figures, "notes": notes})
+    stage.finish([*files, "rejects.jsonl", "ways.jsonl", "stats.json"], figures)
 
 
-def _write_splits(folder: Path, way: Way, gathered: Gathered,
-                  sides: Mapping[int, str]) -> tuple[list[str], list[tuple[Traits, Sized]]]:  # fmt: skip
+def _chosen(job: Job, gathered: Gathered) -> Choice:
+    choice = Choice(job.settings, gathered.traits, gathered.sources, gathered.sketches,
+                    lambda index: near_text(gathered.record(index)), job.held_out)  # fmt: skip
+    choose(choice)
+    return choice
+
+
+def _splits(settings: config.Prep, gathered: Gathered, choice: Choice) -> Split:
+    return assign_splits([gathered.traits[index] for index in choice.kept], dev=settings.dev, test=settings.test,
+                         seed=settings.seed, by=settings.split_by)  # fmt: skip
+
+
+def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int, str]) -> Row:
+    """Leaves the train records out that the coreset does not choose. Returns what it chose by what."""
+    if not job.settings.coreset_strategy:
+        return {}
+    train = [index for index, side in sides.items() if side == "train"]
+    found = _coreset(job, gathered, train)
+    choice.notes += found.notes
+    for index in {*train} - {train[place] for place in found.chosen}:
+        choice.ends[index] = End("F341")
+        del sides[index]
+    return {"coreset": found.counts}
+
+
+def _coreset(job: Job, gathered: Gathered, train: Sequence[int]) -> Coreset:
+    settings = job.settings
+    losses = _losses(job, gathered, train) if settings.coreset_strategy in LOSSES else None
+    return coreset([gathered.traits[index].id for index in train], strategy=settings.coreset_strategy,
+                   target=settings.coreset_target_size, seed=settings.seed, losses=losses,
+                   text=lambda place: dialog_text(gathered.record(train[place])))  # fmt: skip
+
+
+def _losses(job: Job, gathered: Gathered, train: Sequence[int]) -> dict[str, float]:
+    """By the model, each computed once on this machine; or the proxy."""
+    way, places = job.way, {gathered.traits[index].id: index for index in train}
+    if job.settings.coreset_loss == "proxy":
+        return {record_id: proxy_loss(gathered.record(index)) for record_id, index in places.items()}
+    from agentlite.engine.loading import Loading
+    from agentlite.engine.losses import record_losses
+
+    def rows(record_id: str) -> Any:
+        record = gathered.record(places[record_id])
+        return rendering.training_rows(record, way.mixture.of(record), way.template)
+
+    key = digest(canonical([job.model.digest, way.mixture.name, way.template.name, job.settings.seed]))
+    how = Loading("unsloth", job.settings.max_length)
+    return all_losses(losses_file(stages.cache_folder() / "losses", key), list(places),
+                      lambda ids: record_losses(ids, rows, job.model, how))  # fmt: skip
+
+
+def _again(job: Job, gathered: Gathered, sides: Mapping[int, str], count: int) -> list[Row]:
+    """Rows of the buffer to learn again; none that is here, on whatever side, and none that does not fit any more."""
+    if not job.buffer:
+        return []
+    here = {gathered.traits[index].id for index in sides}
+    rows = replayed(buffer_rows(job.buffer), here, count, ratio=job.settings.continual_replay_ratio,
+                    seed=job.settings.seed, buffer=job.buffer.rows)  # fmt: skip
+    return [row for row in rows if _fits(from_row(row), job.way)]
+
+
+def _replayed_way(row: Row) -> Row:
+    return {"id": row["id"], "place": "the buffer", "format": "agentlite", "end": "kept", "split": "train"}
+
+
+def _add_to_buffer(job: Job, gathered: Gathered, train: Sequence[int]) -> int:
+    """The number of rows that it has then."""
+    assert job.buffer
+    ids = [gathered.traits[index].id for index in train]
+    return add_to_buffer(job.buffer, ids, lambda place: next(gathered.spool.rows([train[place]])),
+                         capacity=job.settings.continual_buffer_size, seed=job.settings.seed).rows  # fmt: skip
+
+
+def _write_splits(folder: Path, job: Job, gathered: Gathered, sides: Mapping[int, str],
+                  again: Sequence[Row]) -> tuple[list[str], list[tuple[Traits, Sized]]]:  # fmt: skip
     """The files, and what was written to them."""
-    suffix = "parquet" if way.settings.rows == "parquet" else "jsonl"
+    suffix = "parquet" if job.settings.rows == "parquet" else "jsonl"
     written: list[tuple[Traits, Sized]] = []
     for split in SPLITS:
         here = [index for index, side in sides.items() if side == split]
         rows: Iterator[Row] = ({**row, "split": split} for row in gathered.spool.rows(here))
-        if split == "train" and (way.settings.distractors or way.settings.join > 1):
-            augmented = _augmented([from_row(row) for row in rows], way)
-            rows = map(to_row, augmented)
-            written += [(traits(record), measure(record, way)) for record in augmented]
+        if split == "train" and (again or _augments(job.settings)):
+            records = _augmented([from_row({**row, "split": split}) for row in (*rows, *again)], job.way)
+            rows = map(to_row, records)
+            written += [(traits(record), measure(record, job.way)) for record in records]
         else:
             written += [(gathered.traits[index]._replace(split=split), gathered.sizes[index]) for index in here]
         write_rows(folder / f"{split}.{suffix}", rows)
@@ -230,71 +306,24 @@ def _told(gathered: Gathered) -> dict[str, Any]:
     """What is told only where it happened."""
     told: dict[str, Any] = {
         "rejects": dict(Counter(reject.code for reject in gathered.rejects).most_common()),
-        "left_out": dict((+gathered.filtered).most_common()),
+        "left_out": dict((+gathered.left_out).most_common()),
         "cut": len(gathered.cuts),
         "repaired": dict(gathered.repaired),
+        "personal": dict(gathered.personal),
     }
     return {name: value for name, value in told.items() if value}
 
 
 def _by_file(gathered: Gathered) -> dict[str, dict[str, Any]]:
     return {
-        source: {"formats": dict(gathered.formats[source]), **{end: counts[end] for end in ("read", *ENDS)}}
+        source: {"formats": dict(gathered.formats[source]), **{end: counts[end] for end in ("read", *ENDS.values())}}
         for source, counts in gathered.by_file.items()
     }
 
 
-def _gather(way: Way, stdin: BinaryIO, spool: Spool) -> Gathered:
-    """Reads every row. Those that are taken are not counted yet: some are duplicates, or beyond the limit."""
-    gathered = Gathered(spool, [], [], [], [], Counter(), defaultdict(Counter), defaultdict(Counter), [],
-                        Counter())  # fmt: skip
-    started, read = time.monotonic(), 0
-    for found in take_all(_lines(way.settings, stdin), way, way.settings.workers or os.cpu_count() or 1):
-        _count(found, gathered)
-        read += len(found.samples)
-        if time.monotonic() - started > console.EVERY_SECONDS:
-            started = time.monotonic()
-            console.notice(f"prep: {read} rows read")
-    return gathered
-
-
-def _count(found: Intake, gathered: Gathered) -> None:
-    counts = gathered.by_file[found.source]
-    gathered.repaired.update(found.repaired)
-    if found.format:
-        gathered.formats[found.source][found.format] += 1
-    for one in found.samples:
-        counts["read"] += 1
-        if isinstance(one, Taken):
-            gathered.spool.add(one.row)
-            gathered.traits.append(one.traits)
-            gathered.sizes.append(one.sized)
-            gathered.sources.append(found.source)
-            if one.cut:
-                gathered.cuts.append(one.cut)
-        elif isinstance(one, LeftOut):
-            counts["filtered"] += 1
-            gathered.filtered[one.code] += 1
-        else:
-            counts["rejected"] += 1
-            gathered.rejects.append(one)
-
-
-def _kept(settings: config.Prep, gathered: Gathered) -> list[int]:
-    """Which records are written: no copies, and no more than the limit. Counts them all; copies hand on their split."""
-    unique, splits = first_of_each(gathered.traits)
-    for index, split in zip(unique, splits, strict=True):
-        gathered.traits[index] = gathered.traits[index]._replace(split=split)
-    chosen = [unique[place] for place in sample([gathered.traits[i] for i in unique], settings.limit, settings.seed)]
-    ends = dict.fromkeys(unique, "filtered") | dict.fromkeys(chosen, "kept")
-    for index, source in enumerate(gathered.sources):
-        gathered.by_file[source][ends.get(index, "duplicates")] += 1
-    gathered.filtered["limit"] += len(unique) - len(chosen)
-    return chosen
-
-
-def _lines(settings: config.Prep, stdin: BinaryIO) -> Iterator[tuple[str, Line]]:
+def _lines(job: Job) -> Iterator[tuple[str, Line]]:
     """The rows of all sources, edited where that is asked for, each with its source."""
+    settings, stdin = job.settings, job.stdin
     edits = Edits(edited_rows(Path(settings.retry_rejects)) if settings.retry_rejects else {})
     for source in settings.sources:
         stdin.seek(0)
@@ -305,9 +334,19 @@ def _lines(settings: config.Prep, stdin: BinaryIO) -> Iterator[tuple[str, Line]]
                         place=settings.retry_rejects)  # fmt: skip
 
 
+def _augments(settings: config.Prep) -> bool:
+    return bool(settings.distractors or settings.join > 1 or settings.remove_tool or settings.mask_names)
+
+
 def _augmented(train: list[Record], way: Way) -> list[Record]:
-    """Train rows with foreign tools, and several in a dialog; one that would get too long stays as it was."""
+    """Train rows with hard ones made of them, with foreign tools, and several in a dialog; one that would get too long
+    stays as it was.
+    """
     settings = way.settings
+    if settings.remove_tool or settings.mask_names:
+        made = hard_negatives(train, removed=settings.remove_tool, masked=settings.mask_names, seed=settings.seed,
+                              answer=settings.no_call_answer, answer_zh=settings.no_call_answer_zh)  # fmt: skip
+        train = [*train, *(record for record in made.records if _fits(record, way))]
     if settings.distractors:
         changed = add_distractors(train, n=settings.distractors, seed=settings.seed)
         train = [new if new.id == old.id or _fits(new, way) else old for new, old in zip(changed, train, strict=True)]
@@ -327,8 +366,8 @@ def _fits(record: Record, way: Way) -> bool:
         return False
 
 
-def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered) -> None:
-    rejected, read = len(gathered.rejects), gathered.counts["read"]
+def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered, choice: Choice) -> None:
+    rejected, read = len(gathered.rejects), sum(counts["read"] for counts in gathered.by_file.values())
     for line in _reject_lines(gathered.rejects):
         console.notice(line)
     file = str(folder / "rejects.jsonl")
@@ -339,7 +378,7 @@ def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered) -> 
         fix = f"Mend them, or allow more: --max-rejects {min(1.0, rejected / read + 0.005):.2f}."
         raise UserError(f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.", fix, place=file,
                         exit_code=REJECTS)  # fmt: skip
-    if not gathered.counts["kept"]:
+    if not choice.kept:
         raise UserError(f"no row left of {read} read.", "The reasons are in that file.", place=file, exit_code=REJECTS)
 
 
@@ -355,16 +394,19 @@ def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
     ]
 
 
-def _dry_run(way: Way, plan: Plan, place: Place, stdin: BinaryIO) -> Result:
-    """Everything but the writing."""
+def _dry_run(job: Job, plan: Plan, place: Place) -> Result:
+    """Everything but the writing, and what needs a model: the coreset."""
     started = time.monotonic()
     if not place.force:
         stages.compare(place.folder, plan)
-    with Spool(None) as spool:
-        gathered = _gather(way, stdin, spool)
-    _kept(way.settings, gathered)
-    _refuse_rejects(place.folder, way.settings, gathered)
-    figures = {**gathered.counts, **_told(gathered), "by_file": _by_file(gathered)}
+    with Spool(None) as spool, Spool(None) as ways:
+        gathered = gather(_lines(job), job.way, spool, ways)
+        choice = _chosen(job, gathered)
+    gathered.tally(choice.ends)
+    _refuse_rejects(place.folder, job.settings, gathered, choice)
+    for note in choice.notes:
+        console.notice(note)
+    figures = {**gathered.counts, **_told(gathered), **choice.told, "by_file": _by_file(gathered)}
     return Result("prep", "dry run", str(place.folder), figures, [], round(time.monotonic() - started, 1))
 
 

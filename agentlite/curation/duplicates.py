@@ -1,22 +1,123 @@
-"""Records -> the first of each content, and the split that it takes over from its copies."""
+"""Records -> copies, each with the one that is kept in its place: equal ones, those that call the same, near ones.
 
-from collections.abc import Sequence
+The first of equal records is kept. Of others it is the one whose hash of seed and id comes first: no order of the
+files matters, whatever is left out is a copy of what is kept, and no two that are kept are copies of each other.
+"""
 
-from agentlite.curation.split import Traits
-from agentlite.records import SPLITS
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+
+from agentlite.curation.keys import dialog_text
+from agentlite.curation.minhash import MOST, index_for, is_near, sketches
+from agentlite.curation.split import NEAR, Traits, normal
+from agentlite.records import SPLITS, Record, digest
+
+Copies = dict[int, int]  # index of a copy -> index of the record that is kept
+HALF_NEAR = 0.5  # how alike first queries are where the calls are the same, arguments and all
 
 
 def first_of_each(records: Sequence[Traits]) -> tuple[list[int], list[str]]:
-    """Indices of the first record of each content, in their own order, and the split that each of them bears.
+    """Indices of the first record of each content, in their own order, and the split that each of them bears."""
+    copies = equal_copies(records)
+    kept = [index for index in range(len(records)) if index not in copies]
+    splits = borne(records, copies)
+    return kept, [splits.get(index, records[index].split) for index in kept]
 
-    If copies bear different splits, the one kept goes to test before dev before train: no copy leaks.
-    """
+
+def equal_copies(records: Sequence[Traits]) -> Copies:
+    """Records with the id of an earlier one."""
     first: dict[str, int] = {}
-    splits: dict[str, str] = {}
+    of = [first.setdefault(record.id, index) for index, record in enumerate(records)]
+    return {index: kept for index, kept in enumerate(of) if kept != index}
+
+
+def call_copies(records: Sequence[Traits], *, seed: int) -> Copies:
+    """Records that call the same tools in the same order with the same arguments, are offered the same, and ask alike.
+
+    Alike are first queries with a Jaccard index of .5. Equal calls alone are no copy: another question that leads to
+    them is what a model is to learn from. Without arguments nothing is the same.
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
     for index, record in enumerate(records):
-        first.setdefault(record.id, index)
-        splits[record.id] = max(splits.get(record.id, ""), record.split, key=_rank)
-    return list(first.values()), list(splits.values())
+        if record.keys.calls:
+            groups[record.keys.calls].append(index)
+    copies: Copies = {}
+    for group in filter(lambda group: len(group) > 1, groups.values()):
+        queries = [records[index].query for index in group]
+        order = _in_order([records[index] for index in group], seed)
+        near = _near(order, list(sketches(queries)), queries.__getitem__, HALF_NEAR)
+        copies |= {group[one]: group[kept] for one, kept in near.items()}
+    return copies
+
+
+def near_copies(
+    records: Sequence[Traits],
+    sketched: Sequence[bytes],
+    text: Callable[[int], str],
+    *,
+    seed: int,
+    threshold: float = NEAR,
+) -> Copies:
+    """Records whose dialogs have a Jaccard index of `threshold` or more, by character 5-grams of their `near_text`.
+
+    Only with the same tools on offer and called in the same order: what is called is what is learned. Nor are they
+    copies that contradict each other, or whose first questions are less than half alike, by pairs of characters:
+    short questions may have one long answer. `sketched`: those of each `near_text`; `text`: reads it again, for the few
+    that are compared.
+    """
+
+    def may_be(one: int, other: int) -> bool:
+        a, b = records[one].keys, records[other].keys
+        contradict = a.context == b.context and a.first != b.first
+        return not contradict and _ask_alike(records[one].query, records[other].query)
+
+    kinds = [record.keys.shape for record in records]
+    return _near(_in_order(records, seed), sketched, text, threshold, kinds, may_be)
+
+
+def borne(records: Sequence[Traits], copies: Mapping[int, int]) -> dict[int, str]:
+    """The split that each record kept takes over from its copies: test before dev before train, so that none leaks."""
+    splits = {kept: records[kept].split for kept in copies.values()}
+    for index, kept in copies.items():
+        splits[kept] = max(splits[kept], records[index].split, key=_rank)
+    return splits
+
+
+def near_text(record: Record) -> str:
+    """A dialog's text as near copies are told by it: without case, blanks and punctuation."""
+    return normal(dialog_text(record))
+
+
+def _near(
+    order: Sequence[int],
+    sketched: Sequence[bytes],
+    text: Callable[[int], str],
+    threshold: float,
+    kinds: Sequence[int] | None = None,
+    may_be: Callable[[int, int], bool] = lambda one, other: True,
+) -> Copies:
+    """Takes one after the other: near one that is kept it is its copy, else it is kept itself."""
+    kinds = kinds or [0] * len(sketched)
+    index, near = index_for(sketched, threshold, kinds), is_near(text, threshold)
+    copies: Copies = {}
+    for number in order:
+        likely = (other for other in index.like(sketched[number], kinds[number]) if may_be(number, other))
+        kept = next((other for other in islice(likely, MOST) if near(number, other)), None)
+        if kept is None:
+            index.add(number, sketched[number], kinds[number])
+        else:
+            copies[number] = kept
+    return copies
+
+
+def _ask_alike(one: str, other: str) -> bool:
+    a, b = ({text[start : start + 2] for start in range(max(1, len(text) - 1))} for text in (one, other))
+    return len(a & b) >= HALF_NEAR * len(a | b)
+
+
+def _in_order(records: Sequence[Traits], seed: int) -> list[int]:
+    return sorted(range(len(records)), key=lambda index: digest(f"{seed} copy {records[index].id}"))
 
 
 def _rank(split: str) -> int:

@@ -1,29 +1,29 @@
 """Records -> train, dev and test, by groups: what asks the same, or for the same tools, stays on one side."""
 
 import re
+import sys
 import unicodedata
-from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from agentlite.curation.keys import Keys, keys, packed, unpacked
+from agentlite.curation.minhash import near_ties
+from agentlite.curation.ties import Group, members, tie
 from agentlite.errors import UserError
 from agentlite.records import SPLITS, Record, digest
 
 NEAR = 0.8
-SHINGLE = 5
-BANDS, BAND_SIZE = 25, 5  # at a Jaccard index of .8 a pair meets in some band but for 5 in 100,000
 SHORTEST_QUERY = 16
+TELLING = 16  # bytes of the values in arguments: many ask for the weather in Oslo, few for that very flight
 MILLION = 10**6
-AT_ONCE = 1000  # texts whose sketches are in memory as they come
 Pairs = Iterator[tuple[int, int]]
-Group = list[int]
 
 
 class Traits(NamedTuple):
-    """What ties a record to others, and where it counts. `queries`: what the user says, normal, the first as it is.
+    """What ties a record to others, and where it counts; of every record in memory, and therefore small.
 
+    `query`: what the user says first, normal. `asked`: 8 bytes for that and for each later turn that asks something.
     `parents`: its own id, that of the record it was made from, and those it was joined from.
     """
 
@@ -31,15 +31,28 @@ class Traits(NamedTuple):
     split: str
     source: str
     task: str
-    queries: tuple[str, ...]
-    tools: frozenset[str]
+    query: str
+    asked: bytes
+    tools: tuple[str, ...]
     parents: tuple[str, ...]
+    packed_keys: bytes
+
+    @property
+    def queries(self) -> list[bytes]:
+        return [self.asked[start : start + 8] for start in range(0, len(self.asked), 8)]
+
+    @property
+    def keys(self) -> Keys:
+        return unpacked(self.packed_keys)
 
 
 def traits(record: Record) -> Traits:
     parents = (record.id, record.parent, *record.meta.get("joined", []))
-    return Traits(record.id, record.split, record.source, record.task, tuple(_queries(record)),
-                  frozenset(due_tools(record)), tuple(filter(None, parents)))  # fmt: skip
+    queries = _queries(record)
+    asked = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
+    tools = tuple(sorted(map(sys.intern, due_tools(record))))
+    return Traits(record.id, record.split, sys.intern(record.source), record.task, queries[0], asked, tools,
+                  tuple(filter(None, parents)), packed(keys(record)))  # fmt: skip
 
 
 class Split(NamedTuple):
@@ -107,26 +120,11 @@ def near_query(records: Sequence[Traits]) -> Pairs:
 
     MinHash finds the candidates, the exact index decides.
     """
-    texts = [record.queries[0] for record in records]
+    texts = [record.query for record in records]
     owners = {text: index for index, text in reversed(list(enumerate(texts)))}
     yield from ((owners[text], index) for index, text in enumerate(texts) if text)
     unique = sorted(filter(None, owners))
-    sketches = [_sketch(unique[start : start + AT_ONCE]) for start in range(0, len(unique), AT_ONCE)]
-    for band in range(BANDS):
-        buckets: dict[int, list[str]] = defaultdict(list)
-        for text, key in zip(unique, (key for sketch in sketches for key in sketch[band]), strict=True):
-            buckets[key].append(text)
-        for bucket in filter(lambda bucket: len(bucket) > 1, buckets.values()):
-            yield from ((owners[one], owners[other]) for one, other in _near_in(bucket))
-
-
-def _sketch(texts: Sequence[str]) -> "list[array[int]]":
-    """For every band, a number for each text: equal where the band is, and by chance once in 2^60."""
-    from rensa import RMinHash
-
-    digests = RMinHash.digests_from_token_sets((list(_shingles(text)) for text in texts), BANDS * BAND_SIZE, 0)
-    return [array("q", (hash(tuple(one[band : band + BAND_SIZE])) for one in digests))
-            for band in range(0, BANDS * BAND_SIZE, BAND_SIZE)]  # fmt: skip
+    yield from ((owners[unique[one]], owners[unique[other]]) for one, other in near_ties(unique, NEAR))
 
 
 def same_parent(records: Sequence[Traits]) -> Pairs:
@@ -139,11 +137,18 @@ def same_tools(records: Sequence[Traits]) -> Pairs:
     yield from _same(record.tools for record in records)
 
 
+def same_calls(records: Sequence[Traits]) -> Pairs:
+    """Ties records that call the same with the same arguments, where these say enough not to meet by chance."""
+    found = (one.keys for one in records)
+    yield from _same([keys.calls] if keys.told >= TELLING else [] for keys in found)
+
+
 TIES: dict[str, Callable[[Sequence[Traits]], Pairs]] = {
     "query": same_query,
     "near": near_query,
     "parent": same_parent,
     "tools": same_tools,
+    "calls": same_calls,
 }
 
 
@@ -161,46 +166,22 @@ def _queries(record: Record) -> list[str]:
     return [first, *(text for text in later if len(text) >= SHORTEST_QUERY)]
 
 
-def _same(keys: Iterable[Iterable[str]]) -> Pairs:
-    first: dict[str, int] = {}
+def _same(keys: Iterable[Iterable[Hashable]]) -> Pairs:
+    first: dict[Hashable, int] = {}
     for index, of_record in enumerate(keys):
         for key in filter(None, of_record):
             yield first.setdefault(key, index), index
 
 
-@lru_cache(4096)
-def _shingles(text: str) -> frozenset[str]:
-    return frozenset(text[start : start + SHINGLE] for start in range(max(1, len(text) - SHINGLE + 1)))
-
-
-def _near_in(bucket: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Ties the texts of a bucket, each compared with the clusters so far until one of theirs is near."""
-    clusters: list[list[str]] = []
-    for text in bucket:
-        near = [cluster for cluster in clusters if any(_jaccard(text, other) >= NEAR for other in cluster)]
-        yield from ((cluster[0], text) for cluster in near)
-        if not near:
-            clusters.append([text])
-            continue
-        home, *others = near
-        home += [text, *(member for cluster in others for member in cluster)]
-        clusters = [cluster for cluster in clusters if cluster not in others] if others else clusters
-
-
-def _jaccard(one: str, other: str) -> float:
-    a, b = _shingles(one), _shingles(other)
-    return len(a & b) / len(a | b)
-
-
 def _groups(records: Sequence[Traits], ids: Sequence[str], by: Sequence[str]) -> tuple[list[Group], list[Group]]:
     """Groups tied by all keys, and by all but the tools."""
     parents = list(range(len(records)))
-    _tie(parents, _same([record_id] for record_id in ids))
+    tie(parents, _same([record_id] for record_id in ids))
     for name in by:
-        _tie(parents, TIES[name](records) if name != "tools" else ())
-    untied = _members(parents)
-    _tie(parents, same_tools(records) if "tools" in by else ())
-    return _members(parents), untied
+        tie(parents, TIES[name](records) if name != "tools" else ())
+    untied = members(parents)
+    tie(parents, same_tools(records) if "tools" in by else ())
+    return members(parents), untied
 
 
 def _is_off(groups: Sequence[Group], sides: Sequence[str], fractions: Mapping[str, float]) -> bool:
@@ -210,25 +191,6 @@ def _is_off(groups: Sequence[Group], sides: Sequence[str], fractions: Mapping[st
         sizes[side] += len(group)
     due = {side: fractions[side] * sizes.total() for side in ("dev", "test")}
     return any(abs(sizes[side] - count) > count / 2 for side, count in due.items())
-
-
-def _tie(parents: list[int], pairs: Iterable[tuple[int, int]]) -> None:
-    for one, other in pairs:
-        parents[_root(parents, other)] = _root(parents, one)
-
-
-def _root(parents: list[int], index: int) -> int:
-    while parents[index] != index:
-        parents[index] = parents[parents[index]]
-        index = parents[index]
-    return index
-
-
-def _members(parents: list[int]) -> list[Group]:
-    groups: dict[int, Group] = defaultdict(list)
-    for index in range(len(parents)):
-        groups[_root(parents, index)].append(index)
-    return list(groups.values())
 
 
 def _fill(groups: Sequence[Group], records: Sequence[Traits], fractions: Mapping[str, float]) -> list[str]:

@@ -1,0 +1,149 @@
+"""Records and held-out ones -> those that give away what the held-out ones ask: by query, near query, or calls."""
+
+import io
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from agentlite.curation.duplicates import HALF_NEAR
+from agentlite.curation.minhash import MOST, Index, is_near, jaccard, shingles, sketches
+from agentlite.curation.split import NEAR, TELLING, Traits, traits
+from agentlite.errors import RowError, UserError
+from agentlite.records import SPLITS, Record
+from agentlite.sources import decoded, files_of, raw_files, read_lines, samples, to_record
+from agentlite.stages import file_digest
+
+Kind = Literal["query", "near", "calls"]
+Told = Mapping[str, Mapping[str, Any]]
+
+
+class Leak(NamedTuple):
+    """How a record leaks, and which held-out one it gives away, by index."""
+
+    kind: Kind
+    of: int
+
+
+class HeldOut(NamedTuple):
+    """The records of held-out files, and how many of their rows could not be read, by code."""
+
+    traits: list[Traits]
+    unread: Counter[str]
+
+
+def leaks(records: Sequence[Traits], held_out: Sequence[Traits], *, threshold: float = NEAR) -> dict[int, Leak]:
+    """The records, by index, that leak into held-out ones; each with the first kind of leak that applies."""
+    found: dict[int, Leak] = {}
+    for kind in KINDS:
+        for index, of in KINDS[kind](records, held_out, threshold):
+            found.setdefault(index, Leak(kind, of))
+    return dict(sorted(found.items()))
+
+
+def crossings(records: Sequence[Traits], *, threshold: float = NEAR) -> list[tuple[int, int, Kind]]:
+    """What leaks between our own splits: the index of a record, of one on a later side, and how."""
+    sides = {side: [index for index, record in enumerate(records) if record.split == side] for side in SPLITS}
+    pairs = [("train", "test"), ("train", "dev"), ("dev", "test")]
+    return [(sides[one][index], sides[other][leak.of], leak.kind) for one, other in pairs
+            for index, leak in leaks([records[i] for i in sides[one]], [records[i] for i in sides[other]],
+                                     threshold=threshold).items()]  # fmt: skip
+
+
+def read_held_out(
+    sources: Sequence[str], told: Told | None = None, change: Callable[[Record], Record] = lambda record: record
+) -> HeldOut:
+    """The records of files in any known format. `change`: what is done to the texts of other records before they count.
+
+    A row that cannot be read is counted. Raises UserError for a file that cannot be read, or none of whose rows can.
+    """
+    held_out = HeldOut([], Counter())
+    for source in sources:
+        before = len(held_out.traits)
+        for line in read_lines(source, io.BytesIO()):
+            try:
+                raw = decoded(line)
+                if raw.error:
+                    raise raw.error
+                name, parts = samples(raw.value)
+                held_out.traits.extend([traits(change(to_record(part, name, told))) for part in parts])
+            except RowError as error:
+                held_out.unread[error.code] += 1
+        if len(held_out.traits) == before:
+            raise UserError(
+                "no row of it can be read.", "Run `agentlite prep` on it to see why.", place=f"--holdout {source}"
+            )
+    return held_out
+
+
+def check_held_out(held_out: Sequence[str], sources: Sequence[str]) -> list[str]:
+    """The sources that are held out, folders as the files in them. Raises UserError for one that is also prepared."""
+    found = [file for source in held_out for file in files_of(source)]
+    for source in found:
+        if source == "-":
+            raise UserError("stdin cannot be held out.", "Write it to a file.", place="--holdout -")
+    prepared = {digest: source for source in sources for digest in _digests(source)}
+    for source in found:
+        for same in (prepared[digest] for digest in _digests(source) if digest in prepared):
+            raise UserError(f"is what is prepared: {same} holds the same.", "Leave it out of one of the two.",
+                            place=f"--holdout {source}")  # fmt: skip
+    return found
+
+
+def _digests(source: str) -> list[str]:
+    return [file_digest(path) for path in raw_files(source)[:1]]  # of BFCL the questions: its answers tell nothing
+
+
+def _by_query(records: Sequence[Traits], held_out: Sequence[Traits], threshold: float) -> Iterator[tuple[int, int]]:
+    """Any user turn that is long enough to ask something, and the first one however short."""
+    asked: dict[bytes, int] = {}
+    for number, record in enumerate(held_out):
+        for query in record.queries:
+            asked.setdefault(query, number)
+    for index, record in enumerate(records):
+        yield from ((index, asked[query]) for query in record.queries if query in asked)
+
+
+def _by_near_query(
+    records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
+) -> Iterator[tuple[int, int]]:
+    texts = sorted({record.query for record in [*records, *held_out]} - {""})
+    numbers = {text: number for number, text in enumerate(texts)}
+    owners = {numbers[record.query]: n for n, record in reversed([*enumerate(held_out)]) if record.query}
+    owners = dict(sorted(owners.items()))
+    asked = sorted({numbers[record.query] for record in records if record.query})
+    index, near = Index(threshold), is_near(texts.__getitem__, threshold)
+    for number, own in zip(owners, sketches(texts[number] for number in owners), strict=True):
+        index.add(number, own)
+    nearest: dict[int, int] = {}
+    for number, own in zip(asked, sketches(texts[number] for number in asked), strict=True):
+        found = next((other for other in islice(index.like(own), MOST) if near(number, other)), None)
+        if found is not None:
+            nearest[number] = owners[found]
+    for place, record in enumerate(records):
+        if record.query and (number := numbers[record.query]) in nearest:
+            yield place, nearest[number]
+
+
+def _by_calls(records: Sequence[Traits], held_out: Sequence[Traits], threshold: float) -> Iterator[tuple[int, int]]:
+    """The same arguments on the same tools: many of them, or few of them after a query that is half alike."""
+    called: dict[int, list[int]] = defaultdict(list)
+    for number, record in enumerate(held_out):
+        if record.keys.calls:
+            called[record.keys.calls].append(number)
+    for index, record in enumerate(records):
+        for number in called.get(record.keys.calls, ()) if record.keys.calls else ():
+            if record.keys.told >= TELLING or _half_near(record.query, held_out[number].query):
+                yield index, number
+                break
+
+
+def _half_near(one: str, other: str) -> bool:
+    return jaccard(shingles(one), shingles(other)) >= HALF_NEAR
+
+
+KINDS: dict[Kind, Callable[[Sequence[Traits], Sequence[Traits], float], Iterator[tuple[int, int]]]] = {
+    "query": _by_query,
+    "near": _by_near_query,
+    "calls": _by_calls,
+}

@@ -1,0 +1,69 @@
+"""The id of a record, or the place of a row -> where it came from, what was done to it, and where it ended."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agentlite import stages
+from agentlite.codes import CODES
+from agentlite.errors import UserError
+from agentlite.records import SPLITS
+from agentlite.rows import Row, find_rows, read_rows
+
+MADE = ("joined", "made", "cut_from")  # what the meta of a record says of how it was made
+
+
+def why(folder: Path, asked: str) -> list[Row]:
+    """Every row of ways.jsonl that bears the id or the place, those of the records it was made from behind it; and
+    rejects of that place. Raises UserError if there is none.
+    """
+    stages.finished(folder, "prep")
+    found = list(_found(folder, {asked}))
+    for made in _made(folder, asked) if not any(row.get("end") == "kept" for row in found) else ():
+        found += [made, *_found(folder, {*made["of"]})]
+    if not found:
+        raise UserError(f"no record or row is called '{asked}'.", "Ids are in train.jsonl and ways.jsonl, places in "
+                        "rejects.jsonl, as FILE:LINE.", place=str(folder))  # fmt: skip
+    return found
+
+
+def told(row: Row) -> str:
+    """A way in a few lines."""
+    lines = [
+        f"{row['id'] or 'a row'}  from {row['place']}" + (f", read as {row['format']}" if row.get("format") else "")
+    ]
+    lines += [f"  {name}: {_plain(value)}" for name, value in row.get("done", {}).items()]
+    end = f"  {row['end']}" + (f" in {row['split']}" if row.get("split") else "")
+    if code := row.get("code"):
+        end += f": {code} {CODES[code].meaning if code in CODES else ''}" + (
+            f" ({row['reason']})" if "reason" in row else ""
+        )
+    of = row.get("of", ())
+    lines += [end, *(f"  see {other}" for other in ([of] if isinstance(of, str) else of))]
+    return "\n".join(lines)
+
+
+def _found(folder: Path, asked: set[str]) -> Iterator[Row]:
+    for row in read_rows(folder / "ways.jsonl"):
+        if row["id"] in asked or row["place"] in asked:
+            yield row
+    for row in read_rows(folder / "rejects.jsonl"):
+        if row["place"] in asked:
+            yield {"id": "", "place": row["place"], "end": "rejected", "code": row["code"], "reason": row["reason"]}
+
+
+def _made(folder: Path, asked: str) -> Iterator[Row]:
+    """A record that was made of others: several in a dialog, a variant."""
+    for split in SPLITS:
+        for row in read_rows(find_rows(folder, split)):
+            if row["id"] == asked:
+                meta = json.loads(row["meta"])
+                done = {name: meta[name] for name in MADE if name in meta}
+                of: Sequence[str] = meta.get("joined") or [row["parent"]]
+                yield {"id": asked, "place": "prep", "done": done, "end": "made", "split": split, "of": list(of)}
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {inner}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,309 @@
+"""agentlite.curation: what is chosen to train on, what its losses are, and what is learned again."""
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentlite.curation import replay
+from agentlite.curation.coreset import LOSSES, STRATEGIES, Coreset, Vectors, coreset, proxy_loss, tokens
+from agentlite.curation.losses import all_losses, known_losses, losses_file
+from agentlite.curation.replay import Found, Kept, add_to_buffer, buffer_rows, find_buffer, replayed
+from agentlite.errors import UserError
+from agentlite.records import Message, Record, to_row
+from agentlite.rows import Row
+
+TOPICS = [
+    ["the ferry leaves the harbour", "a ferry in the harbour", "ferry and harbour"],
+    ["whales eat krill and sleep", "krill is what whales eat", "whales, whales, krill"],
+    ["明天上海的天气怎么样", "上海明天天气好吗", "请问上海天气"],
+    ["帮我订一张去北京的火车票", "订火车票去北京", "北京火车票多少钱"],
+]
+TEXTS = [text for topic in TOPICS for text in topic]
+
+
+def chosen(strategy: str, target: int, texts: Sequence[str] = TEXTS, seed: int = 0) -> Coreset:
+    """With the text as id; the loss is its length."""
+    losses = {text: float(len(text)) for text in texts}
+    return coreset(texts, strategy=strategy, target=target, seed=seed, losses=losses, text=texts.__getitem__)
+
+
+@given(st.sampled_from([*STRATEGIES]), st.integers(1, 11), st.integers(0, 99), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_as_many_are_chosen_as_asked_whatever_the_order(strategy: str, target: int, seed: int, chance: Any) -> None:
+    shuffled = chance.sample(TEXTS, len(TEXTS))
+    one, other = chosen(strategy, target, seed=seed), chosen(strategy, target, shuffled, seed)
+    assert len(set(one.chosen)) == len(one.chosen) == target == sum(one.counts.values())
+    assert one.chosen == sorted(one.chosen)
+    assert {TEXTS[index] for index in one.chosen} == {shuffled[index] for index in other.chosen}
+    assert one.counts == other.counts
+
+
+def test_the_hardest_are_those_with_the_largest_losses() -> None:
+    best = sorted(map(len, TEXTS))[-3:]
+    assert sorted(len(TEXTS[index]) for index in chosen("loss_topk", 3).chosen) == best
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_diversity_takes_one_of_each_topic_in_english_and_chinese(seed: int) -> None:
+    assert sorted(index // 3 for index in chosen("diversity", 4, seed=seed).chosen) == [0, 1, 2, 3]
+
+
+def test_a_hybrid_takes_six_tenths_by_loss_and_then_what_is_unlike_them() -> None:
+    assert chosen("hybrid", 10).counts == {"loss": 6, "diversity": 4}
+    texts = ["ferry " * 9 + str(n) for n in range(6)] + ["ferry now", "whale krill", "ferry soon", "ferry late"]
+    picked = chosen("hybrid", 7, texts).chosen
+    assert len({*range(6)} & {*picked}) >= 4
+    assert 7 in picked
+
+
+def test_equal_texts_are_chosen_once_each() -> None:
+    ids = ["a", "b", "c", "d", "e"]
+    for strategy in ("diversity", "hybrid"):
+        found = coreset(
+            ids, strategy=strategy, target=4, seed=0, losses=dict.fromkeys(ids, 1.0), text=lambda index: "ferry"
+        )
+        assert len(set(found.chosen)) == 4
+
+
+def test_random_depends_on_the_seed() -> None:
+    assert len({tuple(chosen("random", 4, seed=seed).chosen) for seed in range(9)}) > 3
+
+
+def test_more_than_there_are_gives_all_and_says_so() -> None:
+    result = chosen("hybrid", 50)
+    assert result.chosen == [*range(12)]
+    assert result.notes == ["coreset: 50 asked for, all 12 there are taken"]
+    assert coreset(TEXTS, strategy="random", target=None, seed=0) == ([*range(12)], {"all": 12}, [])
+
+
+def test_an_unknown_strategy_is_named_with_the_nearest_and_a_missing_loss_with_its_record() -> None:
+    with pytest.raises(UserError, match="Did you mean hybrid"):
+        coreset(TEXTS, strategy="hybird", target=2, seed=0)
+    for strategy in LOSSES:
+        for losses in ({}, dict.fromkeys(TEXTS, math.nan)):
+            with pytest.raises(UserError, match="has no loss"):
+                coreset(TEXTS, strategy=strategy, target=2, seed=0, losses=losses)
+
+
+def test_cosines_are_those_of_the_weighted_tokens() -> None:
+    texts = [*TEXTS, TEXTS[0], "", "!?"]
+    vectors = Vectors(texts)
+    spread = Counter(token for text in texts for token in {*tokens(text)})
+    weighted = [{token: (1 + math.log(count)) * (1 + math.log((1 + len(texts)) / (1 + spread[token])))
+                 for token, count in Counter(tokens(text)).items()} for text in texts]  # fmt: skip
+    for one, a in enumerate(weighted[:-2]):
+        for other, b in enumerate(weighted[:-2]):
+            expected = sum(a[token] * b.get(token, 0) for token in a) / (
+                math.hypot(*a.values()) * math.hypot(*b.values())
+            )
+            assert vectors.cosines(one)[other] == pytest.approx(expected)
+    assert vectors.cosines(len(texts) - 1)[-2:] == pytest.approx([1, 1])
+    assert vectors.cosines(len(texts) - 1)[:-2] == pytest.approx(0)
+
+
+def test_tokens_are_words_and_neighbouring_characters() -> None:
+    assert [*tokens("Oslo 的天气 3.5")] == ["oslo", "的天", "天气", "3", "5"]
+    assert [*tokens("好 ok_2")] == ["好", "ok_2"]
+
+
+def said(*texts: str, **fields: Any) -> Record:
+    return Record(messages=tuple(Message(("user", "assistant")[n % 2], text) for n, text in enumerate(texts)), **fields)
+
+
+def test_the_proxy_is_larger_for_longer_and_more_varied_dialogs_in_any_script() -> None:
+    for short, long in (("yes yes yes", "yes no maybe"), ("我想去上海", "我想去上海和北京看看天气怎么样")):
+        assert 0 < proxy_loss(said(short)) < proxy_loss(said(long)) < 5
+    assert proxy_loss(said("word " * 5000)) == 5
+    assert proxy_loss(said("yes", meta={"loss": 1.25})) == 1.25
+    assert proxy_loss(said("", "")) == 0
+
+
+# --- losses ---
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_pass_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = losses_file(tmp_path / "cache", "abc")
+    ids = [f"r{n}" for n in range(10)]
+    asked: list[str] = []
+
+    def forward(missing: Sequence[str]) -> Iterator[tuple[str, float]]:
+        for record_id in missing:
+            if len(asked) == 6:
+                asked.append("")
+                raise Killed
+            asked.append(record_id)
+            yield record_id, len(asked) / 2
+
+    with pytest.raises(Killed):
+        all_losses(path, ids, forward)
+    with open(path, "ab") as file:
+        file.write(b'{"id": "r6", "lo')
+    assert len(known_losses(path)) == 6
+    found = all_losses(path, [*ids, "r0"], forward)
+    assert [one for one in asked if one] == ids
+    assert list(found) == ids == list(known_losses(path))
+    assert all_losses(path, ids[:2], lambda missing: ()) == {"r0": 0.5, "r1": 1.0}
+
+
+def test_a_loss_that_is_no_number_is_not_kept_and_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    path = losses_file(tmp_path, "abc")
+    assert math.isnan(all_losses(path, ["a"], lambda missing: [("a", math.nan)])["a"])
+    assert known_losses(path) == {}
+    path.write_text('{"id": "a"}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"losses-abc\.jsonl:1"):
+        known_losses(path)
+
+
+# --- replay ---
+
+
+def rows(*numbers: int) -> list[Row]:
+    return [to_row(said(f"question {n} of {n % 7}", f"answer {n}", split="train")) for n in numbers]
+
+
+def add(found: Found, new: Sequence[Row], capacity: int = 100) -> Kept:
+    return add_to_buffer(found, [row["id"] for row in new], new.__getitem__, capacity=capacity, seed=0)
+
+
+def ids(rows: Sequence[Row]) -> set[str]:
+    return {row["id"] for row in rows}
+
+
+def test_the_first_run_fills_the_buffer_and_the_next_one_replays_from_it(tmp_path: Path) -> None:
+    first, second = rows(*range(20)), rows(*range(15, 35))
+    empty = find_buffer(tmp_path / "b", "one")
+    assert replayed(buffer_rows(empty), ids(first), 20, ratio=0.25, seed=0) == []
+    assert not (tmp_path / "b").exists()
+    assert add(empty, first) == (20, 20)
+    found = find_buffer(tmp_path / "b", "two")
+    drawn = replayed(buffer_rows(found), ids(second), 20, ratio=0.25, seed=0, buffer=found.rows)
+    assert len(drawn) == 5
+    assert ids(drawn) < ids(rows(*range(15)))
+    assert add(found, second) == (35, 15)
+    assert ids(buffer_rows(find_buffer(tmp_path / "b", "three"))) == ids(rows(*range(35)))
+
+
+def test_how_many_are_replayed() -> None:
+    old = rows(*range(10))
+    counts = {(1, 0.25): 1, (20, 0.25): 5, (7, 0.3): 2, (1000, 1.0): 10, (20, 0.0): 0, (0, 0.5): 0}
+    assert {key: len(replayed(old, (), key[0], ratio=key[1], seed=0)) for key in counts} == counts
+    draws = [replayed(old, (), 4, ratio=0.5, seed=0, buffer=str(n)) for n in range(5)]
+    assert replayed(old[::-1], (), 4, ratio=0.5, seed=0, buffer="0") == draws[0]
+    assert len({frozenset(ids(draw)) for draw in draws}) > 1
+
+
+def test_the_same_run_again_draws_the_same_and_adds_nothing(tmp_path: Path) -> None:
+    add(find_buffer(tmp_path, "one"), rows(*range(10)))
+    before = find_buffer(tmp_path, "two")
+    kept = add(before, rows(*range(10, 20)), 15)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    again = find_buffer(tmp_path, "two")
+    assert again == before._replace(is_done=True)
+    assert buffer_rows(again) == sorted(rows(*range(10)), key=lambda row: row["id"])
+    assert add(again, rows(*range(50, 60))) == kept
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+
+
+def test_a_run_that_later_ones_have_followed_is_known_and_its_rows_are_not_made_up(tmp_path: Path) -> None:
+    for number in range(4):
+        add(find_buffer(tmp_path, f"run {number}"), rows(number))
+    with pytest.raises(UserError, match="later runs"):
+        buffer_rows(find_buffer(tmp_path, "run 1"))
+    assert add(find_buffer(tmp_path, "run 1"), rows(1)) == (2, 1)
+    assert buffer_rows(find_buffer(tmp_path, "run 0")) == []
+    assert ids(buffer_rows(find_buffer(tmp_path, "run 4"))) == ids(rows(0, 1, 2, 3))
+
+
+def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_their_order(tmp_path: Path) -> None:
+    contents = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        add(find_buffer(folder, "one"), rows(*range(20)), 24)
+        new = random.Random(number).sample(rows(*range(20, 60)), 40)
+        kept = add(find_buffer(folder, "two"), new, 24)
+        contents.append(buffer_rows(find_buffer(folder, "three")))
+        assert kept == (24, len(ids(contents[-1]) - ids(rows(*range(20)))))
+        assert 0 < kept.new < 24
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_killed_while_it_is_written_the_buffer_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """Each of the three writes fails in turn: of an empty manifest, of the rows, of the manifest."""
+    steps = iter(range(1, 9))
+
+    def dying(write: Any) -> Any:
+        def step(*arguments: Any) -> Any:
+            if next(steps) == failing:
+                raise Killed
+            return write(*arguments)
+
+        return step
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replay, "write_json", dying(replay.write_json))
+        patch.setattr(replay, "replacing", dying(replay.replacing))
+        with pytest.raises(Killed):
+            add(find_buffer(tmp_path, "one"), rows(*range(5)))
+    found = find_buffer(tmp_path, "one")
+    # the first write fails before anything is there; after that the folder is one of ours
+    assert (found.rows, found.is_done) == ("", False)
+    assert add(found, rows(*range(5))) == (5, 5)
+    assert len(list(tmp_path.glob("rows-*"))) == 1
+
+
+def _no_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def _foreign(folder: Path) -> None:
+    (folder / "manifest.json").write_text('{"name": "a web page"}', encoding="utf-8")
+
+
+def _cut_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_bytes((folder / "manifest.json").read_bytes()[:-9])
+
+
+def _other_format(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": "agentlite replay 0"}), encoding="utf-8")
+
+
+def _no_rows(folder: Path) -> None:
+    next(folder.glob("rows-*")).unlink()
+
+
+def _cut_rows(folder: Path) -> None:
+    path = next(folder.glob("rows-*"))
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+@pytest.mark.parametrize("spoil", [_no_manifest, _foreign, _cut_manifest, _other_format, _no_rows, _cut_rows])
+def test_a_buffer_that_is_broken_half_written_or_foreign_is_refused_with_a_way_out(tmp_path: Path, spoil: Any) -> None:
+    folder = tmp_path / "buffer"
+    add(find_buffer(folder, "one"), rows(1, 2))
+    spoil(folder)
+    with pytest.raises(UserError, match="Give another --replay DIR"):
+        buffer_rows(find_buffer(folder, "two"))
+
+
+def test_a_buffer_that_another_run_has_changed_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    mine, other = find_buffer(tmp_path, "mine"), find_buffer(tmp_path, "other")
+    add(other, rows(1))
+    with pytest.raises(UserError, match="another run"):
+        add(mine, rows(2))
+    assert ids(buffer_rows(find_buffer(tmp_path, "mine"))) == ids(rows(1))
