@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -187,7 +188,7 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
     train = [index for index, side in sides.items() if side == "train"]
     again = _again(job, gathered, sides, len(train))
     files, written = _write_splits(stage.folder, job, gathered, sides, again)
-    write_rows(stage.folder / "ways.jsonl", [*ways_of(gathered, choice.ends, sides), *map(_replayed_way, again)])
+    write_rows(stage.folder / "ways.jsonl", chain(ways_of(gathered, choice.ends, sides), map(_replayed_way, again)))
     files += _write_cuts(stage.folder, gathered.cuts)
     if job.buffer:
         figures |= {"replayed": len(again), "buffer": _add_to_buffer(job, gathered, train)}
@@ -290,7 +291,9 @@ def _write_splits(folder: Path, job: Job, gathered: Gathered, sides: Mapping[int
             rows = map(to_row, records)
             written += [(traits(record), measure(record, job.way)) for record in records]
         else:
-            written += [(gathered.traits[index]._replace(split=split), gathered.sizes[index]) for index in here]
+            for index in here:
+                gathered.traits[index] = gathered.traits[index]._replace(split=split)
+            written += [(gathered.traits[index], gathered.sizes[index]) for index in here]
         write_rows(folder / f"{split}.{suffix}", rows)
     return [f"{split}.{suffix}" for split in SPLITS], written
 
