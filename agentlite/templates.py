@@ -2,13 +2,14 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlite.errors import MODEL, NETWORK, UserError
 from agentlite.stages import cache_folder, file_digest, finished, read_plan
+from agentlite.words import encoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -25,6 +26,14 @@ class Source(NamedTuple):
     base: str
     adapter: Path | None
     digest: str
+
+
+class Printed(dict[str, Any]):
+    """A dict that does not change, and is printed by many renderings: its JSON is written once."""
+
+    @cached_property
+    def as_json(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
 
 
 class Template:
@@ -48,15 +57,9 @@ class Template:
 
     @cached_property
     def _compiled(self) -> Any:
-        """The environment that transformers documents: sandboxed, blocks trimmed, tojson plain."""
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from agentlite.chat_template import compiled
 
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = _today
-        return environment.from_string(self.chat_template)
+        return compiled(self.chat_template)
 
     @cached_property
     def takes_tools(self) -> bool:
@@ -99,8 +102,10 @@ class Template:
             raise UserError(f"the tokenizer has no token {token}.", "", place=self.name, exit_code=MODEL)
         return int(found)
 
-    def encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+    @cached_property
+    def encode(self) -> Callable[[str], list[int]]:
+        """Text to token ids, none added."""
+        return encoder(self.tokenizer)
 
     def starts(self, text: str) -> list[int]:
         """Where in the text each of its tokens begins."""
@@ -254,21 +259,3 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     """bos_token and the like, which templates print; each is a string or an object with `content`."""
     tokens = {key: config[key] for key in ("bos_token", "eos_token", "pad_token", "unk_token") if config.get(key)}
     return {key: token["content"] if isinstance(token, dict) else str(token) for key, token in tokens.items()}
-
-
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
-            sort_keys: bool = False) -> str:  # fmt: skip
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise(message: str) -> None:
-    from jinja2 import TemplateError
-
-    raise TemplateError(message)
-
-
-def _today(form: str) -> str:
-    """A template that prints the date must not make every day's rows different."""
-    from datetime import datetime
-
-    return datetime(2025, 1, 1).strftime(form)

@@ -12,7 +12,7 @@ from agentlite.errors import MODEL, RowError, UserError
 from agentlite.protocols.protocol import Protocol
 from agentlite.protocols.weights import Segment, Table, segments, weight_at
 from agentlite.records import Call, Ending, Message, Record, Step, Tool, plain
-from agentlite.templates import Template
+from agentlite.templates import Printed, Template
 
 IGNORED = -100
 
@@ -76,7 +76,7 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     if protocol.exchanges and record.tools:
         return [row for turn in record.turns for row in _exchanged(record, turn, protocol, template)]
     turns = _turns(record, protocol)
-    tools = [tool.schema for tool in record.tools] if protocol.native else []
+    tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
     messages = [turn.message for turn in turns]
     text = template.render(messages, tools)
     rows: list[Rendered] = []
@@ -85,7 +85,7 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
         if turn.message["role"] != "assistant":
             continue
         before = template.render(messages[:index], tools, prompt=True)
-        whole = template.render(messages[: index + 1], tools)
+        whole = template.render(messages[: index + 1], tools) if index + 1 < len(messages) else text
         if not whole.startswith(before):
             raise _no_beginning(template)
         own = _spans(record, turn, template, whole, len(before))
@@ -280,7 +280,7 @@ def _native(index: int, message: Message) -> _Turn:
     row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         row["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": Printed(call.arguments)}}
             for call in message.calls
         ]
     if message.call_id:
