@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "agentlite"
 LAYERS = [
     ["errors", "codes", "records"],
     ["rows", "config", "stages", "console"],
-    ["gguf_tokenizer", "templates", "lineage"],
+    ["gguf_tokenizer", "words", "chat_template", "templates", "lineage"],
     ["sources", "protocols"],
     [
         "curation",
