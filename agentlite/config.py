@@ -55,13 +55,13 @@ class Prep(Struct, frozen=True, kw_only=True):
     duplicates: Annotated[
         tuple[str, ...], Meta(description="which copies are left out: equal, calls, near")
     ] = ("equal",)  # fmt: skip
-    near: Annotated[Share, Meta(description="from which Jaccard index on texts are near")] = 0.8
+    near: Annotated[Share, Meta(description="Jaccard index from which texts are near copies, or leaks")] = 0.8
     contradictions: Annotated[
         Literal["report", "drop"], Meta(description="rows that call otherwise in the same place: report, drop")
     ] = "report"  # fmt: skip
     holdout: Annotated[tuple[str, ...], Meta(description="files of which nothing may be learned; repeat it")] = ()
     mix: Annotated[
-        tuple[str, ...], Meta(description="NAME=SOURCE,...:RATIO, as general=chat.jsonl:0.2; repeat it")
+        tuple[str, ...], Meta(description="NAME=SOURCE+...:RATIO, as general=chat.jsonl:0.2; repeat it")
     ] = ()
     task_weights: Annotated[dict[str, float], Meta(description="TASK=WEIGHT,...: their shares of what is drawn")] = {}
     limit: Annotated[Count | None, Meta(description="a seeded sample of N rows, even over the sources")] = None

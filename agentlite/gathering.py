@@ -134,7 +134,8 @@ def _add(found: Intake, gathered: Gathered) -> None:
         elif isinstance(one, LeftOut):
             counts["filtered"] += 1
             gathered.left_out[one.code] += 1
-            gathered.ways.add(encode(_way(one.id, one.place, found, {}) | {"code": one.code}))
+            gathered.personal.update(one.done.get("personal") or {})
+            gathered.ways.add(encode(_way(one.id, one.place, found, one.done) | {"code": one.code}))
         else:
             counts["rejected"] += 1
             gathered.rejects.append(one)

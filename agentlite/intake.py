@@ -55,11 +55,12 @@ class Taken(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """`id`: of the record, where it came to be one."""
+    """`id`: of the record, where it came to be one; `done`: what was found in it."""
 
     code: str
     place: str
     id: str
+    done: Row
 
 
 class Intake(NamedTuple):
@@ -71,18 +72,12 @@ class Intake(NamedTuple):
     samples: Sequence[Taken | LeftOut | Reject]
 
 
-def _dropped(record: Record) -> tuple[Record, Counter[str]]:
-    if found := find(record):
-        raise RowError("F311", f"holds {', '.join(found)}")
-    return record, found
-
-
 # what becomes of personal data, and how many values of each kind there are
 PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
     "off": lambda record: (record, Counter()),
     "report": lambda record: (record, find(record)),
     "mask": mask,
-    "drop": _dropped,
+    "drop": lambda record: (record, find(record)),  # and then `changed` leaves it out
 }
 
 
@@ -142,9 +137,10 @@ def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record
         kept, sized, tokens = _fitting(record, way)
     except RowError as error:
         is_fault = not error.code.startswith("F")
-        return _reject(raw, error, number) if is_fault else LeftOut(error.code, raw.place, found_id)
+        return _reject(raw, error, number) if is_fault else LeftOut(error.code, raw.place, found_id, done)
     ledger = None if kept is record else _ledger(raw.place, record, kept, sized, tokens)
     done |= {"cut": f"{len(kept.messages)} of {len(record.messages)} messages left"} if ledger else {}
+    done |= {"was": found_id} if kept.id != found_id else {}
     near = next(sketches([near_text(kept)])) if "near" in way.settings.duplicates else b""
     return Taken(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
 
@@ -157,6 +153,8 @@ def changed(record: Record, settings: config.Prep, done: Row) -> Record:
     record, found = PERSONAL[settings.personal](record)
     if found:
         done["masked" if settings.personal == "mask" else "personal"] = dict(found)
+        if settings.personal == "drop":
+            raise RowError("F311", f"holds {', '.join(found)}")
     record, rule = classified(record)
     if rule != "said":
         done["task"] = f"{record.task}: {rule}"

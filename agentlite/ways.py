@@ -14,12 +14,15 @@ MADE = ("joined", "made", "cut_from")  # what the meta of a record says of how i
 
 
 def why(folder: Path, asked: str) -> list[Row]:
-    """Every row of ways.jsonl that bears the id or the place, those of the records it was made from behind it; and
-    rejects of that place. Raises UserError if there is none.
+    """Every row of ways.jsonl that bears the id or the place, and rejects of that place; of one that was made, how,
+    and the ways of those it was made of. Raises UserError if there is none.
     """
     stages.finished(folder, "prep")
+    if not (folder / "ways.jsonl").exists():
+        raise UserError("has no ways.jsonl: an earlier version wrote it.", "Run prep again with --force.",
+                        place=str(folder))  # fmt: skip
     found = list(_found(folder, {asked}))
-    for made in _made(folder, asked) if not any(row.get("end") == "kept" for row in found) else ():
+    for made in _made(folder, asked) if not any(row["id"] == asked for row in found) else ():
         found += [made, *_found(folder, {*made["of"]})]
     if not found:
         raise UserError(f"no record or row is called '{asked}'.", "Ids are in train.jsonl and ways.jsonl, places in "
@@ -45,7 +48,7 @@ def told(row: Row) -> str:
 
 def _found(folder: Path, asked: set[str]) -> Iterator[Row]:
     for row in read_rows(folder / "ways.jsonl"):
-        if row["id"] in asked or row["place"] in asked:
+        if asked & {row["id"], row["place"], row.get("done", {}).get("was")}:
             yield row
     for row in read_rows(folder / "rejects.jsonl"):
         if row["place"] in asked:

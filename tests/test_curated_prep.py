@@ -98,7 +98,7 @@ def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
     assert "D401 The same dialog" in told(copy)
     (leak,) = why(folder, f"{files['tools']}:8")
     assert leak["code"] == "F331"
-    assert leak["of"] == leak["id"]
+    assert leak["of"] == f"{files['held']}:1"
     with pytest.raises(UserError, match="no record or row is called 'nothing'"):
         why(folder, "nothing")
 
@@ -122,6 +122,8 @@ def test_why_follows_a_record_that_was_made_of_others(tmp_path):
 
 
 def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path):
+    with open(files["chat"], "a", encoding="utf-8") as file:  # copies in another group
+        file.writelines(json.dumps(asked(number)) + "\n" for number in range(20))
     run(tmp_path / "r", files["tools"], files["chat"], **choosing(files))
     for name in ("tools", "chat"):
         lines = Path(files[name]).read_text(encoding="utf-8").splitlines(keepends=True)
@@ -139,9 +141,10 @@ def test_personal_data_is_kept_masked_or_dropped_as_asked(how, left, read, tmp_p
     assert figures["kept"] == left
     written = (tmp_path / "r" / "prep" / "train.jsonl").read_text(encoding="utf-8")
     assert (read in written) if read else ("ann@" not in written)
-    assert figures.get("personal", {}) == ({"mail": 1} if how in ("report", "mask") else {})
+    assert figures.get("personal", {}) == ({} if how == "off" else {"mail": 1})
     way = ways(tmp_path / "r")[1]
     assert (way.get("code") == "F311") == (how == "drop")
+    assert how != "drop" or way["done"] == {"personal": {"mail": 1}}
     assert way.get("done", {}).get("masked") == ({"mail": 1} if how == "mask" else None)
 
 
@@ -167,6 +170,45 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
     assert run(tmp_path / "r", other, **replay, out="second").status == "up to date"
     assert run(tmp_path / "r", other, **replay, out="second", force=True).figures["buffer"] == second["buffer"]
     assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
+
+
+def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_the_test(tmp_path):
+    rows = [asked(number) for number in range(30)]
+    rows[4]["messages"][0]["content"] += " Write to ann@mail.org."
+    buffer = {"replay": str(tmp_path / "buffer"), "continual_replay_ratio": 1.0}
+    first = write(tmp_path / "first.jsonl", rows)
+    run(tmp_path / "r", first, **buffer, dev=0.0, test=0.0, out="first")
+    held = write(tmp_path / "held.jsonl", rows[:3])
+    second = write(tmp_path / "second.jsonl", [rows[1], *rows[10:20], *(chat(number) for number in range(30))])
+    done = run(tmp_path / "r", second, **buffer, holdout=[held], personal="mask", dev=0.0, test=0.5, out="second")
+    again = {way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"}
+    assert len(again) == done.figures["replayed"] > 0
+    train = (tmp_path / "r" / "second" / "train.jsonl").read_text(encoding="utf-8")
+    assert "ann@mail.org" not in train
+    test = [from_row(one).messages[0].content for one in read_rows(tmp_path / "r" / "second" / "test.jsonl")]
+    for question in (*test, *(one["messages"][0]["content"] for one in rows[:3])):
+        assert json.dumps(question) not in train
+    assert not again & {way["id"] for way in ways(tmp_path / "r", "second") if way["place"] != "the buffer"}
+
+
+def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
+    with pytest.raises(UserError, match=r"no row left of 62 read: 0 rejected, F312 61, D401 1") as caught:
+        run(tmp_path / "r", files["tools"], task_weights={"tool_selection": 0.0, "tool_retrieval": 1.0})
+    assert "weight" in caught.value.fix
+
+
+def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):
+    from agentlite.engine import losses
+
+    monkeypatch.setattr(losses, "record_losses", lambda *_: pytest.fail("a forward pass"))
+    figures = run(tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500).figures
+    assert figures["coreset"] == {"all": figures["train"]}
+
+
+def test_losses_of_a_model_with_another_tokenizer_are_refused(files, tmp_path, tiny_model):
+    with pytest.raises(UserError, match="the rows are tokens of smollm2-135m"):
+        run(tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=5,
+            coreset_model=str(tiny_model))  # fmt: skip
 
 
 def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model_s(

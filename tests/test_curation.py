@@ -1,5 +1,6 @@
 """agentlite.curation: what is refused, dropped, kept apart and put together."""
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlite.curation.duplicates import first_of_each
+from agentlite.curation.duplicates import borne, equal_copies
 from agentlite.curation.joining import add_distractors, join_dialogs
 from agentlite.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal, traits
 from agentlite.curation.validate import validate
@@ -128,18 +129,22 @@ def test_a_value_that_the_gold_accepts_may_have_another_type_than_the_schema_say
 
 
 def unique(records: Sequence[Record]) -> list[Record]:
-    return [records[index] for index in first_of_each([traits(record) for record in records])[0]]
+    copies = equal_copies([traits(record) for record in records], [record.source for record in records])
+    return [record for index, record in enumerate(records) if index not in copies]
 
 
-def test_of_equal_records_the_first_is_kept() -> None:
-    one, other = asking("a", source="x"), asking("b")
-    assert unique([replace(one, source="y"), other, one, one]) == [replace(one, source="y"), other]
+def test_of_equal_records_one_is_kept_whatever_their_order() -> None:
+    one, other = asking("a", source="x"), asking("b", source="z")
+    same = [replace(one, source="y"), one, replace(one, task="timing_decision")]
+    for order in itertools.permutations([*same, other]):
+        assert {record.source for record in unique(order)} == {"x", "z"}
+        assert {record.task for record in unique(order)} == {one.task}
 
 
 def test_a_copy_in_the_test_split_keeps_the_record_out_of_training() -> None:
     for splits in (["train", "test"], ["test", "train"]):
-        kept = first_of_each([traits(asking("a", split=split)) for split in splits])
-        assert kept == ([0], ["test"])
+        here = [traits(asking("a", split=split)) for split in splits]
+        assert borne(here, equal_copies(here, ["a.jsonl", "b.jsonl"])) == {0: "test"}
 
 
 # --- split ---

@@ -155,7 +155,7 @@ def test_calls_without_arguments_make_no_copies() -> None:
 def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None:
     records = [traits(replace(dialog(text), split=split)) for text, split in
                [("a", "train"), ("b", ""), ("a", "test"), ("a", "dev"), ("b", "")]]  # fmt: skip
-    copies = equal_copies(records)
+    copies = equal_copies(records, ["a.jsonl"] * 5)
     assert copies == {2: 0, 3: 0, 4: 1}
     assert borne(records, copies) == {0: "test", 1: ""}
 
@@ -255,6 +255,28 @@ def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:
     alike = traits(dialog("Is it wet in Oslo at night?", [call("weather", city="Oslo")]))
     unlike = traits(dialog("Do I need a coat in the capital of Norway?", [call("weather", city="Oslo")]))
     assert leaks([unlike, alike], held_out) == {1: ("calls", 0)}
+
+
+def test_a_greeting_gives_nothing_away_where_something_is_asked_after_it() -> None:
+    def greeted(question: str) -> Record:
+        asked = dialog(question, answer="At noon.")
+        return replace(asked, messages=(Message("user", "Hi!"), Message("assistant", "Hello."), *asked.messages))
+
+    held = [traits(greeted(TEXT))]
+    assert leaks(
+        [traits(greeted("Which ferry goes to the island on Sunday?")), traits(greeted(TEXT))], held
+    ).keys() == {1}
+    assert leaks([traits(dialog("Hi!", answer="Hello."))], [traits(dialog("Hi!", answer="Hello."))])
+
+
+def test_many_rows_that_make_one_short_call_are_not_each_compared_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Counter[str]()
+    near = minhash.jaccard
+    monkeypatch.setattr(minhash, "jaccard", lambda *sets: compared.update(["pair"]) or near(*sets))
+    chance = random.Random(0)
+    asking = [traits(dialog(" ".join(chance.choices(WORDS, k=12)), [call("weather", city="Oslo")])) for _ in range(400)]
+    leaks(asking[:200], asking[200:])
+    assert compared["pair"] < 200 * 200 / 4
 
 
 def test_a_leak_between_our_own_splits_is_named() -> None:

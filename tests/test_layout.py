@@ -30,6 +30,7 @@ LAYERS = [
         "shapes",
         "intake",
         "gathering",
+        "augmenting",
         "ways",
     ],
     ["report", "engine"],

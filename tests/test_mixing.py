@@ -113,7 +113,7 @@ def test_a_folder_stands_for_its_files_and_a_group_may_have_several_sources() ->
     )
     found = drawn(records, ["a=chat:1", "b=bfcl:multiple:0.5"])
     assert found.by_group == {"a": 18, "b": 9}
-    assert drawn(records, ["a=chat/x.jsonl,chat/y.jsonl:1", "b=bfcl:multiple:0.5"]).indices == found.indices
+    assert drawn(records, ["a=chat/x.jsonl+chat/y.jsonl:1", "b=bfcl:multiple:0.5"]).indices == found.indices
 
 
 @given(counts_of_tasks, counts_of_tasks, st.integers(1, 200), st.integers())
@@ -170,7 +170,7 @@ def test_a_group_of_sources_that_are_not_there_or_are_in_another_is_refused() ->
         with pytest.raises(UserError, match=told):
             drawn(records, mix)
     with pytest.raises(UserError, match="nothing would be drawn"):
-        drawn(records, ["x=a.jsonl,b.jsonl:0"])
+        drawn(records, ["x=a.jsonl+b.jsonl:0"])
     with pytest.raises(UserError, match="twice"):
         parse_mix(["x=a:1", "x=b:1"])
 
@@ -185,4 +185,4 @@ def test_counts_are_made_smaller_in_proportion(counts: dict[str, int], total: in
 
 
 def test_groups_are_read_as_they_are_written() -> None:
-    assert parse_mix(["x=C:/a b.jsonl,bfcl:multiple:2"]) == {"x": Group(("C:/a b.jsonl", "bfcl:multiple"), 2.0)}
+    assert parse_mix(["x=C:/a b.jsonl+bfcl:multiple:2"]) == {"x": Group(("C:/a b.jsonl", "bfcl:multiple"), 2.0)}

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import math
 import sys
 import tempfile
 import time
@@ -15,24 +16,24 @@ from typing import Any, BinaryIO, NamedTuple
 from msgspec.structs import replace
 
 from agentlite import config, console, stages
+from agentlite.augmenting import augmented, augments, learnable
+from agentlite.codes import CODES
 from agentlite.curation.choosing import Choice, End, check_duplicates, choose
 from agentlite.curation.coreset import LOSSES, STRATEGIES, Coreset, coreset, proxy_loss
 from agentlite.curation.duplicates import near_text
-from agentlite.curation.joining import add_distractors, join_dialogs
 from agentlite.curation.keys import dialog_text
-from agentlite.curation.leaks import check_held_out, read_held_out
+from agentlite.curation.leaks import HeldOut, check_held_out, crossings, leaks, read_held_out
 from agentlite.curation.losses import all_losses, losses_file
 from agentlite.curation.mixing import check_task_weights, parse_mix
-from agentlite.curation.negatives import hard_negatives
 from agentlite.curation.replay import Found, add_to_buffer, buffer_rows, find_buffer, replayed
 from agentlite.curation.split import Split, Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
-from agentlite.errors import REJECTS, RowError, UserError, nearest
+from agentlite.errors import REJECTS, UserError, nearest
 from agentlite.gathering import ENDS, Gathered, Spool, gather, ways_of
 from agentlite.intake import Way, changed, measure, told
 from agentlite.protocols import choose as choose_protocol
 from agentlite.protocols import rendering, settled
-from agentlite.records import SPLITS, Record, canonical, digest, from_row, to_row
+from agentlite.records import SPLITS, canonical, digest, from_row, to_row
 from agentlite.rejects import Edits, Reject, edited_rows, reject_row
 from agentlite.rows import Row, disk_errors, find_rows, read_rows, write_json, write_rows
 from agentlite.sources import Line, check_format, files_of, raw_files, read_lines
@@ -46,11 +47,10 @@ UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands fo
 
 
 class Job(NamedTuple):
-    """What is to be prepared: how, from where, beside what is held out, and with which buffer of earlier records."""
+    """What is to be prepared: how, from where, with which buffer of earlier records. `model`: whose losses count."""
 
     way: Way
     stdin: BinaryIO
-    held_out: list[Traits]
     buffer: Found | None
     model: Source
 
@@ -63,7 +63,8 @@ def run(settings: config.Prep, place: Place) -> Result:
     """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects` allows."""
     settings = replace(settings, sources=_sources(settings.sources))
     _refuse_mistakes(settings)
-    settings = replace(settings, holdout=tuple(check_held_out(settings.holdout, settings.sources)))
+    held_out = _sources(settings.holdout) if settings.holdout else ()
+    settings = replace(settings, holdout=tuple(check_held_out(held_out, settings.sources)))
     if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(place.folder.resolve()):
         raise UserError("is in the folder that is written anew.", "Copy it elsewhere, and add --out NAME to keep both.",
                         place=settings.retry_rejects)  # fmt: skip
@@ -138,24 +139,35 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Pl
         inputs["retry_rejects"] = ",".join(stages.file_digest(path) for path in raw_files(settings.retry_rejects))
     inputs |= {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
     coreset_model = find_model(settings.coreset_model, place.run) if settings.coreset_model else model
+    if coreset_model.base != model.base:
+        raise UserError(f"is made of {coreset_model.base}, and the rows are tokens of {model.base}.",
+                        f"Name {model.base} or an adapter of it.", place="--coreset-model")  # fmt: skip
     inputs |= {"coreset_model": coreset_model.digest} if settings.coreset_model else {}
     stored_as = "parquet" if settings.rows == "parquet" else "jsonl"
     kept = {**config.plain_settings(settings, NOT_OF_THE_PLAN), "rows": stored_as}
     inputs = {**inputs, "model": model.digest}
-    buffer = find_buffer(Path(settings.replay), digest(canonical([kept, inputs]))) if settings.replay else None
+    buffer = find_buffer(Path(settings.replay), _key(kept, inputs)) if settings.replay else None
     inputs |= {"replay": buffer.rows} if buffer else {}
-    way = Way(settings, template, mixture)
-    held_out = _held_out(settings) if settings.holdout else []
-    return Job(way, stdin, held_out, buffer, coreset_model), Plan("prep", kept, inputs, stages.versions())
+    return Job(Way(settings, template, mixture), stdin, buffer, coreset_model), Plan("prep", kept, inputs,
+                                                                                     stages.versions())  # fmt: skip
 
 
-def _held_out(settings: config.Prep) -> list[Traits]:
-    """Changed as the other records are, so that what was masked there is masked here."""
-    found = read_held_out(settings.holdout, told(settings), lambda record: changed(record, settings, {}))
+def _key(settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """What a run is known by in a buffer: what was asked and given, however the files are called."""
+    asked = {name: value for name, value in settings.items() if name not in ("sources", "holdout", "replay", "rows")}
+    return digest(canonical([asked, list(inputs.values())]))
+
+
+def _held_out(settings: config.Prep) -> HeldOut:
+    """Changed as the other records are, so that what was masked there is masked here; none is dropped."""
+    if not settings.holdout:
+        return HeldOut([], [], Counter())
+    how = replace(settings, personal="off" if settings.personal == "drop" else settings.personal)
+    found = read_held_out(settings.holdout, told(settings), lambda record: changed(record, how, {}))
     if found.unread:
         console.notice(f"prep: {found.unread.total()} rows of the held-out files cannot be read: "
                        f"{', '.join(sorted(found.unread))}")  # fmt: skip
-    return found.traits
+    return found
 
 
 def _digest(source: str, stdin: BinaryIO) -> str:
@@ -186,8 +198,10 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
     figures = _take_coreset(job, gathered, choice, sides) | choice.told
     gathered.tally(choice.ends)
     train = [index for index, side in sides.items() if side == "train"]
-    again = _again(job, gathered, sides, len(train))
-    files, written = _write_splits(stage.folder, job, gathered, sides, again)
+    again = _again(job, gathered, choice, sides) if job.buffer else []
+    made: dict[str, Counter[str]] = {}
+    files, written = _write_splits(stage.folder, job, gathered, sides, again, made)
+    figures |= {"made": {kind: dict(counts) for kind, counts in made.items()}} if made else {}
     write_rows(stage.folder / "ways.jsonl", chain(ways_of(gathered, choice.ends, sides), map(_replayed_way, again)))
     files += _write_cuts(stage.folder, gathered.cuts)
     if job.buffer:
@@ -207,14 +221,21 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
 
 def _chosen(job: Job, gathered: Gathered) -> Choice:
     choice = Choice(job.settings, gathered.traits, gathered.sources, gathered.sketches,
-                    lambda index: near_text(gathered.record(index)), job.held_out)  # fmt: skip
+                    lambda index: near_text(gathered.record(index)), _held_out(job.settings))  # fmt: skip
     choose(choice)
     return choice
 
 
 def _splits(settings: config.Prep, gathered: Gathered, choice: Choice) -> Split:
-    return assign_splits([gathered.traits[index] for index in choice.kept], dev=settings.dev, test=settings.test,
-                         seed=settings.seed, by=settings.split_by)  # fmt: skip
+    here = [gathered.traits[index] for index in choice.kept]
+    splits = assign_splits(here, dev=settings.dev, test=settings.test, seed=settings.seed, by=settings.split_by)
+    if not {"query", "near"} <= {*settings.split_by}:  # else no question reaches across
+        sided = [one._replace(split=side) for one, side in zip(here, splits.splits, strict=True)]
+        if found := crossings(sided):
+            one, other, kind = found[0]
+            choice.notes.append(f"{len(found)} records give away what is asked on another side, {here[one].id} as "
+                                f"{here[other].id} by {kind} (--split-by query,near keeps such together)")  # fmt: skip
+    return splits
 
 
 def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int, str]) -> Row:
@@ -232,7 +253,8 @@ def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int,
 
 def _coreset(job: Job, gathered: Gathered, train: Sequence[int]) -> Coreset:
     settings = job.settings
-    losses = _losses(job, gathered, train) if settings.coreset_strategy in LOSSES else None
+    chooses = settings.coreset_strategy in LOSSES and (settings.coreset_target_size or 0) < len(train)
+    losses = _losses(job, gathered, train) if chooses else None
     return coreset([gathered.traits[index].id for index in train], strategy=settings.coreset_strategy,
                    target=settings.coreset_target_size, seed=settings.seed, losses=losses,
                    text=lambda place: dialog_text(gathered.record(train[place])))  # fmt: skip
@@ -256,14 +278,23 @@ def _losses(job: Job, gathered: Gathered, train: Sequence[int]) -> dict[str, flo
                       lambda ids: record_losses(ids, rows, job.model, how))  # fmt: skip
 
 
-def _again(job: Job, gathered: Gathered, sides: Mapping[int, str], count: int) -> list[Row]:
-    """Rows of the buffer to learn again; none that is here, on whatever side, and none that does not fit any more."""
-    if not job.buffer:
-        return []
-    here = {gathered.traits[index].id for index in sides}
-    rows = replayed(buffer_rows(job.buffer), here, count, ratio=job.settings.continual_replay_ratio,
+def _again(job: Job, gathered: Gathered, choice: Choice, sides: Mapping[int, str]) -> list[Row]:
+    """Rows of the buffer to learn again, changed as others are: none that was read here, whatever became of it, none
+    that gives away what is held out or asked in dev or test, and none that does not fit any more.
+    """
+    assert job.buffer
+    records = [record for row in buffer_rows(job.buffer) if (record := learnable(from_row(row), job.way))]
+    asked = [gathered.traits[index] for index, side in sides.items() if side != "train"]
+    leaking = leaks([traits(record) for record in records], [*choice.held_out.traits, *asked],
+                    threshold=job.settings.near)  # fmt: skip
+    free = [to_row(record) for index, record in enumerate(records) if index not in leaking]
+    count = list(sides.values()).count("train")
+    rows = replayed(free, {one.id for one in gathered.traits}, count, ratio=job.settings.continual_replay_ratio,
                     seed=job.settings.seed, buffer=job.buffer.rows)  # fmt: skip
-    return [row for row in rows if _fits(from_row(row), job.way)]
+    wanted = math.floor(count * job.settings.continual_replay_ratio)
+    if len(rows) < wanted:
+        choice.notes.append(f"replay: {wanted} rows asked for, the buffer has {len(rows)} that may be learned here")
+    return rows
 
 
 def _replayed_way(row: Row) -> Row:
@@ -279,15 +310,16 @@ def _add_to_buffer(job: Job, gathered: Gathered, train: Sequence[int]) -> int:
 
 
 def _write_splits(folder: Path, job: Job, gathered: Gathered, sides: Mapping[int, str],
-                  again: Sequence[Row]) -> tuple[list[str], list[tuple[Traits, Sized]]]:  # fmt: skip
-    """The files, and what was written to them."""
+                  again: Sequence[Row],
+                  made: dict[str, Counter[str]]) -> tuple[list[str], list[tuple[Traits, Sized]]]:  # fmt: skip
+    """The files, and what was written to them. `made`: see augmented."""
     suffix = "parquet" if job.settings.rows == "parquet" else "jsonl"
     written: list[tuple[Traits, Sized]] = []
     for split in SPLITS:
         here = [index for index, side in sides.items() if side == split]
         rows: Iterator[Row] = ({**row, "split": split} for row in gathered.spool.rows(here))
-        if split == "train" and (again or _augments(job.settings)):
-            records = _augmented([from_row({**row, "split": split}) for row in (*rows, *again)], job.way)
+        if split == "train" and (again or augments(job.settings)):
+            records = augmented([from_row({**row, "split": split}) for row in (*rows, *again)], job.way, made)
             rows = map(to_row, records)
             written += [(traits(record), measure(record, job.way)) for record in records]
         else:
@@ -337,38 +369,6 @@ def _lines(job: Job) -> Iterator[tuple[str, Line]]:
                         place=settings.retry_rejects)  # fmt: skip
 
 
-def _augments(settings: config.Prep) -> bool:
-    return bool(settings.distractors or settings.join > 1 or settings.remove_tool or settings.mask_names)
-
-
-def _augmented(train: list[Record], way: Way) -> list[Record]:
-    """Train rows with hard ones made of them, with foreign tools, and several in a dialog; one that would get too long
-    stays as it was.
-    """
-    settings = way.settings
-    if settings.remove_tool or settings.mask_names:
-        made = hard_negatives(train, removed=settings.remove_tool, masked=settings.mask_names, seed=settings.seed,
-                              answer=settings.no_call_answer, answer_zh=settings.no_call_answer_zh)  # fmt: skip
-        train = [*train, *(record for record in made.records if _fits(record, way))]
-    if settings.distractors:
-        changed = add_distractors(train, n=settings.distractors, seed=settings.seed)
-        train = [new if new.id == old.id or _fits(new, way) else old for new, old in zip(changed, train, strict=True)]
-    if settings.join > 1:
-        room = settings.join_tokens or settings.max_length
-        tokens = {record.id: measure(record, way).tokens for record in train}
-        train = join_dialogs(train, k=settings.join, seed=settings.seed,
-                             fits=lambda slot: sum(tokens[one.id] for one in slot) <= room)  # fmt: skip
-    return [replace(record, split="train") for record in train]
-
-
-def _fits(record: Record, way: Way) -> bool:
-    """Whether a changed record is still one that can be rendered, and short enough."""
-    try:
-        return measure(record, way).longest <= way.settings.max_length
-    except RowError:
-        return False
-
-
 def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered, choice: Choice) -> None:
     rejected, read = len(gathered.rejects), sum(counts["read"] for counts in gathered.by_file.values())
     for line in _reject_lines(gathered.rejects):
@@ -382,7 +382,13 @@ def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered, cho
         raise UserError(f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.", fix, place=file,
                         exit_code=REJECTS)  # fmt: skip
     if not choice.kept:
-        raise UserError(f"no row left of {read} read.", "The reasons are in that file.", place=file, exit_code=REJECTS)
+        left_out = gathered.left_out + Counter(end.code for end in choice.ends.values())
+        if not left_out:
+            raise UserError(f"no row left of {read} read.", "The reasons are in that file.", place=file,
+                            exit_code=REJECTS)  # fmt: skip
+        codes = ", ".join(f"{code} {count}" for code, count in left_out.most_common())
+        raise UserError(f"no row left of {read} read: {rejected} rejected, {codes}.",
+                        CODES[left_out.most_common(1)[0][0]].hint, exit_code=REJECTS)  # fmt: skip
 
 
 def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
@@ -407,6 +413,9 @@ def _dry_run(job: Job, plan: Plan, place: Place) -> Result:
         choice = _chosen(job, gathered)
     gathered.tally(choice.ends)
     _refuse_rejects(place.folder, job.settings, gathered, choice)
+    if job.settings.coreset_strategy:
+        choice.notes.append(f"of the train records, the coreset will choose {job.settings.coreset_target_size}: "
+                            "not tried here, since it may take a model")  # fmt: skip
     for note in choice.notes:
         console.notice(note)
     figures = {**gathered.counts, **_told(gathered), **choice.told, "by_file": _by_file(gathered)}

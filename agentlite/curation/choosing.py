@@ -6,14 +6,16 @@ from typing import NamedTuple
 from agentlite import config
 from agentlite.curation.contradictions import contradictions
 from agentlite.curation.duplicates import Copies, borne, call_copies, equal_copies, near_copies
-from agentlite.curation.leaks import leaks
+from agentlite.curation.leaks import HeldOut, leaks
 from agentlite.curation.mixing import draw, parse_mix
 from agentlite.curation.split import Traits
 from agentlite.errors import UserError, nearest
 
 
 class End(NamedTuple):
-    """Why a record is not kept, as a code; `of`: the id of the record it is a copy of, contradicts or gives away."""
+    """Why a record is not kept, as a code; `of`: the id of the record it is a copy of or contradicts, or the place of
+    the held-out row that it gives away.
+    """
 
     code: str
     of: str = ""
@@ -32,7 +34,7 @@ class Choice:
         sources: Sequence[str],
         sketches: Sequence[bytes],
         near_text: Callable[[int], str],
-        held_out: Sequence[Traits],
+        held_out: HeldOut,
     ):
         self.settings, self.traits, self.sources = settings, traits, sources
         self.sketches, self.near_text, self.held_out = sketches, near_text, held_out
@@ -66,7 +68,7 @@ def check_duplicates(names: Sequence[str]) -> None:
 
 
 def _equal(choice: Choice) -> Copies:
-    return equal_copies(choice.here)
+    return equal_copies(choice.here, [choice.sources[index] for index in choice.kept])
 
 
 def _calls(choice: Choice) -> Copies:
@@ -103,17 +105,23 @@ def _without_contradictions(choice: Choice) -> None:
         return
     choice.told["contradictions"] = sum(map(len, groups))
     if choice.settings.contradictions == "drop":
-        others = {place: next(other for other in group if other != place) for group in groups for place in group}
+        others = {place: _otherwise(place, group, here) for group in groups for place in group}
         choice.leave_out({place: End("F321", here[other].id) for place, other in others.items()})
     else:
-        one, other, *_ = groups[0]
+        one, other = groups[0][0], _otherwise(groups[0][0], groups[0], here)
         choice.notes.append(f"{sum(map(len, groups))} records contradict each other, {here[one].id} and "
                             f"{here[other].id} among them (--contradictions drop leaves such out)")  # fmt: skip
 
 
+def _otherwise(place: int, group: Sequence[int], here: Sequence[Traits]) -> int:
+    """The first of the group that calls otherwise."""
+    return next(other for other in group if here[other].keys.first != here[place].keys.first)
+
+
 def _without_leaks(choice: Choice) -> None:
-    found = leaks(choice.here, choice.held_out, threshold=choice.settings.near) if choice.held_out else {}
-    choice.leave_out({place: End("F331", choice.held_out[leak.of].id) for place, leak in found.items()})
+    held_out = choice.held_out
+    found = leaks(choice.here, held_out.traits, threshold=choice.settings.near) if held_out.traits else {}
+    choice.leave_out({place: End("F331", held_out.places[leak.of]) for place, leak in found.items()})
 
 
 def _drawn(choice: Choice) -> None:

@@ -1,7 +1,8 @@
 """Records -> copies, each with the one that is kept in its place: equal ones, those that call the same, near ones.
 
-The first of equal records is kept. Of others it is the one whose hash of seed and id comes first: no order of the
-files matters, whatever is left out is a copy of what is kept, and no two that are kept are copies of each other.
+Of equal records the one with the first source and task by name is kept; of others the one whose hash of seed and id
+comes first: no order of the files matters, whatever is left out is a copy of what is kept, and no two that are kept are
+copies of each other.
 """
 
 from collections import defaultdict
@@ -17,19 +18,12 @@ Copies = dict[int, int]  # index of a copy -> index of the record that is kept
 HALF_NEAR = 0.5  # how alike first queries are where the calls are the same, arguments and all
 
 
-def first_of_each(records: Sequence[Traits]) -> tuple[list[int], list[str]]:
-    """Indices of the first record of each content, in their own order, and the split that each of them bears."""
-    copies = equal_copies(records)
-    kept = [index for index in range(len(records)) if index not in copies]
-    splits = borne(records, copies)
-    return kept, [splits.get(index, records[index].split) for index in kept]
-
-
-def equal_copies(records: Sequence[Traits]) -> Copies:
-    """Records with the id of an earlier one."""
-    first: dict[str, int] = {}
-    of = [first.setdefault(record.id, index) for index, record in enumerate(records)]
-    return {index: kept for index, kept in enumerate(of) if kept != index}
+def equal_copies(records: Sequence[Traits], sources: Sequence[str]) -> Copies:
+    """Records with the id of another one. `sources`: of each, as it was given."""
+    kept: dict[str, int] = {}
+    for index in sorted(range(len(records)), key=lambda index: (sources[index], records[index].task, index)):
+        kept.setdefault(records[index].id, index)
+    return {index: kept[record.id] for index, record in enumerate(records) if kept[record.id] != index}
 
 
 def call_copies(records: Sequence[Traits], *, seed: int) -> Copies:

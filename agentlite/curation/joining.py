@@ -21,7 +21,7 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
     0 is among them, so that a single tool is no sign of a call not being due. A foreign tool has another name than its
     own, and is due in no record with the same first query.
     """
-    pool = _tools_by_name(records)
+    pool = _tools_by_name([record for record in records if "made" not in record.meta])
     names = sorted(pool)
     due: dict[str, set[str]] = defaultdict(set)
     for record in records:
@@ -65,7 +65,7 @@ def _tools_by_name(records: Sequence[Record]) -> dict[str, Tool]:
 def _with_foreign(
     record: Record, pool: dict[str, Tool], names: Sequence[str], forbidden: set[str], n: int, seed: int
 ) -> Record:
-    if len(record.tools) != 1 or not _always_due(record):
+    if len(record.tools) != 1 or not _always_due(record) or "made" in record.meta:  # the pool has its tool's own name
         return record
     chance = random.Random(digest(f"{seed} foreign {record.id}"))
     forbidden = forbidden | {record.tools[0].name}
@@ -116,7 +116,7 @@ def _join(slot: Slot, seed: int) -> Record:
         tools=tuple(tools),
         gold=gold,
         parent=first.id,
-        meta={**first.meta, "joined": ids},
+        meta={**first.meta, "joined": [record.parent or record.id for record in slot]},
     )
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from agentlite.curation.duplicates import HALF_NEAR
-from agentlite.curation.minhash import MOST, Index, is_near, jaccard, shingles, sketches
+from agentlite.curation.minhash import MOST, Index, is_near, sketches
 from agentlite.curation.split import NEAR, TELLING, Traits, traits
 from agentlite.errors import RowError, UserError
 from agentlite.records import SPLITS, Record
@@ -26,9 +26,10 @@ class Leak(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """The records of held-out files, and how many of their rows could not be read, by code."""
+    """The records of held-out files, the places they are from, and how many rows could not be read, by code."""
 
     traits: list[Traits]
+    places: list[str]
     unread: Counter[str]
 
 
@@ -57,7 +58,7 @@ def read_held_out(
 
     A row that cannot be read is counted. Raises UserError for a file that cannot be read, or none of whose rows can.
     """
-    held_out = HeldOut([], Counter())
+    held_out = HeldOut([], [], Counter())
     for source in sources:
         before = len(held_out.traits)
         for line in read_lines(source, io.BytesIO()):
@@ -66,7 +67,9 @@ def read_held_out(
                 if raw.error:
                     raise raw.error
                 name, parts = samples(raw.value)
-                held_out.traits.extend([traits(change(to_record(part, name, told))) for part in parts])
+                found = [traits(change(to_record(part, name, told))) for part in parts]
+                held_out.traits.extend(found)
+                held_out.places.extend([raw.place] * len(found))
             except RowError as error:
                 held_out.unread[error.code] += 1
         if len(held_out.traits) == before:
@@ -107,22 +110,8 @@ def _by_query(records: Sequence[Traits], held_out: Sequence[Traits], threshold: 
 def _by_near_query(
     records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
 ) -> Iterator[tuple[int, int]]:
-    texts = sorted({record.query for record in [*records, *held_out]} - {""})
-    numbers = {text: number for number, text in enumerate(texts)}
-    owners = {numbers[record.query]: n for n, record in reversed([*enumerate(held_out)]) if record.query}
-    owners = dict(sorted(owners.items()))
-    asked = sorted({numbers[record.query] for record in records if record.query})
-    index, near = Index(threshold), is_near(texts.__getitem__, threshold)
-    for number, own in zip(owners, sketches(texts[number] for number in owners), strict=True):
-        index.add(number, own)
-    nearest: dict[int, int] = {}
-    for number, own in zip(asked, sketches(texts[number] for number in asked), strict=True):
-        found = next((other for other in islice(index.like(own), MOST) if near(number, other)), None)
-        if found is not None:
-            nearest[number] = owners[found]
-    for place, record in enumerate(records):
-        if record.query and (number := numbers[record.query]) in nearest:
-            yield place, nearest[number]
+    return _near(dict(enumerate(record.query for record in records)),
+                 dict(enumerate(record.query for record in held_out)), threshold)  # fmt: skip
 
 
 def _by_calls(records: Sequence[Traits], held_out: Sequence[Traits], threshold: float) -> Iterator[tuple[int, int]]:
@@ -131,15 +120,35 @@ def _by_calls(records: Sequence[Traits], held_out: Sequence[Traits], threshold: 
     for number, record in enumerate(held_out):
         if record.keys.calls:
             called[record.keys.calls].append(number)
+    calling: dict[int, list[int]] = defaultdict(list)
     for index, record in enumerate(records):
-        for number in called.get(record.keys.calls, ()) if record.keys.calls else ():
-            if record.keys.told >= TELLING or _half_near(record.query, held_out[number].query):
-                yield index, number
-                break
+        if record.keys.calls in called:
+            calling[record.keys.calls].append(index)
+    for calls, indices in calling.items():
+        if records[indices[0]].keys.told >= TELLING:
+            yield from ((index, called[calls][0]) for index in indices)
+        else:
+            yield from _near({index: records[index].query for index in indices},
+                             {number: held_out[number].query for number in called[calls]}, HALF_NEAR)  # fmt: skip
 
 
-def _half_near(one: str, other: str) -> bool:
-    return jaccard(shingles(one), shingles(other)) >= HALF_NEAR
+def _near(asking: Mapping[int, str], held: Mapping[int, str], threshold: float) -> Iterator[tuple[int, int]]:
+    """Numbers of a text that is asked and of a held-out one that is near it, for each that is near any."""
+    texts = sorted({*asking.values(), *held.values()} - {""})
+    places = {text: place for place, text in enumerate(texts)}
+    owners = {places[text]: number for number, text in reversed([*held.items()]) if text}
+    index, near = Index(threshold), is_near(texts.__getitem__, threshold)
+    for place, sketch in zip(sorted(owners), sketches(texts[place] for place in sorted(owners)), strict=True):
+        index.add(place, sketch)
+    asked = sorted({places[text] for text in asking.values() if text})
+    nearest: dict[int, int] = {}
+    for place, sketch in zip(asked, sketches(texts[place] for place in asked), strict=True):
+        found = next((other for other in islice(index.like(sketch), MOST) if near(place, other)), None)
+        if found is not None:
+            nearest[place] = owners[found]
+    for number, text in asking.items():
+        if text and places[text] in nearest:
+            yield number, nearest[places[text]]
 
 
 KINDS: dict[Kind, Callable[[Sequence[Traits], Sequence[Traits], float], Iterator[tuple[int, int]]]] = {

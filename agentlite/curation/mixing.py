@@ -15,7 +15,7 @@ TASKS: tuple[str, ...] = get_args(Task)
 TASK_WEIGHTS = {"tool_selection": 0.35, "multi_step_planning": 0.30, "timing_decision": 0.20, "tool_retrieval": 0.15}
 REST = "the rest"  # the group of the sources that are in no group
 OTHERS = ""  # the tasks without a weight
-HOW = "Write NAME=SOURCE,...:RATIO, as in general=chat.jsonl:0.2."
+HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2."
 
 
 class Group(NamedTuple):
@@ -46,8 +46,8 @@ def parse_mix(texts: Sequence[str]) -> dict[str, Group]:
         if not (name and equals and sources and colon):
             raise UserError(f"{text!r} is no group of sources.", HOW, place="--mix")
         if name in groups:
-            raise UserError(f"the group '{name}' is there twice.", "Give its sources once, with commas.", place="--mix")
-        groups[name] = Group(tuple(filter(None, sources.split(","))), _ratio(ratio, text))
+            raise UserError(f"the group '{name}' is there twice.", "Put + between its sources.", place="--mix")
+        groups[name] = Group(tuple(filter(None, sources.split("+"))), _ratio(ratio, text))
     return groups
 
 
@@ -118,7 +118,7 @@ def _members(sources: Sequence[str], mix: Mapping[str, Group]) -> dict[str, list
     homes: dict[str, str] = {}
     for name, group in mix.items():
         for given in group.sources:
-            found = [source for source in known if source == given or Path(given) in Path(source).parents]
+            found = [source for source in known if Path(given) in (Path(source), *Path(source).parents)]
             if not found:
                 raise UserError(f"the group '{name}' names {given}, of which no row is left or none is read.",
                                 nearest(given, known), place="--mix")  # fmt: skip
@@ -148,8 +148,9 @@ def _drawable(
     weighted = sorted(task for task in there if weights.get(task))
     place = "" if name == REST else f" in the group '{name}'"
     empty = sorted(task for task, weight in weights.items() if weight and task not in there)
-    if weighted and empty:
-        notes.append(f"no row of {', '.join(empty)}{place}: the other tasks share its weight")
+    if empty:
+        rest = "the other tasks share its weight" if weighted else "nothing is drawn by task"
+        notes.append(f"no row of {', '.join(empty)}{place}: {rest}")
     most = min((there[task] / weights[task] for task in weighted), default=0.0)
     counts = {task: count if task == OTHERS else round(most * weights[task]) for task, count in there.items()}
     given, of = sum(counts[task] for task in weighted), sum(there[task] for task in weighted)

@@ -23,7 +23,8 @@ Pairs = Iterator[tuple[int, int]]
 class Traits(NamedTuple):
     """What ties a record to others, and where it counts; of every record in memory, and therefore small.
 
-    `query`: what the user says first, normal. `asked`: 8 bytes for that and for each later turn that asks something.
+    `query`: the first user turn that is long enough to ask something, normal; the first one, if none is. `asked`: 8
+    bytes for that and for each later such turn.
     `parents`: its own id, that of the record it was made from, and those it was joined from.
     """
 
@@ -48,7 +49,7 @@ class Traits(NamedTuple):
 
 def traits(record: Record) -> Traits:
     parents = (record.id, record.parent, *record.meta.get("joined", []))
-    queries = _queries(record)
+    queries = [text for text in _said(record) if _asks(text)] or [first_query(record)]
     asked = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
     tools = tuple(sorted(map(sys.intern, due_tools(record))))
     return Traits(record.id, record.split, sys.intern(record.source), record.task, queries[0], asked, tools,
@@ -102,7 +103,7 @@ def normal(text: str) -> str:
 
 def first_query(record: Record) -> str:
     """What the user says first, or what a plain text says."""
-    return _queries(record)[0]
+    return next(iter(_said(record)), "")
 
 
 def due_tools(record: Record) -> set[str]:
@@ -111,7 +112,9 @@ def due_tools(record: Record) -> set[str]:
 
 
 def same_query(records: Sequence[Traits]) -> Pairs:
-    """Ties equal user turns. Later ones only if they are long enough to ask something: "yes, please" ties nothing."""
+    """Ties equal user turns that are long enough to ask something: "yes, please" and "Hi!" tie nothing, unless they are
+    all that is said.
+    """
     yield from _same(record.queries for record in records)
 
 
@@ -160,10 +163,14 @@ def _check(dev: float, test: float, by: Sequence[str]) -> None:
             raise UserError(f"unknown key to split by: {name!r}.", f"Known: {', '.join(TIES)}.", place="split_by")
 
 
-def _queries(record: Record) -> list[str]:
-    said = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
-    first, *later = [normal(message.content) for message in said] or [""]
-    return [first, *(text for text in later if len(text) >= SHORTEST_QUERY)]
+def _said(record: Record) -> list[str]:
+    turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
+    return [normal(message.content) for message in turns]
+
+
+def _asks(text: str) -> bool:
+    """In bytes: few Chinese characters say much."""
+    return len(text.encode("utf-8", "surrogatepass")) >= SHORTEST_QUERY
 
 
 def _same(keys: Iterable[Iterable[Hashable]]) -> Pairs:

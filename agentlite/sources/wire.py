@@ -66,7 +66,7 @@ def _tool(content: bytes) -> tuple[Tool, int]:
     if content not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
-        value = json_value(content.decode())
+        ((value,),) = json_value(f"[[{content.decode()}]]")  # as deep as in its row
         if not isinstance(value, dict) or "input_schema" in value:  # Anthropic's
             raise RowError("E212", "no tool as OpenAI writes it")
         _KNOWN[content] = read_tool(value), len(content) - len(msgspec.json.format(content, indent=-1))

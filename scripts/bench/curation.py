@@ -164,7 +164,9 @@ def planted(count: int, chance: random.Random, folder: Path) -> dict[str, Any]:
     known = [traits(record) for record in made.rows]
     texts = [near_text(record) for record in made.rows]
     started = time.process_time()
-    copies = equal_copies(known) | near_copies(known, list(sketches(texts)), texts.__getitem__, seed=0)
+    copies = equal_copies(known, [one.source for one in known]) | near_copies(
+        known, list(sketches(texts)), texts.__getitem__, seed=0
+    )
     copies |= {copy: kept for copy, kept in call_copies(known, seed=0).items() if copy not in copies}
     near_seconds = time.process_time() - started
     leaking = set(leaks(known, held_out))
