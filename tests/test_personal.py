@@ -5,6 +5,7 @@ import random
 import string
 from typing import Any
 
+import msgspec
 import pytest
 from conftest import DATA
 from hypothesis import given
@@ -45,7 +46,7 @@ def phone(chance: random.Random) -> str:
     mobile = f"1{chance.choice('3456789')}{some(string.digits, 1, chance)}"
     middle, area = some(string.digits, 4, chance), f"{chance.choice('23489')}{some(string.digits, 2, chance)}"
     return chance.choice(
-        [f"{mobile}{middle}{end}", f"{mobile} {middle} {end}",
+        [f"{mobile} {middle} {end}", f"+86{mobile}{middle}{end}",
          f"+86 {mobile}-{middle}-{end}", f"+44 20 7{middle[1:]} {end}",
          f"({area}) {area}-{end}", f"{area}-{area}-{end}", f"+1 {area} {area} {end}", f"010-6{middle[1:]}{end}",
          f"+4915{middle}{end}"]
@@ -96,7 +97,13 @@ MORE = {
     "ey" + "JhbGciOiJIUzI1NiJ9.ey" + "JzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4": {"key": 1},
     "call me at 2125550147": {"phone": 1},
     '{"phone_number": "2125550147"}': {"phone": 1},
-    "13812345678,13912345678": {"phone": 2},
+    "call 13812345678,13912345678": {"phone": 2},
+    "请记下：13812345678，谢谢": {"phone": 1},
+    "我的是13812345678": {"phone": 1},
+    '{"mobile": 13812345678}': {"phone": 1},
+    "008613812345678": {"phone": 1},
+    "Write to _ann@mail.org_ please": {"mail": 1},
+    "ann@vip.163.com": {"mail": 1},
     "\\u7535\\u8bdd13812345678": {"phone": 1},
     "+86 138 1234 5678, that is 13812345678": {"phone": 1},
     "Ann@Mail.com or ann@mail.com": {"mail": 1},
@@ -122,6 +129,9 @@ NONE = [
     "calculate_the_area_of_a_triangle_by_its_sides", "sk-learn-is-a-library-for-machine-learning",
     "a Bearer of good news",
     "hotel 2125550147", "contact id 2125550147",
+    "foo@1.2.beta", "root@server.lan", "admin@nas.local", "sk-learn-ensemble-2-random-forest-3",
+    "15000000000 divided by 3", "Convert 18446744073 to hex", "GDP +15000000000", "the call 2147483648 overflow",
+    "call 2147483648", "a call 2125550147", "市值13500000000", "约13812345678元", "内存：17179869184字节",
     "15 138 12345 678", "9007199254740991", "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13", "2019 2020 2021 2022",
 ]  # fmt: skip
 
@@ -188,8 +198,87 @@ def test_after_masking_nothing_is_found_and_each_value_has_its_own_mask(chance: 
     assert mask(masked)[0] is masked
 
 
+def calling(text: str, arguments: dict[str, Any]) -> Record:
+    types = {str: "string", int: "integer"}
+    properties = {name: {"type": types[type(value)]} for name, value in arguments.items()}
+    tool = Tool("run", "Runs it.", {"type": "object", "properties": properties})
+    return Record(messages=(Message("user", text), Message("assistant", "", (Call("run", arguments, "call_0"),))),
+                  tools=(tool,))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"memory": 17179869184}, {"market_cap": 13500000000}, {"disk_limit": 17179869184},
+                  {"total": 13812345678}, {"total": "13812345678"}, {"phone": 13800000000}]
+)  # fmt: skip
+def test_a_number_that_nothing_calls_a_phone_is_none(arguments: dict[str, Any]) -> None:
+    record = calling("How much is it?", arguments)
+    assert not find(record)
+    assert mask(record)[0] is record
+
+
+@pytest.mark.parametrize(("text", "value", "shown", "argument"), [
+    ("Please call 2125551234 now.", 2125551234, "Please call 1000000001 now.", 1000000001),
+    ("Call 13812345678", 13812345678, "Call 10000000001", 10000000001),
+    ("Text +86 138-1234-5678", 13812345678, "Text 10000000001", 10000000001),
+    ("Text +86 138-1234-5678", 8613812345678, "Text 1000000000001", 1000000000001),
+    ("Text +86 138-1234-5678", "13812345678", "Text <PHONE_1>", "<PHONE_1>"),
+    ("Visa 4111 1111 1111 1111", 4111111111111111, "Visa 1000000000000001", 1000000000000001),
+    ("mysql://root:80801@db:3306", 80801, "mysql://root:<PASSWORD_1>@db:3306", 80801),
+])  # fmt: skip
+def test_a_number_has_its_mask_also_where_only_another_place_says_what_it_is(
+    text: str, value: Any, shown: str, argument: Any
+) -> None:
+    masked, counts = mask(calling(text, {"user_id": value}))
+    validate(masked)
+    assert masked.messages[0].content == shown
+    assert masked.messages[1].calls[0].arguments == {"user_id": argument}
+    assert counts.total() == 1
+    assert not find(masked)
+
+
+def test_the_mask_of_a_card_is_no_card() -> None:
+    cards = [f"62{number:014}" for number in range(300)]
+    cards = [digits for digits in cards if find(saying(f"card {digits}"))][:20]
+    masked, counts = mask(calling(" card ".join(["", *cards]), {f"card{i}": int(one) for i, one in enumerate(cards)}))
+    assert counts == {"card": 20}
+    assert not find(masked)
+
+
+MARKS = ["", " call ", "我", "的是", "电话", "**", *"_*`()\"':：，/.|~<="]
+
+
+@given(chances, st.lists(st.sampled_from(MARKS), min_size=3, max_size=5))
+def test_whatever_stands_around_a_value_nothing_is_left_to_be_found(chance: random.Random, marks: list[str]) -> None:
+    values = [KINDS[chance.choice(sorted(KINDS))](chance) for _ in marks[1:]]
+    values[-1] = f"13{some(string.digits, 9, chance)}"
+    text = marks[0] + "".join(f"{value}{mark}" for value, mark in zip(values, marks[1:], strict=True))
+    masked, _ = mask(saying(text))
+    assert not find(masked), text
+    assert mask(masked)[0] is masked
+
+
+def test_a_value_in_marks_is_masked() -> None:
+    assert mask(saying("Write to _ann@mail.org_ please"))[0].messages[0].content == "Write to <MAIL_1>_ please"
+
+
+def test_what_a_mask_brings_near_to_a_word_is_masked_too() -> None:
+    masked, _ = mask(saying("call ann.of.the.long.name@mail.org or 13812345678"))
+    assert masked.messages[0].content == "call <MAIL_1> or <PHONE_1>"
+
+
+@pytest.mark.parametrize("ways", [("13812345678", "+8613812345678"), ("Ann@mail.org", "ann@mail.org")])
+def test_two_ways_to_write_a_value_stay_two_keys(ways: tuple[str, str]) -> None:
+    record = saying(f"Call {ways[0]} or write")
+    record = msgspec.structs.replace(record, meta={"m": dict(zip(ways, "ab", strict=True))})
+    masked, counts = mask(record)
+    assert list(masked.meta["m"].values()) == ["a", "b"]
+    assert masked.messages[0].content == f"Call {next(iter(masked.meta['m']))} or write"
+    assert counts.total() == 1
+    assert not find(masked)
+
+
 def test_words_said_by_a_model_are_data() -> None:
     """A mask that is already in a text, and characters that mean something to regular expressions."""
-    record = saying("<PHONE_1> (a+)+$ \\1 [x] 13812345678")
+    record = saying("<PHONE_1> (a+)+$ \\1 [x] +8613812345678")
     assert mask(saying("phone: 2125550147"))[0].messages[0].content == "phone: <PHONE_1>"
     assert mask(record)[0].messages[0].content == "<PHONE_1> (a+)+$ \\1 [x] <PHONE_2>"

@@ -28,7 +28,7 @@ KEY = re.compile(
     | (?:AKIA|ASIA)[A-Z0-9]{16}                                       # AWS
     | AIza[\w-]{35} | ya29\.[\w-]{20,}                                # Google
     | LTAI[A-Za-z0-9]{16,26} | AKID[A-Za-z0-9]{32}                    # Alibaba, Tencent
-    | sk-(?=[\w-]*[0-9][\w-]*[0-9])[\w-]{20,}                         # OpenAI, Anthropic, DeepSeek, ...
+    | sk-(?=[\w-]*(?<![A-Za-z0-9])(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16})[\w-]{20,}  # OpenAI, ...
     | [srp]k_(?:live|test)_[A-Za-z0-9]{16,}                           # Stripe
     | gh[pousr]_[A-Za-z0-9]{36,} | github_pat_\w{22,} | glpat-[\w-]{20,}
     | xox[abeoprs]-[A-Za-z0-9-]{20,} | SG\.[\w-]{22}\.[\w-]{43}       # Slack, SendGrid
@@ -45,12 +45,15 @@ MARK = re.compile(
 )
 PASSWORD = re.compile(r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]+:(?P<token>[^\s/@\"'<>{}$*]{3,})@")
 PLACEHOLDER = re.compile(r"(?:your?[-_]?)?(?:pass(?:word|wd)?|pwd|secret|token|key|x+|\.+)", re.IGNORECASE)
+MAIL_END = r"(?![A-Za-z0-9-])"  # an underscore is a mark around it
 MAIL = re.compile(
     r"(?:(?<![A-Za-z0-9._%+\\-])|(?<=\\[nrt]))(?!\.)[A-Za-z0-9._%+-]{1,64}+"
-    r"@(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24})(?![A-Za-z0-9-])"
+    r"@(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24})" + MAIL_END
 )
 NOBODY = re.compile(r"(?:.*\.)?(?:example|test|invalid|localhost|(?:your|my)?domain)(?:\.(?:com|org|net|edu|cn))?",
                     re.IGNORECASE)  # fmt: skip
+# of a house's own net, or a version; 163.com and its like are true
+PRIVATE = re.compile(r".*\.(?:lan|local|internal|home)|(?:.*\.)?[0-9]+\.(?!(?:com|net|org|cn)$)[a-z]+", re.IGNORECASE)
 FILE = re.compile(r".*\.(?:png|jpe?g|gif|svg|webp|py|js|ts|json|css|html?|md|txt)", re.IGNORECASE)
 IDENTITY = re.compile(NUMBER_START + r"[1-8][0-9]{5} ?(?P<born>(?:19|20)[0-9]{6}) ?[0-9]{3}[0-9Xx]" + NUMBER_END)
 CARD = re.compile(
@@ -72,16 +75,25 @@ PHONE = re.compile(
     )""" + NUMBER_END,
     re.VERBOSE,
 )  # fmt: skip
+# also as an ordinary number, which is one only if it is also written as a phone elsewhere
+PHONE_OR_DIGITS = re.compile(f"{PHONE.pattern}|{NUMBER_START}[0-9]{{9,15}}{NUMBER_END}", re.VERBOSE)
 DIGITS_NEAR = re.compile(r"[0-9][0-9 ().-]{7,}[0-9]")
 CALLED = re.compile(
     r"phone|mobile|whatsapp|contact|(?<![A-Za-z])(?:cell|tel|fax|call|dial|text|sms|reach)|手机|电话|号码|联系|拨打|致电",
     re.IGNORECASE,
 )
+CHINESE = r"(?:[\u4e00-\u9fff]|\\u[4-9][0-9A-Fa-f]{3})"
+AFTER_CHINESE = re.compile(CHINESE + "[ :：，、；（(“]{0,2}$")
+BEFORE_CHINESE = re.compile("[ ，。、；）)”]{0,2}" + CHINESE)
+# what stands right after an amount
+COUNTED = re.compile(" ?(?:[美欧日]?元|字节|毫?秒|吨|米|公里|除以|乘以|加上|减去|转换)")
+MASK = re.compile("<?[A-Z]+_[0-9]+>")  # its beginning may be cut off
 PAID = re.compile(r"card|visa|amex|credit|debit|unionpay|卡号|银行卡|信用卡|储蓄卡", re.IGNORECASE)
 # what stands last before a number that counts or names a thing
 THING = re.compile(
     r"(?:(?:^|[^A-Za-z])(?:[Ii]d|[Nn]o|[Ss]ku|[Ii]sbn|[Uu]pc|[Ee]an|[Tt]ime(?:stamp)?|[Cc]ode|[Oo]rder|[Ss]erial|[Bb]arcode"
-    r"|[Tt]racking|[Ii]nvoice|[Tt]icket|[Pp]rice|[Aa]mount|[Pp]opulation|[Ss]ize|[Bb]ytes)s?|[a-z](?:Id|Code|Time|No)s?|ID|SKU"
+    r"|[Tt]racking|[Ii]nvoice|[Tt]icket|[Pp]rice|[Aa]mount|[Pp]opulation|[Ss]ize|[Bb]ytes"
+    r"|(?:[Tt]he|[Aa]|[Ff]unction|[Tt]ool) call)s?|[a-z](?:Id|Code|Time|No)s?|ID|SKU"
     r"|编号|单号|订单|编码|货号|流水号?|条码|金额|价格|时间戳)(?: ?(?:number|is|was|号|为|是))?$"
 )
 
@@ -106,19 +118,18 @@ def mask(record: Record) -> tuple[Record, Counter[str]]:
     """The record with a mask for every value, and how many there were of each kind.
 
     A value has one mask wherever it stands, however it is written: `<PHONE_1>`. If it also stands somewhere as a
-    number, its mask is a number of as many digits, 10000000001, so that types stay what they are. What is masked is a
+    number, its mask is a number of as many digits, 10000000001, so that types stay what they are. Where one mask would
+    make one of two keys of an object, each way to write a value has its own: no entry is lost. What is masked is a
     variant: it has the id of what was read as its `parent`.
     """
-    spots = _found(record)
-    if not spots:
-        return record, Counter()
-    contents = msgspec.to_builtins(_contents(record))
-    masks = _masks(spots, " ".join(str(value) for _, value in _values(contents)))
-    pattern = re.compile(f"{START}(?:{'|'.join(map(re.escape, sorted(masks, key=len, reverse=True)))}){END}")
-    masked = _masked(contents, masks, pattern)
-    messages, tools, gold, meta = msgspec.convert(masked, Contents)
-    changed = replace(record, messages=messages, tools=tools, gold=gold, meta=meta, parent=record.parent or record.id)
-    return changed, Counter(kind for kind, _ in spots)
+    counts: Counter[str] = Counter()
+    while spots := _found(record):  # again: masks are short, so that a word may come near another number
+        changed = _with_masks(record, spots)
+        counts.update(kind for kind, _ in spots)
+        if _contents(changed) == _contents(record):
+            break
+        record = changed
+    return record, counts
 
 
 def _keys(text: str, key: str) -> Iterator[Spot]:
@@ -133,7 +144,7 @@ def _passwords_and_mails(text: str, key: str) -> Iterator[Spot]:
         if not PLACEHOLDER.fullmatch(match["token"]):
             yield Spot("password", match["token"], match["token"])
     for match in MAIL.finditer(PASSWORD.sub(" ", text)):
-        of_nobody = NOBODY.fullmatch(match["domain"]) or FILE.fullmatch(match["domain"])
+        of_nobody = any(pattern.fullmatch(match["domain"]) for pattern in (NOBODY, PRIVATE, FILE))
         if not of_nobody and not match[0].startswith("git@"):
             yield Spot("mail", match[0], match[0].lower())
 
@@ -146,11 +157,16 @@ def _numbers(text: str, key: str) -> Iterator[Spot]:
     for kind, pattern in NUMBERS.items():
         for match in pattern.finditer(text):
             free = all(match.end() <= start or end <= match.start() for start, end in taken)
-            before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", f"{key} {text[: match.start()]}"[-TAIL:])
+            before = MASK.sub("", f"{key} {text[: match.start()]}"[-TAIL:])
+            before = re.sub(r"[^A-Za-z\u4e00-\u9fff]+$", "", before)
             if free and IS_ONE[kind](match, before):
                 taken.append(match.span())
-                digits = re.sub(r"[^0-9Xx]", "", match[0]).upper()
-                yield Spot(kind, match[0], digits[-10:] if kind == "phone" else digits)
+                yield Spot(kind, match[0], _same(kind, match[0]))
+
+
+def _same(kind: str, written: str) -> str:
+    digits = re.sub(r"[^0-9Xx]", "", written).upper()
+    return digits[-10:] if kind == "phone" else digits
 
 
 def _is_identity(match: re.Match[str], before: str) -> bool:
@@ -167,21 +183,41 @@ def _is_identity(match: re.Match[str], before: str) -> bool:
 def _is_card(match: re.Match[str], before: str) -> bool:
     """By its sum, and by its issuer, its blanks or the words before it: a tenth of all numbers have a right sum."""
     digits = re.sub(r"[ -]", "", match[0])
-    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    if (doubled + sum(map(int, digits[-1::-2]))) % 10:
+    if not _adds_up(digits):
         return False
     if PAID.search(before[-24:]):
         return True
     return not THING.search(before) and bool(ISSUER.fullmatch(digits) or (digits != match[0] and digits[0] in "3456"))
 
 
+def _adds_up(digits: str) -> bool:
+    """By Luhn's sum."""
+    doubled = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    return (doubled + sum(map(int, digits[-1::-2]))) % 10 == 0
+
+
 def _is_phone(match: re.Match[str], before: str) -> bool:
-    """Bare digits are a phone by the words before them; a Chinese mobile unless these say it is something else."""
-    if match["bare"]:
-        return bool(CALLED.search(before[-24:])) and not THING.search(before)
-    if match["mobile"]:
-        return not (match[0].isdigit() and THING.search(before))
-    return not match[0].lstrip("+").startswith("1234567")  # of a description
+    """Bare digits are a phone by what is said around them; round numbers and those of descriptions are none."""
+    digits = re.sub(r"[^0-9]", "", match[0])
+    if digits.endswith("00000"):
+        return False
+    if match["bare"] or (match["mobile"] and match[0].isdigit()):
+        return _is_said_to_be_a_phone(match, before) and not THING.search(before) and not _is_a_limit(int(digits))
+    return bool(match["mobile"]) or not digits.startswith("1234567")
+
+
+def _is_said_to_be_a_phone(match: re.Match[str], before: str) -> bool:
+    """A word before it says so, or it is a Chinese mobile in Chinese words (or with all of its prefix)."""
+    if CALLED.search(before[-24:]) or match[0].startswith("0086"):
+        return True
+    text, start, end = match.string, *match.span()
+    in_chinese = AFTER_CHINESE.search(text[max(0, start - 8) : start]) or BEFORE_CHINESE.match(text, end)
+    return bool(match["mobile"] and in_chinese) and not COUNTED.match(text, end)
+
+
+def _is_a_limit(number: int) -> bool:
+    """A power of two, or one less: what a computer counts to."""
+    return number & (number - 1) == 0 or number & (number + 1) == 0
 
 
 NUMBERS = {"identity": IDENTITY, "card": CARD, "phone": PHONE}
@@ -235,6 +271,39 @@ def _found(record: Record) -> dict[tuple[str, str], list[str | int]]:
     return found
 
 
+def _with_masks(record: Record, found: dict[tuple[str, str], list[str | int]]) -> Record:
+    contents = msgspec.to_builtins(_contents(record))
+    values = [value for _, value in _values(contents)]
+    found = _with_other_ways(found, values)
+    text = " ".join(map(str, values))
+    masked = _masked(contents, _masks(found, text))
+    if sum(1 for _ in _values(masked)) < len(values):
+        masked = _masked(contents, _masks(_apart(found), text))
+    messages, tools, gold, meta = msgspec.convert(masked, Contents)
+    return replace(record, messages=messages, tools=tools, gold=gold, meta=meta, parent=record.parent or record.id)
+
+
+def _with_other_ways(
+    found: dict[tuple[str, str], list[str | int]], values: Sequence[str | int]
+) -> dict[tuple[str, str], list[str | int]]:
+    """Also where nothing around a number says what it is: it was said elsewhere."""
+    ways = {one: list(written) for one, written in found.items()}
+    for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
+        for value in values if any(kind == other for other, _ in found) else ():
+            for match in pattern.finditer(str(value)):
+                ways.get((kind, _same(kind, match[0])), []).append(value if isinstance(value, int) else match[0])
+    return ways
+
+
+def _apart(found: Mapping[tuple[str, str], Sequence[str | int]]) -> dict[tuple[str, str], list[str | int]]:
+    """Each way to write a value as a value of its own."""
+    apart: dict[tuple[str, str], list[str | int]] = {}
+    for (kind, _), ways in found.items():
+        for way in ways:
+            apart.setdefault((kind, str(way)), []).append(way)
+    return apart
+
+
 def _values(value: Any, key: str = "") -> Iterator[tuple[str, str | int]]:
     """Every text and whole number, keys included, with the key it stands under."""
     if isinstance(value, str) or type(value) is int:
@@ -255,18 +324,25 @@ def _masks(found: Mapping[tuple[str, str], Sequence[str | int]], text: str) -> d
     for (kind, _), ways in found.items():
         number = next((str(way) for way in ways if isinstance(way, int)), "")
         mask = ""
-        while not mask or mask in text:
+        while not mask or mask in text or mask in masks.values() or (number and _adds_up(mask)):
             counted[kind] += 1
             mask = f"1{counted[kind]:0{len(number) - 1}}" if number else f"<{kind.upper()}_{counted[kind]}>"
         masks |= {str(way): mask for way in ways}
     return masks
 
 
-def _masked(value: Any, masks: dict[str, str], pattern: re.Pattern[str]) -> Any:
-    if isinstance(value, str):
-        return pattern.sub(lambda match: masks[match[0]], value)
-    if type(value) is int:
-        return int(masks.get(str(value), value))
-    if isinstance(value, dict):
-        return {_masked(key, masks, pattern): _masked(inner, masks, pattern) for key, inner in value.items()}
-    return [_masked(inner, masks, pattern) for inner in value] if isinstance(value, list | tuple) else value
+def _masked(contents: Any, masks: Mapping[str, str]) -> Any:
+    ways = sorted(masks, key=len, reverse=True)
+    pattern = re.compile(f"{START}(?:{'|'.join(re.escape(way) + (MAIL_END if '@' in way else END) for way in ways)})")
+
+    def masked(value: Any) -> Any:
+        if isinstance(value, str):
+            return pattern.sub(lambda match: masks[match[0]], value)
+        if type(value) is int:
+            mask = masks.get(str(value), "")
+            return int(mask) if mask.isdecimal() else value
+        if isinstance(value, dict):
+            return {masked(key): masked(inner) for key, inner in value.items()}
+        return [masked(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    return masked(contents)
