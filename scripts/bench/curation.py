@@ -306,7 +306,7 @@ def leaking(record: Record, words: list[str], chance: random.Random) -> Record:
 def with_personal(record: Record, chance: random.Random) -> Record:
     """One thing nobody should learn, in the question."""
     asked, *rest = record.messages
-    said = chance.choice(["My details, if you need them: {}.", "我的联系方式是{}。", "(use {} for it)"])
+    said = chance.choice(["My contact, if you need it: {}.", "我的联系方式是{}。", "(reach me by {})"])
     content = f"{asked.content} {said.format(chance.choice(PERSONAL)(chance))}"
     return replace(record, messages=(replace(asked, content=content), *rest))
 
