@@ -13,8 +13,10 @@ ships, ms-swift and LLaMA-Factory have built in, and SmolLM2's marks fit.
 
 `equal` are rows whose ids and labels are ours. TRL's own training template of Qwen2.5 (`trl_own_template`) also trains
 the newlines before and after a turn, so TRL is timed with the same template and `{% generation %}` around what the
-model writes. The rows that still differ begin with blank lines: TRL cuts the text in one go, and a newline of the
-prompt becomes one token with those of the answer. A prompt never ends in half a token.
+model writes. The rows that still differ have a fraction among their arguments, which the `Json` feature of `datasets`
+hands to TRL with other last digits (0.41 as 0.41000000000000003), or an answer that begins with blank lines: TRL cuts
+the text in one go, and a newline of the prompt becomes one token with those of the answer. A prompt of ours never ends
+in half a token.
 """
 
 import argparse
