@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MARKS = r"!-/:-@\[-`{-~"
 BREAK = rf"{MARKS} \t\n\r"
 CHUNK = re.compile(
-    rf" ?[A-Za-z0-9]++(?=[{BREAK}]|\Z)|[{MARKS}]++(?= |\Z)"  # what the next line finds as well, faster
-    rf"|.+?(?:(?<=[A-Za-z0-9])(?=[{BREAK}])|(?<=[{MARKS}])(?= )|\Z)",
+    rf" ?[{MARKS}]*+[A-Za-z0-9]++(?![^{BREAK}])|[{MARKS}]++(?![^ ])"  # what the next line finds as well, faster
+    rf"|.+?(?:(?<=[A-Za-z0-9])(?![^{BREAK}])|(?<=[{MARKS}])(?![^ ])|\Z)",
     re.DOTALL,
 )
 LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"

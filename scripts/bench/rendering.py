@@ -3,20 +3,24 @@
     bash scripts/bench/peers.sh          # ms-swift and LLaMA-Factory, each in an environment of its own
     .venv/bin/python scripts/bench/rendering.py [--rows 2000] [--repeats 3] [--sides ours,trl]
 
-Every side is a process of its own on one core, and makes all rows once to be compared before it is timed; `seconds` is
-the best of --repeats. TRL also gets every core this process may use, with a `dataset_num_proc` of as many;
-`times_trl` is ours on one core against the best of TRL's (target: 3). Loading and reading files are not counted.
+Every side is a process of its own on one core, and makes all rows once to be compared before it is timed: wall time and
+processor time, the best of --repeats each. TRL also gets all cores of this process, with a `dataset_num_proc` of as
+many; `times_trl` is ours on one core against the faster of the two, `times_trl_one_core` against TRL on one core too
+(target: 3). Loading libraries and reading files are not counted; ours begins with nothing remembered each time.
 
-The rows: dialogs with 2 to 4 tools of 40 and 1 to 3 calls, alone or side by side, in words of a fixed list. One in a
-hundred has an answer that begins with blank lines. The tokenizer is SmolLM2's, the chat template Qwen2.5's, which TRL
-ships, ms-swift and LLaMA-Factory have built in, and SmolLM2's marks fit.
+The rows: dialogs with 2 to 4 tools of 40 and 1 to 3 calls, alone or side by side, in words of a fixed list. One answer
+in a hundred begins with blank lines. The tokenizer is SmolLM2's, the chat template Qwen2.5's, which TRL ships, ms-swift
+and LLaMA-Factory have built in, and SmolLM2's marks fit.
 
-`equal` are rows whose ids and labels are ours. TRL's own training template of Qwen2.5 (`trl_own_template`) also trains
-the newlines before and after a turn, so TRL is timed with the same template and `{% generation %}` around what the
-model writes. The rows that still differ have a fraction among their arguments, which the `Json` feature of `datasets`
-hands to TRL with other last digits (0.41 as 0.41000000000000003), or an answer that begins with blank lines: TRL cuts
-the text in one go, and a newline of the prompt becomes one token with those of the answer. A prompt of ours never ends
-in half a token.
+`equal`: rows whose ids and labels are ours. What differs, and why:
+- TRL's own training template of Qwen2.5 (`trl_own_template`) also trains the newlines before and after each turn. So
+  TRL is timed with the same template and `{% generation %}` around what the model writes, as a user would set it.
+- `datasets` gives back fractions with an error in the last place where they are JSON (0.41 as 0.41000000000000003), and
+  as structs TRL's rows would have the arguments of all other tools. TRL cannot do those rows.
+- Before blank lines TRL, which cuts the whole text at once, makes one token of a newline of the prompt and those of the
+  answer. With ours the ids of a prompt are the beginning of the row's.
+- ms-swift and LLaMA-Factory train the newline after each turn. They need a hand to get the same text: a newline at the
+  end of a thought for ms-swift, the calls in <tool_call> and the results of parallel calls in one turn for the other.
 """
 
 import argparse
