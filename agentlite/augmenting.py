@@ -30,8 +30,8 @@ def augmented(train: list[Record], way: Way, told_made: dict[str, Counter[str]])
             told_made["left out"] = Counter({"too long": len(made.records) - len(fitting)})
         train = [*train, *fitting]
     if settings.distractors:
-        changed = add_distractors(train, n=settings.distractors, seed=settings.seed)
-        train = [new if new.id == old.id or fits(new, way) else old for new, old in zip(changed, train, strict=True)]
+        wider = add_distractors(train, n=settings.distractors, seed=settings.seed)
+        train = [new if new.id == old.id or fits(new, way) else old for new, old in zip(wider, train, strict=True)]
     if settings.join > 1:
         room = settings.join_tokens or settings.max_length
         tokens = {record.id: measure(record, way).tokens for record in train}
@@ -49,6 +49,7 @@ def fits(record: Record, way: Way) -> bool:
 
 
 def learnable(record: Record, way: Way) -> Record | None:
+    """An earlier record as it may be learned now: without personal data, and short enough; None if it is not."""
     try:
         record = changed(record, way.settings, {})
     except RowError:

@@ -192,9 +192,11 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
 
 
 def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
-    with pytest.raises(UserError, match=r"no row left of 62 read: 0 rejected, F312 61, D401 1") as caught:
-        run(tmp_path / "r", files["tools"], task_weights={"tool_selection": 0.0, "tool_retrieval": 1.0})
-    assert "weight" in caught.value.fix
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match=r"no row left of 62 read: 0 rejected, F312 61, D401 1") as caught:
+            run(tmp_path / "r", files["tools"], task_weights={"tool_selection": 0.0, "tool_retrieval": 1.0},
+                dry_run=dry_run)  # fmt: skip
+        assert "weight" in caught.value.fix
 
 
 def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):

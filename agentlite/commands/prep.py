@@ -148,14 +148,14 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Pl
     inputs = {**inputs, "model": model.digest}
     buffer = find_buffer(Path(settings.replay), _key(kept, inputs)) if settings.replay else None
     inputs |= {"replay": buffer.rows} if buffer else {}
-    return Job(Way(settings, template, mixture), stdin, buffer, coreset_model), Plan("prep", kept, inputs,
-                                                                                     stages.versions())  # fmt: skip
+    job = Job(Way(settings, template, mixture), stdin, buffer, coreset_model)
+    return job, Plan("prep", kept, inputs, stages.versions())
 
 
 def _key(settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """What a run is known by in a buffer: what was asked and given, however the files are called."""
+    """What a run is known by in a buffer: what was asked and given, whatever the names and the order of the files."""
     asked = {name: value for name, value in settings.items() if name not in ("sources", "holdout", "replay", "rows")}
-    return digest(canonical([asked, list(inputs.values())]))
+    return digest(canonical([asked, sorted(inputs.values())]))
 
 
 def _held_out(settings: config.Prep) -> HeldOut:
@@ -411,8 +411,8 @@ def _dry_run(job: Job, plan: Plan, place: Place) -> Result:
     with Spool(None) as spool, Spool(None) as ways:
         gathered = gather(_lines(job), job.way, spool, ways)
         choice = _chosen(job, gathered)
-    gathered.tally(choice.ends)
     _refuse_rejects(place.folder, job.settings, gathered, choice)
+    gathered.tally(choice.ends)
     if job.settings.coreset_strategy:
         choice.notes.append(f"of the train records, the coreset will choose {job.settings.coreset_target_size}: "
                             "not tried here, since it may take a model")  # fmt: skip

@@ -50,8 +50,8 @@ def coreset(
     losses: Mapping[str, float] | None = None,
     text: Callable[[int], str] = lambda index: "",
 ) -> Coreset:
-    """Chooses `target` of the records. `losses`: by id; `text`: the dialog of an index, for the strategies of LOSSES
-    and TEXTS. Raises UserError for an unknown strategy, or a record without a loss that is a number.
+    """Chooses `target` of the records. `losses`: by id, for the strategies of LOSSES; `text`: the dialog of an index,
+    where unlike ones are looked for. Raises UserError for an unknown strategy, or a record whose loss is no number.
     """
     if strategy not in STRATEGIES:
         raise UserError(f"no strategy is called '{strategy}'.", nearest(strategy, STRATEGIES),
@@ -121,7 +121,6 @@ STRATEGIES: dict[str, Callable[[Pool, int], Choice]] = {
     "random": _any,
 }
 LOSSES = ("loss_topk", "hybrid")
-TEXTS = ("diversity", "hybrid")
 
 
 def _farthest(pool: Pool, target: int, chosen: Sequence[int]) -> list[int]:

@@ -12,7 +12,6 @@ from agentlite.errors import UserError, nearest
 from agentlite.records import Task
 
 TASKS: tuple[str, ...] = get_args(Task)
-TASK_WEIGHTS = {"tool_selection": 0.35, "multi_step_planning": 0.30, "timing_decision": 0.20, "tool_retrieval": 0.15}
 REST = "the rest"  # the group of the sources that are in no group
 OTHERS = ""  # the tasks without a weight
 HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2."

@@ -63,9 +63,7 @@ def _has_own_messages(row: dict[str, Any]) -> bool:
     messages = row.get("messages")
     if not isinstance(messages, list) or not all(isinstance(turn, dict) and "role" in turn for turn in messages):
         return False
-    own = any(turn["role"] in OWN_ROLES for turn in messages) or any(
-        turn.get(key) is not None for key in OWN_KEYS if key in set().union(*messages) for turn in messages
-    )
+    own = any(turn["role"] in OWN_ROLES or any(turn.get(key) is not None for key in OWN_KEYS) for turn in messages)
     return own or bool(_preference(row))
 
 
