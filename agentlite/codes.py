@@ -168,6 +168,14 @@ CODES: dict[str, Code] = {
         "Gives away a held-out record: the same query, nearly the same, or the same calls with the same arguments.",
         "Nothing to mend: what is held out must not be learned. Without that --holdout it is kept.",
     ),
+    "F332": Code(
+        "Asks or calls what a record on another side does, where more of its group, or one that bears a split, stays.",
+        "Nothing to mend: learned, it would spoil what is measured. prep.split_by names what must not be on two sides.",
+    ),
+    "F333": Code(
+        "Calls tools of two sides, and prep.split_by names tools.",
+        "Without tools in prep.split_by it is kept.",
+    ),
     "F341": Code(
         "Not chosen for the coreset of the train records.",
         "Raise prep.coreset_target_size, or take another prep.coreset_strategy.",

@@ -43,10 +43,10 @@ class Prep(Struct, frozen=True, kw_only=True):
     protocol: Annotated[
         str, Meta(description="how calls are written; several, with weights: hermes=2,react; auto: chat or hermes")
     ] = "auto"
-    dev: Annotated[Share, Meta(description="share of the groups watched during training")] = 0.1
-    test: Annotated[Share, Meta(description="share of the groups kept for eval")] = 0.2
-    split_by: Annotated[tuple[str, ...], Meta(description="what ties records together")] = (
-        "query", "near", "parent", "tools",
+    dev: Annotated[Share, Meta(description="share of the records watched during training")] = 0.1
+    test: Annotated[Share, Meta(description="share of the records kept for eval")] = 0.2
+    split_by: Annotated[tuple[str, ...], Meta(description="what never stands on two sides")] = (
+        "query", "near", "parent", "calls",
     )  # fmt: skip
     personal: Annotated[
         Literal["off", "report", "mask", "drop"],

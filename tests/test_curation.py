@@ -197,21 +197,67 @@ def shared(records: Sequence[Record], splits: Sequence[str], by: Sequence[str]) 
     return found
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.integers(3, 40), st.sampled_from([0, 5, 30]))
-def test_no_key_is_shared_between_the_splits(seed: int, count: int, tools: int) -> None:
-    records = assorted(count, tools, seed)
-    chance = random.Random(seed)
+def staying(records: Sequence[Record], result: Split) -> dict[str, str]:
+    """The side of each record that stays, by id."""
+    away = {*result.crossing, *result.torn}
+    return {record.id: result.splits[index] for index, record in enumerate(records) if index not in away}
+
+
+def varied(count: int, tools: int, seed: int) -> list[Record]:
+    """Records, and for some of them a shouted copy, a longer one, a variant and a second call of another tool."""
+    records, chance = assorted(count, tools, seed), random.Random(seed)
+    few = min(3, count)
     records += [replace(r, messages=(Message("user", r.messages[0].content.upper() + "?"), *r.messages[1:]))
-                for r in chance.sample(records, 3)]  # fmt: skip
+                for r in chance.sample(records, few)]  # fmt: skip
     records += [
-        asking(f"{r.messages[0].content} {' '.join(chance.choices(WORDS, k=2))}") for r in chance.sample(records, 3)
+        asking(f"{r.messages[0].content} {' '.join(chance.choices(WORDS, k=2))}") for r in chance.sample(records, few)
     ]
-    records += [asking(" ".join(chance.choices(WORDS, k=8)), parent=r.id) for r in chance.sample(records, 3)]
-    result = split(records, seed=seed)
-    by = [name for name in BY if not (name == "tools" and result.notes and "tools tie" in result.notes[0])]
-    assert set(result.splits) <= set(SPLITS)
-    assert not shared(records, result.splits, by)
+    records += [asking(" ".join(chance.choices(WORDS, k=8)), parent=r.id) for r in chance.sample(records, few)]
+    return records
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 40), st.sampled_from([0, 5, 30]), st.booleans())
+def test_no_key_is_shared_between_the_splits(seed: int, count: int, tools: int, by_tools: bool) -> None:
+    records, by = varied(count, tools, seed), BY if by_tools else BY[:-1]
+    result = split(records, by, seed=seed)
+    away = {*result.crossing, *result.torn}
+    stay = [index for index in range(len(records)) if index not in away]
+    assert not shared([records[i] for i in stay], [result.splits[i] for i in stay], by)
+    assert {result.splits[i] for i in stay} <= set(SPLITS)
+    for index, other in result.crossing.items():
+        assert other in stay
+        assert result.splits[index] != result.splits[other]
+
+
+@pytest.mark.parametrize("by", [BY[:-1], BY])
+def test_a_thousand_records_come_and_go_and_none_changes_its_side(by: Sequence[str]) -> None:
+    pool, chance = varied(1200, 60, seed=5), random.Random(5)
+    for index in chance.sample(range(len(pool)), 60):
+        pool[index] = replace(pool[index], split=chance.choice(SPLITS))
+    here = pool[:200]
+    sides: dict[str, str] = {}
+    for added in chance.sample(pool[200:], 1000):
+        here.append(added)
+        if chance.random() < 0.3:
+            here.pop(chance.randrange(len(here)))
+        if len(here) % 10 == 0:
+            result = split(here, by)
+            for record, side in zip(here, result.splits, strict=True):
+                assert sides.setdefault(record.id, side) == side
+            assert len(staying(here, result)) > 0.6 * len(here)
+    assert len(sides) > 1000
+
+
+def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split() -> None:
+    text = "Which of the ferries to the island leaves from the old harbour on Sunday morning at %s"
+    group = [asking(text % hour) for hour in ("one", "two", "ten", "six", "four", "five", "nine", "three")]
+    result = split(group, dev=0.2, test=0.3)
+    counts = Counter(result.splits)
+    assert len(counts) > 1
+    assert set(staying(group, result).values()) == {max(("test", "dev", "train"), key=lambda side: counts[side])}
+    borne = [*group, asking((text % "noon"), split="dev")]
+    assert set(staying(borne, split(borne, dev=0.2, test=0.3)).values()) == {"dev"}
 
 
 def test_near_queries_are_found_in_any_script() -> None:
@@ -236,26 +282,13 @@ def test_queries_that_are_less_alike_are_not_tied() -> None:
     assert all(len(set(pair)) == 1 for pair in TIES["near"]([traits(asking(query)) for query in queries]))
 
 
-@pytest.mark.parametrize("tools", [0, 40])
-@pytest.mark.parametrize("count", [10, 100, 400])
-def test_sizes_come_within_a_group_of_the_fractions(count: int, tools: int) -> None:
-    records = assorted(count, tools)
-    result = split(records)
-    sizes = Counter(result.splits)
-    slack = 1 + max(Counter(name for record in records for name in due_tools(record)).values(), default=0)
+@pytest.mark.parametrize("by", [BY[:-1], BY])
+def test_sizes_come_near_the_fractions(by: Sequence[str]) -> None:
+    """Within four standard deviations of as many draws as there are keys to draw by."""
+    records = assorted(2000, tools=500)
+    sizes = Counter(split(records, by).splits)
     for side, fraction in {"train": 0.7, "dev": 0.1, "test": 0.2}.items():
-        assert abs(sizes[side] - fraction * count) <= slack, (side, sizes)
-
-
-def test_each_source_and_task_is_spread_in_proportion() -> None:
-    records = assorted(300)
-    records = [replace(r, task="timing_decision" if i < 60 else "general") for i, r in enumerate(records)]
-    result = split(records, by=("query",))
-    for kind in ("source", "task"):
-        counts = Counter((getattr(r, kind), side) for r, side in zip(records, result.splits, strict=True))
-        totals = Counter(getattr(r, kind) for r in records)
-        for (name, side), count in counts.items():
-            assert abs(count - {"train": 0.7, "dev": 0.1, "test": 0.2}[side] * totals[name]) <= 3, (name, side, counts)
+        assert abs(sizes[side] / 2000 - fraction) < 4 * (fraction * (1 - fraction) / 500) ** 0.5, sizes
 
 
 @settings(max_examples=20, deadline=None)
@@ -265,9 +298,7 @@ def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count:
     shuffled = random.Random(seed).sample(records, count)
     sides, others = split(records, seed=seed), split(shuffled, seed=seed)
     assert sides.groups == others.groups
-    assert dict(zip([r.id for r in records], sides.splits, strict=True)) == dict(
-        zip([r.id for r in shuffled], others.splits, strict=True)
-    )
+    assert staying(records, sides) == staying(shuffled, others)
 
 
 def test_another_seed_gives_another_split() -> None:
@@ -275,48 +306,43 @@ def test_another_seed_gives_another_split() -> None:
     assert split(records, seed=1).splits != split(records, seed=2).splits
 
 
-@given(st.integers(3, 12), st.integers(0, 1000))
-@settings(max_examples=30, deadline=None)
-def test_with_three_groups_no_split_is_empty(count: int, seed: int) -> None:
-    records = assorted(count, seed=seed)
-    result = split(records, by=("query",), seed=seed)
-    assert result.groups < 3 or set(result.splits) == set(SPLITS)
-    assert "dev" not in split(records, by=("query",), dev=0.0, seed=seed).splits
+def test_an_empty_side_is_named_with_a_seed_that_leaves_none_empty() -> None:
+    records = assorted(8)
+    seed = next(seed for seed in range(100) if "dev" not in split(records, BY[:-1], seed=seed).splits)
+    (note,) = split(records, BY[:-1], seed=seed).notes
+    assert "no record fell on dev" in note
+    other = int(note.rpartition("--seed ")[2].rstrip(")"))
+    assert set(split(records, BY[:-1], seed=other).splits) == set(SPLITS)
+    assert not split(records, BY[:-1], seed=seed, dev=0.0, test=0.0).notes
 
 
-def test_with_fewer_groups_the_empty_split_is_named() -> None:
-    result = split([asking("one"), asking("two")])
-    assert result.notes == ["no group left for dev"]
-
-
-def test_tools_that_would_tie_most_records_together_are_left_out_with_a_note() -> None:
+def test_one_tool_falls_on_one_side_where_tools_decide() -> None:
     records = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), "search") for i in range(40)]
-    result = split(records)
-    assert len(set(result.splits)) == 3
-    assert "tools tie 100 %" in result.notes[0]
-    assert not shared(records, result.splits, ("query", "near", "parent"))
+    assert len(set(split(records, BY[:-1]).splits)) == 3
+    result = split(records, BY)
+    assert len(set(result.splits)) == 1
+    assert "own tools, and there are 40 records" in result.notes[0]
+    assert "--seed" not in result.notes[0]
 
 
-def test_tools_are_left_out_where_they_would_leave_a_side_without_its_share() -> None:
-    records = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), f"tool_{i % 2}") for i in range(40)]
-    result = split(records)
-    assert Counter(result.splits) == {"train": 28, "dev": 4, "test": 8}
-    assert "tools tie 50 %" in result.notes[0]
+def test_a_record_with_tools_of_two_sides_goes_where_tools_decide() -> None:
+    tools = [Call(f"tool_{number}", {}, f"call_{number}") for number in range(12)]
+    alone = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), one.name) for i, one in enumerate(tools)]
+    sides = dict(zip([one.name for one in tools], split(alone, BY).splits, strict=True))
+    one, other = next(pair for pair in combinations(tools, 2) if sides[pair[0].name] != sides[pair[1].name])
+    both = Record(messages=(Message("user", "both of them, please"), Message("assistant", "", calls=(one, other))))
+    result = split([*alone, both], BY)
+    assert result.torn == [len(alone)]
+    assert not result.crossing
+    assert not split([*alone, both], BY[:-1]).torn
 
 
-def test_tools_that_leave_each_side_about_its_share_tie() -> None:
-    records = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), f"tool_{i % 10}") for i in range(40)]
-    result = split(records)
-    assert not result.notes
-    assert not shared(records, result.splits, BY)
-
-
-def test_a_record_keeps_the_split_it_bears_and_its_group_follows() -> None:
+def test_a_record_keeps_the_split_it_bears() -> None:
     records = [*assorted(30), asking("Where do whales sleep?", split="test"), asking("where do whales sleep"),
                asking("WHERE do whales sleep?!", split="train"), asking("What do gulls eat?", split="dev")]  # fmt: skip
     result = split(records)
-    assert result.splits[30:] == ["test", "test", "test", "dev"]
-    assert any("1 records leave" in note for note in result.notes)
+    assert (result.splits[30], *result.splits[32:]) == ("test", "train", "dev")
+    assert {index: result.crossing.get(index) for index in (30, 32, 33)} == {30: None, 32: 30, 33: None}
 
 
 def test_short_follow_ups_tie_nothing_but_long_ones_do() -> None:

@@ -15,7 +15,7 @@ from agentlite.curation import minhash
 from agentlite.curation.contradictions import contradictions
 from agentlite.curation.duplicates import Copies, borne, call_copies, equal_copies, near_copies, near_text
 from agentlite.curation.keys import keys
-from agentlite.curation.leaks import check_held_out, crossings, leaks, read_held_out
+from agentlite.curation.leaks import check_held_out, leaks, read_held_out
 from agentlite.curation.minhash import CROWD, Index, jaccard, near_ties, shingles, sketches
 from agentlite.curation.split import Traits, traits
 from agentlite.errors import UserError
@@ -277,13 +277,6 @@ def test_many_rows_that_make_one_short_call_are_not_each_compared_with_each(monk
     asking = [traits(dialog(" ".join(chance.choices(WORDS, k=12)), [call("weather", city="Oslo")])) for _ in range(400)]
     leaks(asking[:200], asking[200:])
     assert 0 < compared["pair"] < 200 * 200 / 4
-
-
-def test_a_leak_between_our_own_splits_is_named() -> None:
-    texts = {"Is it wet?": "train", TEXT: "train", "Where do whales sleep?": "dev", TEXT + "!": "test"}
-    apart = [replace(dialog(text, answer="Yes."), split=split) for text, split in texts.items()]
-    assert crossings([traits(record) for record in apart]) == [(1, 3, "query")]
-    assert not crossings([traits(record) for record in apart[:3]])
 
 
 def test_held_out_files_may_have_any_known_format_and_rows_that_are_broken(tmp_path: Path) -> None:

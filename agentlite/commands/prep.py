@@ -22,11 +22,11 @@ from agentlite.curation.choosing import Choice, End, check_duplicates, choose
 from agentlite.curation.coreset import LOSSES, STRATEGIES, Coreset, coreset, proxy_loss
 from agentlite.curation.duplicates import near_text
 from agentlite.curation.keys import dialog_text
-from agentlite.curation.leaks import HeldOut, check_held_out, crossings, leaks, read_held_out
+from agentlite.curation.leaks import HeldOut, check_held_out, leaks, read_held_out
 from agentlite.curation.losses import all_losses, losses_file
 from agentlite.curation.mixing import check_task_weights, parse_mix
 from agentlite.curation.replay import Found, add_to_buffer, buffer_rows, find_buffer, replayed
-from agentlite.curation.split import Split, Traits, assign_splits, traits
+from agentlite.curation.split import Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
 from agentlite.errors import REJECTS, UserError, nearest
 from agentlite.gathering import ENDS, Gathered, Spool, gather, ways_of
@@ -193,8 +193,7 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
     choice = _chosen(job, gathered)
     write_rows(stage.folder / "rejects.jsonl", map(reject_row, gathered.rejects))
     _refuse_rejects(stage.folder, job.settings, gathered, choice)
-    splits = _splits(job.settings, gathered, choice)
-    sides = dict(zip(choice.kept, splits.splits, strict=True))
+    sides, groups = _splits(job.settings, choice)
     figures = _take_coreset(job, gathered, choice, sides) | choice.told
     gathered.tally(choice.ends)
     train = [index for index, side in sides.items() if side == "train"]
@@ -208,14 +207,13 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
         figures |= {"replayed": len(again), "buffer": _add_to_buffer(job, gathered, train)}
     trained = [sized for traits, sized in written if traits.split == "train"]
     counts = Counter(sides.values())
-    figures = {**gathered.counts, **{split: counts[split] for split in SPLITS}, "groups": splits.groups,
-               "train_rows": len(trained), "trained_tokens": sum(sized.trained for sized in trained),
-               **_told(gathered), **figures, **statistics(*map(list, zip(*written, strict=True))),
-               "by_file": _by_file(gathered)}  # fmt: skip
-    notes = [*choice.notes, *splits.notes]
-    for note in notes:
+    figures = {**gathered.counts, **{split: counts[split] for split in SPLITS}, "groups": groups,
+               "new_tools": _new_tools(gathered, sides), "train_rows": len(trained),
+               "trained_tokens": sum(sized.trained for sized in trained), **_told(gathered), **figures,
+               **statistics(*map(list, zip(*written, strict=True))), "by_file": _by_file(gathered)}  # fmt: skip
+    for note in choice.notes:
         console.notice(note)
-    write_json(stage.folder / "stats.json", {**figures, "notes": notes})
+    write_json(stage.folder / "stats.json", {**figures, "notes": choice.notes})
     stage.finish([*files, "rejects.jsonl", "ways.jsonl", "stats.json"], figures)
 
 
@@ -226,16 +224,22 @@ def _chosen(job: Job, gathered: Gathered) -> Choice:
     return choice
 
 
-def _splits(settings: config.Prep, gathered: Gathered, choice: Choice) -> Split:
-    here = [gathered.traits[index] for index in choice.kept]
-    splits = assign_splits(here, dev=settings.dev, test=settings.test, seed=settings.seed, by=settings.split_by)
-    if not {"query", "near"} <= {*settings.split_by}:  # else no question reaches across
-        sided = [one._replace(split=side) for one, side in zip(here, splits.splits, strict=True)]
-        if found := crossings(sided):
-            one, other, kind = found[0]
-            choice.notes.append(f"{len(found)} records give away what is asked on another side, {here[one].id} as "
-                                f"{here[other].id} by {kind} (--split-by query,near keeps such together)")  # fmt: skip
-    return splits
+def _splits(settings: config.Prep, choice: Choice) -> tuple[dict[int, str], int]:
+    """The side of each record that stays, and how many groups there are. Leaves out what reaches over two sides."""
+    here = choice.here
+    found = assign_splits(here, dev=settings.dev, test=settings.test, seed=settings.seed, by=settings.split_by)
+    sides = dict(zip(choice.kept, found.splits, strict=True))
+    choice.leave_out({place: End("F332", here[stays].id) for place, stays in found.crossing.items()}
+                     | {place: End("F333") for place in found.torn})  # fmt: skip
+    choice.notes += found.notes
+    return {index: sides[index] for index in choice.kept}, found.groups
+
+
+def _new_tools(gathered: Gathered, sides: Mapping[int, str]) -> int:
+    """How many test records call none of the tools that are called in training."""
+    called = {name for index, side in sides.items() if side == "train" for name in gathered.traits[index].tools}
+    tools = [gathered.traits[index].tools for index, side in sides.items() if side == "test"]
+    return sum(bool(names) and called.isdisjoint(names) for names in tools)
 
 
 def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int, str]) -> Row:
@@ -412,6 +416,7 @@ def _dry_run(job: Job, plan: Plan, place: Place) -> Result:
         gathered = gather(_lines(job), job.way, spool, ways)
         choice = _chosen(job, gathered)
     _refuse_rejects(place.folder, job.settings, gathered, choice)
+    _splits(job.settings, choice)
     gathered.tally(choice.ends)
     if job.settings.coreset_strategy:
         choice.notes.append(f"of the train records, the coreset will choose {job.settings.coreset_target_size}: "

@@ -10,7 +10,7 @@ from agentlite.curation.duplicates import HALF_NEAR
 from agentlite.curation.minhash import MOST, Index, is_near, sketches
 from agentlite.curation.split import NEAR, TELLING, Traits, traits
 from agentlite.errors import RowError, UserError
-from agentlite.records import SPLITS, Record
+from agentlite.records import Record
 from agentlite.sources import decoded, files_of, raw_files, read_lines, samples, to_record
 from agentlite.stages import file_digest
 
@@ -40,15 +40,6 @@ def leaks(records: Sequence[Traits], held_out: Sequence[Traits], *, threshold: f
         for index, of in KINDS[kind](records, held_out, threshold):
             found.setdefault(index, Leak(kind, of))
     return dict(sorted(found.items()))
-
-
-def crossings(records: Sequence[Traits], *, threshold: float = NEAR) -> list[tuple[int, int, Kind]]:
-    """What leaks between our own splits: the index of a record, of one on a later side, and how."""
-    sides = {side: [index for index, record in enumerate(records) if record.split == side] for side in SPLITS}
-    pairs = [("train", "test"), ("train", "dev"), ("dev", "test")]
-    return [(sides[one][index], sides[other][leak.of], leak.kind) for one, other in pairs
-            for index, leak in leaks([records[i] for i in sides[one]], [records[i] for i in sides[other]],
-                                     threshold=threshold).items()]  # fmt: skip
 
 
 def read_held_out(

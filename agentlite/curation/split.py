@@ -1,4 +1,4 @@
-"""Records -> train, dev and test, by groups: what asks the same, or for the same tools, stays on one side."""
+"""Records -> train, dev and test: each by what it says itself, and what asks the same on two sides stays on one."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ from agentlite.records import SPLITS, Record, digest
 NEAR = 0.8
 SHORTEST_QUERY = 16
 TELLING = 16  # bytes of the values in arguments: many ask for the weather in Oslo, few for that very flight
-MILLION = 10**6
+SEEDS = 100  # so many are tried
 Pairs = Iterator[tuple[int, int]]
 
 
@@ -57,42 +57,35 @@ def traits(record: Record) -> Traits:
 
 
 class Split(NamedTuple):
-    """The split of each record, the number of groups, and what a user should know about them."""
+    """The split of each record; which cannot stay on theirs, by index; the number of groups; what to tell the user.
+
+    `crossing`: with a record of the same group that stays, on another side. `torn`: they call tools of two sides.
+    """
 
     splits: list[str]
+    crossing: dict[int, int]
+    torn: list[int]
     groups: int
     notes: list[str]
 
 
 def assign_splits(records: Sequence[Traits], *, dev: float, test: float, seed: int, by: Sequence[str]) -> Split:
-    """Sides that share none of the keys `by` names, of about the given fractions of the records.
+    """A side for each record: the one it bears, or else by a hash of its query, or of its tools where `by` names them.
 
-    A record that bears a split keeps it, and its group follows (test before dev before train). Each source and task is
-    spread in proportion as far as the groups allow. Does not depend on the order of the records.
+    No side depends on other records. What does is whether a record stays: of a group that is tied by the keys in `by`
+    and reaches over two sides, only one side does (a borne one, test before dev before train; else the one with most
+    records).
     """
     _check(dev, test, by)
-    ids = [record.id for record in records]
-    fractions = {"train": 1.0 - dev - test, "dev": dev, "test": test}
-    groups, untied = _groups(records, ids, by)
-    for grouping in (groups, untied):
-        grouping.sort(key=lambda group: digest(f"{seed} {min(ids[index] for index in group)}"))
-    sides, without = _fill(groups, records, fractions), _fill(untied, records, fractions)
-    notes: list[str] = []
-    largest = max(map(len, groups), default=0)
-    spoiled = _is_off(groups, sides, fractions) and not _is_off(untied, without, fractions)
-    if "tools" in by and (2 * largest > len(records) or (largest > max(dev, test) * len(records) and spoiled)):
-        others = ", ".join(name for name in by if name != "tools")
-        notes = [f"tools tie {100 * largest / len(records):.0f} % of the records together: split by "
-                 f"{others or 'content'} only; a tool seen in training may be asked in the test"]  # fmt: skip
-        groups, sides = untied, without
-    splits = [""] * len(records)
-    for group, side in zip(groups, sides, strict=True):
-        for index in group:
-            splits[index] = side
-    moved = sum(record.split not in ("", split) for record, split in zip(records, splits, strict=True))
-    notes += [f"{moved} records leave the split they bore: their group reaches into another"] if moved else []
-    notes += [f"no group left for {side}" for side in SPLITS if fractions[side] > 0 and side not in sides]
-    return Split(splits, len(groups), notes)
+    fractions = {"test": test, "dev": dev, "train": 1.0 - dev - test}
+    found = [_side(record, fractions, seed, "tools" in by) for record in records]
+    whole = [index for index, side in enumerate(found) if side]
+    groups = [[whole[place] for place in group] for group in _groups([records[index] for index in whole], by)]
+    crossing = {index: stays for group in groups for index, stays in _crossing(group, records, found).items()}
+    here = {side for index, side in enumerate(found) if index not in crossing}
+    empty = [side for side in SPLITS if fractions[side] > 0 and side not in here]
+    notes = [_on_empty(empty, records, fractions, seed, "tools" in by)] if empty and records else []
+    return Split(found, crossing, [index for index, side in enumerate(found) if not side], len(groups), notes)
 
 
 def normal(text: str) -> str:
@@ -180,78 +173,49 @@ def _same(keys: Iterable[Iterable[Hashable]]) -> Pairs:
             yield first.setdefault(key, index), index
 
 
-def _groups(records: Sequence[Traits], ids: Sequence[str], by: Sequence[str]) -> tuple[list[Group], list[Group]]:
-    """Groups tied by all keys, and by all but the tools."""
+def _side(record: Traits, fractions: Mapping[str, float], seed: int, by_tools: bool) -> str:
+    """By nothing but the record; "" if its tools are of two sides."""
+    if record.split:
+        return record.split
+    keys = (by_tools and record.tools) or (record.query or record.id,)
+    sides = {_of_key(key, fractions, seed) for key in keys}
+    return sides.pop() if len(sides) == 1 else ""
+
+
+def _of_key(key: str, fractions: Mapping[str, float], seed: int) -> str:
+    """The test's share of all hashes comes first, so that with a larger dev nothing of it moves."""
+    at = int(digest(f"{seed} {key}"), 16) / 2**64
+    return "test" if at < fractions["test"] else "dev" if at < fractions["test"] + fractions["dev"] else "train"
+
+
+def _groups(records: Sequence[Traits], by: Sequence[str]) -> list[Group]:
     parents = list(range(len(records)))
-    tie(parents, _same([record_id] for record_id in ids))
+    tie(parents, _same([record.id] for record in records))
     for name in by:
-        tie(parents, TIES[name](records) if name != "tools" else ())
-    untied = members(parents)
-    tie(parents, same_tools(records) if "tools" in by else ())
-    return members(parents), untied
+        tie(parents, TIES[name](records))
+    return members(parents)
 
 
-def _is_off(groups: Sequence[Group], sides: Sequence[str], fractions: Mapping[str, float]) -> bool:
-    """Whether dev or test is empty, or away from its share by more than half of it."""
-    sizes: Counter[str] = Counter()
-    for group, side in zip(groups, sides, strict=True):
-        sizes[side] += len(group)
-    due = {side: fractions[side] * sizes.total() for side in ("dev", "test")}
-    return any(abs(sizes[side] - count) > count / 2 for side, count in due.items())
+def _crossing(group: Group, records: Sequence[Traits], sides: Sequence[str]) -> dict[int, int]:
+    """The records of a group that do not stay, each with the first that does."""
+    counts = Counter(sides[index] for index in group)
+    if len(counts) == 1:
+        return {}
+    borne = {records[index].split for index in group} - {""}
+    order = ("test", "dev", "train")
+    stays = next((side for side in order if side in borne), "") or max(order, key=lambda side: counts[side])
+    first = next(index for index in group if sides[index] == stays)
+    return {index: first for index in group if sides[index] != stays}
 
 
-def _fill(groups: Sequence[Group], records: Sequence[Traits], fractions: Mapping[str, float]) -> list[str]:
-    """A side for each group: the one that lacks most, of all records and of the group's own sources and tasks."""
-    strata = [_strata(group, records) for group in groups]
-    sides = [_borne(group, records) for group in groups]
-    lacking = _targets(strata, fractions)
-    for stratum, side in zip(strata, sides, strict=True):
-        if side:
-            lacking[side].subtract(stratum)
-    free = [number for number, side in enumerate(sides) if not side]
-    for number in free:
-        size = len(groups[number])
-        roomy = [side for side in SPLITS if fractions[side] * len(records) >= size]
-        sides[number] = max(roomy or [max(SPLITS, key=lambda side: fractions[side])],
-                            key=lambda side: _lack(lacking[side], strata[number]))  # fmt: skip
-        lacking[sides[number]].subtract(strata[number])
-    _leave_none_empty(sides, free, groups, fractions)
-    return sides
-
-
-def _strata(group: Group, records: Sequence[Traits]) -> Counter[str]:
-    """How many records of each source and task, and of any (""), in millionths: no order of adding them matters."""
-    counts = Counter(f"{records[index].source} {records[index].task}" for index in group)
-    counts[""] = len(group)
-    return Counter({key: count * MILLION for key, count in counts.items()})
-
-
-def _targets(strata: Sequence[Counter[str]], fractions: Mapping[str, float]) -> dict[str, Counter[str]]:
-    """Records due to each side, by stratum, in millionths."""
-    totals: Counter[str] = Counter()
-    for stratum in strata:
-        totals.update(stratum)
-    return {side: Counter({key: round(fractions[side] * n) for key, n in totals.items()}) for side in SPLITS}
-
-
-def _lack(lacking: Counter[str], stratum: Counter[str]) -> float:
-    of_group = sum(count * lacking[key] for key, count in stratum.items() if key) / stratum[""]
-    return lacking[""] + of_group
-
-
-def _borne(group: Group, records: Sequence[Traits]) -> str:
-    borne = {records[index].split for index in group}
-    return next((side for side in ("test", "dev", "train") if side in borne), "")
-
-
-def _leave_none_empty(
-    sides: list[str], free: list[int], groups: Sequence[Group], fractions: Mapping[str, float]
-) -> None:
-    """Gives an empty side the smallest group of the side that has most of those that may move."""
-    for empty in (side for side in ("test", "dev", "train") if fractions[side] > 0 and side not in sides):
-        movable = Counter(sides[number] for number in free)
-        givers = [side for side in SPLITS if movable[side] and sides.count(side) > 1]
-        if givers:
-            giver = max(givers, key=lambda side: movable[side])
-            smallest = min((n for n in free if sides[n] == giver), key=lambda n: len(groups[n]))
-            sides[smallest] = empty
+def _on_empty(
+    empty: Sequence[str], records: Sequence[Traits], fractions: Mapping[str, float], seed: int, by_tools: bool
+) -> str:
+    """What to do about a side that no record fell on: records that bear a split, or a seed with which none is empty."""
+    said = f"no record fell on {' and '.join(empty)}: sides go by a hash of each record's own "
+    said += ("tools" if by_tools else "query") + f", and there are {len(records)} records"
+    due = {side for side in SPLITS if fractions[side] > 0}
+    fits = (other for other in range(seed + 1, seed + SEEDS)
+            if due <= {_side(record, fractions, other, by_tools) for record in records})  # fmt: skip
+    found = next(fits, None)
+    return f"{said} (give rows a `split` of their own{'' if found is None else f', or --seed {found}'})"
