@@ -388,26 +388,27 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
     for key, value in values.items():
         annotation = fields(command)[key]
         try:
-            built[key] = msgspec.convert(_listed(value, annotation), annotation, strict=False)
+            listed = _listed(value, annotation, f"{command}.{key} (from {origin[key]})")
+            built[key] = msgspec.convert(listed, annotation, strict=False)
         except msgspec.ValidationError as error:
             where = f"{command}.{key} (from {origin[key]})"
             raise UserError(f"{value!r} does not fit: {error}", describe(command, key), place=where) from error
     return COMMANDS[command](**built)
 
 
-def _listed(value: Any, annotation: Any) -> Any:
+def _listed(value: Any, annotation: Any, place: str) -> Any:
     """`q_proj,v_proj` for a setting that takes several."""
     several = getattr(annotation.__origin__, "__origin__", None) is tuple
     if several and isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     if isinstance(value, str) and annotation.__origin__ == dict[str, float]:
-        return parse_weights(value)
+        return parse_weights(value, place)
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # a number to people and to YAML
         return value.replace(".", "0.")
     return list(value) if isinstance(value, tuple) else value
 
 
-def parse_weights(text: str) -> dict[str, float]:
+def parse_weights(text: str, place: str) -> dict[str, float]:
     """`tool_accuracy=.5,efficiency=0` -> its numbers by name. Raises UserError 2."""
     weights: dict[str, float] = {}
     for count, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
@@ -416,9 +417,9 @@ def parse_weights(text: str) -> dict[str, float]:
             weights[name.strip()] = float(value)
         except ValueError:
             wrong = f"'{value}' is no number" if equals else f"'{part}' has no ="
-            raise UserError(f"{wrong}.", "Write it as tool_accuracy=.5,efficiency=0.", place="--weights") from None
+            raise UserError(f"{wrong}.", "Write it as NAME=.5,OTHER=0.", place=place) from None
         if len(weights) < count:
-            raise UserError(f"'{name.strip()}' is there twice.", "Give each part one weight.", place="--weights")
+            raise UserError(f"'{name.strip()}' is there twice.", "Give each part one weight.", place=place)
     return weights
 
 

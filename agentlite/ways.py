@@ -21,7 +21,7 @@ def why(folder: Path, asked: str) -> list[Row]:
     if not (folder / "ways.jsonl").exists():
         raise UserError("has no ways.jsonl: an earlier version wrote it.", "Run prep again with --force.",
                         place=str(folder))  # fmt: skip
-    found = list(_found(folder, {asked}))
+    found = [_with_joined(row, folder) for row in _found(folder, {asked})]
     for made in _made(folder, asked) if not any(row["id"] == asked for row in found) else ():
         found += [made, *_found(folder, {*made["of"]})]
     if not found:
@@ -37,6 +37,7 @@ def told(row: Row) -> str:
     ]
     lines += [f"  {name}: {_plain(value)}" for name, value in row.get("done", {}).items()]
     end = f"  {row['end']}" + (f" in {row['split']}" if row.get("split") else "")
+    end += f", joined with others into {row['joined_into']}" if "joined_into" in row else ""
     if code := row.get("code"):
         end += f": {code} {CODES[code].meaning if code in CODES else ''}" + (
             f" ({row['reason']})" if "reason" in row else ""
@@ -53,6 +54,16 @@ def _found(folder: Path, asked: set[str]) -> Iterator[Row]:
     for row in read_rows(folder / "rejects.jsonl"):
         if row["place"] in asked:
             yield {"id": "", "place": row["place"], "end": "rejected", "code": row["code"], "reason": row["reason"]}
+
+
+def _with_joined(row: Row, folder: Path) -> Row:
+    """A kept train record with the dialog that it is now a part of, if there is one."""
+    if row["end"] != "kept" or row["split"] != "train":
+        return row
+    into = (one["id"] for one in read_rows(find_rows(folder, "train"))
+            if row["id"] in json.loads(one["meta"]).get("joined", ()))  # fmt: skip
+    found = next(into, None)
+    return {**row, "joined_into": found} if found else row
 
 
 def _made(folder: Path, asked: str) -> Iterator[Row]:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from malformed import call, line, row
 
-from agentlite import prep
+from agentlite import config, prep
 from agentlite.curation.losses import known_losses
+from agentlite.curation.mixing import check_task_weights
 from agentlite.curation.validate import validate
 from agentlite.errors import UserError
 from agentlite.records import SPLITS, from_row
@@ -119,6 +120,57 @@ def test_why_follows_a_record_that_was_made_of_others(tmp_path):
     (reject,) = why(folder, f"{source}:7")
     assert reject["code"] == "E206"
     assert all(validate(from_row(one)) is None for one in read_rows(folder / "train.jsonl"))
+
+
+def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
+    rows = [{**asked(number), "messages": asked(number)["messages"][:2]} for number in range(4)]
+    run(tmp_path / "r", write(tmp_path / "rows.jsonl", rows), dev=0.0, test=0.0, join=4)
+    folder = tmp_path / "r" / "prep"
+    joined = next(one for one in read_rows(folder / "train.jsonl") if "joined" in one["meta"])
+    (part,) = why(folder, json.loads(joined["meta"])["joined"][-1])
+    assert part["joined_into"] == joined["id"]
+    assert f"kept in train, joined with others into {joined['id']}" in told(part)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"coreset_loss": "proxy"}, "coreset_loss does nothing without coreset_strategy"),
+        ({"continual_replay_ratio": 0.5}, "continual_replay_ratio does nothing without replay"),
+        ({"near": 0.7}, "near does nothing without --duplicates near or --holdout"),
+    ],
+)
+def test_a_setting_that_does_nothing_alone_is_told(given, said, tmp_path, capsys):
+    source = write(tmp_path / "rows.jsonl", [asked(number) for number in range(20)])
+    run(tmp_path / "r", source, **given)
+    assert said in capsys.readouterr().err
+    run(tmp_path / "again", source)
+    assert "does nothing" not in capsys.readouterr().err
+
+
+def test_task_weights_that_cannot_be_read_name_their_setting(tmp_path):
+    with pytest.raises(UserError, match="'much' is no number") as error:
+        run(tmp_path / "r", write(tmp_path / "rows.jsonl", [asked(1)]), task_weights="general=much")
+    assert "prep.task_weights" in error.value.place
+
+
+def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
+    """Its warm-up: a thousand rows of two tasks; then its shares, a coreset and the settings of a 7B model."""
+    for recipe, checks in {"seed-002-warmup": {"limit": 1000}, "seed-002": {"coreset_target_size": 8000}}.items():
+        given = config.Given(files=(f"recipes/{recipe}.yaml",))
+        settings = config.resolve("prep", given).settings
+        check_task_weights(settings.task_weights)
+        assert sum(settings.task_weights.values()) == pytest.approx(1.0)
+        assert {name: getattr(settings, name) for name in checks} == checks
+    sft = config.resolve("sft", given).settings
+    assert (sft.lora_r, sft.lora_alpha, sft.batch_size * sft.gradient_accumulation, sft.learning_rate) == (
+        64,
+        128,
+        32,
+        2e-5,
+    )
+    for command in ("pairs", "dpo", "grpo", "eval"):
+        config.resolve(command, given)
 
 
 def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path):

@@ -407,13 +407,13 @@ def test_a_grid_that_is_not_there_is_told(tmp_path):
 
 
 def test_weights_in_words_are_read_and_a_mistake_is_shown():
-    assert parse_weights("tool_accuracy=.5, efficiency=0,wrong_tool=-.3") == {
+    assert parse_weights("tool_accuracy=.5, efficiency=0,wrong_tool=-.3", "") == {
         "tool_accuracy": 0.5, "efficiency": 0.0, "wrong_tool": -0.3,
     }  # fmt: skip
     for text, told in (("efficiency=half", "'half' is no number"), ("efficiency", "'efficiency' has no =")):
         with pytest.raises(UserError, match=told) as error:
-            parse_weights(text)
-        assert error.value.exit_code == 2 and "tool_accuracy=.5,efficiency=0" in error.value.fix
+            parse_weights(text, "--weights")
+        assert (error.value.exit_code, error.value.place) == (2, "--weights")
 
 
 ODD = ["", 'a "quote"\n', "中\u2028", "half a pair: \ud83d"]

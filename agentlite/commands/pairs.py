@@ -318,7 +318,7 @@ def _weightings(grid: Sequence[str], own: set[str]) -> dict[str, dict[str, float
     """By name: the weightings of files, and those written out. Raises UserError 2 for a name that is there twice."""
     found: dict[str, dict[str, float]] = {}
     for given in grid:
-        new = ({given: settle_weights(config.parse_weights(given), own)} if "=" in given
+        new = ({given: settle_weights(config.parse_weights(given, given), own)} if "=" in given
                else read_grid(config.find_file(given), own))  # fmt: skip
         for name in found.keys() & new.keys():
             raise UserError(f"'{name}' is there twice.", "Give each weighting a name of its own.", place=given)

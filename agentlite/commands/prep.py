@@ -44,6 +44,9 @@ from agentlite.templates import Source, find_model, load_template
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = ("workers",)
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
+# settings that do nothing without another one
+IDLE = {"coreset_loss": "coreset_strategy", "coreset_model": "coreset_strategy", "continual_buffer_size": "replay",
+        "continual_replay_ratio": "replay", "join_tokens": "join"}  # fmt: skip
 
 
 class Job(NamedTuple):
@@ -126,6 +129,15 @@ def _refuse_mistakes(settings: config.Prep) -> None:
     if bool(strategy) != bool(size):
         lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
         raise UserError("a coreset needs a strategy and a size.", f"Add --set prep.{lacking}.", place="prep.coreset")
+    for name, other in IDLE.items():
+        if not _is_default(settings, name) and _is_default(settings, other):
+            console.notice(f"prep: {name} does nothing without {other}")
+    if not _is_default(settings, "near") and "near" not in settings.duplicates and not settings.holdout:
+        console.notice("prep: near does nothing without --duplicates near or --holdout")
+
+
+def _is_default(settings: config.Prep, name: str) -> bool:
+    return bool(getattr(settings, name) == config.default("prep", name))
 
 
 def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Plan]:
