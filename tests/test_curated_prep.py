@@ -123,8 +123,7 @@ def test_why_follows_a_record_that_was_made_of_others(tmp_path):
 
 
 def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
-    rows = [{**asked(number), "messages": asked(number)["messages"][:2]} for number in range(4)]
-    run(tmp_path / "r", write(tmp_path / "rows.jsonl", rows), dev=0.0, test=0.0, join=4)
+    run(tmp_path / "r", "bfcl:simple_python", limit=20, dev=0.0, test=0.0, join=4)
     folder = tmp_path / "r" / "prep"
     joined = next(one for one in read_rows(folder / "train.jsonl") if "joined" in one["meta"])
     (part,) = why(folder, json.loads(joined["meta"])["joined"][-1])
