@@ -35,7 +35,9 @@ agentlite dpo --loss-type ipo --out dpo-ipo""",
 agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
 agentlite grpo --rewards mine.py:short --skip-solved""",
     "eval": """agentlite eval
-agentlite eval --model smollm2-135m --model sft --json""",
+agentlite eval --model smollm2-135m --model sft --gate 'tool_selection_accuracy>=0.8,end_to_end_success>=0.5'
+agentlite eval --predictions others.jsonl --json
+agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft""",
 }
 SHORT = {"batch_size": "-b", "num_epochs": "-e", "num_samples": "-n"}
 ALSO = {("prep", "max_length"): "--max-tokens"}
@@ -44,6 +46,8 @@ SEVERAL = {
     ("prep", "holdout"),
     ("prep", "mix"),
     ("eval", "model"),
+    ("eval", "predictions"),
+    ("eval", "compare"),
     ("pairs", "weights"),
     ("pairs", "grid"),
     ("pairs", "rewards"),
@@ -298,3 +302,7 @@ def _present(result: Any, as_json: bool, show: int, shape: str, settings: Any) -
     from agentlite.present import OWN, present
 
     present(result, as_json=as_json, show=show, shape=shape or (OWN if getattr(settings, "rows", "") == "-" else ""))
+    if result.failed:
+        from agentlite.errors import GATE, UserError
+
+        raise UserError(f"the gate is not passed: {'; '.join(result.failed)}.", place="--gate", exit_code=GATE)

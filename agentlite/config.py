@@ -213,7 +213,10 @@ class Grpo(Training, frozen=True, kw_only=True):
 class Eval(Struct, frozen=True, kw_only=True):
     """Ask models at every step of the test records, score what they say, set them side by side."""
 
-    model: Annotated[tuple[str, ...], Meta(description="as in sft; repeat it to compare [sft]")] = ("sft",)
+    model: Annotated[tuple[str, ...], Meta(description="as in sft; repeat it to compare [sft]")] = ()
+    predictions: Annotated[tuple[str, ...], Meta(description="texts made elsewhere, to score without a model")] = ()
+    compare: Annotated[tuple[str, ...], Meta(description="finished folders, to set side by side; writes nothing")] = ()
+    gate: Annotated[str, Meta(description="FIGURE>=NUMBER,... of the last model; exit 9 if one fails")] = ""
     data: Annotated[str, Meta(description="a finished prep: its name in the workspace, or a path")] = "prep"
     split: Annotated[Literal["train", "dev", "test"], Meta(description="which records")] = "test"
     engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft")] = "unsloth"

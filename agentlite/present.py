@@ -6,6 +6,7 @@ from typing import Any
 
 from agentlite import console
 from agentlite.records import from_row
+from agentlite.report.markdown import in_words, table
 from agentlite.rewards import COMPONENTS, PENALTIES
 from agentlite.rows import encode
 from agentlite.stages import Result
@@ -54,10 +55,10 @@ def _table(result: Result, stream: Any) -> None:
     took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
     print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
     if result.command == "eval" and result.status != "dry run":
-        from agentlite.report.markdown import table
-
-        heading, *rows = table(result.figures)
-        console.print_table(_turned([heading, *rows]), stream)
+        compared = result.status == "compared"
+        _models(result.figures["models"] if compared else result.figures, stream)
+        for row in result.figures["differences"] if compared else ():
+            print(in_words(row), file=stream)
     elif result.command == "eval":
         rows = [[name, *map(str, figures.values())] for name, figures in result.figures.items()]
         console.print_table([["model", "prompts", "missing"], *rows], stream)
@@ -68,6 +69,17 @@ def _table(result: Result, stream: Any) -> None:
         _figures(result.figures, stream)
     if result.next:
         print(f"next: {result.next}", file=stream)
+
+
+def _models(figures: dict[str, Any], stream: Any) -> None:
+    """The metrics of steps, and of whole dialogs where any has several steps."""
+    console.print_table(_turned(table(figures)), stream)
+    if any(one["dialogs"]["end_to_end_success"]["count"] < one["prompts"] for one in figures.values()):
+        how = next(iter(figures.values()))["dialogs_are"]
+        print(f"\nwhole dialogs, {how}", file=stream)
+        console.print_table(
+            _turned(table({name: {"metrics": one["dialogs"]} for name, one in figures.items()})), stream
+        )
 
 
 def _figures(figures: dict[str, Any], stream: Any) -> None:

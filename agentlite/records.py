@@ -238,8 +238,23 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         return self.chosen.total - self.rejected.total
 
 
+class Answer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a model said, greedily, at a step. `prompt`: a digest of the tokens it was asked with, "" if it was not."""
+
+    record_id: str
+    turn: int
+    prompt: str
+    text: str
+    ended: Ending
+    new_tokens: int = 0
+
+    @property
+    def step(self) -> Step:
+        return Step(self.record_id, self.turn)
+
+
 class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a model said, greedily, at a step; its metrics; and what a report slices by."""
+    """An answer, read: its calls, or what was wrong with it; its metrics; and what a report slices by."""
 
     record_id: str
     turn: int

@@ -69,6 +69,7 @@ class Result(Struct, frozen=True):
     outputs: list[str]
     seconds: float
     next: str = ""
+    failed: list[str] = []  # conditions of a gate, in words
 
 
 class Stage:

@@ -105,7 +105,7 @@ def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent
 def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
     out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json"]
     assert agentlite("eval", *out, "--limit", 1).returncode == 0
-    (file,) = workspace.glob("eval-some/*/*/predictions.jsonl")
+    (file,) = workspace.glob("eval-some/*/*/answers.jsonl")
     one = file.read_bytes()
     assert one.count(b"\n") == 1
     file.write_bytes(one + b'{"torn')
@@ -115,6 +115,19 @@ def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
     keys = [(row["record_id"], row["turn"]) for row in map(json.loads, file.read_bytes().splitlines())]
     assert len(keys) == len(set(keys)) > 1
     assert json.loads(done.stdout)["figures"]["sft"]["prompts"] == len(keys)
+    before = file.read_bytes()
+    (file.parent / "predictions.jsonl").unlink()  # scored again from what was said
+    assert json.loads(agentlite("eval", *out).stdout)["status"] == "done"
+    assert file.read_bytes() == before
+    assert json.loads(agentlite("eval", *out).stdout)["status"] == "up to date"
+
+
+def test_a_gate_that_fails_is_exit_9_after_the_figures(workspace, tiny_model):
+    out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json", "--limit", 1]
+    done = agentlite("eval", *out, "--gate", "tool_selection_accuracy>=0.99")
+    assert done.returncode == 9
+    assert json.loads(done.stdout)["figures"]["sft"]["prompts"] == 1
+    assert b"tool_selection_accuracy>=0.99: it is 0" in done.stderr
 
 
 def test_a_typo_in_a_setting_is_exit_2_with_the_right_name(workspace):

@@ -9,7 +9,7 @@ import pytest
 
 from agentlite.metrics.calls import METRICS, call_problem, calls_problem, score_step
 from agentlite.metrics.intervals import bootstrap, paired_difference, summary, wilson
-from agentlite.metrics.summaries import compare, summarize
+from agentlite.metrics.summaries import compare, scores, summarize
 from agentlite.metrics.timing import Decision, timing
 from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Step, Tool
 
@@ -367,7 +367,7 @@ def predictions(right: int, count: int = 40) -> list[Prediction]:
 
 def test_counts_add_up_over_every_slice():
     rows = predictions(25)
-    whole = summarize(rows, 0)
+    whole = summarize(rows, [], 0)
     assert whole["prompts"] == 40 and whole["metrics"].keys() == METRICS.keys()
     for slices in whole["by"].values():
         assert sum(part["prompts"] for part in slices.values()) == 40
@@ -384,11 +384,12 @@ def test_counts_add_up_over_every_slice():
 
 def test_a_summary_does_not_depend_on_the_order_of_the_predictions():
     rows = predictions(25)
-    assert json.dumps(summarize(rows, 0)) == json.dumps(summarize(rows[::-1], 0))
+    assert json.dumps(summarize(rows, [], 0)) == json.dumps(summarize(rows[::-1], [], 0))
 
 
 def test_models_are_compared_on_the_prompts_all_of_them_answered():
-    compared = compare({"base": predictions(8), "sft": predictions(30)[:36], "same": predictions(8)}, 0)
+    models = {"base": predictions(8), "sft": predictions(30)[:36], "same": predictions(8)}
+    compared = compare({name: scores(rows, []) for name, rows in models.items()}, 0)
     assert (compared["prompts"], compared["models"]) == (36, ["base", "sft", "same"])
     pairs = {(row["first"], row["second"]) for row in compared["differences"]}
     assert pairs == {("base", "sft"), ("base", "same"), ("sft", "same")}  # each model with every earlier one
@@ -401,4 +402,4 @@ def test_models_are_compared_on_the_prompts_all_of_them_answered():
 
 
 def test_one_model_alone_has_nothing_to_be_compared_with():
-    assert compare({"base": predictions(8)}, 0) == {"prompts": 40, "models": ["base"], "differences": []}
+    assert compare({"base": scores(predictions(8), [])}, 0) == {"prompts": 40, "models": ["base"], "differences": []}

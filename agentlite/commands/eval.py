@@ -1,78 +1,96 @@
-"""finished prep + models -> predictions and metrics for each model, the models compared, and report.md."""
+"""finished prep + models -> answers, predictions and metrics for each model, the models compared, and the reports."""
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agentlite import config, console, stages
 from agentlite.curation.sample import sample
 from agentlite.errors import USAGE, UserError
-from agentlite.metrics.calls import score_step
-from agentlite.metrics.summaries import compare, summarize
+from agentlite.gates import Condition, failures, parse_gate
+from agentlite.metrics.dialogs import Dialog, dialogs
+from agentlite.metrics.summaries import compare, scores, summarize
+from agentlite.predictions import (
+    answered,
+    missing,
+    prompt_key,
+    read_answers,
+    read_predictions,
+    read_said,
+    said,
+    to_prediction_row,
+)
 from agentlite.protocols import Prompt, Protocol, prompts, settled
-from agentlite.records import Call, Parsed, Prediction, Record, Step, digest, from_row, plain
+from agentlite.records import Answer, Prediction, Record, Step, digest, from_row, plain
 from agentlite.report.markdown import write_report
-from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json
+from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json, write_rows
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template
 
-if TYPE_CHECKING:
-    from agentlite.engine.generation import Said
+# they change which steps are asked and what is made of the answers, not what is said
+NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed", "predictions", "compare", "gate")
+OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
 
-# they change which steps are asked, not what is said
-NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed")
+
+class Data(NamedTuple):
+    """What is asked: the records drawn, all of the split by id, the folder of prep, and the digest of the rows."""
+
+    records: list[Record]
+    every: dict[str, Record]
+    folder: Path
+    digest: str
+
+    @property
+    def protocol(self) -> str:
+        return str(stages.read_plan(self.folder).settings["protocol"])
+
+    @property
+    def base(self) -> str:
+        return str(stages.read_plan(self.folder).settings["model"])
+
+
+class Subject(NamedTuple):
+    """What is evaluated: a model, or a file of what another system said; under which plan."""
+
+    name: str
+    plan: Plan
+    source: Source | None = None
+    file: str = ""
 
 
 class Evaluated(NamedTuple):
     folder: Path
     metrics: dict[str, Any]
-    predictions: list[Prediction]
+    scores: dict[Step, Mapping[str, float]]
     status: str
     seconds: float
 
 
 def run(settings: config.Eval, place: Place) -> Result:
-    """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is predicted already is kept."""
-    data = stages.find_stage(settings.data, place.run)
-    prepared = stages.finished(data, "prep")
-    _refuse_mistakes(settings)
-    records = _records(settings, data)
+    """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is said already is kept."""
+    gate = parse_gate(settings.gate)
+    if settings.compare:
+        return _compare_folders(settings, place, gate)
+    data = _data(settings, place.run)
     base = place.folder / slug(settings.data)
     with console.stdout_to_stderr():
-        sources = {name: find_model(name, place.run) for name in dict.fromkeys(settings.model)}
-        plans = {name: _plan(settings, source, data, prepared) for name, source in sources.items()}
+        subjects = _subjects(settings, data, place.run)
         if place.dry_run:
-            return _dry_run(base, plans, records, place.force)
-        evaluated = {
-            name: _evaluate(settings, sources[name], plans[name], records, base / slug(name), place.force)
-            for name in sources
-        }
+            return _dry_run(base, subjects, data, place.force)
+        evaluated = {one.name: _evaluate(settings, one, data, base / slug(one.name), place.force) for one in subjects}
         if len(evaluated) > 1:
-            by_model = {one.folder.name: one.predictions for one in evaluated.values()}
-            digests = {
-                one.folder.name: stages.file_digest(one.folder / "predictions.jsonl") for one in evaluated.values()
-            }
-            write_json(base / "compare.json", {**compare(by_model, settings.seed), "predictions": digests})
+            _write_comparison(base, evaluated, settings.seed)
         report = write_report(place.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()]
-    return Result("eval", "done" if done else "up to date", str(place.folder),
-                  {name: one.metrics for name, one in evaluated.items()}, outputs,
-                  round(sum(one.seconds for one in evaluated.values()), 1), f"less {report}")  # fmt: skip
-
-
-def _refuse_mistakes(settings: config.Eval) -> None:
-    if settings.max_new_tokens >= settings.max_length:
-        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
-                        "Lower it, or raise --max-length.", place="eval.max_new_tokens")  # fmt: skip
-    folders = [slug(name) for name in dict.fromkeys(settings.model)]
-    if len(set(folders)) < len(folders):
-        raise UserError(f"two models share the folder {max(folders, key=folders.count)}.", "Evaluate them one by one,"
-                        " with --out.", place="--model")  # fmt: skip
+    figures = {name: one.metrics for name, one in evaluated.items()}
+    return Result("eval", "done" if done else "up to date", str(place.folder), figures, outputs,
+                  round(sum(one.seconds for one in evaluated.values()), 1), f"less {report}",
+                  failures(gate, figures[subjects[-1].name]))  # fmt: skip
 
 
 def slug(name: str) -> str:
@@ -80,138 +98,212 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
-def _plan(settings: config.Eval, source: Source, data: Path, prepared: stages.Done) -> Plan:
-    """Only what changes an answer. Which steps are asked may differ from run to run: predictions are added."""
-    protocol = stages.read_plan(data).settings["protocol"]
-    digest = next(value for name, value in prepared.outputs.items() if name.startswith(settings.split))
-    answer = config.plain_settings(settings, NOT_OF_THE_ANSWER)
-    return Plan("eval", {**answer, "model": source.name, "protocol": protocol},
-                {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
-
-
-def _records(settings: config.Eval, data: Path) -> list[Record]:
-    """Those with tools: without one there is nothing to decide."""
-    path = find_rows(data, settings.split)
+def _data(settings: config.Eval, run: Path) -> Data:
+    """The records with tools: without one there is nothing to decide."""
+    folder = stages.find_stage(settings.data, run)
+    prepared = stages.finished(folder, "prep")
+    path = find_rows(folder, settings.split)
     records = [record for row in read_rows(path) if (record := from_row(row)).tools]
     if not records:
         raise UserError("holds no record with tools.", "Run prep with a larger share: --test 0.2.", place=str(path),
                         exit_code=USAGE)  # fmt: skip
-    return [records[index] for index in sample(records, settings.limit, settings.seed)]
+    drawn = [records[index] for index in sample(records, settings.limit, settings.seed)]
+    name = next(value for name, value in prepared.outputs.items() if name.startswith(settings.split))
+    return Data(drawn, {record.id: record for record in records}, folder, name)
 
 
-def _evaluate(settings: config.Eval, source: Source, plan: Plan, records: Sequence[Record], folder: Path,
-              force: bool) -> Evaluated:  # fmt: skip
-    with stages.open_stage(folder, plan, force=force) as stage:
-        path = folder / "predictions.jsonl"
-        known = {p.step: p for p in _read(path)} if path.exists() else {}
-        steps = [Step(record.id, turn) for record in records for turn in record.asked]
-        missing = [record for record in records if any(Step(record.id, turn) not in known for turn in record.asked)]
-        status = "up to date"
-        if missing or stage.status != "done" or stage.done.figures.get("steps") != _key(steps, settings.seed):
-            status = "done"
-            if missing:
-                (folder / "done.json").unlink(missing_ok=True)
-                known |= _predict(settings, source, plan, missing, set(known), path)
-            metrics = summarize([known[step] for step in steps], settings.seed)
+def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
+    """The files of --predictions, then the models. Raises UserError for two of one folder, or room for no prompt."""
+    if settings.max_new_tokens >= settings.max_length:
+        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
+                        "Lower it, or raise --max-length.", place="eval.max_new_tokens")  # fmt: skip
+    models = settings.model or (() if settings.predictions else ("sft",))
+    subjects = [_outside(settings, file, data) for file in dict.fromkeys(settings.predictions)]
+    subjects += [_model(settings, find_model(name, run), name, data) for name in dict.fromkeys(models)]
+    folders = [slug(one.name) for one in subjects]
+    if len(set(folders)) < len(folders):
+        raise UserError(f"two models share the folder {max(folders, key=folders.count)}.", "Evaluate them one by one,"
+                        " with --out.", place="--model")  # fmt: skip
+    return subjects
+
+
+def _model(settings: config.Eval, source: Source, name: str, data: Data) -> Subject:
+    """Its plan holds only what changes an answer. Which steps are asked may differ from run to run: they are added."""
+    answer = config.plain_settings(settings, NOT_OF_THE_ANSWER)
+    plan = Plan("eval", {**answer, "model": source.name, "protocol": data.protocol},
+                {"data": data.digest, "model": source.digest}, stages.versions())  # fmt: skip
+    return Subject(name, plan, source)
+
+
+def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
+    path = Path(file)
+    if not path.is_file():
+        raise UserError("there is no such file.", "Name a JSONL file of record_id, turn and text.",
+                        place=f"--predictions {file}")  # fmt: skip
+    told = config.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))
+    plan = Plan("eval", {**told, "predictions": file, "protocol": data.protocol},
+                {"data": data.digest, "predictions": stages.file_digest(path)}, stages.versions())  # fmt: skip
+    return Subject(path.name.partition(".")[0], plan, file=file)
+
+
+def _evaluate(settings: config.Eval, subject: Subject, data: Data, folder: Path, force: bool) -> Evaluated:
+    """Asks what is missing; whatever was said is read and scored anew, so that another metric costs no answer."""
+    with stages.open_stage(folder, subject.plan, force=force) as stage:
+        source = subject.source
+        template = load_template(source.base if source else find_model(data.base, folder.parents[2]).base)
+        mixture = settled(data.protocol, template)
+        asked = list(prompts(data.records, mixture.of, template))
+        if source:
+            predictions = _answers(settings, source, asked, mixture.protocols, stage)
+        else:
+            predictions = _read_outside(Path(subject.file), asked, data, mixture.protocols)
+        whole = dialogs(predictions, data.every)
+        key = _key(predictions, settings.seed)
+        if stage.status != "done" or stage.done.figures.get("steps") != key:
+            stage.outcome = "done"
+            metrics = summarize(predictions, whole, settings.seed)
+            write_rows(folder / "predictions.jsonl", map(to_prediction_row, predictions))
+            write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))
             write_json(folder / "metrics.json", metrics)
-            stage.finish(
-                ["predictions.jsonl", "metrics.json"], {"steps": _key(steps, settings.seed), **_key_figures(metrics)}
-            )
+            outputs = [*(["answers.jsonl"] if source else []), "predictions.jsonl", "dialogs.jsonl", "metrics.json"]
+            stage.finish(outputs, {"steps": key, **_key_figures(metrics)})
         metrics = json.loads((folder / "metrics.json").read_bytes())
-        return Evaluated(folder, metrics, [known[step] for step in steps], status, stage.done.seconds)
+        return Evaluated(folder, metrics, scores(predictions, whole), stage.outcome, stage.done.seconds)
 
 
-def _key(steps: Sequence[Step], seed: int) -> str:
-    """Names the steps that metrics.json is about."""
-    return f"{len(steps)} {digest(plain([seed, *sorted(steps)]))}"
+def _key(predictions: Sequence[Prediction], seed: int) -> str:
+    """Names the predictions that metrics.json is about, and how they are scored."""
+    rows = "".join(plain(to_prediction_row(one)) for one in predictions)
+    return f"{len(predictions)} {digest(plain([seed, rows]))}"
 
 
 def _key_figures(metrics: dict[str, Any]) -> dict[str, float]:
-    return {name: round(figure["mean"], 4) for name, figure in metrics["metrics"].items()}
+    figures = {**metrics["metrics"], **metrics["dialogs"]}
+    return {name: round(figure["mean"], 4) for name, figure in figures.items() if figure}
 
 
-def _predict(settings: config.Eval, source: Source, plan: Plan, records: Sequence[Record], known: set[Step],
-             path: Path) -> dict[Step, Prediction]:  # fmt: skip
-    """Asks at every step that is missing; each answer is appended as it comes."""
+def _read_outside(
+    path: Path, asked: Sequence[Prompt], data: Data, protocols: Mapping[str, Protocol]
+) -> list[Prediction]:
+    steps = [one.step for one in asked]
+    found = read_said(path, steps, data.every)
+    if count := missing(steps, found):
+        console.notice(f"eval: {count} of {len(steps)} steps have no row in {path}: they score 0")
+    return [said(one, found.get(one.step), protocols[one.protocol]) for one in asked]
+
+
+def _answers(settings: config.Eval, source: Source, asked: Sequence[Prompt], protocols: Mapping[str, Protocol],
+             stage: stages.Stage) -> list[Prediction]:  # fmt: skip
+    """Those that are there, and those of the prompts that were not asked yet: each is appended as it comes."""
+    keys = {one.step: prompt_key(one) for one in asked}
+    path = stage.folder / "answers.jsonl"
+    known = read_answers(path, keys)
+    waiting = [one for one in asked if one.step not in known]
+    if waiting:
+        (stage.folder / "done.json").unlink(missing_ok=True)
+        stage.status = "half"
+        console.notice(
+            f"eval: {source.name}, {len(waiting)} prompts" + (f", {len(known)} there already" if known else "")
+        )
+        with Appender(path) as file:
+            for answer in _ask(settings, source, waiting, protocols, keys):
+                known[answer.step] = answer
+                file.append(msgspec.to_builtins(answer))
+    return [answered(one, known[one.step], protocols[one.protocol]) for one in asked]
+
+
+def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], protocols: Mapping[str, Protocol],
+         keys: Mapping[Step, str]) -> Iterator[Answer]:  # fmt: skip
+    """An answer to each prompt, as it comes; to one that is too long an empty one, and no model is loaded for that."""
+    room = settings.max_length - settings.max_new_tokens
+    fitting = [one for one in waiting if len(one.ids) <= room]
+    yield from (Answer(*one.step, "", "", "cut") for one in waiting if len(one.ids) > room)
+    if len(fitting) < len(waiting):
+        console.notice(f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they score 0")
+    if not fitting:
+        return
     from agentlite.engine.generation import Greedy, generate
     from agentlite.engine.loading import Loading, load
 
-    template = load_template(source.base)
-    mixture = settled(plan.settings["protocol"], template)
-    asked = [one for one in prompts(records, mixture.of, template) if one.step not in known]
-    room = settings.max_length - settings.max_new_tokens
-    fitting = [one for one in asked if len(one.ids) <= room]
-    console.notice(f"eval: {source.name}, {len(asked)} prompts" + (f", {len(known)} there already" if known else ""))
+    turn_end = (template := load_template(source.base)).token_id(template.turn_end)
     loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
                   trainable=False)  # fmt: skip
-    new: dict[Step, Prediction] = {}
-    if len(fitting) < len(asked):
-        console.notice(f"eval: {len(asked) - len(fitting)} prompts are longer than {room} tokens: they score 0")
-    with Appender(path) as file, console.progress(f"eval {source.name}", len(fitting)) as advance:
-        for one in asked:
-            if len(one.ids) > room:
-                new[one.step] = _prediction(one, Parsed("", (), "prompt longer than max_length"), "", 0)
-                file.append(_row(new[one.step]))
-        for protocol in mixture.protocols.values():
-            own = [one for one in fitting if one.protocol == protocol.name]
-            how = Greedy(template.token_id(template.turn_end), protocol.stops, settings.max_new_tokens,
-                         settings.batch_size)  # fmt: skip
+    done = 0
+    with console.progress(f"eval {source.name}", len(fitting)) as advance:
+        for name, protocol in protocols.items():
+            own = [one for one in fitting if one.protocol == name]
+            how = Greedy(turn_end, protocol.stops, settings.max_new_tokens, settings.batch_size)
             for batch in generate(loaded, [one.ids for one in own], how):
-                for said in batch:
-                    one = own[said.prompt]
-                    new[one.step] = _answered(one, said, protocol)
-                    file.append(_row(new[one.step]))
-                advance(len(new) - (len(asked) - len(fitting)))
-    return new
+                for given in batch:
+                    step = own[given.prompt].step
+                    yield Answer(*step, keys[step], given.text, "turn" if given.finished else "cut", given.new_tokens)
+                advance(done := done + len(batch))
 
 
-def _answered(one: Prompt, said: "Said", protocol: Protocol) -> Prediction:
-    parsed = protocol.read(said.text, one.record.tools)
-    if not said.finished and not parsed.problem:
-        parsed = Parsed(parsed.content, parsed.calls, "not finished within max_new_tokens")
-    return _prediction(one, parsed, said.text, said.new_tokens)
+def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], seed: int) -> None:
+    by_model = {one.folder.name: one.scores for one in evaluated.values()}
+    digests = {one.folder.name: stages.file_digest(one.folder / "predictions.jsonl") for one in evaluated.values()}
+    write_json(base / "compare.json", {**compare(by_model, seed), "predictions": digests})
 
 
-def _prediction(one: Prompt, parsed: Parsed, text: str, new_tokens: int) -> Prediction:
-    record, gold = one.record, one.record.due(one.turn)
-    count = len(record.tools)
-    slices = {
-        "tools": "1" if count == 1 else "2-4" if count < 5 else "5+",
-        "task": record.task,
-        "source": record.source,
-        "protocol": one.protocol,
-    }
-    metrics = {**score_step(parsed, gold, record.tools), "due": float(bool(gold.calls))}
-    return Prediction(*one.step, text, parsed.problem, parsed.calls, metrics, slices, new_tokens)
+def _compare_folders(settings: config.Eval, place: Place, gate: Sequence[Condition]) -> Result:
+    """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or of other data."""
+    folders = [folder for given in settings.compare for folder in _finished(Path(given), place.run)]
+    names = _short_names(folders)
+    digests = {name: stages.read_plan(folder).inputs["data"] for name, folder in names.items()}
+    if len(set(digests.values())) > 1:
+        first, other = next((one, name) for one in digests for name in digests if digests[one] != digests[name])
+        raise UserError(f"{first} and {other} answered other questions.", "Compare models on the same prep.",
+                        place="--compare")  # fmt: skip
+    metrics = {name: json.loads((folder / "metrics.json").read_bytes()) for name, folder in names.items()}
+    compared = compare({name: _read_scores(folder) for name, folder in names.items()}, settings.seed)
+    figures = {"models": metrics, "differences": compared["differences"]}
+    return Result("eval", "compared", str(folders[0]), figures, [], 0.0, failed=failures(gate, metrics[[*names][-1]]))
 
 
-def _row(prediction: Prediction) -> dict[str, Any]:
-    calls = [{"name": call.name, "arguments": plain(call.arguments)} for call in prediction.calls]
-    return {**msgspec.structs.asdict(prediction), "calls": calls}
+def _finished(given: Path, run: Path) -> list[Path]:
+    """The folder of a model, or those of all models under it."""
+    here = given if given.exists() else run / given
+    found = [here] if (here / "plan.json").exists() else [path.parent for path in sorted(here.glob("**/plan.json"))]
+    found = [
+        folder for folder in found if stages.read_plan(folder).command == "eval" and (folder / "done.json").exists()
+    ]
+    if not found:
+        raise UserError("holds no finished evaluation.", "Name a folder that eval wrote, as runs/a/eval/prep/sft.",
+                        place=f"--compare {given}")  # fmt: skip
+    for folder in found:
+        stages.finished(folder, "eval")
+    return found
 
 
-def _read(path: Path) -> Iterator[Prediction]:
-    with Appender(path):  # cuts a torn last line
-        pass
-    for row in read_rows(path):
-        calls = tuple(Call(call["name"], json.loads(call["arguments"])) for call in row.pop("calls"))
-        yield Prediction(calls=calls, **row)
+def _read_scores(folder: Path) -> dict[Step, Mapping[str, float]]:
+    whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
+    return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))
+
+
+def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
+    """By the name of the model, with as much before it as tells them apart."""
+    for parts in range(1, 8):
+        names = {"/".join(folder.resolve().parts[-parts:]): folder for folder in folders}
+        if len(names) == len({folder.resolve() for folder in folders}):
+            return names
+    return {str(folder): folder for folder in folders}
+
+
+def _dry_run(base: Path, subjects: Sequence[Subject], data: Data, force: bool) -> Result:
+    """How many prompts each model would still be asked."""
+    figures = {}
+    for one in subjects:
+        folder = base / slug(one.name)
+        if not force:
+            stages.compare(folder, one.plan)
+        steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
+        known = set() if force else _known_steps(folder / "answers.jsonl")
+        figures[one.name] = {"prompts": len(steps), "missing": len(steps - known) if one.source else 0}
+    return Result("eval", "dry run", str(base), figures, [], 0.0)
 
 
 def _known_steps(path: Path) -> set[Step]:
     """Those of the whole lines: a torn last one is only cut by a run that writes."""
     whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
     return {Step(row["record_id"], row["turn"]) for row in map(json.loads, whole.splitlines())}
-
-
-def _dry_run(base: Path, plans: dict[str, Plan], records: Sequence[Record], force: bool) -> Result:
-    """How many prompts each model would still be asked."""
-    steps = {Step(record.id, turn) for record in records for turn in record.asked}
-    figures = {}
-    for name, plan in plans.items():
-        folder = base / slug(name)
-        if not force:
-            stages.compare(folder, plan)
-        known = set() if force else _known_steps(folder / "predictions.jsonl")
-        figures[name] = {"prompts": len(steps), "missing": len(steps - known)}
-    return Result("eval", "dry run", str(base), figures, [], 0.0)

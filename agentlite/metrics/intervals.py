@@ -1,17 +1,17 @@
 """Values -> how sure we can be of their mean: Wilson and bootstrap intervals, and paired differences."""
 
-import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import sqrt
+from math import comb, sqrt
 from statistics import NormalDist, fmean, quantiles, stdev
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from agentlite.records import Step
 
-T = TypeVar("T")
 RESAMPLES = 2000
+AT_ONCE = 100  # resamples in memory
 FEWEST_CHANGED = 6  # five coins fall alike with a chance of 2 * .5**5 > .05: fewer records prove nothing
 
 
@@ -62,12 +62,13 @@ def wilson(successes: int, count: int, confidence: float = 0.95) -> Interval:
     share, weight = successes / count, 1 + z * z / count
     centre = (share + z * z / (2 * count)) / weight
     reach = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / weight
-    return Interval(max(0.0, centre - reach), min(1.0, centre + reach))
+    # at the ends the formula gives 0 and 1, rounded
+    return Interval(centre - reach if successes else 0.0, centre + reach if successes < count else 1.0)
 
 
 def bootstrap(values: Sequence[float], seed: int, resamples: int = RESAMPLES) -> Interval:
     """The middle 95 % of the means of as many values drawn again, whatever their order. Raises ValueError if none."""
-    return middle(fmean(drawn) for drawn in redrawn(sorted(values), seed, resamples))
+    return middle(total / len(values) for (total,) in redrawn_sums([(value,) for value in values], seed, resamples))
 
 
 def paired_difference(first: Mapping[Step, float], second: Mapping[Step, float], seed: int) -> Difference:
@@ -82,10 +83,10 @@ def paired_difference(first: Mapping[Step, float], second: Mapping[Step, float],
     if not by_record:
         raise ValueError("no common steps")
     sums = [(sum(changes), len(changes)) for changes in by_record.values()]
-    low, high = middle(_mean_of_sums(drawn) for drawn in redrawn(sums, seed))
+    low, high = middle(total / count for total, count in redrawn_sums(sums, seed))
     changed = sum(total != 0 for total, _ in sums)
     return Difference(
-        mean=_mean_of_sums(sums),
+        mean=sum(total for total, _ in sums) / sum(count for _, count in sums),
         low=low,
         high=high,
         count=sum(count for _, count in sums),
@@ -93,17 +94,34 @@ def paired_difference(first: Mapping[Step, float], second: Mapping[Step, float],
     )
 
 
-def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:
-    """As many values as there are, drawn with replacement, again and again."""
-    generator = random.Random(seed)
-    return (generator.choices(values, k=len(values)) for _ in range(resamples))
+def mcnemar(first: Mapping[Step, float], second: Mapping[Step, float]) -> float | None:
+    """The exact p of McNemar's test (Psychometrika 12, 1947): of the steps on which only one of the two is right, how
+    likely is a share so far from a half. None unless all values are 0 or 1.
+    """
+    changes = [second[step] - first[step] for step in first.keys() & second.keys()]
+    if not {*first.values(), *second.values()} <= {0, 1}:
+        return None
+    fewer, changed = min(changes.count(1), changes.count(-1)), changes.count(1) + changes.count(-1)
+    return float(min(1.0, 2 * sum(comb(changed, wins) for wins in range(fewer + 1)) / 2**changed))
+
+
+def redrawn_sums(rows: Sequence[tuple[float, ...]], seed: int, resamples: int = RESAMPLES) -> Iterator[list[float]]:
+    """The sum of each column over as many rows, drawn with replacement, again and again; whatever their order.
+
+    Equal rows are drawn together: how many of each is multinomial. Raises ValueError if there are no rows.
+    """
+    import numpy
+
+    if not rows:
+        raise ValueError("nothing to draw from")
+    distinct, counts = map(numpy.array, zip(*sorted(Counter(rows).items()), strict=True))
+    generator = numpy.random.default_rng(seed)
+    for start in range(0, resamples, AT_ONCE):
+        drawn = generator.multinomial(len(rows), counts / len(rows), min(AT_ONCE, resamples - start))
+        yield from (drawn @ distinct).tolist()
 
 
 def middle(estimates: Iterable[float]) -> Interval:
     """The 2.5th and the 97.5th percentile."""
     cuts = quantiles(estimates, n=40, method="inclusive")
     return Interval(cuts[0], cuts[-1])
-
-
-def _mean_of_sums(sums: Sequence[tuple[float, int]]) -> float:
-    return sum(total for total, _ in sums) / sum(count for _, count in sums)

@@ -3,13 +3,23 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from agentlite.metrics.intervals import Summary, middle, redrawn, summary
+from agentlite.metrics.intervals import Summary, middle, redrawn_sums, summary
 
 
 class Decision(NamedTuple):
     due: bool
     called: bool
     readable: bool
+
+
+class Counts(NamedTuple):
+    """Of how many steps a call was due, was made, both, and was rightly left undone, of all."""
+
+    due: float
+    called: float
+    both: float
+    right_no_call: float
+    steps: float
 
 
 def timing(decisions: Sequence[Decision], seed: int) -> dict[str, Summary | int | None]:
@@ -32,30 +42,27 @@ def timing(decisions: Sequence[Decision], seed: int) -> dict[str, Summary | int 
     }
 
 
-def f1(decisions: Sequence[Decision]) -> float | None:
+def f1(counts: Counts) -> float | None:
     """The harmonic mean of precision and recall. None if no call was due and none made."""
-    due, called = sum(d.due for d in decisions), sum(d.called for d in decisions)
-    return 2 * sum(d.due and d.called for d in decisions) / (due + called) if due + called else None
+    return 2 * counts.both / (counts.due + counts.called) if counts.due + counts.called else None
 
 
-def balanced_accuracy(decisions: Sequence[Decision]) -> float | None:
+def balanced_accuracy(counts: Counts) -> float | None:
     """The mean of recall and specificity. None unless there are steps of both kinds."""
-    due = sum(d.due for d in decisions)
-    if not 0 < due < len(decisions):
+    if not 0 < counts.due < counts.steps:
         return None
-    recall = sum(d.due and d.called for d in decisions) / due
-    return (recall + sum(map(_right_no_call, decisions)) / (len(decisions) - due)) / 2
+    return (counts.both / counts.due + counts.right_no_call / (counts.steps - counts.due)) / 2
 
 
 def _right_no_call(decision: Decision) -> bool:
     return not decision.due and not decision.called and decision.readable
 
 
-def _resampled(
-    measure: Callable[[Sequence[Decision]], float | None], decisions: Sequence[Decision], seed: int
-) -> Summary | None:
-    mean = measure(decisions)
+def _resampled(measure: Callable[[Counts], float | None], decisions: Sequence[Decision], seed: int) -> Summary | None:
+    rows = [(d.due, d.called, d.due and d.called, _right_no_call(d), True) for d in decisions]
+    mean = measure(Counts(*map(sum, zip(*rows, strict=True)))) if rows else None
     if mean is None:
         return None
-    low, high = middle(value for drawn in redrawn(sorted(decisions), seed) if (value := measure(drawn)) is not None)
+    drawn = (measure(Counts(*sums)) for sums in redrawn_sums(rows, seed))
+    low, high = middle(value for value in drawn if value is not None)
     return Summary(mean=mean, std=None, count=len(decisions), low=low, high=high, interval="bootstrap")

@@ -122,7 +122,7 @@ def _differences(path: Path) -> Iterator[str]:
     if compared.get("differences"):
         yield "### Paired differences"
         if _is_current(path.parent, compared):
-            yield "\n".join(f"- {_in_words(row)}" for row in compared["differences"])
+            yield "\n".join(f"- {in_words(row)}" for row in compared["differences"])
         else:
             models = " ".join(f"--model {model}" for model in compared["models"])
             yield f"Predictions have changed since the models were compared. Run `agentlite eval {models}` again."
@@ -136,7 +136,7 @@ def _is_current(evaluated: Path, compared: Json) -> bool:
                for model, path in done.items())  # fmt: skip
 
 
-def _in_words(row: Json) -> str:
+def in_words(row: Json) -> str:
     points = f"{100 * row['mean']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
     noise = f"within noise: {row['count']} prompts cannot tell them apart"
     verdict = f"beyond noise, on {row['count']} prompts" if row["beyond_noise"] else noise

@@ -1,0 +1,74 @@
+"""`tool_selection_accuracy>=0.8,forgetting<=0.02` and the figures of a model -> which conditions fail, and why."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.errors import UserError, nearest
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+CONDITION = re.compile(r"\s*([A-Za-z_][\w.^]*)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s*(%?)\s*", re.ASCII)
+GROUPS = (
+    "metrics",
+    "dialogs",
+    "timing",
+    "tools",
+    "bfcl",
+    "forgetting",
+    "passes",
+)  # of metrics.json, where one is found
+
+
+class Condition(NamedTuple):
+    """A figure, by name, and where its mean has to be."""
+
+    name: str
+    sign: str
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.sign}{self.bound:g}"
+
+
+def parse_gate(text: str) -> list[Condition]:
+    """The conditions, all of which must hold. Raises UserError 2."""
+    conditions = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        found = CONDITION.fullmatch(part)
+        if not found:
+            raise UserError(f"'{part}' is no condition.", "Write NAME>=NUMBER, as in tool_selection_accuracy>=0.8.",
+                            place="--gate")  # fmt: skip
+        name, sign, bound, percent = found.groups()
+        conditions.append(Condition(name, sign, float(bound) / (100 if percent else 1)))
+    return conditions
+
+
+def failures(conditions: Sequence[Condition], metrics: Mapping[str, Any]) -> list[str]:
+    """In words. A figure that was not measured fails. `metrics`: what metrics.json holds.
+
+    Raises UserError 2 for a name that is no figure.
+    """
+    known = means(metrics)
+    failed = []
+    for one in conditions:
+        if one.name not in known:
+            raise UserError(f"no figure is called '{one.name}'.", nearest(one.name, known), place="--gate")
+        value = known[one.name]
+        if value is None:
+            failed.append(f"{one}: not measured")
+        elif not COMPARE[one.sign](value, one.bound):
+            failed.append(f"{one}: it is {value:.4g}")
+    return failed
+
+
+def means(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    """Every figure with its mean, None where there was nothing to measure it on."""
+    known: dict[str, float | None] = {}
+    for group in GROUPS:
+        for name, figure in (metrics.get(group) or {}).items():
+            if figure is None or isinstance(figure, dict):
+                known[name] = figure["mean"] if figure else None
+    return known

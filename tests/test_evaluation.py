@@ -1,0 +1,283 @@
+"""eval without a model: whole dialogs, texts from elsewhere, gates, folders side by side, nothing asked twice."""
+
+import json
+import random
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import to_builtins
+
+from agentlite import evaluate, prep
+from agentlite.errors import UserError
+from agentlite.gates import failures, parse_gate
+from agentlite.metrics.dialogs import METRICS, Taken, dialogs, end_to_end_success, plan_partial, plan_success_rate
+from agentlite.metrics.dialogs import step_efficiency as efficiency
+from agentlite.metrics.intervals import mcnemar, paired_difference, summary, wilson
+from agentlite.predictions import answered, difficulty, predicted, prompt_key, read_answers
+from agentlite.protocols import PROTOCOLS, Prompt
+from agentlite.protocols.hermes import assistant
+from agentlite.records import Answer, Call, Gold, GoldCall, Message, Parsed, Record, Step, Tool, from_row
+from agentlite.rows import read_rows
+
+TOOLS = tuple(Tool(name, "", {"type": "object"}) for name in ("find", "book", "pay"))
+NAMES = st.lists(st.lists(st.sampled_from(["find", "book", "pay"]), max_size=2), min_size=1, max_size=4)
+
+
+# --- whole dialogs ---
+
+
+@given(NAMES)
+def test_a_dialog_done_as_recorded_scores_1_and_one_with_nothing_done_0(due: list[list[str]]) -> None:
+    done = Taken(due, due, [True] * len(due))
+    nothing = Taken(due, [[] for _ in due], [not names for names in due])
+    for name, metric in METRICS.items():
+        if any(due):
+            assert metric(done) == 1.0, name
+            assert metric(nothing) == 0.0, name
+
+
+@given(NAMES, NAMES)
+def test_the_metrics_of_a_dialog_stay_in_their_bounds_and_order(due: list[list[str]], called: list[list[str]]) -> None:
+    if not any(due):
+        return
+    called = (called + [[] for _ in due])[: len(due)]
+    taken = Taken(due, called, [sorted(a) == sorted(b) for a, b in zip(due, called, strict=True)])
+    values = {name: metric(taken) for name, metric in METRICS.items()}
+    assert all(0 <= value <= 1 for value in values.values())
+    assert values["plan_success_rate"] <= values["plan_partial"]
+    assert (values["plan_success_rate"] == 1) == (values["end_to_end_success"] == 1)
+
+
+def test_an_order_of_its_own_and_a_call_too_many_cost_what_they_should() -> None:
+    swapped = Taken([["find"], ["book"]], [["book"], ["find"]], [False, False])
+    assert (plan_success_rate(swapped), plan_partial(swapped), efficiency(swapped)) == (0.0, 0.0, 1.0)
+    at_once = Taken([["find", "book"]], [["book", "find"]], [True])
+    assert plan_success_rate(at_once) == end_to_end_success(at_once) == 1.0
+    twice = Taken([["find"], ["book"]], [["find"], ["book", "find"]], [True, False])
+    assert (plan_success_rate(twice), plan_partial(twice), efficiency(twice)) == (0.0, 1.0, pytest.approx(2 / 3))
+    short = Taken([["find"], ["book"]], [["find"], []], [True, False])
+    assert (plan_partial(short), efficiency(short)) == (0.5, 0.0)
+
+
+def booked() -> Record:
+    """Two calls and an answer; the second call takes either of two dates."""
+    find, book = Call("find", {"to": "Oslo"}, "call_0"), Call("book", {"day": 3}, "call_1")
+    messages = (Message("user", "Book me a trip to Oslo."), Message("assistant", "", (find,)),
+                Message("tool", "on the 3rd or 4th", call_id="call_0"), Message("assistant", "", (book,)),
+                Message("tool", "done", call_id="call_1"), Message("assistant", "Booked."))  # fmt: skip
+    return Record(messages=messages, tools=TOOLS, gold={3: Gold((GoldCall("book", {"day": [3, 4]}),))})
+
+
+def test_a_dialog_counts_once_all_its_steps_are_there_and_by_its_own_slices() -> None:
+    record = booked()
+    said = {1: (Call("find", {"to": "Oslo"}),), 3: (Call("book", {"day": 4}),), 5: ()}
+    steps = [predicted(Prompt(record, turn, "hermes", [], "", "turn"), Parsed("", calls), "", 0)
+             for turn, calls in said.items()]  # fmt: skip
+    (whole,) = dialogs(steps[::-1], {record.id: record})
+    assert whole.metrics == dict.fromkeys(METRICS, 1.0)
+    assert whole.slices["difficulty"] == "2-4 calls"
+    assert dialogs(steps[:2], {record.id: record}) == []
+    assert difficulty(Record(messages=record.messages, meta={"difficulty": "hard"})) == "hard"
+    assert difficulty(Record(messages=record.messages[:1])) == "no call"
+
+
+# --- statistics ---
+
+
+@pytest.mark.parametrize(("count", "share"), [*product((30, 100, 400), (0.05, 0.5, 0.97, 1.0))])
+def test_intervals_cover_the_truth_in_93_of_100_draws(count: int, share: float) -> None:
+    """Of shares: Wilson's. 1,000 draws; a share is one of 0 and 1 values."""
+    chance = random.Random(f"{count} {share}")
+    covered = 0
+    for _ in range(1000):
+        low, high = wilson(sum(chance.random() < share for _ in range(count)), count)
+        covered += low <= share <= high
+    assert covered >= 930, covered
+
+
+@pytest.mark.parametrize("count", [30, 100, 400])
+def test_intervals_of_graded_values_cover_the_truth(count: int) -> None:
+    """The bootstrap's, of values between 0 and 1 that lean to 1; it is a little narrow where there are few."""
+    chance = random.Random(count)
+    covered = 0
+    for _ in range(300):
+        found = summary([round(chance.betavariate(4, 2), 2) for _ in range(count)], 0)
+        covered += found.low <= 4 / 6 <= found.high
+    assert covered >= 0.9 * 300, covered
+
+
+@pytest.mark.parametrize(("count", "share"), [(30, 0.5), (100, 0.2), (400, 0.9)])
+def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> None:
+    """Both tests, of two models that are right by the same chance: false alarms below 6 of 100."""
+    chance = random.Random(f"{count} {share}")
+    alarms: Counter[str] = Counter()
+    for _ in range(1000):
+        one, other = ({Step(str(n), 1): float(chance.random() < share) for n in range(count)} for _ in range(2))
+        alarms["bootstrap"] += paired_difference(one, other, 0).beyond_noise
+        alarms["mcnemar"] += (mcnemar(one, other) or 0) < 0.05
+    assert max(alarms.values()) < 60, alarms
+
+
+def test_mcnemar_is_the_exact_binomial_test() -> None:
+    one = {Step(str(n), 1): float(n < 10) for n in range(30)}
+    other = {Step(str(n), 1): float(2 <= n < 18) for n in range(30)}  # 8 won, 2 lost
+    assert mcnemar(one, other) == pytest.approx(2 * (1 + 10 + 45) / 1024)
+    assert mcnemar(one, one) == 1.0
+    assert mcnemar(one, dict.fromkeys(one, 0.5)) is None
+
+
+# --- gates ---
+
+FIGURES = {"metrics": {"exact_call": {"mean": 0.42}, "tool_selection_accuracy": None},
+           "dialogs": {"plan_success_rate": {"mean": 1.0}}, "timing": {"f1": {"mean": 0.9}, "count": 7}}  # fmt: skip
+
+
+@settings(max_examples=50)
+@given(st.sampled_from([">=", "<=", ">", "<"]), st.floats(0, 1).map(lambda bound: round(bound, 3)))
+def test_a_gate_compares_as_it_says(sign: str, bound: float) -> None:
+    holds = {">=": bound <= 0.42, "<=": bound >= 0.42, ">": bound < 0.42, "<": bound > 0.42}[sign]
+    assert bool(failures(parse_gate(f" exact_call {sign} {bound:f} "), FIGURES)) != holds
+    assert bool(failures(parse_gate(f"exact_call{sign}{100 * bound:f}%"), FIGURES)) != holds
+
+
+def test_a_gate_says_which_condition_failed_and_that_nothing_was_measured() -> None:
+    gate = parse_gate("exact_call>=0.5, plan_success_rate>=1, tool_selection_accuracy>=0, f1<.95")
+    assert failures(gate, FIGURES) == ["exact_call>=0.5: it is 0.42", "tool_selection_accuracy>=0: not measured"]
+    with pytest.raises(UserError, match="'exact_cal'") as error:
+        failures(parse_gate("exact_cal>=0.5"), FIGURES)
+    assert "exact_call" in error.value.fix
+    for broken in ("exact_call", "exact_call=1", "exact_call>=much", ">=1"):
+        with pytest.raises(UserError, match="is no condition"):
+            parse_gate(broken)
+
+
+# --- texts from elsewhere ---
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("eval")
+    prep("bfcl:multiple,irrelevance", run=str(run), model="smollm2-135m", protocol="hermes", limit=60, dev=0.0,
+         test=0.9, max_length=4096)  # fmt: skip
+    return run
+
+
+def records(workspace: Path) -> list[Record]:
+    return [from_row(row) for row in read_rows(workspace / "prep" / "test.jsonl")]
+
+
+def right(record: Record) -> dict[str, Any]:
+    """What the record itself says, in the protocol's form."""
+    (turn,) = record.asked
+    return {"record_id": record.id, "turn": turn, "text": assistant(record.messages[turn])}
+
+
+def write(path: Path, rows: list[Any]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def scored(workspace: Path, file: str, **options: Any) -> dict[str, Any]:
+    figures = evaluate(run=str(workspace), predictions=[file], **options).figures
+    return figures[Path(file).name.partition(".")[0]]
+
+
+def test_right_texts_and_right_calls_from_elsewhere_score_1(workspace: Path, tmp_path: Path) -> None:
+    rows = [right(record) for record in records(workspace)]
+    texts = scored(workspace, write(tmp_path / "texts.jsonl", rows))
+    assert {name: figure["mean"] for name, figure in texts["metrics"].items()} == dict.fromkeys(texts["metrics"], 1.0)
+    calls = [{"id": record.id, "calls": [to_builtins(call) for call in record.messages[record.asked[0]].calls]}
+             for record in records(workspace)]  # fmt: skip
+    assert scored(workspace, write(tmp_path / "calls.jsonl", calls))["dialogs"]["end_to_end_success"]["mean"] == 1.0
+
+
+def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, capsys: Any) -> None:
+    rows = [right(record) for record in records(workspace)]
+    found = scored(workspace, write(tmp_path / "half.jsonl", rows[::2]))
+    assert found["problems"] == {"no prediction": len(rows) // 2}
+    assert f"{len(rows) // 2} of {len(rows)} steps have no row" in capsys.readouterr().err
+    assert found["dialogs"]["end_to_end_success"]["mean"] == pytest.approx(1 - (len(rows) // 2) / len(rows))
+
+
+@pytest.mark.parametrize(
+    ("content", "told", "line"),
+    [
+        (b'{"text": "x"}\n', "names no record", 1),
+        (b'{"record_id": "none", "text": "x"}\n', "1 of 1 rows are about records that the data does not have", 1),
+        (b'\n{"record_id": "ID", "text": "\xff"}\n', "is no UTF-8", 2),
+        (b'{"record_id": "ID", "text": "x"}\n{"record_id": "ID", "text": "y"}\n', "is there twice, first in line 1", 2),
+        (b'{"record_id": "ID", "turn": 7, "text": "x"}\n', "is not asked at turn 7", 1),
+        (b'{"record_id": "ID"}\n', "neither a text nor calls", 1),
+        (b'{"record_id": "ID", "calls": {"name": "f"}}\n', '"calls" is no list', 1),
+        (b'{"record_id": "ID", "calls": [{"name": "f", "arguments": "[1]"}]}\n', "a call without a name", 1),
+        (b'["record_id"]\n', "is no JSON object", 1),
+        (b'{"record_id": \n', "is no JSON", 1),
+    ],
+)  # fmt: skip
+def test_a_row_from_elsewhere_that_is_none_is_named(content: bytes, told: str, line: int, workspace: Path,
+                                                    tmp_path: Path) -> None:  # fmt: skip
+    path = tmp_path / "broken.jsonl"
+    path.write_bytes(content.replace(b"ID", records(workspace)[0].id.encode()))
+    with pytest.raises(UserError, match=told) as error:
+        evaluate(run=str(workspace), predictions=[str(path)], force=True)
+    assert error.value.place == f"{path}:{line}"
+    assert error.value.exit_code == 2
+
+
+def test_a_text_of_a_megabyte_is_scored(workspace: Path, tmp_path: Path) -> None:
+    rows = [{**right(records(workspace)[0]), "text": '<tool_call>{"name": ' * 60_000}]
+    assert scored(workspace, write(tmp_path / "long.jsonl", rows), limit=1)["prompts"] == 1
+
+
+def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(workspace: Path, tmp_path: Path) -> None:
+    good = write(tmp_path / "good.jsonl", [right(record) for record in records(workspace)])
+    bad = write(tmp_path / "bad.jsonl", [{**right(record), "text": "I cannot."} for record in records(workspace)])
+    gate = "tool_selection_accuracy>=0.99"
+    assert evaluate(run=str(workspace), predictions=[bad, good], gate=gate).failed == []
+    found = evaluate(run=str(workspace), predictions=[good, bad], gate=gate)
+    assert found.failed == ["tool_selection_accuracy>=0.99: it is 0"]
+    assert found.figures["good"]["prompts"] == len(records(workspace))
+
+
+def test_finished_folders_are_set_side_by_side_as_they_are(workspace: Path, tmp_path: Path) -> None:
+    rows = [right(record) for record in records(workspace)]
+    write(tmp_path / "one.jsonl", rows)
+    write(tmp_path / "two.jsonl", [{**row, "text": "I cannot."} for row in rows])
+    evaluate(run=str(workspace), predictions=[str(tmp_path / "one.jsonl"), str(tmp_path / "two.jsonl")])
+    folders = [str(workspace / "eval" / "prep" / name) for name in ("one", "two")]
+    before = {path: path.read_bytes() for folder in folders for path in Path(folder).iterdir()}
+    found = evaluate(run=str(workspace), compare=folders)
+    assert {path: path.read_bytes() for folder in folders for path in Path(folder).iterdir()} == before
+    assert found.status == "compared"
+    assert set(found.figures["models"]) == {"one", "two"}
+    lost = next(row for row in found.figures["differences"] if row["metric"] == "end_to_end_success")
+    assert lost["beyond_noise"]
+    assert lost["mean"] < 0
+    assert lost["mcnemar"] < 0.05
+    with pytest.raises(UserError, match="holds no finished evaluation"):
+        evaluate(run=str(workspace), compare=[str(tmp_path)])
+
+
+# --- nothing is asked twice ---
+
+
+def test_an_answer_to_another_prompt_is_none_to_this_one(tmp_path: Path) -> None:
+    record = booked()
+    one, other = (Prompt(record, 1, "hermes", ids, "", "turn") for ids in ([1, 2, 3], [1, 2, 4]))
+    path = tmp_path / "answers.jsonl"
+    write(path, [{"record_id": record.id, "turn": 1, "prompt": prompt_key(one), "text": "x", "ended": "turn"}])
+    assert read_answers(path, {one.step: prompt_key(one)}).keys() == {one.step}
+    assert not read_answers(path, {one.step: prompt_key(other)})
+
+
+def test_an_answer_that_was_cut_or_never_asked_cannot_be_read() -> None:
+    prompt = Prompt(booked(), 5, "hermes", [1], "", "turn")
+    cut = answered(prompt, Answer(*prompt.step, "k", "Booked", "cut"), PROTOCOLS["hermes"])
+    never = answered(prompt, Answer(*prompt.step, "", "", "cut"), PROTOCOLS["hermes"])
+    assert (cut.problem, never.problem) == ("not finished within max_new_tokens", "prompt longer than max_length")
+    assert cut.metrics["call_decision"] == never.metrics["call_decision"] == 0.0
