@@ -1,7 +1,7 @@
 """What a model answers when BFCL asks for `[f(a=1, b='x'), g()]` -> calls, or why they cannot be read.
 
-Python is read from its syntax tree and never run; of Java and JavaScript only calls are known, f(a=literal, ...), as BFCL
-asks for no more there.
+Python is read from its syntax tree and never run; of Java and JavaScript only calls are known, f(a=literal, ...), as
+BFCL asks for no more there.
 """
 
 import ast
@@ -118,7 +118,7 @@ def _is_too_much(operation: ast.operator, left: Any, right: Any) -> bool:
         return left.bit_length() * right > WIDEST
     if isinstance(operation, ast.Mult) and (isinstance(left, str) != isinstance(right, str)):
         text, times = (left, right) if isinstance(left, str) else (right, left)
-        return len(text) * times > WIDEST
+        return bool(len(text) * times > WIDEST)
     return isinstance(operation, ast.Mod) and isinstance(left, str)
 
 
@@ -159,7 +159,7 @@ VALUES: dict[type[ast.expr], Callable[[Any], Any]] = {
 TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\]|\\.)*`)
     |(?P<new>\bnew\s+[\w$.]+\s*(?:<[\w$\s,.<>?\[\]]*>)?)
-    |(?P<word>[\w$]+(?:\.\d[\w$]*)?)
+    |(?P<word>\d[\w$.]*|[\w$]+)
     |(?P<mark>[^\s\w$"'`])
     |\s+""",
     re.VERBOSE,
@@ -199,13 +199,11 @@ def _foreign_call(text: str, write: Write) -> Call:
     tokens = _tokens(text, head.end())
     end = _closed(tokens, 0)
     arguments: dict[str, Any] = {}
-    for part in _parts(tokens[1:end], trailing=write is _script_text):
+    for part in _parts(tokens[1:end], gaps=write is _script_text):
         for name, value in _argument(text, part, write):
             if name in arguments:
                 raise Unreadable("an argument that is there twice")
             arguments[name] = value
-    if not arguments and write is _java_text:
-        raise Unreadable("no arguments")
     rest = text[tokens[end].end :].strip()
     if rest.strip("; \n"):
         if not rest.startswith(";"):
@@ -247,17 +245,15 @@ def _outside(tokens: Tokens) -> Iterator[int]:
         index = (_closed(tokens, index) if tokens[index].text in (*OPENING, *CLOSING) else index) + 1
 
 
-def _parts(tokens: Tokens, trailing: bool = False) -> list[Tokens]:
-    """What stands between commas; after the last one nothing may stand where `trailing`."""
+def _parts(tokens: Tokens, gaps: bool = False) -> list[Tokens]:
+    """What stands between commas; nothing may only where there are to be `gaps`."""
     if not tokens:
         return []
     cuts = [index for index in _outside(tokens) if tokens[index].text == ","]
     parts = [tokens[start + 1 : end] for start, end in zip([-1, *cuts], [*cuts, len(tokens)], strict=True)]
-    if trailing and len(parts) > 1 and not parts[-1]:
-        parts.pop()
-    if not all(parts):
+    if not gaps and not all(parts):
         raise Unreadable("a comma too many")
-    return parts
+    return [part for part in parts if part]
 
 
 def _argument(text: str, part: Tokens, write: Write) -> Iterator[tuple[str, str]]:
@@ -267,12 +263,12 @@ def _argument(text: str, part: Tokens, write: Write) -> Iterator[tuple[str, str]
     _check_expression(value)
     if named:
         yield named[1], write(text, value)
-    elif len(part) == 1 and part[0].kind == "word" and not part[0].text[0].isdigit():
+    elif len(part) == 1 and part[0].kind == "word" and not part[0].text[0].isdigit() and part[0].text != "false":
         yield UNNAMED, part[0].text
 
 
 def _check_expression(tokens: Tokens) -> None:
-    """Raises Unreadable where two values stand side by side, or an operator lacks one: most of what is no expression."""
+    """Raises Unreadable where two values stand side by side, or an operator lacks one: most of what is no value."""
     before: Token | None = None
     asked = False
     for index in _outside(tokens):
@@ -280,7 +276,8 @@ def _check_expression(tokens: Tokens) -> None:
         asked = asked or token.text == "?"
         value = token.kind != "mark" and token.text not in WORD_OPERATORS
         after_value = before is not None and before.kind != "mark" and before.text not in WORD_OPERATORS
-        if (value and after_value) or (token.text == ":" and not asked):
+        dots = token.text.count(".") + (before is not None and before.text == ".") if token.text[0].isdigit() else 0
+        if (value and after_value) or (token.text == ":" and not asked) or dots > 1:
             raise Unreadable("an argument that is no expression")
         before = token
     if before is None or (before.kind == "mark" and before.text not in OPENING) or before.text in WORD_OPERATORS:
@@ -295,14 +292,20 @@ def _script_text(text: str, tokens: Tokens) -> str:
 def _java_text(text: str, tokens: Tokens, inner: bool = False) -> str:
     """A value as BFCL writes it again: without blanks but in calls, and without what a new object has in braces."""
     first, source = tokens[0], text[tokens[0].start : tokens[-1].end]
-    if first.text in OPENING[1:] or any(token.text[0] == "`" for token in tokens):
+    if inner:
+        _check_expression(tokens)
+    if first.kind == "mark" and first.text not in "+-!~(":
         raise Unreadable("an argument that is no expression")
+    if any(token.text[0] == "`" or token.text == "''" for token in tokens):
+        raise Unreadable("quotes that Java does not know")
     if len(tokens) == 1 and first.kind == "string":
         return source if inner else source[1:-1]
-    if first.kind == "new" and len(tokens) > 1:
+    if first.kind == "new":
+        if len(tokens) == 1 or tokens[1].text not in "([":
+            raise Unreadable("a new object without brackets")
         end = _closed(tokens, 1)
         if tokens[1].text == "[":
-            return _new_array(tokens, end)
+            return f"{_written(first)}[]{_elements(text, tokens[end + 1 :])}"
         if end + 1 == len(tokens) or (tokens[end + 1].text == "{" and _closed(tokens, end + 1) + 1 == len(tokens)):
             given = ", ".join(_java_text(text, part, inner=True) for part in _parts(tokens[2:end]))
             return f"{_written(first)}({given})"
@@ -312,13 +315,14 @@ def _java_text(text: str, tokens: Tokens, inner: bool = False) -> str:
     return "".join(map(_written, tokens))
 
 
-def _new_array(tokens: Tokens, end: int) -> str:
-    """new int[]{1,2}: of the brackets only one pair stays. Without elements it cannot be read."""
-    while end + 1 < len(tokens) and tokens[end + 1].text == "[":
-        end = _closed(tokens, end + 1)
-    if end + 1 == len(tokens) or tokens[end + 1].text != "{":
+def _elements(text: str, tokens: Tokens) -> str:
+    """{1,2} behind new int[]; of several pairs of brackets only one stays. Without elements it cannot be read."""
+    start = next((index for index in _outside(tokens) if tokens[index].text != "["), len(tokens))
+    if start == len(tokens) or tokens[start].text != "{" or _closed(tokens, start) + 1 != len(tokens):
         raise Unreadable("an array without elements")
-    return f"{_written(tokens[0])}[]{''.join(map(_written, tokens[end + 1 :]))}"
+    parts = _parts(tokens[start + 1 : -1], gaps=True)
+    inner = (_elements(text, part) if part[0].text == "{" else _java_text(text, part, inner=True) for part in parts)
+    return f"{{{','.join(inner)}}}"
 
 
 def _written(token: Token) -> str:

@@ -6,7 +6,7 @@ do not.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 LONGEST = 10_000  # characters; longer text stays text, as some patterns below take time that grows with its square
@@ -178,30 +178,22 @@ def _row(elements: str) -> list[Any]:
 def _end_of_rows(text: str, start: int, close: str) -> int:
     """Where an array of arrays ends whose first row begins at `start`; 0 if it does not.
 
-    A row ends at its first bracket with which the rest can be read. Where a row was begun once in vain, none is again:
-    for BFCL's own pattern a long array that was cut off takes time without end.
+    A row ends at a bracket behind which the array ends, or another row begins: if the rest cannot be read from there,
+    it cannot from a later one. BFCL's own pattern tries them all, and never ends on a long array that was cut off.
     """
-    tried = {start}
-    rows = [_closings(text, start)]
-    while rows:
-        for end in rows[-1]:
+    row: int | None = start
+    while row is not None:
+        line = text.find("\n", row)
+        ends = (found.end() for found in CLOSING.finditer(text, row, len(text) if line < 0 else line))
+        row = None
+        for end in ends:
             after = BLANKS.match(text, end).end()  # type: ignore[union-attr]
             if text.startswith(close, after):
                 return after + 1
-            following = NEXT_ROW.match(text, after)
-            if following and following.end() not in tried:
-                tried.add(following.end())
-                rows.append(_closings(text, following.end()))
+            if following := NEXT_ROW.match(text, after):
+                row = following.end()
                 break
-        else:
-            rows.pop()
     return 0
-
-
-def _closings(text: str, start: int) -> Iterator[int]:
-    """Behind each closing bracket of the line."""
-    line = text.find("\n", start)
-    return (found.end() for found in CLOSING.finditer(text, start, len(text) if line < 0 else line))
 
 
 def _script_object(text: str, inner: str) -> Any:

@@ -131,7 +131,7 @@ def _tool(function: dict[str, Any], language: str) -> Tool:
 
 
 def _parameter(parameter: dict[str, Any], language: str) -> dict[str, Any]:
-    """In Python only "tuple" says more than its JSON type: BFCL takes a tuple there, and not where a list is declared."""
+    """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list is declared."""
     if language:
         return as_text(parameter, language)
     return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
