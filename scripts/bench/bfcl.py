@@ -96,6 +96,42 @@ MUTATIONS: dict[type, list[Any]] = {
 }  # fmt: skip
 
 
+FORMS = {
+    "simple_java": [
+        "new ArrayList<>(Arrays.asList(%s, %s))", "new ArrayList<String>() {{ add(%s); add(%s); }}", "new HashMap<>()",
+        'new HashMap<>() {{ put("a", %s); put("b", %s); }}', "new int[]{%s, %s}", "new Object[] { %s, %s }", "%s",
+    ],
+    "simple_javascript": [
+        "[%s, %s]", "[[%s], [%s, 1]]", "new Array(%s, %s)", '{a: %s, "b": %s}', "{'a': [%s, %s]}", "%s",
+    ],
+}  # fmt: skip
+LEAVES = [
+    "1",
+    "-2",
+    "3L",
+    "2.5",
+    "2.5f",
+    "5n",
+    "1e3",
+    "true",
+    "false",
+    '"x"',
+    "'y z'",
+    "name",
+    "",
+    '"a, b"',
+    "[1]",
+    "{k: 1}",
+]
+
+
+def foreign(category: str, draw: random.Random) -> str:
+    """A literal of Java or JavaScript, as it may be written of any type."""
+    form = draw.choice(FORMS[category])
+    text = form % tuple(draw.choice(LEAVES) for _ in range(form.count("%s")))
+    return draw.choice([_cut, _put])(text, draw) if draw.random() < 0.2 else text
+
+
 def literal(text: str) -> Any:
     try:
         return json.loads(text)
@@ -187,7 +223,13 @@ def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
             kind, calls = mutated(calls, tools, draw)
             kinds.append(kind)
         where = {"category": category, "row": number}
-        if index % 3:
+        if category in FOREIGN and index % 2:
+            changed = [
+                (name, {key: draw.choice([one, foreign(category, draw)]) for key, one in given.items()})
+                for name, given in chosen
+            ]
+            yield {**where, "kind": "literal", "calls": changed}
+        elif index % 3:
             yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
         else:
             text = text_of(calls if draw.random() < 0.6 else chosen, category)
