@@ -20,7 +20,7 @@ from agentlite.curation.tasks import classified
 from agentlite.curation.validate import validate
 from agentlite.errors import RowError
 from agentlite.protocols import Mixture, rendering, settled
-from agentlite.records import Record, to_row
+from agentlite.records import ANY_TOOL, Record, to_row
 from agentlite.rejects import Reject
 from agentlite.rows import Row, encode
 from agentlite.sources import Line, Raw, decoded, quick, samples, to_record
@@ -122,7 +122,8 @@ def measure(record: Record, way: Way) -> Sized:
     encoded = rendering.training_rows(record, protocol, template, rows=rows)
     trained = sum(label != rendering.IGNORED for row in encoded for label in row.labels)
     lengths = [len(row.input_ids) for row in encoded]
-    called = tuple(sys.intern(call.name) for turn in record.turns for call in record.due(turn).calls)
+    due = (call.name for turn in record.turns for call in record.due(turn).calls)
+    called = tuple(sys.intern(name) for name in due if name != ANY_TOOL)
     offered = tuple(sys.intern(tool.name) for tool in record.tools)
     return Sized(protocol.name, sum(lengths), trained, max(lengths), len(record.turns), script(record), offered, called)
 

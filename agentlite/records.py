@@ -17,6 +17,7 @@ Task = Literal[
     "tool_selection", "multi_step_planning", "timing_decision", "tool_retrieval", "general", "self_cognition"
 ]
 SPLITS = ("train", "dev", "test")
+ANY_TOOL = ""
 
 
 class Tool(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -49,7 +50,10 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class GoldCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """A call that is due. `arguments` lists the accepted values of each parameter; "" among them: may be left out."""
+    """A call that is due; under the name ANY_TOOL, any will do.
+
+    `arguments` lists the accepted values of each parameter; "" among them: may be left out.
+    """
 
     name: str
     arguments: dict[str, list[Any]] = {}

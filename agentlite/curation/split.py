@@ -11,7 +11,7 @@ from agentlite.curation.keys import Keys, keys, packed, unpacked
 from agentlite.curation.minhash import near_ties
 from agentlite.curation.ties import Group, members, tie
 from agentlite.errors import UserError
-from agentlite.records import SPLITS, Record, digest
+from agentlite.records import ANY_TOOL, SPLITS, Record, digest
 
 NEAR = 0.8
 SHORTEST_QUERY = 16
@@ -101,7 +101,7 @@ def first_query(record: Record) -> str:
 
 def due_tools(record: Record) -> set[str]:
     """Names of the tools that are due at any turn."""
-    return {call.name for turn in record.turns for call in record.due(turn).calls}
+    return {call.name for turn in record.turns for call in record.due(turn).calls} - {ANY_TOOL}
 
 
 def same_query(records: Sequence[Traits]) -> Pairs:

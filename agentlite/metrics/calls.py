@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentlite.records import Call, Gold, GoldCall, Parsed, Tool
+from agentlite.metrics.bfcl_values import is_literal, read_literal
+from agentlite.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
 
 Schema = dict[str, Any]
 Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
@@ -30,16 +31,21 @@ SCALARS = {name: kind for name, kind in TYPES.items() if kind not in (list, dict
 
 def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
     """1 if the tools called are those due, each as often as due, and the text can be read. Only where a call is due."""
-    if not gold.calls:
+    if not _names_tools(gold):
         return None
     return float(not parsed.problem and Counter(c.name for c in parsed.calls) == Counter(c.name for c in gold.calls))
 
 
 def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
     """1 if the calls, names and arguments, satisfy the gold, and the text can be read. Only where a call is due."""
-    if not gold.calls:
+    if not _names_tools(gold):
         return None
     return float(not parsed.problem and not calls_problem(parsed.calls, gold, tools))
+
+
+def _names_tools(gold: Gold) -> bool:
+    """Whether calls are due, and it is said which."""
+    return bool(gold.calls) and gold.calls[0].name != ANY_TOOL
 
 
 def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
@@ -108,7 +114,12 @@ def argument_problem(name: str, value: Any, gold: GoldCall, schema: Schema) -> s
         return "is not expected"
     if isinstance(value, list | dict) and not fits(value, {}):
         return "is nested too deep"
-    return _value_problem(value, gold.arguments[name], schema_at(schema, "properties", name))
+    declared = schema_at(schema, "properties", name)
+    if is_literal(declared):
+        if not isinstance(value, str):
+            return f"is a {type(value).__name__}, not the text of a {declared['format']}"
+        value, declared = read_literal(value, declared)
+    return _value_problem(value, gold.arguments[name], declared)
 
 
 def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
@@ -183,7 +194,7 @@ def _elements_typed(value: list[Any], accepted: list[Any], declared: set[type]) 
 
 def _same_text(value: str, accepted: list[Any]) -> bool:
     return value in accepted or any(
-        isinstance(answer, str) and _standard(value) == _standard(answer) for answer in accepted
+        isinstance(answer, str) and standard(value) == standard(answer) for answer in accepted
     )
 
 
@@ -217,7 +228,7 @@ def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
 
 
 def _loosely(value: Any, answer: Any) -> bool:
-    return bool(_standard(value) == _standard(answer)) or _strictly(value, answer)
+    return bool(standard(value) == standard(answer)) or _strictly(value, answer)
 
 
 def _strictly(value: Any, answer: Any) -> bool:
@@ -229,6 +240,6 @@ def _strictly(value: Any, answer: Any) -> bool:
     return bool(value == answer)
 
 
-def _standard(value: Any) -> Any:
+def standard(value: Any) -> Any:
     """Text without what BFCL forgives; any other value as it is."""
     return FORGIVEN.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value

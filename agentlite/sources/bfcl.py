@@ -9,8 +9,9 @@ from typing import Any
 
 from agentlite.config import default
 from agentlite.errors import RowError, UserError
-from agentlite.records import Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.rows import read_rows
+from agentlite.sources.bfcl_literals import LANGUAGES, as_text, written
 from agentlite.sources.calls import json_schema
 from agentlite.sources.openai import ROLES
 
@@ -22,10 +23,13 @@ EXAMPLE = (
 )
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL = ("irrelevance", "live_irrelevance")
-# no relevance (it has no accepted answers), no multi-turn (it needs its tools to be run)
+ANY_CALL = ("live_relevance",)
+ANY_CALL_ANSWER = "(any call of these tools)"
+TUPLE = "Python tuple"
+# no multi-turn (it needs its tools to be run)
 CATEGORIES = (
     "simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple",
-    "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", *NO_CALL,
+    "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", *NO_CALL, *ANY_CALL,
 )  # fmt: skip
 
 
@@ -40,7 +44,7 @@ def files(category: str) -> list[Path]:
         fix = "Run scripts/setup.sh, or: pip install --no-deps bfcl-eval==2026.3.23"
         raise UserError("the package bfcl-eval is not installed.", fix, place=f"bfcl:{category}")
     folder, name = Path(package.origin).parent / "data", f"BFCL_v4_{category}.json"
-    return [folder / name] + ([] if category in NO_CALL else [folder / "possible_answer" / name])
+    return [folder / name] + ([] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name])
 
 
 def rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
@@ -57,6 +61,8 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
     """A question and its gold. The assistant turn is the answer that says least: the first accepted values alone.
 
+    Where any call is right there is none to learn: such a row is for tests, and its turn only marks the place.
+
     Raises RowError E201 for another shape, E210 where no call could ever satisfy the gold.
     """
     try:
@@ -67,19 +73,27 @@ def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
 
 def _read(row: dict[str, Any], no_call_answer: str) -> Record:
     category = _category(row["id"])
-    tools = tuple(_tool(function) for function in row["function"])
+    tools = tools_of(row)
     asked = _question(row["question"])
-    due = () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
+    due = _due(row, category)
     for call in due:
         _refuse_impossible(call, tools)
-    calls = tuple(Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(due))
+    calls = () if category in ANY_CALL else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(due))
+    said = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
     return Record(
-        messages=(*asked, Message("assistant", "" if calls else no_call_answer, calls)),
+        messages=(*asked, Message("assistant", "" if calls else said, calls)),
         tools=tools,
         gold={len(asked): Gold(due)},
-        task="timing_decision" if category in NO_CALL else "tool_selection",
+        task="tool_selection" if calls else "timing_decision",
+        split="test" if category in ANY_CALL else "",
         meta={"bfcl_id": row["id"], "category": category},
     )
+
+
+def _due(row: dict[str, Any], category: str) -> tuple[GoldCall, ...]:
+    if category in ANY_CALL:
+        return (GoldCall(ANY_TOOL),)
+    return () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
 
 
 def _category(row_id: str) -> str:
@@ -103,9 +117,33 @@ def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
     return messages
 
 
-def _tool(function: dict[str, Any]) -> Tool:
-    name = function["name"]
-    return Tool(name, function.get("description") or "", json_schema(function["parameters"], name))
+def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
+    """The tools on offer. Values of Java and JavaScript functions are told, and are to be given, as text."""
+    language = LANGUAGES.get(_category(row["id"]), "")
+    return tuple(_tool(function, language) for function in row["function"])
+
+
+def _tool(function: dict[str, Any], language: str) -> Tool:
+    name, parameters = function["name"], function["parameters"]
+    properties = {key: _parameter(value, language) for key, value in parameters["properties"].items()}
+    schema = json_schema({**parameters, "properties": properties}, name)
+    return Tool(name, function.get("description") or "", schema)
+
+
+def _parameter(parameter: dict[str, Any], language: str) -> dict[str, Any]:
+    """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list is declared."""
+    if language:
+        return as_text(parameter, language)
+    return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
+
+
+def _answer(call: GoldCall, tools: tuple[Tool, ...], call_id: str) -> Call:
+    properties = _parameters(call.name, tools).get("properties", {})
+    arguments = first_accepted(call, tools)
+    for name, value in arguments.items():
+        if (declared := properties.get(name, {}).get("format", "")).startswith(tuple(LANGUAGES.values())):
+            arguments[name] = written(value, declared)
+    return Call(call.name, arguments, call_id)
 
 
 def _gold_call(answer: dict[str, dict[str, list[Any]]]) -> GoldCall:
