@@ -123,10 +123,10 @@ def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
 
 
 def test_a_gate_that_fails_is_exit_9_after_the_figures(workspace, tiny_model):
-    out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json", "--limit", 1]
+    out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json"]
     done = agentlite("eval", *out, "--gate", "tool_selection_accuracy>=0.99")
     assert done.returncode == 9
-    assert json.loads(done.stdout)["figures"]["sft"]["prompts"] == 1
+    assert json.loads(done.stdout)["figures"]["sft"]["prompts"] > 1
     assert b"tool_selection_accuracy>=0.99: it is 0" in done.stderr
 
 

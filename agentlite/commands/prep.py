@@ -288,7 +288,8 @@ def _losses(job: Job, gathered: Gathered, train: Sequence[int]) -> dict[str, flo
         record = gathered.record(places[record_id])
         return rendering.training_rows(record, way.mixture.of(record), way.template)
 
-    key = digest(canonical([job.model.digest, way.mixture.name, way.template.name, job.settings.seed]))
+    seed = job.settings.seed if len(way.mixture.protocols) > 1 else 0  # it decides who is rendered how
+    key = digest(canonical([job.model.digest, way.mixture.name, way.template.name, seed]))
     how = Loading("unsloth", job.settings.max_length)
     return all_losses(losses_file(stages.cache_folder() / "losses", key), list(places),
                       lambda ids: record_losses(ids, rows, job.model, how))  # fmt: skip

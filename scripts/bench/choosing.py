@@ -35,7 +35,7 @@ SPLIT = {"dev": 0, "test": 0.4, "split_by": "query,near,parent,calls,tools"}
 CHOSEN = {"dev": 0, "test": 0, "coreset_target_size": 60, "join": 8, "join_tokens": 1400}
 SFT = {"batch_size": 1, "gradient_accumulation": 2, "max_steps": 8, "learning_rate": 1e-3, "save_steps": 8}
 EVAL = {"max_new_tokens": 64, "max_length": 1024, "batch_size": 25}
-ASKED = {"calls": 100, "no-calls": 50}
+ASKED = {"calls": 60, "no-calls": 40}
 
 
 def main() -> None:
