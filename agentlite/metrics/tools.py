@@ -6,7 +6,8 @@ comes from steps drawn again.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import mul
 from typing import Any, NamedTuple
 
 from agentlite.metrics.calls import call_problem, fits
@@ -38,15 +39,16 @@ class Counts(NamedTuple):
 
 
 def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | None]:
-    """Every figure, None where there is nothing to measure it on; `count`: the calls, or parameters, it is a share of."""
+    """Every figure, None where there is nothing to measure it on; `count`: the calls, or parameters, it is of."""
     kinds = Counter(count(answer) for answer in answers)
-    figures = {name: _figure(measure, kinds) for name, measure in SHARES.items()}
+    figures = {name: measure(_total(kinds)) for name, measure in SHARES.items()}
     drawn: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
     for again in _drawn_again(kinds, seed) if drawn else ():
+        total = _total(again)
         for name, values in drawn.items():
-            if figure := _figure(SHARES[name], again):
+            if figure := SHARES[name](total):
                 values.append(figure.value)
-    return {name: figure and _summary(figure, drawn[name]) for name, figure in figures.items()}
+    return {name: _summary(figure, drawn[name]) if figure else None for name, figure in figures.items()}
 
 
 def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
@@ -75,7 +77,7 @@ def count(answer: Answer) -> Counts:
 
 class Figure(NamedTuple):
     value: float
-    count: int
+    of: int
 
 
 def _share(part: int, whole: int) -> Figure | None:
@@ -99,20 +101,24 @@ SHARES: dict[str, Callable[[Counts], Figure | None]] = {
 }
 
 
-def _figure(measure: Callable[[Counts], Figure | None], kinds: Counter[Counts]) -> Figure | None:
-    return measure(Counts(*(sum(step[i] * times for step, times in kinds.items()) for i in range(len(Counts._fields)))))
+def _total(kinds: Mapping[Counts, int]) -> Counts:
+    columns = zip(*kinds, strict=True)
+    return Counts(*(sum(map(mul, column, kinds.values())) for column in columns))
 
 
-def _drawn_again(kinds: Counter[Counts], seed: int) -> Iterable[Counter[Counts]]:
-    """As many steps, drawn with replacement. Steps with equal counts are one kind: there are few."""
+def _drawn_again(kinds: Mapping[Counts, int], seed: int) -> Iterator[dict[Counts, int]]:
+    """As many steps, drawn with replacement. Steps with equal counts are one kind: there are few kinds."""
     generator = random.Random(seed)
-    steps = sorted(kinds.elements())
-    return (Counter(generator.choices(steps, k=len(steps))) for _ in range(RESAMPLES))
+    ordered = sorted(kinds)
+    steps = [index for index, kind in enumerate(ordered) for _ in range(kinds[kind])]
+    for _ in range(RESAMPLES):
+        drawn = Counter(generator.choices(steps, k=len(steps)))
+        yield {ordered[index]: times for index, times in drawn.items()}
 
 
 def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
     low, high = middle(drawn)
-    return Summary(mean=figure.value, std=None, count=figure.count, low=low, high=high, interval="bootstrap")
+    return Summary(mean=figure.value, std=None, count=figure.of, low=low, high=high, interval="bootstrap")
 
 
 def _paired(calls: Sequence[Call], due: Sequence[GoldCall]) -> list[tuple[GoldCall, Call | None]]:
@@ -129,11 +135,23 @@ def _paired(calls: Sequence[Call], due: Sequence[GoldCall]) -> list[tuple[GoldCa
 
 
 def _agreeing(call: Call, gold: GoldCall) -> int:
-    """How many parameters have, as text, a value that is accepted."""
+    """How many parameters have a value that is accepted, compared as text (Hammer's rule)."""
     return sum(
-        any(_text(value) == _text(accepted) for accepted in gold.arguments.get(name, ()))
+        any(_same(value, accepted) for accepted in gold.arguments.get(name, ()))
         for name, value in call.arguments.items()
     )
+
+
+def _same(value: Any, accepted: Any) -> bool:
+    """Inside an object every key has a list of accepted values; one with "" among them may be left out."""
+    if isinstance(value, dict) and isinstance(accepted, dict):
+        return value.keys() <= accepted.keys() and all(
+            any(_same(value[key], choice) for choice in choices) if key in value else "" in choices
+            for key, choices in accepted.items()
+        )
+    if isinstance(value, list) and isinstance(accepted, list):
+        return len(value) == len(accepted) and all(map(_same, value, accepted))
+    return _text(value) == _text(accepted)
 
 
 def _needed(gold: GoldCall, call: Call | None) -> list[str]:
