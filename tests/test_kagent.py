@@ -16,7 +16,7 @@ from agentlite.metrics.rouge import common_length, mixed_tokens, rouge_l
 from agentlite.metrics.tokens import tokens
 
 NLTK = {  # what nltk 3.10 says, with Punkt's English model
-    "Muffins cost $3.88 (3,36 euros)\nin New York.  Buy two.": "Muffins cost $ 3.88 ( 3,36 euros ) in New York . Buy two .",
+    "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": "Muffins cost $ 3.88 ( 3,36 ) in New York . Buy two .",
     'He said "no." Then she didn\'t.': "He said `` no . '' Then she did n't .",
     "Dr. Lee can't; we're gonna go -- 'tis late...": "Dr. Lee ca n't ; we 're gon na go -- ' tis late ...",
     "See e.g. St. Louis, U.S. It rains!": "See e.g . St. Louis , U.S . It rains !",
