@@ -256,6 +256,12 @@ def test_a_modelscope_thought_counts_only_where_corrected():
     assert planned({"ModelScope": text}, "corrected")["planning"] == pytest.approx(1)
 
 
+def test_a_toolllama_text_without_a_thought_is_an_empty_list_only_as_published():
+    gold = Task("see [ 1 ]", "weather", {})
+    assert planned({"ToolLlama": "Action: weather"}, "as_published", gold)["planning"] > 0
+    assert planned({"ToolLlama": "Action: weather"}, "corrected", gold)["planning"] == 0
+
+
 REPAIRED = {
     "braces left open": '{"task_name": "t", "command": {"name": "weather", "args": {"city": "Oslo"',
     "bare keys": '{task_name: "t", command: {name: "weather", args: {city: "Oslo"}}}',

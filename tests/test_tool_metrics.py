@@ -1,12 +1,14 @@
 """agentlite.metrics.tools and agreement: micro figures by counts made by hand, and alpha by published examples."""
 
 import random
+from statistics import fmean, variance
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlite.metrics.agreement import agreement, alpha
+from agentlite.metrics.intervals import binomial, redrawn_counts
 from agentlite.metrics.tools import SHARES, Answer, count, parse_problems, tool_metrics
 from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
 
@@ -135,6 +137,21 @@ def test_the_interval_covers_the_truth():
         figure = tool_metrics(answers, seed)["name_precision"]
         covered += figure.low <= 0.7 <= figure.high
     assert covered >= 34
+
+
+def test_counts_drawn_again_are_binomial_and_sum_to_what_was_there():
+    counts = {"a": 1, "b": 30, "c": 9}
+    drawn = list(redrawn_counts(counts, seed=0, resamples=4000))
+    assert all(sum(again.values()) == 40 for again in drawn)
+    for value, times in counts.items():
+        values = [again[value] for again in drawn]
+        assert fmean(values) == pytest.approx(times, abs=0.2)
+        assert variance(values) == pytest.approx(times * (1 - times / 40), rel=0.1)
+
+
+@pytest.mark.parametrize(("chance", "won"), [(0.0, 0), (1.0, 7)])
+def test_what_is_certain_is_drawn_so(chance, won):
+    assert binomial(random.Random(0), 7, chance) == won
 
 
 def test_parse_problems_are_shares_of_all_texts_the_most_common_first():

@@ -1,17 +1,16 @@
 """What was called at steps, and what was due -> precision, recall and F1 of names and parameters, and what went wrong.
 
 Micro: counts are summed over all steps before they are divided, so a step with many calls weighs more. Each interval
-comes from steps drawn again.
+comes from steps drawn again; steps with equal counts are one kind, of which there are few.
 """
 
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import mul
 from typing import Any, NamedTuple
 
 from agentlite.metrics.calls import call_problem, fits
-from agentlite.metrics.intervals import RESAMPLES, Summary, middle, summary
+from agentlite.metrics.intervals import Summary, middle, redrawn_counts, summary
 from agentlite.records import Call, Gold, GoldCall, Parsed, Tool, canonical
 
 
@@ -43,7 +42,7 @@ def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | No
     kinds = Counter(count(answer) for answer in answers)
     figures = {name: measure(_total(kinds)) for name, measure in SHARES.items()}
     drawn: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
-    for again in _drawn_again(kinds, seed) if drawn else ():
+    for again in redrawn_counts(dict(sorted(kinds.items())), seed) if drawn else ():
         total = _total(again)
         for name, values in drawn.items():
             if figure := SHARES[name](total):
@@ -106,16 +105,6 @@ def _total(kinds: Mapping[Counts, int]) -> Counts:
     return Counts(*(sum(map(mul, column, kinds.values())) for column in columns))
 
 
-def _drawn_again(kinds: Mapping[Counts, int], seed: int) -> Iterator[dict[Counts, int]]:
-    """As many steps, drawn with replacement. Steps with equal counts are one kind: there are few kinds."""
-    generator = random.Random(seed)
-    ordered = sorted(kinds)
-    steps = [index for index, kind in enumerate(ordered) for _ in range(kinds[kind])]
-    for _ in range(RESAMPLES):
-        drawn = Counter(generator.choices(steps, k=len(steps)))
-        yield {ordered[index]: times for index, times in drawn.items()}
-
-
 def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
     low, high = middle(drawn)
     return Summary(mean=figure.value, std=None, count=figure.of, low=low, high=high, interval="bootstrap")
@@ -165,6 +154,8 @@ def _text(value: Any) -> str:
 
 def _repeated(answer: Answer) -> int:
     """Calls made again, in this turn or since an earlier one; but what is due may be made as often as it is due."""
+    if len(answer.parsed.calls) < 2 and not answer.earlier:
+        return 0
     schemas = {tool.name: tool for tool in answer.tools}
     before = {_identity(call) for call in answer.earlier}
     times = Counter(_identity(call) for call in answer.parsed.calls)
