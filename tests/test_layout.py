@@ -21,6 +21,7 @@ LAYERS = [
         "metrics",
         "rewards",
         "own_rewards",
+        "judging",
         "scoring",
         "prompting",
         "pairing",

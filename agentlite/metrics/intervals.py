@@ -121,6 +121,35 @@ def redrawn_sums(rows: Sequence[tuple[float, ...]], seed: int, resamples: int = 
         yield from (drawn @ distinct).tolist()
 
 
+def redrawn_counts(counts: Mapping[T, int], seed: int, resamples: int = RESAMPLES) -> Iterator[dict[T, int]]:
+    """As `redrawn`, where values come up many times: how often each is drawn. Quick while they are few, however often.
+
+    The order of `counts` decides what is drawn.
+    """
+    generator = random.Random(seed)
+    for _ in range(resamples):
+        drawn, draws, among = {}, sum(counts.values()), sum(counts.values())
+        for value, count in counts.items():
+            drawn[value] = binomial(generator, draws, count / among)
+            draws, among = draws - drawn[value], among - count
+        yield drawn
+
+
+def binomial(generator: random.Random, trials: int, chance: float) -> int:
+    """How many trials succeed: each draws the bits of a number from 0 to 1 until one tells it from `chance`."""
+    if chance >= 1:
+        return trials
+    won = 0
+    while trials and chance:
+        ones = generator.getrandbits(trials).bit_count()
+        chance *= 2
+        if chance >= 1:  # its bit is 1: numbers with a 0 there are below
+            won, trials, chance = won + trials - ones, ones, chance - 1
+        else:
+            trials -= ones
+    return won
+
+
 def middle(estimates: Iterable[float]) -> Interval:
     """The 2.5th and the 97.5th percentile."""
     cuts = quantiles(estimates, n=40, method="inclusive")

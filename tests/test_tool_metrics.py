@@ -1,0 +1,207 @@
+"""agentlite.metrics.tools and agreement: micro figures by counts made by hand, and alpha by published examples."""
+
+import random
+from statistics import fmean, variance
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentlite.metrics.agreement import agreement, alpha
+from agentlite.metrics.intervals import binomial, redrawn_counts
+from agentlite.metrics.tools import SHARES, Answer, count, parse_problems, tool_metrics
+from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
+
+FIELDS = {"city": {"type": "string"}, "days": {"type": "integer"}, "user": {"type": "object"}}
+WEATHER = Tool("weather", "", {"type": "object", "properties": FIELDS, "required": ["city"]})
+TIME = Tool("time", "", {"type": "object", "properties": {"city": {"type": "string"}}})
+TOOLS = (WEATHER, TIME)
+DUE = Gold((GoldCall("weather", {"city": ["Oslo", "oslo"], "days": [3], "user": ["", {"name": ["Kari"]}]}),))
+
+
+def answer(*calls, gold=DUE, earlier=(), problem=""):
+    return Answer(Parsed("", calls, problem), gold, TOOLS, earlier)
+
+
+def figures(*answers):
+    return {name: figure and figure.mean for name, figure in tool_metrics(answers, seed=0).items()}
+
+
+def test_a_right_call_scores_full():
+    found = figures(answer(Call("weather", {"city": "oslo", "days": 3})))
+    assert found == {name: 0.0 if name in ("hallucinated_tools", "repeated_calls") else 1.0 for name in SHARES}
+
+
+def test_the_gold_of_a_record_scores_full_with_objects_and_lists_in_it():
+    call = Call("weather", {"city": "Oslo", "user": {"name": "Kari", "ages": [1, {"a": None}]}})
+    gold = Record(messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=TOOLS).due(1)
+    assert figures(answer(call, gold=gold))["parameter_f1"] == 1
+
+
+def test_counts_are_summed_before_they_are_divided():
+    answers = [
+        answer(Call("weather", {"city": "Oslo", "days": 4})),  # 1 of 1 names, 1 of 2 parameters
+        answer(Call("time", {"city": "Oslo"}), Call("sing")),  # no name, no parameter is right
+        answer(),
+        answer(Call("time", {}), gold=Gold()),
+    ]
+    assert figures(*answers) == {
+        "name_precision": 1 / 4,
+        "name_recall": 1 / 3,
+        "name_f1": 2 / 7,
+        "parameter_precision": 1 / 3,
+        "parameter_recall": 1 / 6,
+        "parameter_f1": 2 / 9,
+        "schema_validity": 1.0,
+        "hallucinated_tools": 1 / 4,
+        "repeated_calls": 0.0,
+    }
+    assert {name: figure.count for name, figure in tool_metrics(answers, 0).items()} == {
+        "name_precision": 4,
+        "name_recall": 3,
+        "name_f1": 7,
+        "parameter_precision": 3,
+        "parameter_recall": 6,
+        "parameter_f1": 9,
+        "schema_validity": 3,
+        "hallucinated_tools": 4,
+        "repeated_calls": 4,
+    }
+
+
+def test_values_are_compared_as_text():
+    assert figures(answer(Call("weather", {"city": "Oslo", "days": "3"})))["parameter_f1"] == 1
+    assert figures(answer(Call("weather", {"city": "Oslo", "days": "3"})))["schema_validity"] == 0
+
+
+def test_what_may_be_left_out_is_needed_only_where_it_is_given():
+    assert count(answer(Call("weather", {"city": "Oslo", "days": 3}))).needed == 2
+    wrong = answer(Call("weather", {"city": "Oslo", "days": 3, "user": {"name": "Ola"}}))
+    assert (count(wrong).needed, count(wrong).agreeing) == (3, 2)
+
+
+def test_due_calls_of_one_tool_take_the_calls_that_agree_most():
+    gold = Gold(tuple(GoldCall("time", {"city": [city]}) for city in ("Oslo", "Lyon")))
+    assert figures(answer(Call("time", {"city": "Lyon"}), Call("time", {"city": "Oslo"}), gold=gold)) == figures(
+        answer(Call("time", {"city": "Oslo"}), Call("time", {"city": "Lyon"}), gold=gold)
+    )
+
+
+def test_a_call_made_again_is_repeated_unless_it_is_due_again():
+    call, gold = Call("time", {"city": "Oslo"}), GoldCall("time", {"city": ["Oslo"]})
+    repeated = {
+        "once": answer(call),
+        "twice": answer(call, call),
+        "twice where it is due twice": answer(call, call, gold=Gold((gold, gold))),
+        "made before": answer(call, earlier=(call,)),
+        "made before and due": answer(call, gold=Gold((gold,)), earlier=(call,)),
+    }
+    assert [count(one).repeated for one in repeated.values()] == [0, 1, 0, 1, 0]
+
+
+def test_without_calls_nothing_is_measured_and_no_figure_is_0_or_1():
+    assert set(figures(answer(gold=Gold())).values()) == {None}
+    assert tool_metrics([], seed=0) == dict.fromkeys(SHARES)
+    silent = figures(answer())
+    assert silent["name_precision"] is None and silent["name_recall"] == 0
+
+
+calls = st.lists(
+    st.builds(
+        Call,
+        st.sampled_from(["weather", "time", "sing"]),
+        st.dictionaries(st.sampled_from(["city", "days", "x"]), st.sampled_from(["Oslo", 3, True, None]), max_size=3),
+    ),
+    max_size=3,
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(calls, max_size=6), st.randoms())
+def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does_not_matter(steps, draw):
+    answers = [answer(*made) for made in steps]
+    found = tool_metrics(answers, seed=1)
+    assert all(0 <= figure.low <= figure.high <= 1 for figure in found.values() if figure)
+    assert all(0 <= figure.mean <= 1 for figure in found.values() if figure)
+    draw.shuffle(answers)
+    assert tool_metrics(answers, seed=1) == found
+
+
+def test_the_interval_covers_the_truth():
+    """Of 40 draws of steps with one call, right with p = .7."""
+    covered = 0
+    for seed in range(40):
+        draw = random.Random(seed)
+        right, wrong = Call("weather", {}), Call("time", {})
+        answers = [answer(right if draw.random() < 0.7 else wrong) for _ in range(60)]
+        figure = tool_metrics(answers, seed)["name_precision"]
+        covered += figure.low <= 0.7 <= figure.high
+    assert covered >= 34
+
+
+def test_counts_drawn_again_are_binomial_and_sum_to_what_was_there():
+    counts = {"a": 1, "b": 30, "c": 9}
+    drawn = list(redrawn_counts(counts, seed=0, resamples=4000))
+    assert all(sum(again.values()) == 40 for again in drawn)
+    for value, times in counts.items():
+        values = [again[value] for again in drawn]
+        assert fmean(values) == pytest.approx(times, abs=0.2)
+        assert variance(values) == pytest.approx(times * (1 - times / 40), rel=0.1)
+
+
+@pytest.mark.parametrize(("chance", "won"), [(0.0, 0), (1.0, 7)])
+def test_what_is_certain_is_drawn_so(chance, won):
+    assert binomial(random.Random(0), 7, chance) == won
+
+
+def test_parse_problems_are_shares_of_all_texts_the_most_common_first():
+    found = parse_problems(["", "no action", "call not closed", "no action"], seed=0)
+    assert [(kind, figure.mean, figure.count) for kind, figure in found.items()] == [
+        ("no action", 0.5, 4),
+        ("call not closed", 0.25, 4),
+    ]
+    assert parse_problems(["", ""], seed=0) == {} == parse_problems([], seed=0)
+
+
+# Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve units, 0: no value
+OBSERVERS = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, 0, 0, 0],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, 0, 3],
+    [0, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, 0],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, 0],
+]
+UNITS = [[value for value in unit if value] for unit in zip(*OBSERVERS, strict=True)]
+
+
+@pytest.mark.parametrize(("level", "published"), [("ordinal", 0.815), ("interval", 0.849)])
+def test_alpha_is_the_published_one(level, published):
+    assert alpha(UNITS, level) == pytest.approx(published, abs=0.0005)
+
+
+def test_alpha_of_a_small_table_worked_out_by_hand():
+    """Pairs (1,1), (1,2), (2,2), each both ways: observed 2/6, expected 2*3*3/(6*5); the levels agree on two values."""
+    units = [[1, 1], [1, 2], [2, 2]]
+    assert alpha(units, "interval") == pytest.approx(1 - (2 / 6) / (18 / 30))
+    assert alpha(units, "ordinal") == pytest.approx(alpha(units, "interval"))
+
+
+def test_alpha_is_1_where_all_agree_and_not_measured_where_nothing_differs_or_one_rates():
+    assert alpha([[1, 1], [5, 5, 5]], "ordinal") == pytest.approx(1)
+    assert alpha([[3, 3], [3, 3]], "ordinal") is None
+    assert alpha([[1], [5]], "interval") is None
+    assert agreement([[1], [5], []], seed=0) == {"ordinal": None, "interval": None}
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=8), st.randoms())
+def test_alpha_is_at_most_1_and_names_of_raters_and_units_do_not_matter(units, draw):
+    for level in ("ordinal", "interval"):
+        value = alpha(units, level)
+        again = [draw.sample(unit, len(unit)) for unit in units]
+        draw.shuffle(again)
+        assert value is None or value <= 1 + 1e-9
+        assert alpha(again, level) == (value if value is None else pytest.approx(value))
+
+
+def test_agreement_has_an_interval():
+    found = agreement(UNITS, seed=0)["ordinal"]
+    assert found.count == 11 and found.low < found.mean <= found.high <= 1
