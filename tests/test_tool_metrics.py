@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlite.metrics.agreement import agreement, alpha
-from agentlite.metrics.intervals import binomial, redrawn_counts
+from agentlite.metrics.intervals import redrawn_sums
 from agentlite.metrics.tools import SHARES, Answer, count, parse_problems, tool_metrics
 from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
 
@@ -139,19 +139,13 @@ def test_the_interval_covers_the_truth():
     assert covered >= 34
 
 
-def test_counts_drawn_again_are_binomial_and_sum_to_what_was_there():
-    counts = {"a": 1, "b": 30, "c": 9}
-    drawn = list(redrawn_counts(counts, seed=0, resamples=4000))
-    assert all(sum(again.values()) == 40 for again in drawn)
-    for value, times in counts.items():
-        values = [again[value] for again in drawn]
-        assert fmean(values) == pytest.approx(times, abs=0.2)
-        assert variance(values) == pytest.approx(times * (1 - times / 40), rel=0.1)
-
-
-@pytest.mark.parametrize(("chance", "won"), [(0.0, 0), (1.0, 7)])
-def test_what_is_certain_is_drawn_so(chance, won):
-    assert binomial(random.Random(0), 7, chance) == won
+def test_rows_are_drawn_again_as_often_as_chance_has_it():
+    rows = [(1, 0)] * 10 + [(0, 2)] * 30
+    drawn = list(redrawn_sums(rows, seed=0, resamples=4000))
+    ones = [first for first, _ in drawn]
+    assert all(first + second / 2 == 40 for first, second in drawn)
+    assert fmean(ones) == pytest.approx(10, abs=0.2)
+    assert variance(ones) == pytest.approx(10 * 0.75, rel=0.1)
 
 
 def test_parse_problems_are_shares_of_all_texts_the_most_common_first():

@@ -1,15 +1,17 @@
 """Values -> how sure we can be of their mean: Wilson and bootstrap intervals, and paired differences."""
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import comb, sqrt
 from statistics import NormalDist, fmean, quantiles, stdev
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
 from agentlite.records import Step
 
+T = TypeVar("T")
 RESAMPLES = 2000
 AT_ONCE = 100  # resamples in memory
 FEWEST_CHANGED = 6  # five coins fall alike with a chance of 2 * .5**5 > .05: fewer records prove nothing
@@ -105,6 +107,12 @@ def mcnemar(first: Mapping[Step, float], second: Mapping[Step, float]) -> float 
     return float(min(1.0, 2 * sum(comb(changed, wins) for wins in range(fewer + 1)) / 2**changed))
 
 
+def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:
+    """As many values as there are, drawn with replacement, again and again: for what is no ratio of sums."""
+    generator = random.Random(seed)
+    return (generator.choices(values, k=len(values)) for _ in range(resamples))
+
+
 def redrawn_sums(rows: Sequence[tuple[float, ...]], seed: int, resamples: int = RESAMPLES) -> Iterator[list[float]]:
     """The sum of each column over as many rows, drawn with replacement, again and again; whatever their order.
 
@@ -119,35 +127,6 @@ def redrawn_sums(rows: Sequence[tuple[float, ...]], seed: int, resamples: int = 
     for start in range(0, resamples, AT_ONCE):
         drawn = generator.multinomial(len(rows), counts / len(rows), min(AT_ONCE, resamples - start))
         yield from (drawn @ distinct).tolist()
-
-
-def redrawn_counts(counts: Mapping[T, int], seed: int, resamples: int = RESAMPLES) -> Iterator[dict[T, int]]:
-    """As `redrawn`, where values come up many times: how often each is drawn. Quick while they are few, however often.
-
-    The order of `counts` decides what is drawn.
-    """
-    generator = random.Random(seed)
-    for _ in range(resamples):
-        drawn, draws, among = {}, sum(counts.values()), sum(counts.values())
-        for value, count in counts.items():
-            drawn[value] = binomial(generator, draws, count / among)
-            draws, among = draws - drawn[value], among - count
-        yield drawn
-
-
-def binomial(generator: random.Random, trials: int, chance: float) -> int:
-    """How many trials succeed: each draws the bits of a number from 0 to 1 until one tells it from `chance`."""
-    if chance >= 1:
-        return trials
-    won = 0
-    while trials and chance:
-        ones = generator.getrandbits(trials).bit_count()
-        chance *= 2
-        if chance >= 1:  # its bit is 1: numbers with a 0 there are below
-            won, trials, chance = won + trials - ones, ones, chance - 1
-        else:
-            trials -= ones
-    return won
 
 
 def middle(estimates: Iterable[float]) -> Interval:

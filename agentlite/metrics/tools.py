@@ -1,16 +1,15 @@
 """What was called at steps, and what was due -> precision, recall and F1 of names and parameters, and what went wrong.
 
 Micro: counts are summed over all steps before they are divided, so a step with many calls weighs more. Each interval
-comes from steps drawn again; steps with equal counts are one kind, of which there are few.
+comes from steps drawn again.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from operator import mul
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.metrics.calls import call_problem, fits
-from agentlite.metrics.intervals import Summary, middle, redrawn_counts, summary
+from agentlite.metrics.intervals import Summary, middle, redrawn_sums, summary
 from agentlite.records import Call, Gold, GoldCall, Parsed, Tool, canonical
 
 
@@ -39,13 +38,12 @@ class Counts(NamedTuple):
 
 def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | None]:
     """Every figure, None where there is nothing to measure it on; `count`: the calls, or parameters, it is of."""
-    kinds = Counter(count(answer) for answer in answers)
-    figures = {name: measure(_total(kinds)) for name, measure in SHARES.items()}
+    rows = [count(answer) for answer in answers]
+    figures = {name: measure(_total(rows)) for name, measure in SHARES.items()}
     drawn: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
-    for again in redrawn_counts(dict(sorted(kinds.items())), seed) if drawn else ():
-        total = _total(again)
+    for sums in redrawn_sums(rows, seed) if drawn else ():
         for name, values in drawn.items():
-            if figure := SHARES[name](total):
+            if figure := SHARES[name](Counts(*map(int, sums))):
                 values.append(figure.value)
     return {name: _summary(figure, drawn[name]) if figure else None for name, figure in figures.items()}
 
@@ -100,9 +98,8 @@ SHARES: dict[str, Callable[[Counts], Figure | None]] = {
 }
 
 
-def _total(kinds: Mapping[Counts, int]) -> Counts:
-    columns = zip(*kinds, strict=True)
-    return Counts(*(sum(map(mul, column, kinds.values())) for column in columns))
+def _total(rows: Sequence[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*rows, strict=True)))
 
 
 def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
