@@ -40,7 +40,7 @@ agentlite eval --predictions others.jsonl --json
 agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft""",
 }
 SHORT = {"batch_size": "-b", "num_epochs": "-e", "num_samples": "-n"}
-ALSO = {("prep", "max_length"): "--max-tokens"}
+ALSO = {("prep", "max_length"): "--max-tokens", ("eval", "num_samples"): "-k"}
 LONG = {"candidates": "--from"}  # `from` is no name for a setting in Python
 SEVERAL = {
     ("prep", "holdout"),
@@ -48,6 +48,7 @@ SEVERAL = {
     ("eval", "model"),
     ("eval", "predictions"),
     ("eval", "compare"),
+    ("eval", "ratings"),
     ("pairs", "weights"),
     ("pairs", "grid"),
     ("pairs", "rewards"),
@@ -68,6 +69,11 @@ SECTIONS = {
             "model", "protocol", "max_length", "long_rows", "distractors", "join", "join_tokens", "remove_tool",
             "mask_names", "no_call_answer", "no_call_answer_zh", "model_name", "model_author", "show",
         ),
+    },
+    "eval": {
+        "What is evaluated": ("model", "predictions", "data", "split", "limit", "compare", "kagent"),
+        "What is measured besides": ("gate", "general", "num_samples", "temperature"),
+        "What others think of the answers": ("judge", "judge_model", "judge_key", "sheet", "ratings"),
     },
 }  # fmt: skip
 

@@ -217,6 +217,17 @@ class Eval(Struct, frozen=True, kw_only=True):
     predictions: Annotated[tuple[str, ...], Meta(description="texts made elsewhere, to score without a model")] = ()
     compare: Annotated[tuple[str, ...], Meta(description="finished folders, to set side by side; writes nothing")] = ()
     gate: Annotated[str, Meta(description="FIGURE>=NUMBER,... of the last model; exit 9 if one fails")] = ""
+    general: Annotated[str, Meta(description="rows of general talk: what a model forgets of it, as `forgetting`")] = ""
+    kagent: Annotated[str, Meta(description="rows of KAgentBench, to score --predictions by; writes nothing")] = ""
+    judge: Annotated[str, Meta(description="address of an OpenAI-compatible judge of the answers, up to /v1")] = ""
+    judge_model: Annotated[str, Meta(description="what the judge is called there")] = ""
+    judge_key: Annotated[str, Meta(description="environment variable that holds the key of the judge")] = (
+        "OPENAI_API_KEY"
+    )
+    sheet: Annotated[str, Meta(description="CSV to write for people to score, blind and shuffled")] = ""
+    ratings: Annotated[tuple[str, ...], Meta(description="copies of --sheet that were filled in; writes nothing")] = ()
+    num_samples: Annotated[int, Meta(ge=0, description="answers drawn at each step beside the greedy one: pass^k")] = 0
+    temperature: Annotated[float, Meta(gt=0, description="of what is drawn")] = 0.7
     data: Annotated[str, Meta(description="a finished prep: its name in the workspace, or a path")] = "prep"
     split: Annotated[Literal["train", "dev", "test"], Meta(description="which records")] = "test"
     engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft")] = "unsloth"

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.errors import UserError, nearest
+from agentlite.metrics import calls, dialogs, kagent, tools
+from agentlite.metrics.bfcl import GROUPS as GROUPS_OF_BFCL
+from agentlite.metrics.bfcl import RULES
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
@@ -22,6 +25,12 @@ GROUPS = (
 )  # of metrics.json, where one is found
 
 
+TIMING = ("timing_precision", "recall", "specificity", "f1", "balanced_accuracy")
+SCORED = ("toolrl", "tool_n1", "bfcl", "bfcl_overall", *(f"bfcl_{group}" for group in GROUPS_OF_BFCL), *RULES)
+BESIDES = ("forgetting", "perplexity", "general_questions", "questions_forgotten", "judge_score", "judge_usable")
+KNOWN = (*calls.METRICS, *dialogs.METRICS, *TIMING, *tools.SHARES, *SCORED, *BESIDES, *kagent.WEIGHTS, "overall")
+
+
 class Condition(NamedTuple):
     """A figure, by name, and where its mean has to be."""
 
@@ -34,7 +43,7 @@ class Condition(NamedTuple):
 
 
 def parse_gate(text: str) -> list[Condition]:
-    """The conditions, all of which must hold. Raises UserError 2."""
+    """The conditions, all of which must hold. Raises UserError 2 for what is none, or of no figure there is."""
     conditions = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = CONDITION.fullmatch(part)
@@ -42,21 +51,18 @@ def parse_gate(text: str) -> list[Condition]:
             raise UserError(f"'{part}' is no condition.", "Write NAME>=NUMBER, as in tool_selection_accuracy>=0.8.",
                             place="--gate")  # fmt: skip
         name, sign, bound, percent = found.groups()
+        if name not in KNOWN and not re.fullmatch(r"pass\^\d+", name):
+            raise UserError(f"no figure is called '{name}'.", nearest(name, KNOWN), place="--gate")
         conditions.append(Condition(name, sign, float(bound) / (100 if percent else 1)))
     return conditions
 
 
 def failures(conditions: Sequence[Condition], metrics: Mapping[str, Any]) -> list[str]:
-    """In words. A figure that was not measured fails. `metrics`: what metrics.json holds.
-
-    Raises UserError 2 for a name that is no figure.
-    """
+    """In words. A figure that was not measured fails. `metrics`: what metrics.json holds."""
     known = means(metrics)
     failed = []
     for one in conditions:
-        if one.name not in known:
-            raise UserError(f"no figure is called '{one.name}'.", nearest(one.name, known), place="--gate")
-        value = known[one.name]
+        value = known.get(one.name)
         if value is None:
             failed.append(f"{one}: not measured")
         elif not COMPARE[one.sign](value, one.bound):

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.errors import UserError
+from agentlite.metrics.bfcl import category_of, check
 from agentlite.metrics.calls import score_step
-from agentlite.metrics.summaries import DUE
+from agentlite.metrics.summaries import BFCL, DUE
 from agentlite.protocols import Prompt, Protocol
 from agentlite.records import Answer, Call, Parsed, Prediction, Record, Step, digest, plain
+from agentlite.rewards import COMPONENTS, Attempt
 from agentlite.rows import Appender, Row, read_rows
 
 CUT = "not finished within max_new_tokens"
@@ -37,11 +39,12 @@ def prompt_key(prompt: Prompt) -> str:
 def answered(prompt: Prompt, answer: Answer, protocol: Protocol) -> Prediction:
     """The answer as the protocol reads it. One that was not finished cannot be read."""
     if not answer.prompt:
-        return predicted(prompt, Parsed("", (), TOO_LONG), "", 0)
+        return predicted(prompt, Parsed("", (), TOO_LONG), "", 0, finished=False)
     parsed = protocol.read(answer.text, prompt.record.tools)
-    if answer.ended == "cut" and not parsed.problem:
+    finished = answer.ended != "cut"
+    if not finished and not parsed.problem:
         parsed = Parsed(parsed.content, parsed.calls, CUT)
-    return predicted(prompt, parsed, answer.text, answer.new_tokens)
+    return predicted(prompt, parsed, answer.text, answer.new_tokens, finished=finished)
 
 
 def said(prompt: Prompt, found: Said | None, protocol: Protocol) -> Prediction:
@@ -53,10 +56,15 @@ def said(prompt: Prompt, found: Said | None, protocol: Protocol) -> Prediction:
     return predicted(prompt, parsed, found.text, 0)
 
 
-def predicted(prompt: Prompt, parsed: Parsed, text: str, new_tokens: int) -> Prediction:
+def predicted(prompt: Prompt, parsed: Parsed, text: str, new_tokens: int, *, finished: bool = True) -> Prediction:
     """Scores a reading at its step."""
     record, gold = prompt.record, prompt.record.due(prompt.turn)
-    metrics = {**score_step(parsed, gold, record.tools), DUE: float(bool(gold.calls))}
+    attempt = Attempt(parsed, gold, record.tools, finished=finished, text=text)
+    metrics = {**score_step(parsed, gold, record.tools), "toolrl": COMPONENTS["arguments"](attempt),
+               "tool_n1": COMPONENTS["exact"](attempt), DUE: float(bool(gold.calls))}  # fmt: skip
+    if category := category_of(record):
+        calls = () if parsed.problem else parsed.calls
+        metrics[BFCL] = float(not check(category, calls, gold, record.tools))
     return Prediction(record.id, prompt.turn, text, parsed.problem, parsed.calls, metrics,
                       slices(record, prompt.protocol), new_tokens)  # fmt: skip
 

@@ -1,9 +1,13 @@
 """eval without a model: whole dialogs, texts from elsewhere, gates, folders side by side, nothing asked twice."""
 
+import csv
+import io
 import json
 import random
+import threading
 from collections import Counter
-from itertools import product
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,14 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from agentlite import evaluate, prep
+from agentlite.besides import QUESTIONS
 from agentlite.errors import UserError
 from agentlite.gates import failures, parse_gate
 from agentlite.metrics.dialogs import METRICS, Taken, dialogs, end_to_end_success, plan_partial, plan_success_rate
 from agentlite.metrics.dialogs import step_efficiency as efficiency
+from agentlite.metrics.forgetting import forgetting, is_right, questions_forgotten
 from agentlite.metrics.intervals import mcnemar, paired_difference, summary, wilson
+from agentlite.metrics.passes import pass_hat, passes
 from agentlite.predictions import answered, difficulty, predicted, prompt_key, read_answers
 from agentlite.protocols import PROTOCOLS, Prompt
 from agentlite.protocols.hermes import assistant
@@ -149,7 +156,7 @@ def test_a_gate_says_which_condition_failed_and_that_nothing_was_measured() -> N
     gate = parse_gate("exact_call>=0.5, plan_success_rate>=1, tool_selection_accuracy>=0, f1<.95")
     assert failures(gate, FIGURES) == ["exact_call>=0.5: it is 0.42", "tool_selection_accuracy>=0: not measured"]
     with pytest.raises(UserError, match="'exact_cal'") as error:
-        failures(parse_gate("exact_cal>=0.5"), FIGURES)
+        parse_gate("exact_cal>=0.5")
     assert "exact_call" in error.value.fix
     for broken in ("exact_call", "exact_call=1", "exact_call>=much", ">=1"):
         with pytest.raises(UserError, match="is no condition"):
@@ -281,3 +288,96 @@ def test_an_answer_that_was_cut_or_never_asked_cannot_be_read() -> None:
     never = answered(prompt, Answer(*prompt.step, "", "", "cut"), PROTOCOLS["hermes"])
     assert (cut.problem, never.problem) == ("not finished within max_new_tokens", "prompt longer than max_length")
     assert cut.metrics["call_decision"] == never.metrics["call_decision"] == 0.0
+
+
+# --- besides ---
+
+
+@given(st.integers(1, 8), st.data())
+def test_pass_k_is_the_share_of_draws_that_are_all_right(drawn: int, data: st.DataObject) -> None:
+    right, k = data.draw(st.integers(0, drawn)), data.draw(st.integers(1, drawn))
+    marks = [n < right for n in range(drawn)]
+    subsets = [*combinations(marks, k)]
+    assert pass_hat(right, drawn, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))
+
+
+def test_passes_fall_with_k_and_are_the_mean_over_the_steps() -> None:
+    found = passes({"a": [True, True, True, False], "b": [True] * 4, "c": [False] * 4}, 0)
+    means = [found[f"pass^{k}"]["mean"] for k in (1, 2, 3, 4)]
+    assert means == pytest.approx([(3 / 4 + 1) / 3, (3 / 6 + 1) / 3, (1 / 4 + 1) / 3, 1 / 3])
+    assert passes({}, 0) == {}
+
+
+def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
+    before = {str(n): 2.0 + n / 10 for n in range(20)}
+    after = {name: loss + 0.03 for name, loss in before.items()}
+    found = forgetting(before, after, 0)
+    assert found["forgetting"]["mean"] == pytest.approx(0.03)
+    assert found["forgetting"]["beyond_noise"]
+    assert found["perplexity"]["mean"] == pytest.approx(found["perplexity_before"]["mean"] * 2.718281828**0.03)
+    told = questions_forgotten({"a": True, "b": True}, {"a": True, "b": False}, 0)
+    assert (told["general_questions"]["mean"], told["questions_forgotten"]["mean"]) == (0.5, 0.5)
+
+
+def test_an_answer_counts_as_words_of_its_own() -> None:
+    assert is_right("It is Paris, of course.", ["Paris"])
+    assert is_right("CO2!", ["carbon dioxide", "CO2"])
+    assert not is_right("A parish.", ["Paris"])
+    questions = list(read_rows(QUESTIONS))
+    assert len({row["question"] for row in questions}) == len(questions) == 40
+    assert not any(is_right(row["question"], row["answers"]) for row in questions if row["answers"] != ["Egypt"])
+
+
+class Grader(BaseHTTPRequestHandler):
+    """Gives 5 to whatever calls a tool, and 1 to the rest."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+        score = 5 if "<tool_call>" in asked.rpartition("<answer")[2] else 1
+        said = json.dumps({"choices": [{"message": {"content": json.dumps({"reason": "so", "score": score})}}],
+                           "usage": {"prompt_tokens": 9, "completion_tokens": 3}}).encode()  # fmt: skip
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_judge_scores_the_answers_once(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "secret-of-the-judge")
+    file = write(tmp_path / "graded.jsonl", [right(record) for record in records(workspace)])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        how = {"judge": f"http://127.0.0.1:{server.server_port}/v1", "judge_model": "m", "judge_key": "JUDGE_KEY"}
+        found = scored(workspace, file, **how)
+        server.shutdown()
+    due = sum(bool(record.messages[record.asked[0]].calls) for record in records(workspace))
+    count = len(records(workspace))
+    assert found["judge"]["judge_usable"]["mean"] == pytest.approx(due / count)
+    assert scored(workspace, file, **how)["judge"] == found["judge"]  # nobody answers any more
+    folder = workspace / "eval" / "prep" / "graded"
+    assert all(b"secret-of-the-judge" not in path.read_bytes() for path in folder.iterdir())
+    assert evaluate(run=str(workspace), predictions=[file], gate="judge_score>=4.9", **how).failed
+
+
+def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path) -> None:
+    rows = [right(record) for record in records(workspace)][:12]
+    files = [write(tmp_path / "first.jsonl", rows), write(tmp_path / "second.jsonl", rows)]
+    sheet = tmp_path / "sheet.csv"
+    evaluate(run=str(workspace), predictions=files, sheet=str(sheet), limit=6)
+    text = sheet.read_text(encoding="utf-8-sig")
+    lines = [*csv.reader(io.StringIO(text, newline=""))]
+    assert len(lines) == 13
+    assert not any(cell in ("first", "second") for line in lines for cell in line)
+    for name, score in (("ann", "5"), ("bob", "4")):
+        filled = [[*line[:4], score, ""] if n else line for n, line in enumerate(lines)]
+        with open(tmp_path / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(filled)
+    found = evaluate(
+        run=str(workspace), sheet=str(sheet), ratings=[str(tmp_path / "ann.csv"), str(tmp_path / "bob.csv")]
+    )
+    assert {model: figures["score"]["mean"] for model, figures in found.figures["models"].items()} == {
+        "first": 4.5, "second": 4.5,
+    }  # fmt: skip

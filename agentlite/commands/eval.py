@@ -2,18 +2,24 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from agentlite import config, console, stages
+from agentlite.besides import Asking, drawn, forgotten
 from agentlite.curation.sample import sample
+from agentlite.drawing import Drawing
 from agentlite.errors import USAGE, UserError
+from agentlite.figures import figures
 from agentlite.gates import Condition, failures, parse_gate
+from agentlite.judging.endpoint import Endpoint
+from agentlite.metrics import kagent
 from agentlite.metrics.dialogs import Dialog, dialogs
-from agentlite.metrics.summaries import compare, scores, summarize
+from agentlite.metrics.summaries import compare, scores
+from agentlite.opinions import judged, read_ratings, write_sheets
 from agentlite.predictions import (
     answered,
     missing,
@@ -24,7 +30,7 @@ from agentlite.predictions import (
     said,
     to_prediction_row,
 )
-from agentlite.protocols import Prompt, Protocol, prompts, settled
+from agentlite.protocols import Mixture, Prompt, Protocol, prompts, settled
 from agentlite.records import Answer, Prediction, Record, Step, digest, from_row, plain
 from agentlite.report.markdown import write_report
 from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json, write_rows
@@ -32,7 +38,9 @@ from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template
 
 # they change which steps are asked and what is made of the answers, not what is said
-NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed", "predictions", "compare", "gate")
+NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed", "predictions", "compare", "gate", "general",
+                     "kagent", "judge", "judge_model", "judge_key", "sheet", "ratings", "num_samples",
+                     "temperature")  # fmt: skip
 OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
 
 
@@ -73,24 +81,31 @@ class Evaluated(NamedTuple):
 def run(settings: config.Eval, place: Place) -> Result:
     """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is said already is kept."""
     gate = parse_gate(settings.gate)
-    if settings.compare:
-        return _compare_folders(settings, place, gate)
+    for name, way in WITHOUT_A_MODEL.items():
+        if getattr(settings, name):
+            return way(settings, place, gate)
     data = _data(settings, place.run)
     base = place.folder / slug(settings.data)
     with console.stdout_to_stderr():
         subjects = _subjects(settings, data, place.run)
         if place.dry_run:
             return _dry_run(base, subjects, data, place.force)
-        evaluated = {one.name: _evaluate(settings, one, data, base / slug(one.name), place.force) for one in subjects}
+        first = next((one.source for one in subjects if one.source), None)
+        evaluated = {one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
+                     for one in subjects}  # fmt: skip
         if len(evaluated) > 1:
             _write_comparison(base, evaluated, settings.seed)
+        if settings.sheet:
+            by_model = {name: list(read_predictions(one.folder / "predictions.jsonl"))
+                        for name, one in evaluated.items()}  # fmt: skip
+            write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
         report = write_report(place.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()]
-    figures = {name: one.metrics for name, one in evaluated.items()}
-    return Result("eval", "done" if done else "up to date", str(place.folder), figures, outputs,
+    metrics = {name: one.metrics for name, one in evaluated.items()}
+    return Result("eval", "done" if done else "up to date", str(place.folder), metrics, outputs,
                   round(sum(one.seconds for one in evaluated.values()), 1), f"less {report}",
-                  failures(gate, figures[subjects[-1].name]))  # fmt: skip
+                  failures(gate, metrics[subjects[-1].name]))  # fmt: skip
 
 
 def slug(name: str) -> str:
@@ -146,7 +161,8 @@ def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
     return Subject(path.name.partition(".")[0], plan, file=file)
 
 
-def _evaluate(settings: config.Eval, subject: Subject, data: Data, folder: Path, force: bool) -> Evaluated:
+def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, data: Data, folder: Path,
+              force: bool) -> Evaluated:  # fmt: skip
     """Asks what is missing; whatever was said is read and scored anew, so that another metric costs no answer."""
     with stages.open_stage(folder, subject.plan, force=force) as stage:
         source = subject.source
@@ -158,28 +174,35 @@ def _evaluate(settings: config.Eval, subject: Subject, data: Data, folder: Path,
         else:
             predictions = _read_outside(Path(subject.file), asked, data, mixture.protocols)
         whole = dialogs(predictions, data.every)
-        key = _key(predictions, settings.seed)
-        if stage.status != "done" or stage.done.figures.get("steps") != key:
+        besides = _besides(settings, subject, first, asked, mixture, predictions, data, folder)
+        key = f"{len(predictions)} {_digest(predictions, settings.seed)}"
+        known = _known(stage, key)
+        if known is None or not besides.items() <= known.items():
             stage.outcome = "done"
-            metrics = summarize(predictions, whole, settings.seed)
+            known = {**(known or figures(predictions, whole, data.every, settings.seed)), **besides}
             write_rows(folder / "predictions.jsonl", map(to_prediction_row, predictions))
             write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))
-            write_json(folder / "metrics.json", metrics)
+            write_json(folder / "metrics.json", known)
             outputs = [*(["answers.jsonl"] if source else []), "predictions.jsonl", "dialogs.jsonl", "metrics.json"]
-            stage.finish(outputs, {"steps": key, **_key_figures(metrics)})
-        metrics = json.loads((folder / "metrics.json").read_bytes())
-        return Evaluated(folder, metrics, scores(predictions, whole), stage.outcome, stage.done.seconds)
+            stage.finish(outputs, {"steps": key, **_key_figures(known)})
+        return Evaluated(folder, known, scores(predictions, whole), stage.outcome, stage.done.seconds)
 
 
-def _key(predictions: Sequence[Prediction], seed: int) -> str:
-    """Names the predictions that metrics.json is about, and how they are scored."""
-    rows = "".join(plain(to_prediction_row(one)) for one in predictions)
-    return f"{len(predictions)} {digest(plain([seed, rows]))}"
+def _known(stage: stages.Stage, key: str) -> dict[str, Any] | None:
+    """The figures that are there of these very predictions, scored as they are now."""
+    if stage.status != "done" or stage.done.figures.get("steps") != key:
+        return None
+    found: dict[str, Any] = json.loads((stage.folder / "metrics.json").read_bytes())
+    return found
+
+
+def _digest(predictions: Sequence[Prediction], seed: int) -> str:
+    return digest(plain([seed, *map(to_prediction_row, predictions)]))
 
 
 def _key_figures(metrics: dict[str, Any]) -> dict[str, float]:
-    figures = {**metrics["metrics"], **metrics["dialogs"]}
-    return {name: round(figure["mean"], 4) for name, figure in figures.items() if figure}
+    found = {**metrics["metrics"], **metrics["dialogs"]}
+    return {name: round(figure["mean"], 4) for name, figure in found.items() if figure}
 
 
 def _read_outside(
@@ -246,6 +269,49 @@ def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], seed: int)
     write_json(base / "compare.json", {**compare(by_model, seed), "predictions": digests})
 
 
+def _besides(settings: config.Eval, subject: Subject, first: Source | None, asked: Sequence[Prompt], mixture: Mixture,
+             predictions: Sequence[Prediction], data: Data, folder: Path) -> dict[str, Any]:  # fmt: skip
+    """What a judge thinks, what was forgotten since the first model, what draws are worth: what is asked for."""
+    found: dict[str, Any] = {}
+    source = subject.source
+    loading = (settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit)
+    if settings.judge:
+        endpoint = Endpoint(settings.judge, settings.judge_model, settings.judge_key)
+        found |= judged(predictions, data.every, endpoint, folder / "judged.jsonl", settings.seed)
+    if settings.general and source and first and source.digest != first.digest:
+        asking = Asking(*loading, settings.batch_size)
+        found |= forgotten(first, source, settings.general, mixture, asking, settings.seed)
+    if settings.num_samples and source:
+        how = Drawing(subject.name, *loading, settings.max_new_tokens, settings.num_samples, settings.temperature, 1.0,
+                      settings.seed)  # fmt: skip
+        found |= drawn(source, asked, mixture.protocols, how, folder / "drawn.jsonl", settings.batch_size)
+    return found
+
+
+def _read_sheets(settings: config.Eval, place: Place, gate: Sequence[Condition]) -> Result:
+    if not settings.sheet:
+        raise UserError("whose answers these are is beside the sheet.", "Add --sheet FILE, as it was written.",
+                        place="--ratings")  # fmt: skip
+    found = read_ratings(Path(settings.sheet), [Path(path) for path in settings.ratings], settings.seed)
+    return Result("eval", "compared", settings.sheet, found, [], 0.0)
+
+
+def _score_kagent(settings: config.Eval, place: Place, gate: Sequence[Condition]) -> Result:
+    """KAgentBench's own scores, as they are published and with its known defects mended."""
+    if not settings.predictions:
+        raise UserError("there is nothing to score.", "Add --predictions FILE: its rows with model_predict.",
+                        place="--kagent")  # fmt: skip
+    told = {}
+    for file in settings.predictions:
+        rows = kagent.read(Path(settings.kagent), Path(file))
+        for rules in kagent.RULES:
+            figures = msgspec.to_builtins(kagent.score(rows, rules, settings.seed))
+            told[f"{Path(file).name.partition('.')[0]} {rules}"] = {"prompts": len(rows), "metrics": figures}
+    last = told[[*told][-1]]
+    return Result("eval", "compared", settings.kagent, {"models": told, "differences": []}, [], 0.0,
+                  failed=failures(gate, last))  # fmt: skip
+
+
 def _compare_folders(settings: config.Eval, place: Place, gate: Sequence[Condition]) -> Result:
     """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or of other data."""
     folders = [folder for given in settings.compare for folder in _finished(Path(given), place.run)]
@@ -257,8 +323,8 @@ def _compare_folders(settings: config.Eval, place: Place, gate: Sequence[Conditi
                         place="--compare")  # fmt: skip
     metrics = {name: json.loads((folder / "metrics.json").read_bytes()) for name, folder in names.items()}
     compared = compare({name: _read_scores(folder) for name, folder in names.items()}, settings.seed)
-    figures = {"models": metrics, "differences": compared["differences"]}
-    return Result("eval", "compared", str(folders[0]), figures, [], 0.0, failed=failures(gate, metrics[[*names][-1]]))
+    told = {"models": metrics, "differences": compared["differences"]}
+    return Result("eval", "compared", str(folders[0]), told, [], 0.0, failed=failures(gate, metrics[[*names][-1]]))
 
 
 def _finished(given: Path, run: Path) -> list[Path]:
@@ -292,18 +358,25 @@ def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
 
 def _dry_run(base: Path, subjects: Sequence[Subject], data: Data, force: bool) -> Result:
     """How many prompts each model would still be asked."""
-    figures = {}
+    told = {}
     for one in subjects:
         folder = base / slug(one.name)
         if not force:
             stages.compare(folder, one.plan)
         steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
         known = set() if force else _known_steps(folder / "answers.jsonl")
-        figures[one.name] = {"prompts": len(steps), "missing": len(steps - known) if one.source else 0}
-    return Result("eval", "dry run", str(base), figures, [], 0.0)
+        told[one.name] = {"prompts": len(steps), "missing": len(steps - known) if one.source else 0}
+    return Result("eval", "dry run", str(base), told, [], 0.0)
 
 
 def _known_steps(path: Path) -> set[Step]:
     """Those of the whole lines: a torn last one is only cut by a run that writes."""
     whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
     return {Step(row["record_id"], row["turn"]) for row in map(json.loads, whole.splitlines())}
+
+
+WITHOUT_A_MODEL: dict[str, Callable[[config.Eval, Place, Sequence[Condition]], Result]] = {
+    "compare": _compare_folders,
+    "ratings": _read_sheets,
+    "kagent": _score_kagent,
+}

@@ -1,7 +1,7 @@
 """records + a model -> candidates, their scores, and pairs; or stored candidates -> pairs under other weights."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,12 +9,13 @@ import msgspec
 
 from agentlite import config, console, stages
 from agentlite.curation.sample import sample
+from agentlite.drawing import Drawing, drawer
 from agentlite.errors import OTHER_PLAN, UserError
 from agentlite.lineage import lineage
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
 from agentlite.prompting import Prompts, find_prompts
-from agentlite.protocols import PROTOCOLS, Prompt, prompts, settled
+from agentlite.protocols import Prompt, prompts, settled
 from agentlite.records import GOLD, Candidate, Key, Record, Score, Step, from_row, to_row
 from agentlite.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.rows import Appender, read_rows, write_json, write_rows
@@ -164,7 +165,9 @@ def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], fol
             total, there = len(asked) * settings.num_samples, sum(key in known for one in keys for key in one)
             console.notice(f"pairs: {total} candidates of {settings.model} at {len(asked)} steps"
                            + (f", {there} there already" if there else ""))  # fmt: skip
-            draw = _sampler(settings, source)
+            draw = drawer(source, Drawing(settings.model, settings.engine, settings.max_length, settings.load_in_4bit,
+                                          settings.load_in_8bit, settings.max_new_tokens, settings.num_samples,
+                                          settings.temperature, settings.top_p, settings.seed))  # fmt: skip
             with console.progress("pairs", total) as advance:
                 for batch in left:
                     for candidate in draw([asked[index] for index in batch]):
@@ -172,32 +175,6 @@ def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], fol
                             file.append(msgspec.structs.asdict(candidate))
                             there += 1
                     advance(there)
-
-
-def _sampler(settings: config.Pairs, source: Source) -> Any:
-    """Prompts -> their candidates, by the model in memory."""
-    from agentlite.engine import sampling
-    from agentlite.engine.generation import for_inference
-    from agentlite.engine.loading import Loading, load
-
-    template = load_template(source.base)
-    loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
-                  trainable=False)  # fmt: skip
-    for_inference(loaded.model)
-    how = sampling.Sampling(template.token_id(template.turn_end), settings.max_new_tokens, settings.temperature,
-                            settings.top_p)  # fmt: skip
-
-    def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
-        seeds = [tuple(f"{settings.seed} {one.step} {n}" for n in range(settings.num_samples)) for one in batch]
-        asked = [sampling.Asked(one.ids, seed, PROTOCOLS[one.protocol].stops)
-                 for one, seed in zip(batch, seeds, strict=True)]  # fmt: skip
-        for drawn in sampling.sample(loaded, asked, how):
-            one = batch[drawn.prompt]
-            yield Candidate(
-                *one.step, one.protocol, settings.model, drawn.sample, drawn.text, drawn.ended, len(drawn.ids)
-            )
-
-    return draw
 
 
 def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge, tally: Tally) -> dict[Key, Score]:

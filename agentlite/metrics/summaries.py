@@ -15,6 +15,7 @@ from agentlite.records import Prediction, Step
 
 S = TypeVar("S", bound="Scored")
 WHOLE = -1  # stands for a turn where all of a dialog is meant
+BFCL = "bfcl"  # the verdict of BFCL's own rules, where a record is BFCL's
 DUE = "due"  # stands among a prediction's metrics without being one: 1 if a call was due, else 0
 
 

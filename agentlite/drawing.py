@@ -1,0 +1,48 @@
+"""A model + prompts -> several answers to each, drawn with seeds of their own: the same in any batch and any run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from agentlite.config import Engine
+from agentlite.protocols import PROTOCOLS, Prompt
+from agentlite.records import Candidate
+from agentlite.templates import Source, load_template
+
+Draw = Callable[[Sequence[Prompt]], Iterator[Candidate]]
+
+
+class Drawing(NamedTuple):
+    """How answers are drawn, and of which model, by the name it goes by."""
+
+    model: str
+    engine: Engine
+    max_length: int
+    load_in_4bit: bool
+    load_in_8bit: bool
+    max_new_tokens: int
+    num_samples: int
+    temperature: float
+    top_p: float
+    seed: int
+
+
+def drawer(source: Source, how: Drawing) -> Draw:
+    """Prompts -> their candidates, by the model in memory."""
+    from agentlite.engine import sampling
+    from agentlite.engine.generation import for_inference
+    from agentlite.engine.loading import Loading, load
+
+    template = load_template(source.base)
+    loaded = load(source, Loading(how.engine, how.max_length, how.load_in_4bit, how.load_in_8bit), trainable=False)
+    for_inference(loaded.model)
+    settings = sampling.Sampling(template.token_id(template.turn_end), how.max_new_tokens, how.temperature, how.top_p)
+
+    def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
+        seeds = [tuple(f"{how.seed} {one.step} {n}" for n in range(how.num_samples)) for one in batch]
+        asked = [sampling.Asked(one.ids, seed, PROTOCOLS[one.protocol].stops)
+                 for one, seed in zip(batch, seeds, strict=True)]  # fmt: skip
+        for drawn in sampling.sample(loaded, asked, settings):
+            one = batch[drawn.prompt]
+            yield Candidate(*one.step, one.protocol, how.model, drawn.sample, drawn.text, drawn.ended, len(drawn.ids))
+
+    return draw
