@@ -54,7 +54,7 @@ def _table(result: Result, stream: Any) -> None:
     took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
     print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
     if result.command == "eval" and result.status != "dry run":
-        from agentlite.report.markdown import table
+        from agentlite.report.tables import table
 
         heading, *rows = table(result.figures)
         console.print_table(_turned([heading, *rows]), stream)

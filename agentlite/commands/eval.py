@@ -15,7 +15,7 @@ from agentlite.metrics.calls import score_step
 from agentlite.metrics.summaries import compare, summarize
 from agentlite.protocols import Prompt, Protocol, prompts, settled
 from agentlite.records import Call, Parsed, Prediction, Record, Step, digest, from_row, plain
-from agentlite.report.markdown import write_report
+from agentlite.report import write_report
 from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template
