@@ -1,7 +1,7 @@
 """An evaluation -> what was asked, what was due and what each model said to it; and which tools are confused."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +21,25 @@ class Answers(NamedTuple):
 
 
 class Confused(NamedTuple):
-    """A tool that was due: by model, how often it was called when it was due, and what was said instead."""
+    """A tool that was due, and how often each was called for it, by model."""
 
-    tool: str
-    due: dict[str, int]
-    right: dict[str, int]
-    instead: dict[str, Counter[str]]
+    name: str
+    called: dict[str, Counter[str]]
+
+    def due(self, model: str) -> int:
+        return self.called[model].total()
+
+    def right(self, model: str) -> int:
+        return self.called[model][self.name]
+
+    def instead(self, model: str) -> list[tuple[str, int]]:
+        """The most frequent ones."""
+        others = Counter({name: count for name, count in self.called[model].items() if name != self.name})
+        return others.most_common(3)
+
+    @property
+    def wrong(self) -> int:
+        return sum(self.due(model) - self.right(model) for model in self.called)
 
 
 def read_answers(run: Run, evaluation: Evaluation) -> Answers:
@@ -40,18 +53,16 @@ def read_answers(run: Run, evaluation: Evaluation) -> Answers:
     return Answers({row["id"]: from_row(row) for row in rows if row["id"] in asked}, by_step)
 
 
-def confusion(answers: Answers) -> list[Confused]:
-    """Every tool that was due or called, the most often confused first."""
-    pairs: dict[str, Counter[tuple[str, str]]] = {}
+def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
+    """Every tool that was due, and the want of one, the most often confused first."""
+    tools: dict[str, dict[str, Counter[str]]] = {}
     for step, said in answers.by_step.items():
         if record := answers.records.get(step.record_id):
             due = Counter(call.name for call in record.due(step.turn).calls)
             for model, rows in said.items():
-                for row in rows:
-                    pairs.setdefault(model, Counter()).update(_pairs(due, row))
-    tools = {due for of_model in pairs.values() for due, _ in of_model}
-    found = [_confused(tool, pairs) for tool in tools]
-    return sorted(found, key=lambda one: (sum(one.right.values()) - sum(one.due.values()), -sum(one.due.values()), one.tool))  # fmt: skip
+                for wanted, called in (pair for row in rows for pair in _pairs(due, row)):
+                    tools.setdefault(wanted, {name: Counter() for name in models})[model][called] += 1
+    return sorted((Confused(*tool) for tool in tools.items()), key=lambda one: (-one.wrong, one.name))
 
 
 def _pairs(due: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
@@ -64,17 +75,6 @@ def _pairs(due: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
         yield (missing[index] if index < len(missing) else NO_CALL, extra[index] if index < len(extra) else blank)
     if not due and not called:
         yield NO_CALL, blank
-
-
-def _confused(tool: str, pairs: dict[str, Counter[tuple[str, str]]]) -> Confused:
-    said = {model: Counter({called: n for (due, called), n in of_model.items() if due == tool})
-            for model, of_model in pairs.items()}  # fmt: skip
-    return Confused(
-        tool,
-        {model: counts.total() for model, counts in said.items()},
-        {model: counts[tool] for model, counts in said.items()},
-        {model: Counter({name: n for name, n in counts.items() if name != tool}) for model, counts in said.items()},
-    )
 
 
 def _find(digest: str, run: Run) -> Path | None:

@@ -36,7 +36,8 @@ def interval(figure: Json, scale: tuple[float, float], marks: Iterable[float] = 
     low, high = (figure.get(end, figure["mean"]) for end in ("low", "high"))
     left, right, dot = (_place(value, scale) for value in (low, high, figure["mean"]))
     hairlines = "".join(f'<path class="hair" d="M{_place(mark, scale)} 0v12"/>' for mark in marks)
-    return _svg(f'{hairlines}<path class="whisker" d="M{left} 6H{right}"/><path class="dot" d="M{dot} 6h0"/>',
+    return _svg(f'{hairlines}<path class="whisker" d="M{left} 6H{right}"/><path class="dot" d="M{dot} 6h0"/>'
+                f'<path class="hole" d="M{dot} 6h0"/>',
                 12, f"interval {kind}")  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def charts(rows: Sequence[Row]) -> tuple[list[Chart], list[Chart]]:
     return [_chart(group) for group in others], [_chart([line], 0.0, highest) for line in parts]
 
 
-def scale(figures: Iterable[Json], around_zero: bool = False) -> tuple[float, float]:
+def scale(figures: Sequence[Json], around_zero: bool = False) -> tuple[float, float]:
     """From 0 to 1 where that holds all of them; otherwise from the lowest end to the highest."""
     ends = [figure.get(key, figure["mean"]) for figure in figures for key in ("low", "high")]
     reach = max([0.05, *map(abs, ends)])

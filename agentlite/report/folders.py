@@ -1,6 +1,7 @@
 """A run's folder -> what reports may say of it: its stages and evaluations, and why something was not read."""
 
 import json
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from agentlite.stages import file_digest
 Json = dict[str, Any]
 
 STAGES = ("prep", "sft", "pairs", "dpo", "grpo")
+SHOWN = ("metrics.jsonl", "stats.json")  # of a stage; of an evaluation, all there is
 
 
 class Stage(Struct, frozen=True, dict=True):
@@ -82,6 +84,11 @@ class Run(Struct, frozen=True):
     def name(self) -> str:
         return self.folder.resolve().name
 
+    @property
+    def unread(self) -> list[str]:
+        """A sentence for each stage that is not finished, and for each of its files that was changed."""
+        return [sentence for stage in self.stages if (sentence := _why_unread(stage, SHOWN))]
+
     def stage(self, name: Any) -> Stage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
@@ -133,16 +140,15 @@ def _evaluation(folder: Path, members: list[Stage]) -> Evaluation:
     compared = read_json(path) if path.exists() else {}
     rank = {model: index for index, model in enumerate(compared.get("models", []))}
     members = sorted(members, key=lambda model: (rank.get(model.name, len(rank)), model.name))
-    unread = {model.name: why for model in members if (why := _why_unread(model))}
+    unread = {model.name: why for model in members if (why := _why_unread(model, model.outputs))}
     models = {model.name: model for model in members if model.name not in unread}
     return Evaluation(folder, models, list(unread.values()), compared)
 
 
-def _why_unread(model: Stage) -> str:
+def _why_unread(stage: Stage, names: Iterable[str]) -> str:
     """A sentence, or "" for a folder that can be read."""
-    if model.done is None:
-        return f"Not finished, so not read: {model.name}. Run `agentlite eval` again to finish it."
-    changed = [name for name in model.outputs if not model.is_as_left(name)]
-    if changed:
-        return f"{changed[0]} is not as it was left, so not read: {model.name}. Run `agentlite eval` with --force."
-    return ""
+    again = f"Run `agentlite {stage.plan.get('command', '')}` again"
+    if stage.done is None:
+        return f"Not finished, so not read: {stage.name}. {again} to finish it."
+    changed = [name for name in names if name in stage.outputs and not stage.is_as_left(name)]
+    return f"{changed[0]} is not as it was left, so not read: {stage.name}. {again} with --force." if changed else ""

@@ -1,7 +1,6 @@
 """What was read of a run -> report.md: the models side by side, and what they were made of."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from agentlite.report import tables
 from agentlite.report.folders import Evaluation, Run, Stage
@@ -61,21 +60,17 @@ def _stages(run: Run) -> Iterator[str]:
     """The stages of the run, finished or not, in the order they are run in."""
     if run.stages:
         yield "## What the models were made of"
+    yield from map(_cell, run.unread)
     yield from map(_described, run.stages)
 
 
 def _described(stage: Stage) -> str:
     """A stage in a few lines: settings, inputs by digest (its lineage), versions, what came out."""
     parts = {key: stage.plan.get(key) for key in ("settings", "inputs", "versions")} | {"figures": stage.figures}
-    lines = [f"- {key}: {_listed(value)}" for key, value in parts.items() if value]
+    lines = [f"- {key}: {_cell(tables.listed(value))}" for key, value in parts.items() if value]
     if stage.done is not None and "seconds" in stage.done:
         lines.append(f"- seconds: {stage.done['seconds']:.0f}")
     return "\n".join([f"**{_cell(stage.name)}**{'' if stage.done is not None else ' (not finished)'}", "", *lines])
-
-
-def _listed(values: dict[str, Any]) -> str:
-    shown = {**values, **({"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {})}
-    return _cell(tables.listed(shown.items()))
 
 
 def _table(rows: Iterable[list[str]]) -> str:

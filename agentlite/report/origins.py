@@ -32,8 +32,8 @@ def origins(run: Run) -> list[Origin]:
     """A tree for each stage that no other one was made from."""
     read = {origin.name for stage in run.stages for origin in _read_by(stage, run)}
     told: set[str] = set()
-    return [_grown(Origin(stage.plan["command"], stage.name, [], stage), run, told)
-            for stage in reversed(run.stages) if stage.name not in read]  # fmt: skip
+    return [_grown(Origin("", stage.name, [], stage), run, told)
+            for stage in run.stages if stage.name not in read]  # fmt: skip
 
 
 def _grown(origin: Origin, run: Run, told: set[str]) -> Origin:

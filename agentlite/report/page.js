@@ -15,7 +15,9 @@ function node(name, properties = {}, ...children) {
 }
 
 async function unpack(packed) {
-  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const letters = atob(packed);
+  const bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return JSON.parse(await new Response(stream).text());
 }
@@ -140,6 +142,11 @@ function reader(place, data) {
     count.textContent = `${shown.length} of ${steps.length} prompts.  Marks: ${data.models.join(", ")}, by ${data.metrics[chosen.metric]}.`;
     open(shown.includes(current) ? current : shown[0] ?? null);
   }
+  list.onkeydown = (event) => {
+    const side = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    const next = side && document.activeElement[side];
+    if (next?.step) { event.preventDefault(); next.focus(); open(next.step); }
+  };
   function choose(change) { Object.assign(chosen, change); length = PAGE; draw(); }
 
   const problems = [...new Set(steps.flatMap((step) => step.said.map((said) => said.problem)))].filter(Boolean).sort();
@@ -167,6 +174,7 @@ async function start() {
       console.error(error);
     }
   }
+  document.documentElement.dataset.milliseconds = Math.round(performance.now());
   document.documentElement.dataset.ready = "true";
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.report import drawing, tables
-from agentlite.report.answers import MOST, Confused, confusion, read_answers
+from agentlite.report.answers import MOST, confusion, read_answers
 from agentlite.report.folders import Evaluation, Json, Run, Stage
 from agentlite.report.origins import commands, is_given, origins
 from agentlite.report.reader import pack
@@ -66,7 +66,7 @@ def _evaluation(run: Run, evaluation: Evaluation) -> Json:
         return {"evaluation": evaluation}
     metrics, models = evaluation.metrics, tables.models(evaluation.metrics)
     answers = read_answers(run, evaluation)
-    confused = confusion(answers)
+    confused = confusion(answers, list(metrics))
     return {
         "evaluation": evaluation,
         "prompts": len(answers.by_step) or max(figures.get("prompts", 0) for figures in metrics.values()),
@@ -76,7 +76,8 @@ def _evaluation(run: Run, evaluation: Evaluation) -> Json:
         "outdated": tables.outdated(evaluation),
         "slices": tables.slices(metrics),
         "groups": [figures.turned for figures in tables.groups(metrics)],
-        "confusion": _confusion(confused[:MOST], list(metrics)),
+        "metrics": list(metrics),
+        "confusion": confused[:MOST],
         "tools": len(confused),
         "problems": tables.problems(metrics),
         "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
@@ -88,9 +89,12 @@ def _by_metric(models: Figures) -> list[Json]:
     """Each metric with its figures by model, and the scale they are drawn on."""
     columns = zip(*(figures for _, figures in models.rows), strict=True)
     labels = [labels[0] for labels, _ in models.rows]
-    return [{"name": name, "rows": list(zip(labels, column, strict=True)),
-             "scale": drawing.scale(filter(tables.is_summary, column))}
-            for name, column in zip(models.names, columns, strict=True)]  # fmt: skip
+    found = []
+    for name, column in zip(models.names, columns, strict=True):
+        scale = drawing.scale([figure for figure in column if tables.is_summary(figure)])
+        marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
+        found.append({"name": name, "rows": list(zip(labels, column, strict=True)), "scale": scale, "marks": marks})
+    return found
 
 
 def _by_pair(differences: list[Json]) -> list[Json]:
@@ -102,30 +106,16 @@ def _by_pair(differences: list[Json]) -> list[Json]:
     return [{"second": second, "first": first, "rows": rows, "scale": scale} for (second, first), rows in pairs.items()]
 
 
-def _confusion(confused: list[Confused], models: list[str]) -> Rows:
-    cells = [[one.tool, *(_called(one, model) for model in models)] for one in confused]
-    return Rows("", ["due", *models], cells, [])
-
-
-def _called(one: Confused, model: str) -> str:
-    """`3 of 4; no call 1`: how often it was called when it was due, and what was called instead."""
-    if not one.due.get(model):
-        return tables.ABSENT
-    instead = ", ".join(f"{name} {count}" for name, count in one.instead[model].most_common(3))
-    return "; ".join(filter(None, (f"{one.right[model]} of {one.due[model]}", instead)))
-
-
 def _trained(stage: Stage) -> Json:
-    rows = stage.rows("metrics.jsonl")
-    charts, parts = drawing.charts(rows)
-    return {"stage": stage, "charts": charts, "parts": parts, "steps": (rows[0]["step"], rows[-1]["step"]) if rows else ()}
+    charts, parts = drawing.charts(stage.rows("metrics.jsonl"))
+    return {"stage": stage, "charts": charts, "parts": parts}
 
 
 def _statistics(values: Json, title: str = "") -> Iterator[Rows]:
     """Numbers as a table, what consists of several as one of its own, whatever it is called."""
     single = {name: value for name, value in values.items() if not isinstance(value, dict)}
     if single:
-        yield Rows(title, [], [[name, _text(value)] for name, value in single.items()], _bars(single) if title else [])
+        yield Rows(title, [], [[name, _text(value)] for name, value in single.items()], _bars(title, single))
     for name, value in values.items():
         if isinstance(value, dict) and value:
             called = f"{title} {name.replace('_', ' ')}".strip()
@@ -137,9 +127,9 @@ def _statistics(values: Json, title: str = "") -> Iterator[Rows]:
                 yield from _statistics(value, called)
 
 
-def _bars(counts: Json) -> list[float]:
-    """Of counts of one kind; quantiles are none."""
-    if len(counts) < 2 or any(not isinstance(n, int) or n < 0 for n in counts.values()) or "50%" in counts:
+def _bars(title: str, counts: Json) -> list[float]:
+    """Of counts of one kind, which are called so: by source, most called."""
+    if len(counts) < 2 or not {"by", "most"} & {*title.split()}:
         return []
     return [round(100 * n / max(1, *counts.values()), 1) for n in counts.values()]
 

@@ -6,12 +6,13 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.records import Record, Step, plain
+from agentlite.records import Record, Step
 from agentlite.report.answers import Answers
 from agentlite.report.folders import Json
 from agentlite.rows import Row
 
-LONGEST = (20_000, 4_000, 1_000, 250)  # characters of a text, as long as they fit
+LONGEST = (20_000, 4_000, 1_000, 250)  # characters of a text, as many as fit
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Packed(NamedTuple):
@@ -24,27 +25,28 @@ class Packed(NamedTuple):
 def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int) -> Packed:
     """At most `budget` characters: texts are cut shorter until they fit, and then steps are left out."""
     steps = list(answers.by_step)
-    longest = iter(LONGEST)
-    limit, shown = next(longest), len(steps)
-    while True:
-        cutter = Cutter(limit)
+    shown, cutter = len(steps), Cutter(LONGEST[0])
+    text = _packed(_contents(answers, steps, models, metrics, cutter))
+    while len(text) > budget and shown:
+        shorter = [limit for limit in LONGEST if limit < cutter.longest]
+        if not shorter:
+            shown = int(0.95 * shown * budget / len(text))
+        cutter = Cutter(shorter[0] if shorter else cutter.limit)
         text = _packed(_contents(answers, steps[:shown], models, metrics, cutter))
-        if len(text) <= budget or not shown:
-            break
-        shorter = next(longest, None)
-        limit, shown = (shorter, shown) if shorter else (limit, shown // 2)
-    notes = [f"{cutter.count} texts are cut after {limit:,} characters; how much is missing is said there."]
-    left_out = [f"The first {shown:,} of {len(steps):,} prompts: the others would make this page too large."]
-    return Packed(text, (notes if cutter.count else []) + (left_out if shown < len(steps) else []))
+    cut = f"{cutter.count} texts are cut after {cutter.limit:,} characters; each says how much of it is missing."
+    left_out = f"The first {shown:,} of {len(steps):,} prompts: with the others this page would be too large."
+    return Packed(text, [*([cut] if cutter.count else []), *([left_out] if shown < len(steps) else [])])
 
 
 class Cutter:
     """Cuts long texts, says in each how much is gone, and counts them."""
 
     def __init__(self, limit: int):
-        self.limit, self.count = limit, 0
+        self.limit, self.count, self.longest = limit, 0, 0
 
     def __call__(self, text: str) -> str:
+        """`longest` is that of what is left."""
+        self.longest = max(self.longest, min(len(text), self.limit))
         if len(text) <= self.limit:
             return text
         self.count += 1
@@ -52,8 +54,7 @@ class Cutter:
 
 
 def _packed(contents: Json) -> str:
-    written = json.dumps(contents, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return base64.b64encode(zlib.compress(written, 6)).decode("ascii")
+    return base64.b64encode(zlib.compress(compact(contents).encode("utf-8", "replace"))).decode("ascii")
 
 
 def _contents(
@@ -78,8 +79,8 @@ def _contents(
 
 def _record(record: Record, turn: int, tools: dict[tuple[str, ...], int], cut: Callable[[str], str]) -> list[Any]:
     """Its messages up to the last turn that is asked; the numbers of its tools, which are added to `tools`."""
-    offered = ((tool.name, tool.description, plain(tool.parameters)) for tool in record.tools)
-    messages = [[message.role, cut(message.content), [[call.name, cut(plain(call.arguments))] for call in message.calls]]
+    offered = ((tool.name, tool.description, compact(tool.parameters)) for tool in record.tools)
+    messages = [[message.role, cut(message.content), [[call.name, cut(compact(call.arguments))] for call in message.calls]]
                 for message in record.messages[: turn + 1]]  # fmt: skip
     return [messages, [tools.setdefault(tool, len(tools)) for tool in offered]]
 
@@ -90,7 +91,7 @@ def _step(
 ) -> list[Any]:  # fmt: skip
     """Where it is, what is due there (None where that is not known), its slices, and what each model said."""
     known = answers.records.get(step.record_id)
-    due = [[call.name, cut(plain(call.arguments))] for call in known.due(step.turn).calls] if known else None
+    due = [[call.name, cut(compact(call.arguments))] for call in known.due(step.turn).calls] if known else None
     said = [_said(models.index(model), row, metrics, cut)
             for model, rows in answers.by_step[step].items() for row in rows]  # fmt: skip
     slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})

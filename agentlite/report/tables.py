@@ -1,7 +1,6 @@
 """What was read of a run -> the tables and sentences that both reports print, so that they cannot differ."""
 
 import json
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from agentlite.metrics.calls import METRICS
@@ -135,8 +134,12 @@ def outdated(evaluation: Evaluation) -> str:
     return f"Predictions have changed since the models were compared. Run `agentlite eval {named}` again."
 
 
-def points(row: Json) -> str:
-    return f"{100 * row['mean']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
+def gain(row: Json) -> str:
+    return f"{100 * row['mean']:+.1f} points"
+
+
+def reach(row: Json) -> str:
+    return f"[{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
 
 
 def verdict(row: Json) -> str:
@@ -145,7 +148,7 @@ def verdict(row: Json) -> str:
 
 
 def in_words(row: Json) -> str:
-    return f"{row['metric']}: {row['second']} over {row['first']} {points(row)}, {verdict(row)}."
+    return f"{row['metric']}: {row['second']} over {row['first']} {gain(row)} {reach(row)}, {verdict(row)}."
 
 
 def short(value: Any) -> str:
@@ -153,6 +156,12 @@ def short(value: Any) -> str:
     if isinstance(value, str):
         return value[:12] if len(value) >= 16 and set(value) <= set("0123456789abcdef") else value
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def listed(values: Json) -> str:
+    """A line of them all; a lineage as a chain."""
+    shown = {**values, **({"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {})}
+    return ", ".join(f"{key} {short(value)}" for key, value in shown.items() if value not in (None, ""))
 
 
 def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Figures:
@@ -183,7 +192,3 @@ def _flat(figures: Json) -> Json:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def listed(values: Iterable[tuple[str, Any]]) -> str:
-    return ", ".join(f"{key} {short(value)}" for key, value in values if value not in (None, ""))
