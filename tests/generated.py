@@ -57,7 +57,7 @@ def stage(folder: Path, plan: dict[str, Any], rows: dict[str, Iterable[dict[str,
 def called(record: Record, generator: random.Random) -> tuple[str, Parsed]:
     """The right call or, as often, one of a tool on offer with a thought before it; now and then one that is torn."""
     due = record.messages[-1].calls[0]
-    thought = "" if generator.random() < 0.5 else record.messages[0].content[:200]
+    thought = "" if generator.random() < 0.5 else record.messages[0].content[:60]
     call = due if not thought else Call(generator.choice(record.tools).name, due.arguments)
     text = f'{thought}<tool_call>\n{{"name": "{call.name}", "arguments": {plain(call.arguments)}}}\n</tool_call>'
     torn = generator.random() < 0.05

@@ -48,7 +48,7 @@ def read_answers(run: Run, evaluation: Evaluation) -> Answers:
         for row in model.rows("predictions.jsonl"):
             by_step.setdefault(Step(row["record_id"], row["turn"]), {}).setdefault(name, []).append(row)
     asked = {step.record_id for step in by_step}
-    files = {path for model in evaluation.models.values() if (path := _find(model.plan["inputs"].get("data", ""), run))}
+    files = {path for model in evaluation.models.values() if (path := _find(model.inputs.get("data", ""), run))}
     rows = (row for path in sorted(files) for row in read_rows(path))
     return Answers({row["id"]: from_row(row) for row in rows if row["id"] in asked}, by_step)
 

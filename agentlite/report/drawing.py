@@ -33,8 +33,7 @@ class Chart(NamedTuple):
 
 def interval(figure: Json, scale: tuple[float, float], marks: Iterable[float] = (), kind: str = "") -> Markup:
     """A dot with its whiskers, hairlines at `marks`. A dot is a line of no length: stretching leaves it round."""
-    low, high = (figure.get(end, figure["mean"]) for end in ("low", "high"))
-    left, right, dot = (_place(value, scale) for value in (low, high, figure["mean"]))
+    left, right, dot = (_place(value, scale) for value in (*_ends(figure), figure["mean"]))
     hairlines = "".join(f'<path class="hair" d="M{_place(mark, scale)} 0v12"/>' for mark in marks)
     return _svg(f'{hairlines}<path class="whisker" d="M{left} 6H{right}"/><path class="dot" d="M{dot} 6h0"/>'
                 f'<path class="hole" d="M{dot} 6h0"/>',
@@ -53,11 +52,16 @@ def charts(rows: Sequence[Row]) -> tuple[list[Chart], list[Chart]]:
 
 def scale(figures: Sequence[Json], around_zero: bool = False) -> tuple[float, float]:
     """From 0 to 1 where that holds all of them; otherwise from the lowest end to the highest."""
-    ends = [figure.get(key, figure["mean"]) for figure in figures for key in ("low", "high")]
+    ends = [end for figure in figures for end in _ends(figure)]
     reach = max([0.05, *map(abs, ends)])
     if around_zero:
         return -reach, reach
     return (0.0, 1.0) if all(0 <= end <= 1 for end in ends) else (min(0.0, *ends), reach)
+
+
+def _ends(figure: Json) -> list[float]:
+    """Of its interval, if it has one."""
+    return [figure[end] if end in figure else figure["mean"] for end in ("low", "high")]
 
 
 def _line(name: str, rows: Sequence[Row]) -> Line:
@@ -69,7 +73,8 @@ def _line(name: str, rows: Sequence[Row]) -> Line:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    """Whether it can be drawn: what diverged that far is off every scale."""
+    return isinstance(value, int | float) and abs(value) < 1e300  # which nan is not
 
 
 def _joined(lines: dict[str, Line]) -> list[list[Line]]:
@@ -102,7 +107,7 @@ def _curve(line: Line, index: int, across: tuple[float, float], up: tuple[float,
 def _place(value: float, scale: tuple[float, float]) -> float:
     """Where on a scale of 1 to 99: room for half a dot at both ends."""
     low, high = scale
-    return round(1 + 98 * (value - low) / (high - low), 2) if high > low else 50.0
+    return round(1 + 98 * ((value - low) / (high - low)), 2) if high > low else 50.0
 
 
 def _svg(inside: str, height: int, kind: str) -> Markup:

@@ -30,6 +30,14 @@ class Stage(Struct, frozen=True, dict=True):
         return self.folder.name
 
     @property
+    def settings(self) -> Json:
+        return self.plan.get("settings") or {}
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        return self.plan.get("inputs") or {}
+
+    @property
     def figures(self) -> Json:
         return (self.done or {}).get("figures") or {}
 
@@ -101,7 +109,7 @@ class Run(Struct, frozen=True):
         plans = [model.plan for model in evaluation.models.values()]
         sources = [metrics.get("by", {}).get("source", {}) for metrics in evaluation.metrics.values()]
         prepared = self.prepared(evaluation)
-        return "bfcl:" in json.dumps([plans, sources, prepared.plan.get("settings", {}) if prepared else {}])
+        return "bfcl:" in json.dumps([plans, sources, prepared.settings if prepared else {}])
 
 
 def read_run(folder: Path) -> Run:

@@ -16,7 +16,7 @@ from agentlite.report.tables import short
 class Origin(NamedTuple):
     """Something a stage read: its part in it, its name, the digests it had then, and the stage that made it, if any.
 
-    `changed`: whether that stage holds something else by now. `told`: whether it stands further up with its own origins.
+    `changed`: whether that stage holds something else by now. `told`: whether its own origins stand further up.
     """
 
     part: str
@@ -45,9 +45,12 @@ def _grown(origin: Origin, run: Run, told: set[str]) -> Origin:
 
 
 def _read_by(stage: Stage, run: Run) -> Iterator[Origin]:
-    settings = stage.plan.get("settings") or {}
-    for key, digest in (stage.plan.get("inputs") or {}).items():
-        name = settings.get(key) or (settings.get("candidates") if key in ("scores", "rollouts") else "") or key
+    for key, digest in stage.inputs.items():
+        name = (
+            stage.settings.get(key)
+            or (stage.settings.get("candidates") if key in ("scores", "rollouts") else "")
+            or key
+        )
         earlier = run.stage(name) if name != stage.name else None
         digests = re.split("[,+]", digest)
         yield Origin(key if name != key else "source", str(name), [short(text) for text in digests], earlier,
@@ -80,10 +83,10 @@ def _command(plan: Json, words: list[str], profiled: set[tuple[str, str]]) -> st
 def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
     """The models of a data set in one go. Which prompts were asked is no part of a plan."""
     first = next(iter(evaluation.models.values()))
-    named = [word for model in evaluation.models.values() for word in ("--model", model.plan["settings"]["model"])]
-    asked = {key: first.figures[key] for key in ("limit", "seed") if key in first.figures}
-    settings = {**first.plan["settings"], "data": evaluation.name, **asked}
-    settings.pop("model")
+    names = [model.settings.get("model", model.name) for model in evaluation.models.values()]
+    named = [word for name in names for word in ("--model", name)]
+    settings = {key: value for key, value in first.settings.items() if key != "model"} | {"data": evaluation.name}
+    settings |= {key: first.figures[key] for key in ("limit", "seed") if key in first.figures}
     out = evaluation.folder.parent.name
     return _command({"command": "eval", "settings": settings}, [*(["--out", out] if out != "eval" else []), *named],
                     profiled)  # fmt: skip
@@ -104,11 +107,11 @@ def _default(command: str, key: str) -> Any:
     return msgspec.json.decode(msgspec.json.encode(config.default(command, key)))
 
 
-def is_given(plan: Json, key: str) -> bool:
+def is_given(stage: Stage, key: str) -> bool:
     """Whether a setting is not the default."""
-    command = plan.get("command", "")
+    command = stage.plan.get("command", "")
     known = command in config.COMMANDS and key in config.fields(command)
-    return known and plan["settings"][key] != _default(command, key)
+    return known and bool(stage.settings[key] != _default(command, key))
 
 
 def _profiled() -> set[tuple[str, str]]:

@@ -29,7 +29,7 @@ function read([id, turn, record, due, slices, said], index, data) {
   return {
     index, id, turn, due, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
     question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
-    said: said.map(([model, text, problem, calls, values, tokens]) => ({ model, text, problem, calls, values, tokens })),
+    said: said.map(([model, text, problem, values, tokens]) => ({ model, text, problem, values, tokens })),
   };
 }
 
@@ -58,7 +58,7 @@ function select(label, options, value, changed) {
 
 function hardest(data) {
   const sums = data.metrics.map(() => [0, 0]);
-  for (const step of data.steps) for (const said of step[5]) said[4].forEach((value, at) => {
+  for (const step of data.steps) for (const said of step[5]) said[3].forEach((value, at) => {
     if (value !== null) { sums[at][0] += value; sums[at][1] += 1; }
   });
   const means = sums.map(([sum, count]) => (count ? sum / count : Infinity));

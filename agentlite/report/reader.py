@@ -3,10 +3,10 @@
 import base64
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.records import Record, Step
+from agentlite.records import Call, GoldCall, Record, Step
 from agentlite.report.answers import Answers
 from agentlite.report.folders import Json
 from agentlite.rows import Row
@@ -80,7 +80,7 @@ def _contents(
 def _record(record: Record, turn: int, tools: dict[tuple[str, ...], int], cut: Callable[[str], str]) -> list[Any]:
     """Its messages up to the last turn that is asked; the numbers of its tools, which are added to `tools`."""
     offered = ((tool.name, tool.description, compact(tool.parameters)) for tool in record.tools)
-    messages = [[message.role, cut(message.content), [[call.name, cut(compact(call.arguments))] for call in message.calls]]
+    messages = [[message.role, cut(message.content), _calls(message.calls, cut)]
                 for message in record.messages[: turn + 1]]  # fmt: skip
     return [messages, [tools.setdefault(tool, len(tools)) for tool in offered]]
 
@@ -91,14 +91,17 @@ def _step(
 ) -> list[Any]:  # fmt: skip
     """Where it is, what is due there (None where that is not known), its slices, and what each model said."""
     known = answers.records.get(step.record_id)
-    due = [[call.name, cut(compact(call.arguments))] for call in known.due(step.turn).calls] if known else None
+    due = _calls(known.due(step.turn).calls, cut) if known else None
     said = [_said(models.index(model), row, metrics, cut)
             for model, rows in answers.by_step[step].items() for row in rows]  # fmt: skip
     slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})
     return [step.record_id, step.turn, record, due, slices, said]
 
 
+def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[list[str]]:
+    return [[call.name, cut(compact(call.arguments))] for call in calls]
+
+
 def _said(model: int, row: Row, metrics: Sequence[str], cut: Callable[[str], str]) -> list[Any]:
-    calls = [[call["name"], cut(call["arguments"])] for call in row["calls"]]
     values = [row["metrics"].get(name) for name in metrics]
-    return [model, cut(row["text"]), row["problem"], calls, values, row.get("new_tokens", 0)]
+    return [model, cut(row["text"]), row["problem"], values, row.get("new_tokens", 0)]

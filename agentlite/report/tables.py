@@ -78,8 +78,9 @@ def groups(metrics: dict[str, Json]) -> list[Figures]:
     """A table for every other group of figures that metrics.json holds."""
     found = dict.fromkeys(name for figures in metrics.values() for name, value in figures.items()
                           if name not in OF_THE_WHOLE and isinstance(value, dict))  # fmt: skip
+    names = [*(known for known in GROUPS if known in found), *(name for name in found if name not in GROUPS)]
     return [_group(name, {model: _flat(figures.get(name) or {}) for model, figures in metrics.items()})
-            for name in sorted(found, key=lambda name: list(GROUPS).index(name) if name in GROUPS else len(GROUPS))]  # fmt: skip
+            for name in names]  # fmt: skip
 
 
 def problems(metrics: dict[str, Json]) -> Figures:
