@@ -1,4 +1,4 @@
-"""finished prep + models -> predictions and metrics for each model, the models compared, and report.md."""
+"""finished prep + models -> predictions and metrics for each model, the models compared, and the report."""
 
 import json
 import re

@@ -3,9 +3,9 @@
     .venv/bin/python scripts/bench/report.py [--predictions 10000] [--models 4] [--keep FOLDER]
 
 Prints a line of JSON a shape: `one model`, every prediction on a prompt of its own; `models`, a prompt for all of them.
-`write_seconds`: of processor time, both reports, the best of three; `megabytes`: report.html; `notes`: what did not fit.
-With Chromium, `load_seconds`: to the end of the load event, and `ready_seconds`: until single predictions can be read,
-each the median of five.
+`write_seconds`: of processor time, both reports, the best of three; `megabytes`: report.html; `notes`: what did not
+fit. With Chromium, `load_seconds`: to the end of the load event, and `ready_seconds`: until single predictions can be
+read, each the median of five.
 """
 
 import argparse
