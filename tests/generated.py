@@ -16,6 +16,7 @@ from agentlite.rows import write_json, write_rows
 from agentlite.stages import file_digest
 
 ZIPF = list(accumulate(1 / rank for rank in range(1, 5001)))  # how often words occur, the first the most often
+Text = Callable[[int], str]
 Say = Callable[[Record, random.Random], tuple[str, Parsed]]
 
 
@@ -23,7 +24,12 @@ def write_run(run: Path, models: Sequence[str], prompts: int, say: Say | None = 
     """prep, sft, and an evaluation of `models`; what `say` makes them say at every prompt, a call by default."""
     generator = random.Random(seed)
     words = ["".join(generator.choices("aeioudlmnrst", k=generator.randint(2, 9))) for _ in range(5000)]
-    records = [_record(generator, words) for _ in range(prompts)]
+
+    def text(count: int) -> str:
+        return " ".join(generator.choices(words, cum_weights=ZIPF, k=count))
+
+    tools = [_tool(text) for _ in range(3 + prompts // 4)]
+    records = [_record(generator, text, tools) for _ in range(prompts)]
     stage(run / "prep", {"command": "prep", "settings": {"sources": ["dialogs.jsonl"], "test": 0.5}, "inputs":
           {"dialogs.jsonl": "ab" * 32}}, {"test.jsonl": map(to_row, records)}, {"kept": prompts})  # fmt: skip
     curve = [{"step": step, "loss": 1 / step, "learning_rate": 1e-3, "reward/exact": 0.5} for step in range(1, 301)]
@@ -64,20 +70,18 @@ def called(record: Record, generator: random.Random) -> tuple[str, Parsed]:
     return (text[:-12], Parsed("", (), "call not closed")) if torn else (text, Parsed(thought, (call,)))
 
 
-def _record(generator: random.Random, words: Sequence[str]) -> Record:
-    def text(count: int) -> str:
-        return " ".join(generator.choices(words, cum_weights=ZIPF, k=count))
+def _tool(text: Text) -> Tool:
+    parameters = {text(1): {"type": "string", "description": text(10)} for _ in range(3)}
+    return Tool(text(2).replace(" ", "_"), text(12), {"type": "object", "properties": parameters})
 
-    tools = tuple(
-        Tool(text(2).replace(" ", "_"), text(12), {"type": "object", "properties": {
-            text(1): {"type": "string", "description": text(10)} for _ in range(3)}})
-        for _ in range(generator.randint(1, 3))
-    )  # fmt: skip
-    due = generator.choice(tools)
+
+def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Record:
+    offered = tuple(generator.sample(tools, generator.randint(1, 3)))
+    due = generator.choice(offered)
     arguments = {name: text(2) for name in due.parameters["properties"]}
     messages = (Message("user", text(25)), Message("assistant", calls=(Call(due.name, arguments, "call_0"),)))
     gold = Gold((GoldCall(due.name, {name: [value] for name, value in arguments.items()}),))
-    return Record(messages=messages, tools=tools, gold={1: gold}, source=generator.choice(["a.jsonl", "b.jsonl"]),
+    return Record(messages=messages, tools=offered, gold={1: gold}, source=generator.choice(["a.jsonl", "b.jsonl"]),
                   task="tool_selection", split="test")  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from agentlite.report.answers import Answers
 from agentlite.report.folders import Json
 from agentlite.rows import Row
 
-LONGEST = (20_000, 4_000, 1_000, 250)  # characters of a text, as many as fit
+LONGEST = (20_000, 4_000, 1_000)  # characters of a text, as many as fit
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
