@@ -6,7 +6,7 @@ from typing import Any
 
 from agentlite import console
 from agentlite.records import from_row
-from agentlite.report.markdown import in_words, table
+from agentlite.report.tables import in_words, table
 from agentlite.rewards import COMPONENTS, PENALTIES
 from agentlite.rows import encode
 from agentlite.stages import Result

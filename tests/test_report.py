@@ -5,7 +5,8 @@ import json
 import pytest
 
 from agentlite.errors import UserError
-from agentlite.report.markdown import BFCL_SENTENCE, table, write_report
+from agentlite.report import write_report
+from agentlite.report.tables import BFCL_SENTENCE, table
 
 
 def figure(mean, count=104, low=None, high=None):
@@ -103,7 +104,7 @@ def test_slices_timing_problems_and_settings_are_there(run):
     report = read_report(run)
     assert "| 2-4 | sft | 62.5 % [31.2, 81.2] n=52 |" in report
     assert "By source" not in report  # one source: the table would repeat the whole
-    assert "| sft | - | 75.0 % [37.5, 87.5] n=104 | - | - | - | 7 |" in report
+    assert "| sft | not measured | 75.0 % [37.5, 87.5] n=104 | - | - | - | 7 |" in report
     assert "| call not closed \\| torn | 7 | 7 |" in report
     assert "learning_rate 0.001, lora_r 16" in report and "data ab12ab12ab12" in report and "ab12" * 4 not in report
     assert "trl 1" in report and "loss 0.1235" in report and "seconds: 400" in report
@@ -111,7 +112,7 @@ def test_slices_timing_problems_and_settings_are_there(run):
 
 def test_a_report_written_twice_is_the_same_and_leaves_nothing_beside_it(run):
     assert read_report(run) == read_report(run)
-    assert sorted(path.name for path in run.iterdir()) == ["eval", "prep", "report.md", "sft"]
+    assert sorted(path.name for path in run.iterdir()) == ["eval", "prep", "report.html", "report.md", "sft"]
 
 
 def test_every_table_row_has_as_many_cells_as_its_head(run):
@@ -122,6 +123,34 @@ def test_every_table_row_has_as_many_cells_as_its_head(run):
 
 def test_a_run_without_evaluations_says_so(tmp_path):
     assert "No evaluation is finished." in read_report(tmp_path)
+
+
+def test_other_groups_of_figures_are_tables_and_what_is_null_was_not_measured(run):
+    path = run / "eval" / "prep" / "sft" / "metrics.json"
+    groups = {
+        "dialogs": {"end_to_end_success": figure(0.5), "timing": None},
+        "bfcl": {"live": {"simple": figure(0.25)}},
+        "perplexity": {"general": {"mean": 12.3456, "low": 11.0, "high": 13.0, "count": 40}},
+    }
+    write(path, metrics(0.625) | groups)
+    report = read_report(run)
+    assert "| sft | 50.0 % [25.0, 75.0] n=104 | not measured |" in report and "| smollm2-135m | - | - |" in report
+    assert "| model | live simple |" in report and "| sft | 25.0 % [12.5, 62.5] n=104 |" in report
+    assert "| sft | 12.35 [11, 13] n=40 |" in report
+
+
+def test_a_slice_of_another_name_is_shown(run):
+    for model in ("sft", "smollm2-135m"):
+        by = {"difficulty": {name: {"metrics": {"exact_call": figure(0.5)}} for name in ("easy", "hard")}}
+        write(run / "eval" / "prep" / model / "metrics.json", metrics(0.5) | {"by": by})
+    assert "### By difficulty" in read_report(run)
+
+
+def test_what_was_changed_after_it_was_finished_is_named_and_not_read(run):
+    path = run / "eval" / "prep" / "sft"
+    write(path / "done.json", {"outputs": {"metrics.json": "0" * 64}, "figures": {}, "seconds": 1.0})
+    report = read_report(run)
+    assert "metrics.json is not as it was left, so not read: sft." in report and "| sft | 62.5" not in report
 
 
 def test_optional_figures_may_be_missing(tmp_path):

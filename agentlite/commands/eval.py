@@ -32,7 +32,7 @@ from agentlite.predictions import (
 )
 from agentlite.protocols import Mixture, Prompt, Protocol, prompts, settled
 from agentlite.records import Answer, Prediction, Record, Step, digest, from_row, plain
-from agentlite.report.markdown import write_report
+from agentlite.report import write_report
 from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json, write_rows
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template

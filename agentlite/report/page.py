@@ -1,0 +1,153 @@
+"""What was read of a run -> report.html: one file that loads nothing, and that tells models' texts from its own."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlite.report import drawing, tables
+from agentlite.report.answers import MOST, confusion, read_answers
+from agentlite.report.folders import Evaluation, Json, Run, Stage
+from agentlite.report.origins import commands, is_given, origins
+from agentlite.report.reader import pack
+from agentlite.report.tables import Figures
+
+FILES = Path(__file__).parent
+READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays below 5 MB
+
+
+def page(run: Run) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(loader=FileSystemLoader(FILES), autoescape=True, undefined=StrictUndefined,
+                              trim_blocks=True, lstrip_blocks=True)  # fmt: skip
+    environment.globals |= {"tables": tables, "drawing": drawing, "is_given": is_given, "zip": zip}
+    style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    found = {
+        "run": run,
+        "evaluations": [_evaluation(run, evaluation) for evaluation in run.evaluations],
+        "trained": [_trained(stage) for stage in run.stages if stage.is_as_left("metrics.jsonl")],
+        "origins": origins(run),
+        "statistics": [(stage, list(_statistics(stage.json("stats.json")))) for stage in run.stages
+                       if stage.is_as_left("stats.json")],
+        "versions": _versions(run),
+        "commands": commands(run),
+    }  # fmt: skip
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html").render(found, links=_links(found), style=style, script=script,
+                                                        script_digest=digest)  # fmt: skip
+
+
+def _links(found: Json) -> list[tuple[str, str]]:
+    """Anchors and names of the sections that there are, from top to bottom."""
+    links = []
+    for at, one in enumerate(found["evaluations"], 1):
+        sections = {"Models": "models", "Differences": "differences", "Slices": "models", "Tools": "models",
+                    "Predictions": "models"}  # fmt: skip
+        on = f" on {one['evaluation'].name}" if len(found["evaluations"]) > 1 else ""
+        links += [(f"{name.lower()}-{at}", f"{name}{on}") for name, needed in sections.items() if one.get(needed)]
+    sections = {"Training": "trained", "Lineage": "origins", "Data": "statistics", "Settings": "commands",
+                "Commands": "commands"}  # fmt: skip
+    return links + [(name.lower(), name) for name, needed in sections.items() if found[needed]]
+
+
+class Rows(NamedTuple):
+    """A table of text. `bars`: how long a bar each row gets, in per cent; none if empty."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    bars: list[float]
+
+
+def _evaluation(run: Run, evaluation: Evaluation) -> Json:
+    if not evaluation.models:
+        return {"evaluation": evaluation}
+    metrics, models = evaluation.metrics, tables.models(evaluation.metrics)
+    answers = read_answers(run, evaluation)
+    confused = confusion(answers, list(metrics))
+    return {
+        "evaluation": evaluation,
+        "prompts": len(answers.by_step) or max(figures.get("prompts", 0) for figures in metrics.values()),
+        "is_bfcl": run.is_bfcl(evaluation),
+        "models": _by_metric(models),
+        "differences": _by_pair(tables.differences(evaluation)),
+        "outdated": tables.outdated(evaluation),
+        "slices": tables.slices(metrics),
+        "groups": [figures.turned for figures in tables.groups(metrics)],
+        "metrics": list(metrics),
+        "confusion": confused[:MOST],
+        "tools": len(confused),
+        "problems": tables.problems(metrics),
+        "unknown": sum(step.record_id not in answers.records for step in answers.by_step),
+        "reader": pack(answers, list(metrics), models.names, READER_BUDGET // len(run.evaluations)),
+    }
+
+
+def _by_metric(models: Figures) -> list[Json]:
+    """Each metric with its figures by model, and the scale they are drawn on."""
+    columns = zip(*(figures for _, figures in models.rows), strict=True)
+    labels = [labels[0] for labels, _ in models.rows]
+    found = []
+    for name, column in zip(models.names, columns, strict=True):
+        scale = drawing.scale([figure for figure in column if tables.is_summary(figure)])
+        marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
+        found.append({"name": name, "rows": list(zip(labels, column, strict=True)), "scale": scale, "marks": marks})
+    return found
+
+
+def _by_pair(differences: list[Json]) -> list[Json]:
+    """The differences between two models at a time, all on one scale around zero."""
+    scale = drawing.scale(differences, around_zero=True)
+    pairs: dict[tuple[str, str], list[Json]] = {}
+    for row in differences:
+        pairs.setdefault((row["second"], row["first"]), []).append(row)
+    return [{"second": second, "first": first, "rows": rows, "scale": scale} for (second, first), rows in pairs.items()]
+
+
+def _trained(stage: Stage) -> Json:
+    charts, parts = drawing.charts(stage.rows("metrics.jsonl"))
+    return {"stage": stage, "charts": charts, "parts": parts}
+
+
+def _statistics(values: Json, title: str = "") -> Iterator[Rows]:
+    """Numbers as a table, what consists of several as one of its own, whatever it is called."""
+    single = {name: value for name, value in values.items() if not isinstance(value, dict)}
+    if single:
+        yield Rows(title, [], [[name, _text(value)] for name, value in single.items()], _bars(title, single))
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            called = f"{title} {name.replace('_', ' ')}".strip()
+            if all(isinstance(inner, dict) for inner in value.values()):
+                head = list(dict.fromkeys(key for inner in value.values() for key in inner))
+                body = [[key, *(_text(inner.get(column)) for column in head)] for key, inner in value.items()]
+                yield Rows(called, ["", *head], body, [])
+            else:
+                yield from _statistics(value, called)
+
+
+def _bars(title: str, counts: Json) -> list[float]:
+    """Of counts of one kind, which are called so: by source, most called."""
+    if len(counts) < 2 or not {"by", "most"} & {*title.split()}:
+        return []
+    return [round(100 * n / max(1, *counts.values()), 1) for n in counts.values()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or tables.ABSENT
+    if isinstance(value, list):
+        return ", ".join(map(_text, value)) or "none"
+    return tables.ABSENT if value is None else tables.short(value)
+
+
+def _versions(run: Run) -> list[tuple[str, Json]]:
+    """Each set of versions with what was made under it: as a rule, all of it."""
+    plans = [(stage.name, stage.plan) for stage in run.stages]
+    plans += [(f"eval {name}", model.plan) for one in run.evaluations for name, model in one.models.items()]
+    found: dict[str, tuple[list[str], Json]] = {}
+    for name, plan in plans:
+        if versions := plan.get("versions"):
+            found.setdefault(repr(versions), ([], versions))[0].append(name)
+    return [("all stages" if len(found) == 1 else ", ".join(names), versions) for names, versions in found.values()]
