@@ -9,8 +9,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from agentlite.figures import figures
 from agentlite.metrics.calls import score_step
-from agentlite.metrics.summaries import compare, summarize
+from agentlite.metrics.dialogs import dialogs
+from agentlite.metrics.summaries import compare, scores
 from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Tool, plain, to_row
 from agentlite.rows import write_json, write_rows
 from agentlite.stages import file_digest
@@ -37,12 +39,14 @@ def write_run(run: Path, models: Sequence[str], prompts: int, say: Say | None = 
           {"data": file_digest(run / "prep" / "test.jsonl")[:16], "model": "cd" * 32}},
           {"metrics.jsonl": curve}, {"steps": 300})  # fmt: skip
     said = {name: [_predicted(record, say or called, generator) for record in records] for name in models}
+    by_id, by_model = {record.id: record for record in records}, {}
     for name, predictions in said.items():
-        metrics = summarize(predictions, 0)
+        whole = dialogs(predictions, by_id)
+        metrics, by_model[name] = figures(predictions, whole, by_id, 0), scores(predictions, whole)
         plan = {"command": "eval", "settings": {"split": "test", "model": name},
                 "inputs": {"data": file_digest(run / "prep" / "test.jsonl")}}  # fmt: skip
         stage(run / "eval" / "prep" / name, plan, {"predictions.jsonl": map(_row, predictions)}, {}, metrics)
-    write_json(run / "eval" / "prep" / "compare.json", compare(said, 0))
+    write_json(run / "eval" / "prep" / "compare.json", compare(by_model, 0))
     return run
 
 
