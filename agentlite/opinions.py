@@ -51,8 +51,9 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
         raise UserError("there is no such sheet.", "Name the one that --sheet wrote.", place=f"--sheet {sheet}")
     key = read_key(sheet)
     found = rated([read_scores(path, key) for path in filled], key, seed)
-    return {"models": {model: {"score": to_builtins(found.score[model]), "usable": to_builtins(found.usable[model])}
-                       for model in found.score}, "agreement": to_builtins(found.agreement)}  # fmt: skip
+    metrics = {model: {"score": found.score[model], "usable": found.usable[model]} for model in found.score}
+    return {"models": {model: {"metrics": to_builtins(figures)} for model, figures in metrics.items()},
+            "agreement": to_builtins(found.agreement), "differences": []}  # fmt: skip
 
 
 def _item(one: Prediction, record: Record) -> Item:

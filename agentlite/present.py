@@ -6,7 +6,7 @@ from typing import Any
 
 from agentlite import console
 from agentlite.records import from_row
-from agentlite.report.tables import in_words, table
+from agentlite.report.tables import in_words, share, table
 from agentlite.rewards import COMPONENTS, PENALTIES
 from agentlite.rows import encode
 from agentlite.stages import Result
@@ -57,6 +57,8 @@ def _table(result: Result, stream: Any) -> None:
     if result.command == "eval" and result.status != "dry run":
         compared = result.status == "compared"
         _models(result.figures["models"] if compared else result.figures, stream)
+        if agreement := result.figures.get("agreement"):
+            print("", *(f"agreement, {name}: {share(one)}" for name, one in agreement.items()), sep="\n", file=stream)
         for row in result.figures["differences"] if compared else ():
             print(in_words(row), file=stream)
     elif result.command == "eval":
@@ -74,12 +76,10 @@ def _table(result: Result, stream: Any) -> None:
 def _models(figures: dict[str, Any], stream: Any) -> None:
     """The metrics of steps, and of whole dialogs where any has several steps."""
     console.print_table(_turned(table(figures)), stream)
-    if any(one["dialogs"]["end_to_end_success"]["count"] < one["prompts"] for one in figures.values()):
-        how = next(iter(figures.values()))["dialogs_are"]
-        print(f"\nwhole dialogs, {how}", file=stream)
-        console.print_table(
-            _turned(table({name: {"metrics": one["dialogs"]} for name, one in figures.items()})), stream
-        )
+    whole = {name: {"metrics": one["dialogs"]} for name, one in figures.items() if "dialogs" in one}
+    if any(one["metrics"]["end_to_end_success"]["count"] < figures[name]["prompts"] for name, one in whole.items()):
+        print("\nwhole dialogs, teacher-forced", file=stream)
+        console.print_table(_turned(table(whole)), stream)
 
 
 def _figures(figures: dict[str, Any], stream: Any) -> None:

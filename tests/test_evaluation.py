@@ -26,6 +26,7 @@ from agentlite.metrics.forgetting import forgetting, is_right, questions_forgott
 from agentlite.metrics.intervals import mcnemar, paired_difference, summary, wilson
 from agentlite.metrics.passes import pass_hat, passes
 from agentlite.predictions import answered, difficulty, predicted, prompt_key, read_answers
+from agentlite.present import present
 from agentlite.protocols import PROTOCOLS, Prompt
 from agentlite.protocols.hermes import assistant
 from agentlite.records import Answer, Call, Gold, GoldCall, Message, Parsed, Record, Step, Tool, from_row
@@ -251,7 +252,7 @@ def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(workspace
     assert found.figures["good"]["prompts"] == len(records(workspace))
 
 
-def test_finished_folders_are_set_side_by_side_as_they_are(workspace: Path, tmp_path: Path) -> None:
+def test_finished_folders_are_set_side_by_side_as_they_are(workspace: Path, tmp_path: Path, capsys: Any) -> None:
     rows = [right(record) for record in records(workspace)]
     write(tmp_path / "one.jsonl", rows)
     write(tmp_path / "two.jsonl", [{**row, "text": "I cannot."} for row in rows])
@@ -266,6 +267,8 @@ def test_finished_folders_are_set_side_by_side_as_they_are(workspace: Path, tmp_
     assert lost["beyond_noise"]
     assert lost["mean"] < 0
     assert lost["mcnemar"] < 0.05
+    present(found, as_json=False, show=0, shape="")
+    assert "end_to_end_success: two over one -" in capsys.readouterr().out
     with pytest.raises(UserError, match="holds no finished evaluation"):
         evaluate(run=str(workspace), compare=[str(tmp_path)])
 
@@ -362,7 +365,7 @@ def test_a_judge_scores_the_answers_once(workspace: Path, tmp_path: Path, monkey
     assert evaluate(run=str(workspace), predictions=[file], gate="judge_score>=4.9", **how).failed
 
 
-def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path) -> None:
+def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, capsys: Any) -> None:
     rows = [right(record) for record in records(workspace)][:12]
     files = [write(tmp_path / "first.jsonl", rows), write(tmp_path / "second.jsonl", rows)]
     sheet = tmp_path / "sheet.csv"
@@ -378,6 +381,21 @@ def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path) -> N
     found = evaluate(
         run=str(workspace), sheet=str(sheet), ratings=[str(tmp_path / "ann.csv"), str(tmp_path / "bob.csv")]
     )
-    assert {model: figures["score"]["mean"] for model, figures in found.figures["models"].items()} == {
+    assert {model: figures["metrics"]["score"]["mean"] for model, figures in found.figures["models"].items()} == {
         "first": 4.5, "second": 4.5,
     }  # fmt: skip
+    present(found, as_json=False, show=0, shape="")
+    assert "agreement, ordinal" in capsys.readouterr().out
+
+
+def test_rows_of_kagentbench_are_scored_both_ways(tmp_path: Path, capsys: Any) -> None:
+    asked = [{"id": str(n), "type": "profile", "prompt_input": "Who are you?", "golden_result_list": [{"golden_result": "I am a helper."}]}
+             for n in range(3)]  # fmt: skip
+    said = [{"id": row["id"], "type": "profile", "model_predict": "I am a helper."} for row in asked]
+    found = evaluate(run=str(tmp_path), kagent=write(tmp_path / "bench.jsonl", asked),
+                     predictions=[write(tmp_path / "said.jsonl", said)], gate="profile>=0.9,overall>=0")  # fmt: skip
+    assert found.failed == ["overall>=0: not measured"]
+    for rules in ("as_published", "corrected"):
+        assert found.figures["models"][f"said {rules}"]["metrics"]["profile"]["mean"] == pytest.approx(1.0, abs=1e-6)
+    present(found, as_json=False, show=0, shape="")
+    assert "said corrected" in capsys.readouterr().out

@@ -122,9 +122,9 @@ def _data(settings: config.Eval, run: Path) -> Data:
     if not records:
         raise UserError("holds no record with tools.", "Run prep with a larger share: --test 0.2.", place=str(path),
                         exit_code=USAGE)  # fmt: skip
-    drawn = [records[index] for index in sample(records, settings.limit, settings.seed)]
+    chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
     name = next(value for name, value in prepared.outputs.items() if name.startswith(settings.split))
-    return Data(drawn, {record.id: record for record in records}, folder, name)
+    return Data(chosen, {record.id: record for record in records}, folder, name)
 
 
 def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
@@ -132,6 +132,9 @@ def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
     if settings.max_new_tokens >= settings.max_length:
         raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
                         "Lower it, or raise --max-length.", place="eval.max_new_tokens")  # fmt: skip
+    if settings.judge and not settings.judge_model:
+        raise UserError("which model is the judge?", "Add --judge-model NAME, as the endpoint calls it.",
+                        place="--judge")  # fmt: skip
     models = settings.model or (() if settings.predictions else ("sft",))
     subjects = [_outside(settings, file, data) for file in dict.fromkeys(settings.predictions)]
     subjects += [_model(settings, find_model(name, run), name, data) for name in dict.fromkeys(models)]
