@@ -389,8 +389,8 @@ def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, caps
 
 
 def test_rows_of_kagentbench_are_scored_both_ways(tmp_path: Path, capsys: Any) -> None:
-    asked = [{"id": str(n), "type": "profile", "prompt_input": "Who are you?", "golden_result_list": [{"golden_result": "I am a helper."}]}
-             for n in range(3)]  # fmt: skip
+    gold = [{"golden_result": "I am a helper."}]
+    asked = [{"id": str(n), "type": "profile", "golden_result_list": gold} for n in range(3)]
     said = [{"id": row["id"], "type": "profile", "model_predict": "I am a helper."} for row in asked]
     found = evaluate(run=str(tmp_path), kagent=write(tmp_path / "bench.jsonl", asked),
                      predictions=[write(tmp_path / "said.jsonl", said)], gate="profile>=0.9,overall>=0")  # fmt: skip
