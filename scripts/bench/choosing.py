@@ -108,8 +108,8 @@ def table(told: Told, against: str) -> dict[str, Any]:
             if not own:
                 continue
             low, high = bootstrap(list(own.values()), 0)
-            row = {"mean": fmean(own.values()), "low": low, "high": high, "questions": len(own),
-                   "by_seed": [round(fmean(one[metric].values()), 3) for one in by_seed.values()]}  # fmt: skip
+            each = [round(fmean(one[metric][step] for step in own), 3) for one in by_seed.values()]
+            row = {"mean": fmean(own.values()), "low": low, "high": high, "questions": len(own), "by_seed": each}
             if way != against:
                 row["difference"] = msgspec.to_builtins(paired_difference(other, own, 0))
             found.setdefault(way, {})[metric] = row
@@ -117,9 +117,10 @@ def table(told: Told, against: str) -> dict[str, Any]:
 
 
 def _mean(by_seed: dict[int, dict[str, dict[Step, float]]], metric: str) -> dict[Step, float]:
-    """Of each question, over the seeds."""
+    """Of each question that all were asked, over the seeds."""
     tables = [one[metric] for one in by_seed.values()]
-    return {step: fmean(one[step] for one in tables) for step in tables[0]}
+    common = set.intersection(*map(set, tables))
+    return {step: fmean(one[step] for one in tables) for step in sorted(common)}
 
 
 if __name__ == "__main__":
