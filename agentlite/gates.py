@@ -14,17 +14,8 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
 CONDITION = re.compile(r"\s*([A-Za-z_][\w.^]*)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s*(%?)\s*", re.ASCII)
-GROUPS = (
-    "metrics",
-    "dialogs",
-    "timing",
-    "tools",
-    "bfcl",
-    "forgetting",
-    "passes",
-)  # of metrics.json, where one is found
-
-
+# of metrics.json, where a figure is looked for
+GROUPS = ("metrics", "dialogs", "timing", "tools", "bfcl", "forgetting", "passes", "judge")
 TIMING = ("timing_precision", "recall", "specificity", "f1", "balanced_accuracy")
 SCORED = ("toolrl", "tool_n1", "bfcl", "bfcl_overall", *(f"bfcl_{group}" for group in GROUPS_OF_BFCL), *RULES)
 BESIDES = ("forgetting", "perplexity", "general_questions", "questions_forgotten", "judge_score", "judge_usable")

@@ -362,7 +362,8 @@ def test_a_judge_scores_the_answers_once(workspace: Path, tmp_path: Path, monkey
     assert scored(workspace, file, **how)["judge"] == found["judge"]  # nobody answers any more
     folder = workspace / "eval" / "prep" / "graded"
     assert all(b"secret-of-the-judge" not in path.read_bytes() for path in folder.iterdir())
-    assert evaluate(run=str(workspace), predictions=[file], gate="judge_score>=4.9", **how).failed
+    (failed,) = evaluate(run=str(workspace), predictions=[file], gate="judge_score>=4.9", **how).failed
+    assert failed.startswith("judge_score>=4.9: it is ")
 
 
 def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, capsys: Any) -> None:
@@ -373,6 +374,8 @@ def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, caps
     text = sheet.read_text(encoding="utf-8-sig")
     lines = [*csv.reader(io.StringIO(text, newline=""))]
     assert len(lines) == 13
+    with pytest.raises(UserError, match="is there already"):
+        evaluate(run=str(workspace), predictions=files, sheet=str(sheet), limit=6)
     assert not any(cell in ("first", "second") for line in lines for cell in line)
     for name, score in (("ann", "5"), ("bob", "4")):
         filled = [[*line[:4], score, ""] if n else line for n, line in enumerate(lines)]

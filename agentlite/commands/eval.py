@@ -84,6 +84,9 @@ def run(settings: config.Eval, place: Place) -> Result:
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
             return way(settings, place, gate)
+    if settings.sheet and Path(settings.sheet).exists():
+        raise UserError("is there already: somebody may have scored it.", "Name another file, or remove that one.",
+                        place=f"--sheet {settings.sheet}")  # fmt: skip
     data = _data(settings, place.run)
     base = place.folder / slug(settings.data)
     with console.stdout_to_stderr():
@@ -346,6 +349,8 @@ def _finished(given: Path, run: Path) -> list[Path]:
 
 
 def _read_scores(folder: Path) -> dict[Step, Mapping[str, float]]:
+    if not (folder / "dialogs.jsonl").exists():
+        raise UserError("an earlier version wrote it.", "Run that eval again.", place=str(folder))
     whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
     return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))
 
