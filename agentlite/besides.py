@@ -2,8 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,9 +41,10 @@ class Asking(NamedTuple):
 def forgotten(before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int) -> dict[str, Any]:
     """Over the general rows of a file, and over questions of our own. Each loss is computed once on this machine."""
     records = general_records(file)
-    losses, right = ([_losses(source, records, mixture, asking) for source in (before, after)],
-                     [_right(source, asking) for source in (before, after)])  # fmt: skip
-    return {"forgetting": {**forgetting(losses[0], losses[1], seed), **questions_forgotten(right[0], right[1], seed)},
+    harder = [_losses(source, records, mixture, asking) for source in (before, after)]
+    right = [_right(source, asking) for source in (before, after)]
+    losses, questions = forgetting(harder[0], harder[1], seed), questions_forgotten(right[0], right[1], seed)
+    return {"forgetting": {**losses, **questions},
             "forgetting_is": {"general": file, "before": before.name, "after": after.name}}  # fmt: skip
 
 
@@ -135,8 +137,4 @@ def _right(source: Source, asking: Asking) -> dict[str, bool]:
            for row in questions]  # fmt: skip
     how = Greedy(template.token_id(template.turn_end), (), ANSWER_TOKENS, asking.batch_size)
     return {questions[said.prompt]["question"]: is_right(said.text, questions[said.prompt]["answers"])
-            for said in _every(generate(loaded, ids, how))}  # fmt: skip
-
-
-def _every(batches: Iterable[Sequence[Any]]) -> Iterable[Any]:
-    return (one for batch in batches for one in batch)
+            for said in chain.from_iterable(generate(loaded, ids, how))}  # fmt: skip

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import console
+from agentlite.metrics.dialogs import HOW
 from agentlite.records import from_row
 from agentlite.report.tables import in_words, share, table
 from agentlite.rewards import COMPONENTS, PENALTIES
@@ -78,7 +79,7 @@ def _models(figures: dict[str, Any], stream: Any) -> None:
     console.print_table(_turned(table(figures)), stream)
     whole = {name: {"metrics": one["dialogs"]} for name, one in figures.items() if "dialogs" in one}
     if any(one["metrics"]["end_to_end_success"]["count"] < figures[name]["prompts"] for name, one in whole.items()):
-        print("\nwhole dialogs, teacher-forced", file=stream)
+        print(f"\nwhole dialogs, {HOW}", file=stream)
         console.print_table(_turned(table(whole)), stream)
 
 

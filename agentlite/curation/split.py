@@ -16,7 +16,7 @@ from agentlite.records import ANY_TOOL, SPLITS, Record, digest
 NEAR = 0.8
 SHORTEST_QUERY = 16
 TELLING = 16  # bytes of the values in arguments: many ask for the weather in Oslo, few for that very flight
-SEEDS = 100  # so many are tried
+SEEDS, MANY = 100, 10_000  # seeds that are tried, for as many records at most: among more, it is no bad luck
 Pairs = Iterator[tuple[int, int]]
 
 
@@ -212,10 +212,15 @@ def _on_empty(
     empty: Sequence[str], records: Sequence[Traits], fractions: Mapping[str, float], seed: int, by_tools: bool
 ) -> str:
     """What to do about a side that no record fell on: records that bear a split, or a seed with which none is empty."""
-    said = f"no record fell on {' and '.join(empty)}: sides go by a hash of each record's own "
-    said += ("tools" if by_tools else "query") + f", and there are {len(records)} records"
+    free = [record for record in records if not record.split]
+    if not free:
+        return f"no record bears {' or '.join(empty)}, and all bear a split"
     due = {side for side in SPLITS if fractions[side] > 0}
-    fits = (other for other in range(seed + 1, seed + SEEDS)
-            if due <= {_side(record, fractions, other, by_tools) for record in records})  # fmt: skip
+    fits = (other for other in range(seed + 1, seed + SEEDS) if len(free) <= MANY
+            and due <= {_side(record, fractions, other, by_tools) for record in records})  # fmt: skip
     found = next(fits, None)
-    return f"{said} (give rows a `split` of their own{'' if found is None else f', or --seed {found}'})"
+    own = "tools" if by_tools else "query"
+    return (
+        f"no record fell on {' and '.join(empty)}: sides go by a hash of each record's own {own}, and there are "
+        f"{len(records)} records (give rows a `split` of their own{'' if found is None else f', or --seed {found}'})"
+    )
