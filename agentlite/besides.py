@@ -41,9 +41,10 @@ class Asking(NamedTuple):
 def forgotten(before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int) -> dict[str, Any]:
     """Over the general rows of a file, and over questions of our own. Each loss is computed once on this machine."""
     records = general_records(file)
+    right = {source.digest: _right(source, asking) for source in (after, before)}  # `after` is in memory already
     harder = [_losses(source, records, mixture, asking) for source in (before, after)]
-    right = [_right(source, asking) for source in (before, after)]
-    losses, questions = forgetting(harder[0], harder[1], seed), questions_forgotten(right[0], right[1], seed)
+    losses = forgetting(harder[0], harder[1], seed)
+    questions = questions_forgotten(right[before.digest], right[after.digest], seed)
     return {"forgetting": {**losses, **questions},
             "forgetting_is": {"general": file, "before": before.name, "after": after.name}}  # fmt: skip
 
@@ -128,11 +129,10 @@ def _encoded(record: Record, mixture: Mixture, template: Template, asking: Askin
 def _right(source: Source, asking: Asking) -> dict[str, bool]:
     """By question, whether the model answers it; greedily."""
     from agentlite.engine.generation import Greedy, generate
-    from agentlite.engine.loading import Loading, load
+    from agentlite.engine.loading import Loading, load_to_ask
 
     template, questions = load_template(source.base), list(read_rows(QUESTIONS))
-    loaded = load(source, Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit),
-                  trainable=False)  # fmt: skip
+    loaded = load_to_ask(source, Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit))
     ids = [template.encode(template.render([{"role": "user", "content": row["question"]}], prompt=True))
            for row in questions]  # fmt: skip
     how = Greedy(template.token_id(template.turn_end), (), ANSWER_TOKENS, asking.batch_size)

@@ -224,6 +224,7 @@ class Eval(Struct, frozen=True, kw_only=True):
     judge_key: Annotated[str, Meta(description="environment variable that holds the key of the judge")] = (
         "OPENAI_API_KEY"
     )
+    judge_prices: Annotated[tuple[float, ...], Meta(description="of a million tokens read and written: 0.5,1.5")] = ()
     sheet: Annotated[str, Meta(description="CSV to write for people to score, blind and shuffled")] = ""
     ratings: Annotated[tuple[str, ...], Meta(description="copies of --sheet that were filled in; writes nothing")] = ()
     num_samples: Annotated[int, Meta(ge=0, description="answers drawn at each step beside the greedy one: pass^k")] = 0

@@ -29,12 +29,10 @@ class Drawing(NamedTuple):
 def drawer(source: Source, how: Drawing) -> Draw:
     """Prompts -> their candidates, by the model in memory."""
     from agentlite.engine import sampling
-    from agentlite.engine.generation import for_inference
-    from agentlite.engine.loading import Loading, load
+    from agentlite.engine.loading import Loading, load_to_ask
 
     template = load_template(source.base)
-    loaded = load(source, Loading(how.engine, how.max_length, how.load_in_4bit, how.load_in_8bit), trainable=False)
-    for_inference(loaded.model)
+    loaded = load_to_ask(source, Loading(how.engine, how.max_length, how.load_in_4bit, how.load_in_8bit))
     settings = sampling.Sampling(template.token_id(template.turn_end), how.max_new_tokens, how.temperature, how.top_p)
 
     def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from agentlite import console
 from agentlite.errors import UserError
 from agentlite.judging.endpoint import Endpoint
-from agentlite.judging.judge import Item, judge
+from agentlite.judging.judge import Item, Prices, judge
 from agentlite.judging.rubric import usable
 from agentlite.judging.sheets import rated, read_key, read_scores, write_sheet
 from agentlite.metrics.intervals import summary
@@ -22,11 +22,11 @@ def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> l
 
 
 def judged(predictions: Sequence[Prediction], records: Mapping[str, Record], endpoint: Endpoint, file: Path,
-           seed: int) -> dict[str, Any]:  # fmt: skip
+           seed: int, prices: Prices | None = None) -> dict[str, Any]:  # fmt: skip
     """The judge's mean score and the share of usable answers, what it cost, and what went wrong, by kind."""
     asked = items(predictions, records)
     with console.progress(f"judging by {endpoint.model}", len(asked)) as advance:
-        found = judge(asked, endpoint, file, advance=advance)
+        found = judge(asked, endpoint, file, prices=prices, advance=advance)
     for problem, count in found.problems.items():
         console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
     scores = [float(score) for score in found.scores.values()]
@@ -34,7 +34,8 @@ def judged(predictions: Sequence[Prediction], records: Mapping[str, Record], end
     return {
         "judge": {name: to_builtins(summary(values, seed)) if values else None for name, values in figures.items()},
         "judge_is": {"model": endpoint.model, "url": endpoint.url, "problems": found.problems,
-                     "prompt_tokens": found.prompt_tokens, "completion_tokens": found.completion_tokens},
+                     "prompt_tokens": found.prompt_tokens, "completion_tokens": found.completion_tokens,
+                     **({} if found.cost is None else {"cost": found.cost})},
     }  # fmt: skip
 
 

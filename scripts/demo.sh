@@ -29,12 +29,14 @@ took=$((SECONDS - started))
 cat <<EOF
 
 Done in $((took / 60)) min $((took % 60)) s. Splitting BFCL into train and test shows that the pipeline works; it is no
-leaderboard score. The report, with intervals, differences and what is beyond noise: $run/report.md
+leaderboard score. The report, with intervals, differences and what is beyond noise:
+$run/report.html (the same as text: report.md)
 
 Next, with a=.venv/bin/agentlite; d="--run $run --config recipes/demo.yaml":
-  less "$run/report.md"
+  xdg-open "$run/report.html" || less "$run/report.md"
   \$a prep \$d --show 2                                                 # what is trained, marked
   \$a pairs \$d --from pairs --weights exact=1,task_completion=0 --out pairs-exact     # other weights: no model, no wait
   \$a dpo \$d --data pairs-exact --out dpo-exact; \$a eval \$d --model sft --model dpo-exact
+  \$a eval \$d --model dpo --gate "tool_selection_accuracy>=0.9" --json || echo "not good enough"   # exit 9
   \$a prep YOUR.jsonl && \$a sft && \$a eval                             # your own data
 EOF

@@ -4,10 +4,13 @@ import csv
 import io
 import json
 import random
+import shlex
+import subprocess
+import sys
 import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +20,18 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from agentlite import evaluate, prep
-from agentlite.besides import QUESTIONS
 from agentlite.errors import UserError
 from agentlite.gates import failures, parse_gate
 from agentlite.metrics.dialogs import METRICS, Taken, dialogs, end_to_end_success, plan_partial, plan_success_rate
 from agentlite.metrics.dialogs import step_efficiency as efficiency
-from agentlite.metrics.forgetting import forgetting, is_right, questions_forgotten
 from agentlite.metrics.intervals import mcnemar, paired_difference, summary, wilson
-from agentlite.metrics.passes import pass_hat, passes
 from agentlite.predictions import answered, difficulty, predicted, prompt_key, read_answers
 from agentlite.present import present
 from agentlite.protocols import PROTOCOLS, Prompt
 from agentlite.protocols.hermes import assistant
 from agentlite.records import Answer, Call, Gold, GoldCall, Message, Parsed, Record, Step, Tool, from_row
+from agentlite.report.folders import read_run
+from agentlite.report.origins import commands
 from agentlite.rows import read_rows
 
 TOOLS = tuple(Tool(name, "", {"type": "object"}) for name in ("find", "book", "pay"))
@@ -252,6 +254,16 @@ def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(workspace
     assert found.figures["good"]["prompts"] == len(records(workspace))
 
 
+def test_the_command_that_a_report_tells_is_the_one_that_was_run(workspace: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "told.jsonl", [right(record) for record in records(workspace)])
+    evaluate(run=str(workspace), predictions=[file], limit=7, seed=3, out="told")
+    (told,) = (line for line in commands(read_run(workspace)) if "--out told" in line)
+    words = [*shlex.split(told)[1:], "--run", str(workspace), "--json"]
+    done = subprocess.run([sys.executable, "-m", "agentlite", *words], capture_output=True, check=True)
+    found = json.loads(done.stdout)
+    assert (found["status"], found["figures"]["told"]["prompts"]) == ("up to date", 7)
+
+
 def test_finished_folders_are_set_side_by_side_as_they_are(workspace: Path, tmp_path: Path, capsys: Any) -> None:
     rows = [right(record) for record in records(workspace)]
     write(tmp_path / "one.jsonl", rows)
@@ -293,51 +305,19 @@ def test_an_answer_that_was_cut_or_never_asked_cannot_be_read() -> None:
     assert cut.metrics["call_decision"] == never.metrics["call_decision"] == 0.0
 
 
-# --- besides ---
-
-
-@given(st.integers(1, 8), st.data())
-def test_pass_k_is_the_share_of_draws_that_are_all_right(drawn: int, data: st.DataObject) -> None:
-    right, k = data.draw(st.integers(0, drawn)), data.draw(st.integers(1, drawn))
-    marks = [n < right for n in range(drawn)]
-    subsets = [*combinations(marks, k)]
-    assert pass_hat(right, drawn, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))
-
-
-def test_passes_fall_with_k_and_are_the_mean_over_the_steps() -> None:
-    found = passes({"a": [True, True, True, False], "b": [True] * 4, "c": [False] * 4}, 0)
-    means = [found[f"pass^{k}"]["mean"] for k in (1, 2, 3, 4)]
-    assert means == pytest.approx([(3 / 4 + 1) / 3, (3 / 6 + 1) / 3, (1 / 4 + 1) / 3, 1 / 3])
-    assert passes({}, 0) == {}
-
-
-def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
-    before = {str(n): 2.0 + n / 10 for n in range(20)}
-    after = {name: loss + 0.03 for name, loss in before.items()}
-    found = forgetting(before, after, 0)
-    assert found["forgetting"]["mean"] == pytest.approx(0.03)
-    assert found["forgetting"]["beyond_noise"]
-    assert found["perplexity"]["mean"] == pytest.approx(found["perplexity_before"]["mean"] * 2.718281828**0.03)
-    told = questions_forgotten({"a": True, "b": True}, {"a": True, "b": False}, 0)
-    assert (told["general_questions"]["mean"], told["questions_forgotten"]["mean"]) == (0.5, 0.5)
-
-
-def test_an_answer_counts_as_words_of_its_own() -> None:
-    assert is_right("It is Paris, of course.", ["Paris"])
-    assert is_right("CO2!", ["carbon dioxide", "CO2"])
-    assert not is_right("A parish.", ["Paris"])
-    questions = list(read_rows(QUESTIONS))
-    assert len({row["question"] for row in questions}) == len(questions) == 40
-    assert not any(is_right(row["question"], row["answers"]) for row in questions if row["answers"] != ["Egypt"])
+# --- opinions ---
 
 
 class Grader(BaseHTTPRequestHandler):
-    """Gives 5 to whatever calls a tool, and 1 to the rest."""
+    """Gives 5 to whatever calls a tool, and 1 to the rest; or always says the same."""
+
+    said = ""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
         score = 5 if "<tool_call>" in asked.rpartition("<answer")[2] else 1
-        said = json.dumps({"choices": [{"message": {"content": json.dumps({"reason": "so", "score": score})}}],
+        text = self.said or json.dumps({"reason": "so", "score": score})
+        said = json.dumps({"choices": [{"message": {"content": text}}],
                            "usage": {"prompt_tokens": 9, "completion_tokens": 3}}).encode()  # fmt: skip
         self.send_response(200)
         self.send_header("Content-Length", str(len(said)))
@@ -364,6 +344,45 @@ def test_a_judge_scores_the_answers_once(workspace: Path, tmp_path: Path, monkey
     assert all(b"secret-of-the-judge" not in path.read_bytes() for path in folder.iterdir())
     (failed,) = evaluate(run=str(workspace), predictions=[file], gate="judge_score>=4.9", **how).failed
     assert failed.startswith("judge_score>=4.9: it is ")
+
+
+def test_a_judge_that_talks_is_counted_and_measures_nothing(workspace: Path, tmp_path: Path, capsys: Any,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(Grader, "said", "I like them all.")
+    file = write(tmp_path / "praised.jsonl", [right(record) for record in records(workspace)])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        how = {"judge": f"http://127.0.0.1:{server.server_port}/v1", "judge_model": "m", "judge_prices": "1,2"}
+        found = evaluate(run=str(workspace), predictions=[file], gate="judge_score>=0", **how)
+        server.shutdown()
+    told, count = found.figures["praised"], len(records(workspace))
+    assert told["judge"] == {"judge_score": None, "judge_usable": None}
+    assert told["judge_is"]["problems"] == {"no score in the judge's text": count}
+    assert told["judge_is"]["cost"] == pytest.approx(count * (9 * 1 + 3 * 2) / 1e6)
+    assert found.failed == ["judge_score>=0: not measured"]
+    assert f"gave no score to {count} answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"predictions": ["none.jsonl"]}, "cannot be read"),
+        ({"judge": "localhost:8000", "judge_model": "m"}, "no address of an endpoint"),
+        ({"judge": "http://localhost/v1"}, "which model is the judge"),
+        ({"judge": "http://localhost/v1", "judge_model": "m", "judge_prices": "1"}, "are two"),
+        ({"general": "none.jsonl"}, "none.jsonl"),
+        ({"compare": ["none"], "gate": "exact_cal>=0"}, "exact_cal"),
+        ({"ratings": ["ann.csv"], "sheet": "s.csv", "gate": "exact_call>=0"}, "not at sheets"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_would_fail_later_fails_before_anything_is_asked(how: dict[str, Any], told: str, dry_run: bool,
+                                                              workspace: Path) -> None:  # fmt: skip
+    with pytest.raises(UserError) as error:
+        evaluate(run=str(workspace), out="never", dry_run=dry_run, **how)
+    assert told in f"{error.value.place}: {error.value}"
+    assert error.value.exit_code == 2
+    assert not (workspace / "never").exists()
 
 
 def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, capsys: Any) -> None:

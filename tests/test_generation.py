@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentlite.engine.generation import Greedy, Said, generate
-from agentlite.engine.loading import Loaded, Loading, load
+from agentlite.engine.loading import Loaded, Loading, load_to_ask
 from agentlite.templates import Source, load_template
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")
@@ -13,7 +13,7 @@ PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six 
 
 @pytest.fixture(scope="module", params=["unsloth", "hf"])
 def loaded(request: pytest.FixtureRequest, tiny_model: Path) -> Loaded:
-    return load(Source("tiny", str(tiny_model), None, ""), Loading(request.param, 256), trainable=False)
+    return load_to_ask(Source("tiny", str(tiny_model), None, ""), Loading(request.param, 256))
 
 
 def say(loaded: Loaded, batch_size: int, stops: tuple[str, ...] = (), turn_end: int = 2) -> dict[int, Said]:

@@ -37,6 +37,7 @@ LAYERS = [
         "figures",
         "gates",
         "opinions",
+        "comparing",
     ],
     ["report", "engine"],
     ["drawing", "besides"],

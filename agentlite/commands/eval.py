@@ -2,25 +2,27 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from agentlite import config, console, stages
-from agentlite.besides import Asking, drawn, forgotten
+from agentlite.besides import Asking, drawn, forgotten, general_records
+from agentlite.comparing import WITHOUT_A_MODEL
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing
 from agentlite.errors import USAGE, UserError
 from agentlite.figures import figures
-from agentlite.gates import Condition, failures, parse_gate
-from agentlite.judging.endpoint import Endpoint
-from agentlite.metrics import kagent
-from agentlite.metrics.dialogs import Dialog, dialogs
+from agentlite.gates import failures, parse_gate
+from agentlite.judging.endpoint import Endpoint, check
+from agentlite.judging.judge import Prices
+from agentlite.metrics.dialogs import dialogs
 from agentlite.metrics.summaries import compare, scores
-from agentlite.opinions import judged, read_ratings, write_sheets
+from agentlite.opinions import judged, write_sheets
 from agentlite.predictions import (
+    Said,
     answered,
     missing,
     prompt_key,
@@ -39,8 +41,8 @@ from agentlite.templates import Source, find_model, load_template
 
 # they change which steps are asked and what is made of the answers, not what is said
 NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed", "predictions", "compare", "gate", "general",
-                     "kagent", "judge", "judge_model", "judge_key", "sheet", "ratings", "num_samples",
-                     "temperature")  # fmt: skip
+                     "kagent", "judge", "judge_model", "judge_key", "judge_prices", "sheet", "ratings",
+                     "num_samples", "temperature")  # fmt: skip
 OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
 
 
@@ -62,12 +64,13 @@ class Data(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What is evaluated: a model, or a file of what another system said; under which plan."""
+    """What is evaluated: a model, or what another system said, from a file; under which plan."""
 
     name: str
     plan: Plan
     source: Source | None = None
     file: str = ""
+    said: Mapping[Step, Said] = {}
 
 
 class Evaluated(NamedTuple):
@@ -83,10 +86,8 @@ def run(settings: config.Eval, place: Place) -> Result:
     gate = parse_gate(settings.gate)
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
-            return way(settings, place, gate)
-    if settings.sheet and Path(settings.sheet).exists():
-        raise UserError("is there already: somebody may have scored it.", "Name another file, or remove that one.",
-                        place=f"--sheet {settings.sheet}")  # fmt: skip
+            return way(settings, place.run, gate)
+    _check(settings)
     data = _data(settings, place.run)
     base = place.folder / slug(settings.data)
     with console.stdout_to_stderr():
@@ -116,6 +117,30 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
+def _check(settings: config.Eval) -> None:
+    """What would fail once the models were asked fails before. Raises UserError 2."""
+    if settings.max_new_tokens >= settings.max_length:
+        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
+                        "Lower it, or raise --max-length.", place="eval.max_new_tokens")  # fmt: skip
+    if settings.sheet and Path(settings.sheet).exists():
+        raise UserError("is there already: somebody may have scored it.", "Name another file, or remove that one.",
+                        place=f"--sheet {settings.sheet}")  # fmt: skip
+    if settings.judge and not settings.judge_model:
+        raise UserError("which model is the judge?", "Add --judge-model NAME, as the endpoint calls it.",
+                        place="--judge")  # fmt: skip
+    if len(settings.judge_prices) not in (0, 2):
+        raise UserError("are two: of a million tokens read, and of a million written.", "Write them as 0.5,1.5.",
+                        place="eval.judge_prices")  # fmt: skip
+    if settings.judge:
+        check(_endpoint(settings))
+    if settings.general:
+        general_records(settings.general)
+
+
+def _endpoint(settings: config.Eval) -> Endpoint:
+    return Endpoint(settings.judge, settings.judge_model, settings.judge_key)
+
+
 def _data(settings: config.Eval, run: Path) -> Data:
     """The records with tools: without one there is nothing to decide."""
     folder = stages.find_stage(settings.data, run)
@@ -131,13 +156,7 @@ def _data(settings: config.Eval, run: Path) -> Data:
 
 
 def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
-    """The files of --predictions, then the models. Raises UserError for two of one folder, or room for no prompt."""
-    if settings.max_new_tokens >= settings.max_length:
-        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
-                        "Lower it, or raise --max-length.", place="eval.max_new_tokens")  # fmt: skip
-    if settings.judge and not settings.judge_model:
-        raise UserError("which model is the judge?", "Add --judge-model NAME, as the endpoint calls it.",
-                        place="--judge")  # fmt: skip
+    """The files of --predictions, then the models. Raises UserError for two of one folder, or a file that is none."""
     models = settings.model or (() if settings.predictions else ("sft",))
     subjects = [_outside(settings, file, data) for file in dict.fromkeys(settings.predictions)]
     subjects += [_model(settings, find_model(name, run), name, data) for name in dict.fromkeys(models)]
@@ -157,14 +176,15 @@ def _model(settings: config.Eval, source: Source, name: str, data: Data) -> Subj
 
 
 def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
-    path = Path(file)
-    if not path.is_file():
-        raise UserError("there is no such file.", "Name a JSONL file of record_id, turn and text.",
-                        place=f"--predictions {file}")  # fmt: skip
+    """Its plan holds what is in the file, wherever that lies."""
+    steps = [Step(record.id, turn) for record in data.records for turn in record.asked]
+    found = read_said(Path(file), steps, data.every)
+    if count := missing(steps, found):
+        console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
     told = config.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))
-    plan = Plan("eval", {**told, "predictions": file, "protocol": data.protocol},
-                {"data": data.digest, "predictions": stages.file_digest(path)}, stages.versions())  # fmt: skip
-    return Subject(path.name.partition(".")[0], plan, file=file)
+    plan = Plan("eval", {**told, "protocol": data.protocol},
+                {"data": data.digest, "predictions": stages.file_digest(Path(file))}, stages.versions())  # fmt: skip
+    return Subject(Path(file).name.partition(".")[0], plan, file=file, said=found)
 
 
 def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, data: Data, folder: Path,
@@ -178,7 +198,7 @@ def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, dat
         if source:
             predictions = _answers(settings, source, asked, mixture.protocols, stage)
         else:
-            predictions = _read_outside(Path(subject.file), asked, data, mixture.protocols)
+            predictions = [said(one, subject.said.get(one.step), mixture.protocols[one.protocol]) for one in asked]
         whole = dialogs(predictions, data.every)
         besides = _besides(settings, subject, first, asked, mixture, predictions, data, folder)
         key = f"{len(predictions)} {_digest(predictions, settings.seed)}"
@@ -190,7 +210,8 @@ def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, dat
             write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))
             write_json(folder / "metrics.json", known)
             outputs = [*(["answers.jsonl"] if source else []), "predictions.jsonl", "dialogs.jsonl", "metrics.json"]
-            stage.finish(outputs, {"steps": key, **_key_figures(known)})
+            told = {"limit": settings.limit, "seed": settings.seed, "predictions": subject.file}
+            stage.finish(outputs, {"steps": key, "asked": told, **_key_figures(known)})
         return Evaluated(folder, known, scores(predictions, whole), stage.outcome, stage.done.seconds)
 
 
@@ -209,16 +230,6 @@ def _digest(predictions: Sequence[Prediction], seed: int) -> str:
 def _key_figures(metrics: dict[str, Any]) -> dict[str, float]:
     found = {**metrics["metrics"], **metrics["dialogs"]}
     return {name: round(figure["mean"], 4) for name, figure in found.items() if figure}
-
-
-def _read_outside(
-    path: Path, asked: Sequence[Prompt], data: Data, protocols: Mapping[str, Protocol]
-) -> list[Prediction]:
-    steps = [one.step for one in asked]
-    found = read_said(path, steps, data.every)
-    if count := missing(steps, found):
-        console.notice(f"eval: {count} of {len(steps)} steps have no row in {path}: they score 0")
-    return [said(one, found.get(one.step), protocols[one.protocol]) for one in asked]
 
 
 def _answers(settings: config.Eval, source: Source, asked: Sequence[Prompt], protocols: Mapping[str, Protocol],
@@ -252,11 +263,11 @@ def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], proto
     if not fitting:
         return
     from agentlite.engine.generation import Greedy, generate
-    from agentlite.engine.loading import Loading, load
+    from agentlite.engine.loading import Loading, load_to_ask
 
     turn_end = (template := load_template(source.base)).token_id(template.turn_end)
-    loaded = load(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
-                  trainable=False)  # fmt: skip
+    loaded = load_to_ask(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit,
+                                         settings.load_in_8bit))  # fmt: skip
     done = 0
     with console.progress(f"eval {source.name}", len(fitting)) as advance:
         for name, protocol in protocols.items():
@@ -282,86 +293,16 @@ def _besides(settings: config.Eval, subject: Subject, first: Source | None, aske
     source = subject.source
     loading = (settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit)
     if settings.judge:
-        endpoint = Endpoint(settings.judge, settings.judge_model, settings.judge_key)
-        found |= judged(predictions, data.every, endpoint, folder / "judged.jsonl", settings.seed)
-    if settings.general and source and first and source.digest != first.digest:
-        asking = Asking(*loading, settings.batch_size)
-        found |= forgotten(first, source, settings.general, mixture, asking, settings.seed)
+        prices = Prices(*settings.judge_prices) if settings.judge_prices else None
+        found |= judged(predictions, data.every, _endpoint(settings), folder / "judged.jsonl", settings.seed, prices)
     if settings.num_samples and source:
         how = Drawing(subject.name, *loading, settings.max_new_tokens, settings.num_samples, settings.temperature, 1.0,
                       settings.seed)  # fmt: skip
         found |= drawn(source, asked, mixture.protocols, how, folder / "drawn.jsonl", settings.batch_size)
+    if settings.general and source and first and source.digest != first.digest:
+        asking = Asking(*loading, settings.batch_size)
+        found |= forgotten(first, source, settings.general, mixture, asking, settings.seed)
     return found
-
-
-def _read_sheets(settings: config.Eval, place: Place, gate: Sequence[Condition]) -> Result:
-    if not settings.sheet:
-        raise UserError("whose answers these are is beside the sheet.", "Add --sheet FILE, as it was written.",
-                        place="--ratings")  # fmt: skip
-    found = read_ratings(Path(settings.sheet), [Path(path) for path in settings.ratings], settings.seed)
-    return Result("eval", "compared", settings.sheet, found, [], 0.0)
-
-
-def _score_kagent(settings: config.Eval, place: Place, gate: Sequence[Condition]) -> Result:
-    """KAgentBench's own scores, as they are published and with its known defects mended."""
-    if not settings.predictions:
-        raise UserError("there is nothing to score.", "Add --predictions FILE: its rows with model_predict.",
-                        place="--kagent")  # fmt: skip
-    told = {}
-    for file in settings.predictions:
-        rows = kagent.read(Path(settings.kagent), Path(file))
-        for rules in kagent.RULES:
-            figures = msgspec.to_builtins(kagent.score(rows, rules, settings.seed))
-            told[f"{Path(file).name.partition('.')[0]} {rules}"] = {"prompts": len(rows), "metrics": figures}
-    last = told[[*told][-1]]
-    return Result("eval", "compared", settings.kagent, {"models": told, "differences": []}, [], 0.0,
-                  failed=failures(gate, last))  # fmt: skip
-
-
-def _compare_folders(settings: config.Eval, place: Place, gate: Sequence[Condition]) -> Result:
-    """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or of other data."""
-    folders = [folder for given in settings.compare for folder in _finished(Path(given), place.run)]
-    names = _short_names(folders)
-    digests = {name: stages.read_plan(folder).inputs["data"] for name, folder in names.items()}
-    if len(set(digests.values())) > 1:
-        first, other = next((one, name) for one in digests for name in digests if digests[one] != digests[name])
-        raise UserError(f"{first} and {other} answered other questions.", "Compare models on the same prep.",
-                        place="--compare")  # fmt: skip
-    metrics = {name: json.loads((folder / "metrics.json").read_bytes()) for name, folder in names.items()}
-    compared = compare({name: _read_scores(folder) for name, folder in names.items()}, settings.seed)
-    told = {"models": metrics, "differences": compared["differences"]}
-    return Result("eval", "compared", str(folders[0]), told, [], 0.0, failed=failures(gate, metrics[[*names][-1]]))
-
-
-def _finished(given: Path, run: Path) -> list[Path]:
-    """The folder of a model, or those of all models under it."""
-    here = given if given.exists() else run / given
-    found = [here] if (here / "plan.json").exists() else [path.parent for path in sorted(here.glob("**/plan.json"))]
-    found = [
-        folder for folder in found if stages.read_plan(folder).command == "eval" and (folder / "done.json").exists()
-    ]
-    if not found:
-        raise UserError("holds no finished evaluation.", "Name a folder that eval wrote, as runs/a/eval/prep/sft.",
-                        place=f"--compare {given}")  # fmt: skip
-    for folder in found:
-        stages.finished(folder, "eval")
-    return found
-
-
-def _read_scores(folder: Path) -> dict[Step, Mapping[str, float]]:
-    if not (folder / "dialogs.jsonl").exists():
-        raise UserError("an earlier version wrote it.", "Run that eval again.", place=str(folder))
-    whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
-    return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))
-
-
-def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """By the name of the model, with as much before it as tells them apart."""
-    for parts in range(1, 8):
-        names = {"/".join(folder.resolve().parts[-parts:]): folder for folder in folders}
-        if len(names) == len({folder.resolve() for folder in folders}):
-            return names
-    return {str(folder): folder for folder in folders}
 
 
 def _dry_run(base: Path, subjects: Sequence[Subject], data: Data, force: bool) -> Result:
@@ -381,10 +322,3 @@ def _known_steps(path: Path) -> set[Step]:
     """Those of the whole lines: a torn last one is only cut by a run that writes."""
     whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
     return {Step(row["record_id"], row["turn"]) for row in map(json.loads, whole.splitlines())}
-
-
-WITHOUT_A_MODEL: dict[str, Callable[[config.Eval, Place, Sequence[Condition]], Result]] = {
-    "compare": _compare_folders,
-    "ratings": _read_sheets,
-    "kagent": _score_kagent,
-}

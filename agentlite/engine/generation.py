@@ -1,6 +1,6 @@
 """Prompts -> what a model says to each, greedily, in batches of like length, given back as they come."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.engine.loading import Loaded
@@ -26,13 +26,12 @@ class Greedy(NamedTuple):
 
 
 def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> Iterator[list[Said]]:
-    """A list for every batch, longest prompts first: what does not fit into memory fails at once.
+    """A list for every batch, longest prompts first: what does not fit into memory fails at once. See load_to_ask.
 
     A batch that runs out of GPU memory is halved. Raises UserError 7 if one prompt alone does not fit.
     """
     import torch
 
-    for_inference(loaded.model)
     waiting = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
     batch_size = how.batch_size
     while waiting:
@@ -47,20 +46,6 @@ def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> I
                                 exit_code=OUT_OF_MEMORY) from error  # fmt: skip
             batch_size //= 2
             torch.cuda.empty_cache()
-
-
-def for_inference(model: Any) -> None:
-    """Unsloth's models have a switch of their own, which also turns the key-value cache on.
-
-    In float32 the adapter is folded into the weights: the same answers up to rounding, in two thirds of the time.
-    """
-    import torch
-
-    switch: Callable[[], Any] = getattr(model, "for_inference", model.eval)
-    switch()
-    model.config.use_cache = True
-    if hasattr(model, "merge_adapter") and model.dtype == torch.float32:
-        model.merge_adapter()
 
 
 def _batch(loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[int], how: Greedy) -> list[Said]:

@@ -81,12 +81,14 @@ def _command(plan: Json, words: list[str], profiled: set[tuple[str, str]]) -> st
 
 
 def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
-    """The models of a data set in one go. Which prompts were asked is no part of a plan."""
-    first = next(iter(evaluation.models.values()))
-    names = [model.settings.get("model", model.name) for model in evaluation.models.values()]
-    named = [word for name in names for word in ("--model", name)]
+    """The models and files of a data set in one go; what every model was asked stands in its figures."""
+    all_asked = [model.figures.get("asked", {}) for model in evaluation.models.values()]
+    named = [word for model, asked in zip(evaluation.models.values(), all_asked, strict=True) for word in (
+             ["--predictions", asked["predictions"]] if asked.get("predictions") else
+             ["--model", model.settings.get("model", model.name)])]  # fmt: skip
+    first = max(evaluation.models.values(), key=lambda model: len(model.settings))  # a file has fewer settings
     settings = {key: value for key, value in first.settings.items() if key != "model"} | {"data": evaluation.name}
-    settings |= {key: first.figures[key] for key in ("limit", "seed") if key in first.figures}
+    settings |= {key: all_asked[0][key] for key in ("limit", "seed") if key in all_asked[0]}
     out = evaluation.folder.parent.name
     return _command({"command": "eval", "settings": settings}, [*(["--out", out] if out != "eval" else []), *named],
                     profiled)  # fmt: skip

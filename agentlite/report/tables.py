@@ -3,6 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
+from agentlite.metrics import dialogs
 from agentlite.metrics.calls import METRICS
 from agentlite.report.folders import Evaluation, Json
 
@@ -25,7 +26,7 @@ GROUPS = {
     "judge": "What the judge thinks",
 }
 BFCL_SENTENCE = "Splitting BFCL into train and test shows that the pipeline works; it is no leaderboard score."
-MEAN_SENTENCE = "Each figure is a mean with its 95 % interval and the number of prompts it was measured on."
+MEAN_SENTENCE = "Each figure is a mean with its 95 % interval and the number of prompts or dialogs it was measured on."
 NO_EVALUATION = "No evaluation is finished."
 ALL_READABLE = "None: every answer could be read."
 ABSENT = "-"  # a figure that a model's metrics.json does not name at all; one that is null there was not measured
@@ -148,8 +149,8 @@ def reach(row: Json) -> str:
 
 
 def verdict(row: Json) -> str:
-    noise = f"within noise: {row['count']} prompts cannot tell them apart"
-    said = f"beyond noise, on {row['count']} prompts" if row["beyond_noise"] else noise
+    asked = f"{row['count']} {'dialogs' if row['metric'] in dialogs.METRICS else 'prompts'}"
+    said = f"beyond noise, on {asked}" if row["beyond_noise"] else f"within noise: {asked} cannot tell them apart"
     return said + (f" (McNemar p = {row['mcnemar']:.2g})" if row.get("mcnemar") is not None else "")
 
 

@@ -4,8 +4,8 @@
     .venv/bin/python scripts/bench/choosing.py replay FOLDER [--seeds 0 1 2]      after coreset: it goes on from there
 
 coreset: of the train questions of BFCL's simple_python and multiple, each strategy chooses 60; 8 steps of sft on them.
-replay: the models of the random coreset then learn when not to call (BFCL's irrelevance), with and without
-earlier rows beside; both are asked the first set's test questions again.
+replay: the models of the random coreset then learn when not to call (BFCL's irrelevance) for 24 steps, with and without
+earlier rows beside, none of them joined; both are asked the first set's test questions again.
 
 Prints JSON: by way and metric the mean over the seeds, and the paired difference to `random` or to `without` with its
 95 % interval, for which questions (not seeds) are drawn again. Each stage is kept in FOLDER: a run that was stopped
@@ -14,6 +14,7 @@ goes on.
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ SETS = {"calls": ["bfcl:simple_python", "bfcl:multiple"], "no-calls": ["bfcl:irr
 FORM = {"model": "smollm2-135m", "protocol": "hermes", "max_length": 560, "long_rows": "filter"}
 SPLIT = {"dev": 0, "test": 0.4, "split_by": "query,near,parent,calls,tools"}
 CHOSEN = {"dev": 0, "test": 0, "coreset_target_size": 60, "join": 8, "join_tokens": 1400}
-SFT = {"batch_size": 1, "gradient_accumulation": 2, "max_steps": 8, "learning_rate": 1e-3, "save_steps": 8}
+SECOND = {"coreset_strategy": "random", "join": 1, "steps": 24}
+SFT = {"batch_size": 1, "gradient_accumulation": 2, "learning_rate": 1e-3}
 EVAL = {"max_new_tokens": 64, "max_length": 1024, "batch_size": 25}
 ASKED = {"calls": 60, "no-calls": 40}
 
@@ -64,20 +66,26 @@ def coresets(folder: Path, seeds: list[int]) -> dict[str, Any]:
 def replay(folder: Path, seeds: list[int]) -> dict[str, Any]:
     told: dict[str, Told] = {name: {} for name in SETS}
     for seed in seeds:
-        buffer = {"replay": str(folder / f"buffer-{seed}"), "continual_replay_ratio": 0.5}
+        kept, used = folder / f"buffer-{seed}", folder / f"buffer-with-{seed}"  # what is learned is added to the second
+        if not used.exists():
+            shutil.copytree(kept, used)
+        buffer = {"replay": str(used), "continual_replay_ratio": 0.5}
         for way, how in {"without": {}, "with": buffer}.items():
-            learn(folder, "no-calls", f"{way}-{seed}", seed, f"random-{seed}", coreset_strategy="random", **how)
+            learn(
+                folder, "no-calls", f"{way}-{seed}", seed, f"random-{seed}", coreset_strategy="random", **SECOND, **how
+            )
         for way, model in {"without": "without", "with": "with", "before": "random"}.items():
             for name, found in told.items():
                 found.setdefault(way, {})[seed] = asked(folder, f"{model}-{seed}", name)
     return {name: table(found, "without") for name, found in told.items()}
 
 
-def learn(folder: Path, data: str, name: str, seed: int, model: str = "", **how: Any) -> None:
+def learn(folder: Path, data: str, name: str, seed: int, model: str = "", steps: int = 8, **how: Any) -> None:
     """prep of the train rows of a set, then sft. They bear their split, so another seed only chooses otherwise."""
     train = str(folder / data / "train.jsonl")
-    stage(folder, "prep", train, out=f"prep-{name}", seed=seed, **FORM, **CHOSEN, **how)
-    stage(folder, "sft", out=name, data=f"prep-{name}", seed=seed, **({"model": model} if model else {}), **SFT)
+    stage(folder, "prep", train, out=f"prep-{name}", seed=seed, **{**FORM, **CHOSEN, **how})
+    stage(folder, "sft", out=name, data=f"prep-{name}", seed=seed, **({"model": model} if model else {}), **SFT,
+          max_steps=steps, save_steps=steps)  # fmt: skip
 
 
 def asked(folder: Path, model: str, data: str) -> dict[str, dict[Step, float]]:

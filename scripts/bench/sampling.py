@@ -64,14 +64,12 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     import torch
 
     from agentlite.engine import load_libraries, sampling
-    from agentlite.engine.generation import for_inference
-    from agentlite.engine.loading import Loading, load
+    from agentlite.engine.loading import Loading, load_to_ask
     from agentlite.templates import find_model
 
     load_libraries("unsloth")
     with tempfile.TemporaryDirectory() as folder:
-        loaded = load(find_model(ALIAS, Path(folder)), Loading("unsloth", 2048), trainable=False)
-    for_inference(loaded.model)
+        loaded = load_to_ask(find_model(ALIAS, Path(folder)), Loading("unsloth", 2048))
     loaded.model.generation_config.eos_token_id = None  # nothing ends an answer before its length
     how = sampling.Sampling(-1, options.new_tokens, 1.0, 1.0)
 

@@ -1,0 +1,176 @@
+"""What eval measures besides: pass^k and forgetting, as formulas, and with tiny models, killed and run again."""
+
+import json
+import math
+import shutil
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite import besides, evaluate, prep
+from agentlite.besides import QUESTIONS
+from agentlite.commands.eval import slug
+from agentlite.metrics.forgetting import forgetting, is_right, questions_forgotten
+from agentlite.metrics.passes import pass_hat, passes
+from agentlite.rows import read_rows
+
+
+@given(st.integers(1, 8), st.data())
+def test_pass_k_is_the_share_of_draws_that_are_all_right(drawn: int, data: st.DataObject) -> None:
+    right, k = data.draw(st.integers(0, drawn)), data.draw(st.integers(1, drawn))
+    marks = [n < right for n in range(drawn)]
+    subsets = [*combinations(marks, k)]
+    assert pass_hat(right, drawn, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))
+
+
+def test_passes_fall_with_k_and_are_the_mean_over_the_steps() -> None:
+    found = passes({"a": [True, True, True, False], "b": [True] * 4, "c": [False] * 4}, 0)
+    means = [found[f"pass^{k}"]["mean"] for k in (1, 2, 3, 4)]
+    assert means == pytest.approx([(3 / 4 + 1) / 3, (3 / 6 + 1) / 3, (1 / 4 + 1) / 3, 1 / 3])
+    assert passes({}, 0) == {}
+
+
+def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
+    before = {str(n): 2.0 + n / 10 for n in range(20)}
+    after = {name: loss + 0.03 for name, loss in before.items()}
+    found = forgetting(before, after, 0)
+    assert found["forgetting"]["mean"] == pytest.approx(0.03)
+    assert found["forgetting"]["beyond_noise"]
+    assert found["perplexity"]["mean"] == pytest.approx(found["perplexity_before"]["mean"] * 2.718281828**0.03)
+    told = questions_forgotten({"a": True, "b": True}, {"a": True, "b": False}, 0)
+    assert (told["general_questions"]["mean"], told["questions_forgotten"]["mean"]) == (0.5, 0.5)
+
+
+def test_an_answer_counts_as_words_of_its_own() -> None:
+    assert is_right("It is Paris, of course.", ["Paris"])
+    assert is_right("CO2!", ["carbon dioxide", "CO2"])
+    assert not is_right("A parish.", ["Paris"])
+    questions = list(read_rows(QUESTIONS))
+    assert len({row["question"] for row in questions}) == len(questions) == 40
+    assert not any(is_right(row["question"], row["answers"]) for row in questions if row["answers"] != ["Egypt"])
+
+
+# --- with models ---
+
+GENERAL = [("Name a colour.", "Blue."), ("What do bees make?", "They make honey."), ("Say hello.", "Hello to you!")]
+HOW: dict[str, Any] = {"max_new_tokens": 6, "max_length": 1024, "limit": 4, "batch_size": 1, "profile": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished prep, and beside it another model, whose weights are not those of the tiny one."""
+    run = tmp_path_factory.mktemp("besides")
+    prep("bfcl:irrelevance", run=str(run), model=str(tiny_model), protocol="hermes", limit=8, dev=0.0, test=0.9,
+         max_length=1024)  # fmt: skip
+    shutil.copytree(tiny_model, run / "other")
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    path = run / "other" / "model.safetensors"
+    torch.manual_seed(1)
+    save_file({name: weight + 0.3 * torch.randn_like(weight) for name, weight in load_file(path).items()}, path,
+              {"format": "pt"})  # fmt: skip
+    rows = [{"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
+            for asked, said in GENERAL]  # fmt: skip
+    (run / "general.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return run
+
+
+def figures(workspace: Path, model: Path | str, **options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = evaluate(run=str(workspace), model=[str(model)], **HOW, **options).figures[str(model)]
+    return found
+
+
+class Killed(BaseException):
+    """As from outside: nothing catches it."""
+
+
+def test_a_drawing_that_was_killed_draws_only_what_is_missing(workspace: Path, tiny_model: Path,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    whole = figures(workspace, tiny_model, num_samples=3, out="whole")["passes"]
+    make, batches = besides.drawer, 0
+
+    def dying(*given: Any) -> Any:
+        draw = make(*given)
+
+        def drawing(batch: Any) -> Any:
+            nonlocal batches
+            if batches == 2:
+                raise Killed
+            batches += 1
+            return draw(batch)
+
+        return drawing
+
+    monkeypatch.setattr(besides, "drawer", dying)
+    with pytest.raises(Killed):
+        figures(workspace, tiny_model, num_samples=3, out="killed")
+    inside = Path("prep", slug(str(tiny_model)), "drawn.jsonl")
+    file = workspace / "killed" / inside
+    before = file.read_bytes()
+    assert before.count(b"\n") == 2 * 3
+    file.write_bytes(before + b'{"torn')
+    monkeypatch.setattr(besides, "drawer", make)
+    assert figures(workspace, tiny_model, num_samples=3, out="killed")["passes"] == whole
+    assert file.read_bytes().startswith(before)
+    drawn, other = (Counter((workspace / out / inside).read_bytes().splitlines()) for out in ("killed", "whole"))
+    assert drawn == other
+    assert set(drawn.values()) == {1}
+    assert whole.keys() == {"pass^1", "pass^2", "pass^3"}
+
+
+def test_another_temperature_is_drawn_anew(workspace: Path, tiny_model: Path) -> None:
+    file = workspace / "warm" / "prep" / slug(str(tiny_model)) / "drawn.jsonl"
+    counts = []
+    for temperature in (0.5, 0.5, 1.5):
+        figures(workspace, tiny_model, num_samples=1, out="warm", temperature=temperature)
+        counts.append(len(list(read_rows(file))))
+    assert counts == [4, 4, 8]
+
+
+def test_forgetting_is_that_of_the_two_models_losses(workspace: Path, tiny_model: Path, monkeypatch: Any) -> None:
+    from agentlite.engine import loading
+
+    loads: list[str] = []
+    load = loading.load
+
+    def counting(source: Any, *how: Any, **more: Any) -> Any:
+        loads.append(source.name)
+        return load(source, *how, **more)
+
+    monkeypatch.setattr(loading, "load", counting)
+    monkeypatch.setattr(loading, "_kept", {})
+    models, general = [str(tiny_model), str(workspace / "other")], str(workspace / "general.jsonl")
+    found = evaluate(run=str(workspace), model=models, general=general, num_samples=1, out="forgets", **HOW).figures
+    assert "forgetting" not in found[models[0]]
+    told = found[models[1]]["forgetting"]
+    before, after = ([own_loss(model, *row) for row in GENERAL] for model in models)
+    risen = sum(two - one for one, two in zip(before, after, strict=True)) / len(GENERAL)
+    assert abs(risen) > 0.01
+    assert told["forgetting"]["mean"] == pytest.approx(risen, abs=1e-4)
+    assert told["perplexity"]["mean"] == pytest.approx(math.exp(sum(after) / len(after)), rel=1e-4)
+    assert told["general_questions"]["count"] == len(list(read_rows(QUESTIONS)))
+    asked, lost = 1, 1  # one is in memory for its answers and what is drawn, then both once more for their losses
+    assert Counter(loads) == {models[0]: 2 * asked + lost, models[1]: asked + lost}
+
+
+def own_loss(model: str, asked: str, said: str) -> float:
+    """Nats a token of the answer and its end, by transformers alone."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    start = f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
+    system = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    prompt, answer = (
+        tokenizer(text, add_special_tokens=False).input_ids for text in (system + start, f"{said}<|im_end|>")
+    )
+    ids = torch.tensor([prompt + answer])
+    labels = torch.tensor([[-100] * len(prompt) + answer])
+    with torch.no_grad():
+        return float(AutoModelForCausalLM.from_pretrained(model)(ids, labels=labels).loss)
