@@ -240,7 +240,7 @@ def _shared(name: str) -> list[click.Parameter]:
         click.Option(["--set", "sets"], multiple=True, metavar="KEY=VALUE",
                      help=f"any setting: {name}.seed=1; repeatable"),
         click.Option(["--profile"], default="auto", metavar="NAME",
-                     help="cpu, rtx3060, rtx4090 [auto: by what is found]"),
+                     help="cpu, rtx3060, t4, rtx4090, a100 [auto: by free memory]"),
         click.Option(["--force"], help="start over", **flag),
         click.Option(["--dry-run"], help="check everything, write nothing", **flag),
         click.Option(["--print-config"], help="show each setting and where it came from", **flag),

@@ -141,6 +141,7 @@ class Sft(Training, frozen=True, kw_only=True):
         Meta(description="how dear calls are beside words: a table of ms-swift's loss_scale"),
     ] = "none"
     packing: Annotated[bool, Meta(description="several rows in one sequence (CUDA)")] = False
+    batch_tokens: Annotated[Count, Meta(description="of a micro-batch, in place of batch_size, with packing")] = 8192
 
 
 class Pairs(Struct, frozen=True, kw_only=True):
@@ -245,6 +246,12 @@ COMMANDS: dict[str, type[Struct]] = {
     "prep": Prep, "sft": Sft, "pairs": Pairs, "dpo": Dpo, "grpo": Grpo, "eval": Eval,
 }  # fmt: skip
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"
+PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}  # free GB that each needs, the largest first
+# of Unsloth on CUDA: without loss, and off unless asked for
+SWITCHES = {
+    "UNSLOTH_FUSED_PREFERENCE_LOSS": "1",  # dpo: the logits of a batch are never there at once
+    "UNSLOTH_DECODE_CUDA_GRAPHS": "1",  # eval and pairs: a decoding step is launched as a whole
+}
 
 
 class Given(NamedTuple):
@@ -301,26 +308,46 @@ def check_key(command: str, key: str, where: str) -> str:
     raise UserError(f"no setting '{command}.{key}'. {fix}", place=where)
 
 
+class Card(NamedTuple):
+    """An NVIDIA GPU. `total`, `free`: GB of memory."""
+
+    name: str
+    total: float
+    free: float
+
+
 def has_gpu() -> bool:
-    return gpu_memory() > 0
+    return card() is not None
 
 
 @functools.cache
-def gpu_memory() -> float:
-    """Memory of the first NVIDIA GPU in GB, 0 without one; asked of its driver, since torch takes seconds to load."""
+def card() -> Card | None:
+    """The first NVIDIA GPU, or None; asked of its driver, since torch takes seconds to load."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return 0.0
-    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        return None
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-        return float(answer.splitlines()[0]) / 1024
+        name, total, free = answer.splitlines()[0].rsplit(",", 2)
+        return Card(name.strip(), float(total) / 1024, float(free) / 1024)
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
-        return 0.0
+        return None
 
 
-def auto_profile() -> str:
-    memory = gpu_memory()
-    return "cpu" if memory == 0 else "rtx3060" if memory < 20 else "rtx4090"
+class Chosen(NamedTuple):
+    """A profile, and why it was picked."""
+
+    profile: str
+    reason: str
+
+
+def auto_profile() -> Chosen:
+    """The largest profile for which enough of the card's memory is free."""
+    found = card()
+    if found is None:
+        return Chosen("cpu", "no NVIDIA GPU is found")
+    profile = next((name for name, least in PROFILES.items() if found.free >= least), [*PROFILES][-1])
+    return Chosen(profile, f"{found.free:.1f} of {found.total:.1f} GB are free on {found.name}")
 
 
 def config_folder() -> Path:
@@ -331,8 +358,9 @@ def config_folder() -> Path:
 
 def _layers(command: str, given: Given) -> list[tuple[dict[str, Any], str]]:
     """Weakest first: profile, files, --set, flags."""
-    profile = auto_profile() if given.profile == "auto" else given.profile
-    layers = [(_section(_profile_path(profile), command), f"profile {profile}")]
+    chosen = auto_profile() if given.profile == "auto" else Chosen(given.profile, "")
+    origin = f"profile {chosen.profile}" + (f" ({chosen.reason})" if chosen.reason else "")
+    layers = [(_section(_profile_path(chosen.profile), command), origin)]
     layers += [(_section(find_file(name), command), name) for name in given.files]
     layers += [layer for text in given.sets if (layer := _assignment(text, command))]
     return [*layers, *(({key: value}, f"--{key.replace('_', '-')}") for key, value in given.flags.items())]

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import Given, Resolved, resolve
+from agentlite.config import Given, Resolved, auto_profile, has_gpu, resolve
+from agentlite.console import notice
 from agentlite.stages import DEFAULT_RUN, Place, Result
 
 
@@ -51,7 +52,9 @@ def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
 
 
 def settle(command: str, given: Given, run: Path) -> Resolved:
-    """Resolves the settings; what an earlier stage fixed stands in for the defaults."""
+    """Resolves the settings; what an earlier stage fixed stands in for the defaults. Says which profile a GPU gets."""
+    if given.profile == "auto" and command != "prep" and has_gpu():
+        notice("profile {}: {}; --profile chooses another".format(*auto_profile()))
     first = resolve(command, given)
     inherit = getattr(importlib.import_module(f"agentlite.commands.{command}"), "inherit", None)
     return resolve(command, given, inherit(first.settings, run)) if inherit else first

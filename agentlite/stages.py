@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from agentlite.config import SWITCHES, has_gpu
 from agentlite.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.rows import cannot_write, disk_errors, write_json
 
@@ -196,7 +197,8 @@ def clear(folder: Path) -> None:
 
 
 def versions() -> dict[str, str]:
-    found = {}
+    """Of what a stage runs with; on a GPU also the switches of Unsloth."""
+    found = {name: os.environ.get(name, value) for name, value in SWITCHES.items()} if has_gpu() else {}
     for name in VERSIONED:
         try:
             found[name] = importlib.metadata.version(name)

@@ -1,9 +1,13 @@
 """Settings: who wins, where each came from, and what a typo is told."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import yaml
 
-from agentlite.config import COMMANDS, Given, as_yaml, config_folder, describe, fields, resolve
+from agentlite.config import COMMANDS, PROFILES, Given, as_yaml, config_folder, describe, fields, resolve
 from agentlite.errors import UserError
 from agentlite.weightings import read_grid
 
@@ -83,3 +87,35 @@ def test_a_profile_says_nothing_about_data_or_task():
     for path in config_folder().glob("*.yaml"):
         for section in yaml.safe_load(path.read_text(encoding="utf-8")).values():
             assert not of_the_task & section.keys(), path
+
+
+@pytest.mark.parametrize(
+    ("told", "profile"),
+    [
+        ("NVIDIA A100-SXM4-80GB, 81920, 81000", "a100"),
+        ("NVIDIA GeForce RTX 4090, 24564, 23500", "rtx4090"),
+        ("NVIDIA GeForce RTX 4090, 24564, 14000", "t4"),  # another process holds the rest
+        ("Tesla T4, 15360, 14900", "t4"),
+        ("NVIDIA GeForce RTX 3060, 12288, 11700", "rtx3060"),
+        ("NVIDIA GeForce RTX 3050, 8192, 7900", "rtx3060"),
+        ("No devices were found", "cpu"),
+    ],
+)
+def test_the_profile_goes_by_free_memory_and_says_so(told, profile, tmp_path):
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text(f"#!/bin/sh\necho '{told}'\n")
+    driver.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0"}
+    command = [sys.executable, "-m", "agentlite", "eval", "--print-config", "--run", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith("batch_size:"))
+    why = "no NVIDIA GPU is found"
+    if profile != "cpu":
+        name, total, free = told.split(", ")
+        why = f"{int(free) / 1024:.1f} of {int(total) / 1024:.1f} GB are free on {name}"
+        assert done.stderr == f"profile {profile}: {why}; --profile chooses another\n"
+    assert line.endswith(f"# profile {profile} ({why})")
+
+
+def test_every_profile_that_may_be_picked_is_there():
+    assert {path.stem for path in config_folder().glob("*.yaml")} == {*PROFILES, "cpu"}

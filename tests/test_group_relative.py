@@ -110,7 +110,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
 ):
     """And the reward is the weighted sum of the parts, penalties included."""
     loaded = load(source(tiny_model), training.loading(grpo()), trainable=True)
-    trainer = group_relative.make_trainer(loaded, grpo(), tmp_path, task())
+    trainer = group_relative.make_trainer(loaded, grpo(), tmp_path, task(), group_relative.schedule(grpo(), 5))
     batch = [trainer.train_dataset[index] for index in (0, 0, 0, 0, 1, 1, 1, 1)]
     trainer.model.train()
     made_of = trainer._generate_and_score_completions(batch)
@@ -168,7 +168,7 @@ def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
     def judge(answers):
         return [Verdict(None) if place == 2 else verdict(answer) for place, answer in enumerate(answers)]
 
-    trainer = group_relative.make_trainer(loaded, grpo(), tmp_path, task(judge))
+    trainer = group_relative.make_trainer(loaded, grpo(), tmp_path, task(judge), group_relative.schedule(grpo(), 5))
     trainer.model.train()
     made_of = trainer._generate_and_score_completions([trainer.train_dataset[0]] * 4)
     assert made_of["advantages"][2] == 0

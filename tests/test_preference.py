@@ -99,11 +99,11 @@ def test_a_reference_that_is_not_the_start_stops_the_run(tiny_model, adapter, tm
 
 def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_path):
     loaded = load(source(tiny_model, adapter), training.loading(dpo()), trainable=True)
-    trainer = preference.make_trainer(loaded, dpo(), tmp_path, rows())
+    trainer = preference.make_trainer(loaded, dpo(), tmp_path, rows(), preference.schedule(dpo(), rows()))
     reference = {name: p for name, p in trainer.model.named_parameters() if ".ref." in name}
     assert reference and not any(parameter.requires_grad for parameter in reference.values())
     before = {name: parameter.clone() for name, parameter in reference.items()}
-    training.train(trainer, tmp_path, preference.schedule(dpo(), rows()))
+    training.train(lambda micro: trainer, tmp_path, preference.schedule(dpo(), rows()))
     assert all(torch.equal(parameter, before[name]) for name, parameter in reference.items())
     assert all(torch.equal(parameter, trainer.model.get_parameter(name.replace(".ref.", ".default."))) is False
                for name, parameter in reference.items() if "lora_B" in name)  # fmt: skip
@@ -169,7 +169,8 @@ def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_pa
 
 def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
     loaded = load(source(tiny_model), training.loading(dpo()), trainable=True)
-    trainer = preference.make_trainer(loaded, dpo(max_steps=5, batch_size=1), tmp_path, rows())
+    chosen = dpo(max_steps=5, batch_size=1)
+    trainer = preference.make_trainer(loaded, chosen, tmp_path, rows(), preference.schedule(chosen, rows()))
     seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
     for batch in trainer.get_train_dataloader():
         columns = (batch[name] for name in ("input_ids", "attention_mask", "completion_mask"))

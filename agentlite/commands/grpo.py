@@ -112,17 +112,20 @@ class Rollouts:
         self.weights = settle_weights(settings.weights, judge.own)
         self.halt: list[Exception] = []
         self.tally = Tally(settings.max_failures, folder, MEND)
-        path = folder / "rollouts.jsonl"
+        self._carry_on()
+
+    def _carry_on(self) -> None:
+        path = self.folder / "rollouts.jsonl"
         with Appender(path):  # makes it, or cuts a torn line
             pass
-        checkpoint = training.newest_checkpoint(folder)
+        checkpoint = training.newest_checkpoint(self.folder)
         done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
         kept = [row for row in read_rollouts(path)
-                if (row.trained < done if row.model == folder.name else not row.error)]  # fmt: skip
+                if (row.trained < done if row.model == self.folder.name else not row.error)]  # fmt: skip
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
         self.file = Appender(path)
-        gold = [Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0) for one in asked]
+        gold = [Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0) for one in self.asked]
         self.add([candidate for candidate in gold if candidate.key not in self.rows])
         self.tally.refuse()
 
@@ -148,6 +151,8 @@ class Rollouts:
         return scores
 
     def task(self, loaded: Loaded, source: Source) -> group_relative.Task:
+        self.file.__exit__(None, None, None)
+        self._carry_on()
         template = load_template(source.base)
         how = sampling.Sampling(template.token_id(template.turn_end), self.settings.max_new_tokens,
                                 self.settings.temperature, self.settings.top_p)  # fmt: skip

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from agentlite.config import Engine
+from agentlite.config import SWITCHES, Engine
 from agentlite.errors import MODEL, UserError
 
 QUIET = {
@@ -34,6 +34,9 @@ def load_libraries(engine: Engine) -> None:
     try:
         import torch
 
+        if torch.cuda.is_available():
+            for name, value in SWITCHES.items():
+                os.environ.setdefault(name, value)
         if engine == "unsloth" or not torch.cuda.is_available():
             import unsloth  # noqa: F401  (first: it patches the others)
         import peft  # noqa: F401

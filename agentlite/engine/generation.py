@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from agentlite.engine.loading import Loaded
+from agentlite.engine.loading import Loaded, free_memory, is_out_of_memory
 from agentlite.errors import OUT_OF_MEMORY, UserError
 
 
@@ -30,22 +30,26 @@ def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> I
 
     A batch that runs out of GPU memory is halved. Raises UserError 7 if one prompt alone does not fit.
     """
-    import torch
-
     waiting = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
     batch_size = how.batch_size
     while waiting:
         batch = waiting[:batch_size]
         try:
-            yield _batch(loaded, [prompts[index] for index in batch], batch, how)
-            waiting = waiting[batch_size:]
-        except torch.OutOfMemoryError as error:
+            said = _batch(loaded, [prompts[index] for index in batch], batch, how)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             if batch_size == 1:
                 raise UserError(f"a prompt of {len(prompts[batch[0]])} tokens does not fit into the GPU's memory.",
                                 "Lower --max-length, or add --load-in-4bit true.",
                                 exit_code=OUT_OF_MEMORY) from error  # fmt: skip
+            said = []
+        if said:
+            yield said
+            waiting = waiting[len(batch) :]
+        else:
             batch_size //= 2
-            torch.cuda.empty_cache()
+            free_memory()
 
 
 def _batch(loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[int], how: Greedy) -> list[Said]:

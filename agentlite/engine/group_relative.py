@@ -58,13 +58,21 @@ class Task(NamedTuple):
 
 
 def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]) -> dict[str, Any]:
-    """`task` is made with the model in memory, which it may ask. Returns the key figures. Raises what
-    engine.training.train raises, and UserError 5 if the reference is not the start."""
+    """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the key figures. Raises
+    what engine.training.train raises, and UserError 5 if the reference is not the start."""
     load_libraries(settings.engine)
     check(settings)
-    loaded = load(source, training.loading(settings), trainable=True)
-    todo = task(loaded)
-    trainer = make_trainer(loaded, settings, folder, todo)
+
+    def prepared() -> tuple[Loaded, Task]:
+        loaded = load(source, training.loading(settings), trainable=True)
+        return loaded, task(loaded)
+
+    def make(micro: training.Schedule) -> Any:
+        loaded, todo = ready.pop() if ready else prepared()
+        return make_trainer(loaded, settings, folder, todo, micro)
+
+    ready = [prepared()]  # taken out by the first trainer, so that a second one finds its memory free
+    todo = ready[0][1]
     plan = schedule(settings, len(todo.prompts))
     look = _Look(folder, plan.steps)
 
@@ -76,7 +84,7 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
 
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = training.Watch(measures, at_step, todo.halt)
-    figures = training.train(trainer, folder, plan, watch)
+    figures = training.train(make, folder, plan, watch)
     rows = training.logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
     drift = {"kl": _mean(rows[-few:], "kl")} if settings.beta else {}
@@ -120,7 +128,7 @@ def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int
     return order[: plan.rows // group_size]
 
 
-def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task) -> Any:
+def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task, micro: training.Schedule) -> Any:
     """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one function a part."""
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -137,7 +145,7 @@ def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task
     trainer = GRPOTrainer(
         model=training.adapted(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
-        args=GRPOConfig(**{**own, **training.arguments(settings, folder, plan, with_dev=False)}),
+        args=GRPOConfig(**{**own, **training.arguments(settings, folder, micro, with_dev=False)}),
         train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
         processing_class=loaded.tokenizer,
         rollout_func=_rollout(loaded, settings, task),

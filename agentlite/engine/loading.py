@@ -76,13 +76,25 @@ def _for_inference(model: Any) -> None:
 
 def _drop_kept() -> None:
     """Two models at once may be more than the memory holds."""
-    import torch
-
     if _kept:
         _kept.clear()
-        gc.collect()
-        if on_gpu():
-            torch.cuda.empty_cache()
+        free_memory()
+
+
+def free_memory() -> None:
+    """Gives back what nothing holds any more: models and trainers hold each other."""
+    import torch
+
+    gc.collect()
+    if on_gpu():
+        torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """As torch says it, or a library below it."""
+    text = str(error)
+    return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and (
+        "out of memory" in text or "ALLOC_FAILED" in text))  # fmt: skip
 
 
 def add_adapter(model: Any, how: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int) -> Any:
@@ -157,7 +169,7 @@ def _explained(error: Exception, name: str) -> Exception:
     text = " ".join(str(error).split())[:300]
     if isinstance(error, UserError):
         return error
-    if type(error).__name__ == "OutOfMemoryError":
+    if is_out_of_memory(error):
         return UserError("the model does not fit into the GPU's memory.", "Add --load-in-4bit true, or choose a smaller"
                          " model.", place=name, exit_code=OUT_OF_MEMORY)  # fmt: skip
     if "connect" in text.lower() or "offline" in text.lower():

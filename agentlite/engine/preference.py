@@ -36,14 +36,15 @@ def train(source: Source, settings: config.Dpo, folder: Path, rows: Sequence[Pre
     """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference is not the start."""
     load_libraries(settings.engine)
     check(settings)
-    loaded = load(source, training.loading(settings), trainable=True)
-    trainer = make_trainer(loaded, settings, folder, rows)
+
+    def make(micro: training.Schedule) -> Any:
+        return make_trainer(load(source, training.loading(settings), trainable=True), settings, folder, rows, micro)
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and not settings.reference_free:
             _refuse_other_start(row, settings.beta)
 
-    figures = training.train(trainer, folder, schedule(settings, rows), training.Watch(MEASURES, at_step))
+    figures = training.train(make, folder, schedule(settings, rows), training.Watch(MEASURES, at_step))
     return {**figures, **_figures(settings, training.logged(folder)[-LAST:])}
 
 
@@ -60,7 +61,8 @@ def schedule(settings: config.Dpo, rows: Sequence[Preference]) -> training.Sched
                              gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
 
 
-def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Sequence[Preference]) -> Any:
+def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Sequence[Preference],
+                 micro: training.Schedule) -> Any:  # fmt: skip
     """A DPOTrainer over rows that are tokenised and in order already."""
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
@@ -69,8 +71,7 @@ def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Seque
         def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
 
-    plan = schedule(settings, rows)
-    order = training.row_order([row.tokens for row in rows], plan, settings.seed)
+    order = training.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
     columns: dict[str, list[Any]] = {
         "prompt_ids": [rows[index].prompt for index in order],
         "chosen_ids": [rows[index].chosen for index in order],
@@ -78,7 +79,7 @@ def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Seque
     }
     if settings.reference_free:
         columns |= {"ref_chosen_logps": [0.0] * len(order), "ref_rejected_logps": [0.0] * len(order)}
-    known = training.arguments(settings, folder, plan, with_dev=False)
+    known = training.arguments(settings, folder, micro, with_dev=False)
     trainer = Tokenised(
         model=training.adapted(loaded, settings),
         args=DPOConfig(**{**losses(settings), "beta": settings.beta, "max_length": settings.max_length, **known}),

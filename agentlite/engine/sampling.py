@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from agentlite.engine import on_gpu
 from agentlite.engine.generation import ends_of, until_stop
-from agentlite.engine.loading import Loaded
+from agentlite.engine.loading import Loaded, free_memory, is_out_of_memory
 from agentlite.errors import OUT_OF_MEMORY, UserError
 from agentlite.records import Ending, digest
 
@@ -47,7 +47,45 @@ class Drawn(NamedTuple):
 
 
 def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
-    """One batch. The model is left as it was found. Raises UserError 7 if the batch does not fit into GPU memory."""
+    """One batch, in halves if it does not fit into memory: what is drawn is the same. The model is left as it was.
+
+    Raises UserError 7 if one sample of one prompt does not fit.
+    """
+    try:
+        return _sample(loaded, asked, how)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        halves = _halves(asked)
+        if not halves:
+            raise UserError(f"an answer to a prompt of {len(asked[0].prompt)} tokens does not fit into GPU memory.",
+                            "Lower --max-length, or add --load-in-4bit true.",
+                            exit_code=OUT_OF_MEMORY) from error  # fmt: skip
+    free_memory()
+    return [drawn._replace(prompt=drawn.prompt + half.prompts, sample=drawn.sample + half.samples)
+            for half in halves for drawn in sample(loaded, half.asked, how)]  # fmt: skip
+
+
+class _Half(NamedTuple):
+    """A part of a batch, and how many prompts, or samples of its one prompt, stand before it."""
+
+    asked: Sequence[Asked]
+    prompts: int = 0
+    samples: int = 0
+
+
+def _halves(asked: Sequence[Asked]) -> list[_Half]:
+    """Of the prompts, or of the samples of the only one; none of a single sample."""
+    if (middle := len(asked) // 2) > 0:
+        return [_Half(asked[:middle]), _Half(asked[middle:], prompts=middle)]
+    seeds = asked[0].seeds
+    if (middle := len(seeds) // 2) > 0:
+        return [_Half([asked[0]._replace(seeds=seeds[:middle])]),
+                _Half([asked[0]._replace(seeds=seeds[middle:])], samples=middle)]  # fmt: skip
+    return []
+
+
+def _sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
     import torch
 
     was_training = loaded.model.training
@@ -55,9 +93,6 @@ def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]
     try:
         with torch.inference_mode():
             return SAMPLERS["shared" if _shares(loaded.model) else "by one"](loaded, asked, how)
-    except torch.OutOfMemoryError as error:
-        raise UserError(f"{len(asked)} prompts with {len(asked[0].seeds)} samples each do not fit into GPU memory.",
-                        "Lower --batch-size.", exit_code=OUT_OF_MEMORY) from error  # fmt: skip
     finally:
         loaded.model.train(was_training)
 

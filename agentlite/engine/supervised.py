@@ -18,10 +18,12 @@ def train(
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train raises."""
     load_libraries(settings.engine)
     check(settings)
-    loaded = load(source, training.loading(settings), trainable=True)
-    plan = schedule(settings, rows)
-    trainer = make_trainer(loaded, settings, folder, rows, dev)
-    return training.train(trainer, folder, plan)
+
+    def make(micro: training.Schedule) -> Any:
+        loaded = load(source, training.loading(settings), trainable=True)
+        return make_trainer(loaded, settings, folder, rows, dev, micro)
+
+    return training.train(make, folder, schedule(settings, rows))
 
 
 def check(settings: config.Sft) -> None:
@@ -35,23 +37,25 @@ def check(settings: config.Sft) -> None:
 
 
 def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
-    """With packing, a row of the trainer is a full sequence."""
-    count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length) if packs(settings) else len(rows)
-    return training.schedule(count, epochs=settings.num_epochs, max_steps=settings.max_steps,
-                             batch_size=settings.batch_size,
+    """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make `batch_tokens`."""
+    count, batch_size = len(rows), settings.batch_size
+    if packs(settings):
+        count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
+        batch_size = max(1, settings.batch_tokens // settings.max_length)
+    return training.schedule(count, epochs=settings.num_epochs, max_steps=settings.max_steps, batch_size=batch_size,
                              gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
 
 
-def make_trainer(loaded: Loaded, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]) -> Any:
+def make_trainer(loaded: Loaded, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded],
+                 micro: training.Schedule) -> Any:  # fmt: skip
     """An SFTTrainer over rows that are tokenised, masked and in order already."""
     from trl import SFTConfig
 
-    plan = schedule(settings, rows)
-    known = training.arguments(settings, folder, plan, with_dev=bool(dev))
+    known = training.arguments(settings, folder, micro, with_dev=bool(dev))
     own = {"max_length": settings.max_length, "packing": packs(settings),
            "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
            "remove_unused_columns": not rows[0].weights}  # fmt: skip
-    order = training.row_order([len(row.input_ids) for row in rows], plan, settings.seed)
+    order = training.row_order([len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed)
     dataset = _dataset(rows)
     return _trainer(loaded, rows)(
         model=training.adapted(loaded, settings),

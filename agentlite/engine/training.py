@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from agentlite import console
 from agentlite.engine import load_dtype, on_gpu
-from agentlite.engine.loading import Loaded, Loading, adapter_files, add_adapter
+from agentlite.engine.loading import Loaded, Loading, adapter_files, add_adapter, free_memory, is_out_of_memory
 from agentlite.errors import DISK, DIVERGED, MODEL, OUT_OF_MEMORY, UserError
 from agentlite.rows import Appender, read_rows, sync_folder, write_json, write_rows
 
 WHOLE = "whole.json"  # written into a checkpoint last: one without it was torn by a kill
+MICRO_BATCH = "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
 BAD_STEPS = 3
 KEPT = 2
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
@@ -46,6 +47,12 @@ class Schedule(NamedTuple):
     @property
     def rows(self) -> int:
         return self.steps * self.batch_size * self.gradient_accumulation
+
+    def in_smaller(self) -> "Schedule | None":
+        """The same steps, in micro-batches of half as many rows or a little fewer; None where they have one row."""
+        rows = self.batch_size * self.gradient_accumulation
+        sizes = (size for size in range(self.batch_size // 2, 0, -1) if rows % size == 0)
+        return next((Schedule(self.steps, size, rows // size) for size in sizes), None)
 
 
 @dataclass
@@ -187,10 +194,44 @@ def refuse_other_start(value: float, allowed: float, what: str) -> None:
                         "and please report it.", exit_code=MODEL)  # fmt: skip
 
 
-def train(trainer: Any, folder: Path, plan: Schedule, watch: Watch | None = None) -> dict[str, Any]:
-    """Runs or carries on; leaves adapter/ and metrics.jsonl. Raises UserError 6, 7 or 74, what `watch` raises, and
-    Stopped after a signal."""
-    watch = watch or Watch()
+def train(make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None) -> dict[str, Any]:
+    """Runs or carries on; leaves adapter/ and metrics.jsonl. `make` loads the model and makes a trainer whose rows come
+    in the order of `plan`, in the micro-batches it is told.
+
+    Where a micro-batch does not fit into memory, the steps since the last checkpoint are taken again in smaller ones,
+    with as many rows a step. Raises UserError 6, 7 (one row alone does not fit) or 74, what `watch` raises, and Stopped
+    after a signal.
+    """
+    micro = _fitting(folder, plan)
+    while True:
+        trainer = make(micro)
+        try:
+            return {**_run(trainer, folder, plan, watch or Watch()), **_told(plan, micro)}
+        except UserError as error:
+            smaller = micro.in_smaller()
+            if error.exit_code != OUT_OF_MEMORY or not smaller:
+                raise
+        del trainer
+        free_memory()
+        micro = smaller
+        write_json(folder / MICRO_BATCH, {"batch_size": micro.batch_size})
+        console.notice(f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
+                       f"gradient_accumulation {micro.gradient_accumulation}, the same steps")  # fmt: skip
+
+
+def _fitting(folder: Path, plan: Schedule) -> Schedule:
+    """In the micro-batches that fitted when this run was last carried on."""
+    path, rows = folder / MICRO_BATCH, plan.batch_size * plan.gradient_accumulation
+    size = json.loads(path.read_bytes())["batch_size"] if path.exists() else plan.batch_size
+    return Schedule(plan.steps, size, rows // size)
+
+
+def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
+    return {} if micro == plan else {"batch_size": micro.batch_size,
+                                     "gradient_accumulation": micro.gradient_accumulation}  # fmt: skip
+
+
+def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
     checkpoint = newest_checkpoint(folder)
     _cut_metrics(folder, checkpoint)
     if checkpoint:
@@ -405,11 +446,10 @@ def _signals() -> Iterator[list[int]]:
 
 
 def _explained(error: Exception, folder: Path) -> Exception:
-    if type(error).__name__ == "OutOfMemoryError":
-        fix = (
-            "Halve --batch-size, double --gradient-accumulation (the same step) and add --force; or lower --max-length."
-        )
-        return UserError("out of GPU memory.", fix, place=str(folder), exit_code=OUT_OF_MEMORY)
+    if is_out_of_memory(error):
+        return UserError("one row alone does not fit into the GPU's memory.", "Add --load-in-4bit true, lower "
+                         "--max-length, or take a smaller model; with --force.", place=str(folder),
+                         exit_code=OUT_OF_MEMORY)  # fmt: skip
     text = str(error)
     full = isinstance(error, OSError) and error.errno in (27, 28, 122)
     if full or any(sign in text for sign in ("No space left", "os error 28", "File too large", "PytorchStreamWriter")):

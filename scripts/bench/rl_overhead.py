@@ -117,7 +117,7 @@ def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
 
     chosen = settings("dpo", options.steps)
     rows = [preference.Preference(*row) for row in pairs_of_ids()]
-    return _ours(chosen, lambda loaded, folder: preference.make_trainer(loaded, chosen, folder, rows),
+    return _ours(chosen, lambda loaded, folder, plan: preference.make_trainer(loaded, chosen, folder, rows, plan),
                  training.Watch(preference.MEASURES), preference.schedule(chosen, rows))  # fmt: skip
 
 
@@ -148,9 +148,10 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
             task = group_relative.Task(
                 [one.ids for one in asked], [()] * len(asked), verdicts, rollouts.weights, how, []
             )
-            result = _ours(chosen, lambda loaded, run: group_relative.make_trainer(loaded, chosen, run, task),
-                           training.Watch(group_relative.MEASURES),
-                           group_relative.schedule(chosen, len(asked)))  # fmt: skip
+            result = _ours(
+                chosen, lambda loaded, run, plan: group_relative.make_trainer(loaded, chosen, run, task, plan),
+                training.Watch(group_relative.MEASURES), group_relative.schedule(chosen, len(asked)),
+            )  # fmt: skip
     Path(options.answers).write_text(json.dumps(drawn), encoding="utf-8")
     return result
 
@@ -164,7 +165,7 @@ def digits(text: str) -> float:
     return sum(letter.isdigit() for letter in text) / (len(text) + 1)
 
 
-def _ours(chosen: Any, make: Callable[[Any, Path], Any], watch: Any, plan: Any) -> dict[str, Any]:
+def _ours(chosen: Any, make: Callable[[Any, Path, Any], Any], watch: Any, plan: Any) -> dict[str, Any]:
     from agentlite.console import stdout_to_stderr
     from agentlite.engine import training
     from agentlite.engine.loading import load
@@ -172,10 +173,10 @@ def _ours(chosen: Any, make: Callable[[Any, Path], Any], watch: Any, plan: Any) 
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
-        trainer = make(loaded, Path(folder))
+        trainer = make(loaded, Path(folder), plan)
         clock = _clock()
         trainer.add_callback(clock)
-        training.train(trainer, Path(folder), plan, watch)
+        training.train(lambda micro: trainer, Path(folder), plan, watch)
         return {"losses": _losses(trainer), "seconds": clock.seconds()}
 
 
