@@ -18,6 +18,17 @@ from agentlite.records import Step
 from agentlite.rows import read_rows
 from agentlite.stages import Result
 
+Scores = Mapping[Step, Mapping[str, float]]  # by metric
+
+
+def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[str, Scores]:
+    """The models in `base` that are finished, on the same data, and have answered all that those of `now` have."""
+    asked = set().union(*now.values())
+    found = {path.parent.name: path.parent for path in sorted(base.glob("*/done.json")) if path.parent.name not in now}
+    same = {name: _read_scores(folder) for name, folder in found.items()
+            if stages.read_plan(folder).inputs.get("data") == digest and not stages.broken_outputs(folder)}  # fmt: skip
+    return {name: steps for name, steps in same.items() if asked <= steps.keys()}
+
 
 def _read_sheets(settings: config.Eval, run: Path, gate: Sequence[Condition]) -> Result:
     if gate:
@@ -75,7 +86,7 @@ def _finished(given: Path, run: Path) -> list[Path]:
     return found
 
 
-def _read_scores(folder: Path) -> dict[Step, Mapping[str, float]]:
+def _read_scores(folder: Path) -> Scores:
     if not (folder / "dialogs.jsonl").exists():
         raise UserError("an earlier version wrote it.", "Run that eval again.", place=str(folder))
     whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))

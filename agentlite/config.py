@@ -300,6 +300,14 @@ def default(command: str, key: str) -> Any:
     return info.default
 
 
+def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, Any]:
+    """As JSON has them, of those keys that are settings and have one."""
+    known = COMMANDS.get(command)
+    found = {key: default(command, key) for key in keys if known and key in fields(command)}
+    given = {key: value for key, value in found.items() if value is not msgspec.NODEFAULT}
+    return dict(msgspec.json.decode(msgspec.json.encode(given)))
+
+
 def check_key(command: str, key: str, where: str) -> str:
     if key in fields(command):
         return key

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite.config import SWITCHES, has_gpu
+from agentlite.config import SWITCHES, has_gpu, plain_defaults
 from agentlite.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.rows import cannot_write, disk_errors, write_json
 
@@ -140,9 +140,11 @@ def compare(folder: Path, plan: Plan) -> Status:
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
-    """Each setting or input that is not the same, named with both values."""
+    """Each setting or input that is not the same, named with both values. A setting that an earlier version did not
+    have was as its default is."""
     changes = [] if old.command == new.command else [f"command {old.command} -> {new.command}"]
-    for prefix, before, after in ((f"{new.command}.", old.settings, new.settings), ("input ", old.inputs, new.inputs)):
+    settings = {**plain_defaults(new.command, new.settings.keys() - old.settings.keys()), **old.settings}
+    for prefix, before, after in ((f"{new.command}.", settings, new.settings), ("input ", old.inputs, new.inputs)):
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
                 changes.append(f"{prefix}{key} {_short(before.get(key))} -> {_short(after.get(key))}")

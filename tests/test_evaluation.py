@@ -285,6 +285,29 @@ def test_finished_folders_are_set_side_by_side_as_they_are(workspace: Path, tmp_
         evaluate(run=str(workspace), compare=[str(tmp_path)])
 
 
+def test_a_model_that_comes_later_is_set_beside_those_before_and_takes_none_away(
+    workspace: Path, tmp_path: Path
+) -> None:
+    rows = [right(record) for record in records(workspace)]
+    files = {name: write(tmp_path / f"{name}.jsonl", rows[:count])
+             for name, count in (("third", 9), ("first", 3), ("second", 6))}  # fmt: skip
+    compared = workspace / "later" / "prep" / "compare.json"
+    models = []
+    for named in (["third", "first"], ["second"], ["first", "third"]):
+        evaluate(run=str(workspace), out="later", predictions=[files[name] for name in named])
+        told = json.loads(compared.read_bytes())
+        models.append(
+            (told["models"], told["prompts"], len({(row["first"], row["second"]) for row in told["differences"]}))
+        )
+    whole = len(rows)
+    assert models == [(["third", "first"], whole, 1), (["third", "first", "second"], whole, 3),
+                      (["third", "first", "second"], whole, 3)]  # fmt: skip
+    evaluate(run=str(workspace), out="later", predictions=[files["second"]], limit=5)  # the others answered these 5 too
+    assert json.loads(compared.read_bytes())["prompts"] == 5
+    evaluate(run=str(workspace), out="later", predictions=[files["third"]])
+    assert json.loads(compared.read_bytes())["models"] == ["third", "first"]  # of second 5 answers are there now
+
+
 # --- nothing is asked twice ---
 
 

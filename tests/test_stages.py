@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentlite import config
 from agentlite.errors import UserError
 from agentlite.stages import Plan, file_digest, finished, open_stage
 
@@ -126,3 +127,15 @@ def test_the_remembered_digest_of_a_large_file_follows_its_content(tmp_path, mon
         file.write(b"b")
     os.utime(path, ns=(1, 1))
     assert file_digest(path) != first
+
+
+def test_a_setting_that_an_earlier_version_did_not_have_was_as_its_default_is(tmp_path):
+    folder = tmp_path / "sft"
+    finish(folder)
+    known = config.plain_settings(config.Sft(model="m"))
+    newer = Plan("sft", {**PLAN.settings, "batch_tokens": known["batch_tokens"], "trl": {}}, PLAN.inputs)
+    with open_stage(folder, newer, force=False) as stage:
+        assert stage.status == "done"
+    other = Plan("sft", {**newer.settings, "batch_tokens": 1 + known["batch_tokens"]}, PLAN.inputs)
+    with pytest.raises(UserError, match=r"sft\.batch_tokens 8192 -> 8193"), open_stage(folder, other, force=False):
+        pass

@@ -10,7 +10,7 @@ import msgspec
 
 from agentlite import config, console, stages
 from agentlite.besides import Asking, drawn, forgotten, general_records
-from agentlite.comparing import WITHOUT_A_MODEL
+from agentlite.comparing import WITHOUT_A_MODEL, finished_beside
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing
 from agentlite.errors import USAGE, UserError
@@ -97,8 +97,7 @@ def run(settings: config.Eval, place: Place) -> Result:
         first = next((one.source for one in subjects if one.source), None)
         evaluated = {one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
                      for one in subjects}  # fmt: skip
-        if len(evaluated) > 1:
-            _write_comparison(base, evaluated, settings.seed)
+        _write_comparison(base, evaluated, data.digest, settings.seed)
         if settings.sheet:
             by_model = {name: list(read_predictions(one.folder / "predictions.jsonl"))
                         for name, one in evaluated.items()}  # fmt: skip
@@ -280,10 +279,17 @@ def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], proto
                 advance(done := done + len(batch))
 
 
-def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], seed: int) -> None:
-    by_model = {one.folder.name: one.scores for one in evaluated.values()}
-    digests = {one.folder.name: stages.file_digest(one.folder / "predictions.jsonl") for one in evaluated.values()}
-    write_json(base / "compare.json", {**compare(by_model, seed), "predictions": digests})
+def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], digest: str, seed: int) -> None:
+    """Of these models and of those that were evaluated before on the same steps, in the order they first came in."""
+    now = {one.folder.name: one.scores for one in evaluated.values()}
+    by_model = {**finished_beside(base, digest, now), **now}
+    if len(by_model) < 2:
+        return
+    path = base / "compare.json"
+    before = json.loads(path.read_bytes())["models"] if path.exists() else []
+    order = [*(name for name in before if name in by_model), *(name for name in by_model if name not in before)]
+    digests = {name: stages.file_digest(base / name / "predictions.jsonl") for name in order}
+    write_json(path, {**compare({name: by_model[name] for name in order}, seed), "predictions": digests})
 
 
 def _besides(settings: config.Eval, subject: Subject, first: Source | None, asked: Sequence[Prompt], mixture: Mixture,

@@ -71,9 +71,7 @@ def replay(folder: Path, seeds: list[int]) -> dict[str, Any]:
             shutil.copytree(kept, used)
         buffer = {"replay": str(used), "continual_replay_ratio": 0.5}
         for way, how in {"without": {}, "with": buffer}.items():
-            learn(
-                folder, "no-calls", f"{way}-{seed}", seed, f"random-{seed}", coreset_strategy="random", **SECOND, **how
-            )
+            learn(folder, "no-calls", f"{way}-{seed}", seed, f"random-{seed}", **SECOND, **how)
         for way, model in {"without": "without", "with": "with", "before": "random"}.items():
             for name, found in told.items():
                 found.setdefault(way, {})[seed] = asked(folder, f"{model}-{seed}", name)
