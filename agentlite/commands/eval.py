@@ -87,8 +87,8 @@ def run(settings: config.Eval, place: Place) -> Result:
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
             return way(settings, place.run, gate)
-    _check(settings)
     data = _data(settings, place.run)
+    _check(settings)
     base = place.folder / slug(settings.data)
     with console.stdout_to_stderr():
         subjects = _subjects(settings, data, place.run)
