@@ -318,8 +318,9 @@ def gpu_memory() -> float:
         return 0.0
 
 
-def auto_profile() -> str:
-    memory = gpu_memory()
+def auto_profile(memory: float | None = None) -> str:
+    """By GB of GPU memory: those given, or what is found."""
+    memory = gpu_memory() if memory is None else memory
     return "cpu" if memory == 0 else "rtx3060" if memory < 20 else "rtx4090"
 
 

@@ -1,7 +1,7 @@
 """A model's shape and what is done with it -> the bytes of every term of GPU memory, and the moment they are most.
 
-Fixed terms stay from the first step to the last. On top comes the largest of three moments: the backward pass (a block is
-computed again), the loss, and sampling. Bytes are those of PyTorch's allocations; `overhead` stands for the rest.
+Fixed terms stay from the first step to the last. On top comes the largest of three moments: the backward pass (a block
+is computed again), the loss, and sampling. Bytes are those of PyTorch's allocations; `overhead` stands for the rest.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,13 +17,12 @@ WEIGHT = {4: (4 + 8 / 64 + 32 / (64 * 256)) / 8, 8: 1.0, 16: 2.0, 32: 4.0}
 OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
 FUSED_LOGITS = 1024  # positions whose logits a fused loss holds at once, in float32
 LOGIT = 16  # bytes a logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
-LEAST_OFFLOADED = 512  # tokens in a row: Unsloth leaves shorter ones on the GPU
 
 
 class Regime(NamedTuple):
-    """What an engine keeps. `checkpoints`: where the inputs of blocks wait for the backward pass: in host memory, on the
-    GPU, or (nothing is computed again) all that the blocks computed. `upcast`: embeddings in float32 beside quantised
-    blocks. `cache_copies`: how often the key-value cache is there while it grows."""
+    """What an engine keeps. `checkpoints`: the inputs of blocks wait for the backward pass in host memory, or on the
+    GPU; or all that blocks computed waits, and nothing is computed again. `fused`: the loss never has all logits.
+    `upcast`: embeddings in float32 beside quantised blocks. `cache_copies`: of the key-value cache while it grows."""
 
     checkpoints: Literal["offloaded", "kept", "none"]
     fused: bool = True
@@ -101,12 +100,11 @@ def checkpoints(load: Load) -> float:
     one = load.tokens * load.shape.hidden * load.width
     if load.regime.checkpoints == "none":
         return load.shape.layers * block(load)
-    offloaded = load.regime.checkpoints == "offloaded" and load.length >= LEAST_OFFLOADED
-    return float(one * (2 if offloaded else load.shape.layers))
+    return float(one * (2 if load.regime.checkpoints == "offloaded" else load.shape.layers))
 
 
 def block(load: Load) -> float:
-    """What one block computes: norms and residuals, queries, keys and values, attention, and five times the MLP's width."""
+    """What one block computes: norms and residuals, queries, keys, values, attention, five times the MLP's width."""
     shape = load.shape
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return float(load.tokens * load.width * (4 * shape.hidden + 3 * queries + 2 * keys + 5 * shape.intermediate))

@@ -71,9 +71,8 @@ def shape_of(config: Mapping[str, Any], place: str) -> Shape:
                  _number(text.get("max_position_embeddings") or 2**31, "max_position_embeddings", place))  # fmt: skip
 
 
-def find_shape(model: str, run: Path) -> Shape:
-    """By a stage's name, a folder, a published name, or the hub's config.json. Raises UserError 2, 5 or 8."""
-    base = base_of(model, run)
+def find_shape(base: str) -> Shape:
+    """Of a base model: a folder, a published name, or a hub id by its config.json. Raises UserError 5 or 8."""
     published = json.loads(PUBLISHED.read_bytes())
     if Path(base).is_dir():
         return read_shape(Path(base) / "config.json")
@@ -96,12 +95,11 @@ def read_shape(path: Path) -> Shape:
 
 
 def base_of(model: str, run: Path) -> str:
-    """The base model under a stage of the workspace, or under a stage by its path; else the name itself."""
+    """The base model under a stage, by its name in the workspace or its path; else the name itself."""
     folder = Path(model)
-    inside = folder / "plan.json"
-    return base_of(str(read_plan(folder).settings["model"]), folder.parent) if model and inside.exists() else (
-        lineage(model, run)[0]
-    )  # fmt: skip
+    if model and (folder / "plan.json").exists():
+        return base_of(str(read_plan(folder).settings["model"]), folder.parent)
+    return lineage(model, run)[0]
 
 
 def _number(value: Any, key: str, place: str) -> int:
