@@ -11,7 +11,7 @@ from agentlite.planning.memory import fits, memory
 from agentlite.planning.models import Shape
 from agentlite.planning.planner import load_of
 
-MOST_ROWS = 1 << 16
+MOST_ROWS = 1 << 12  # so many fit only where they are not in memory at once: then there is nothing to change
 
 
 class Fit(Struct, frozen=True):
@@ -39,6 +39,7 @@ def _fit(command: str, settings: Any, bits: int, shape: Shape, machine: Machine,
 
     length = min(settings.max_length, longest or settings.max_length)
     rows = largest(lambda rows: holds(batch_size=rows), MOST_ROWS)
+    rows = settings.batch_size if rows == MOST_ROWS else rows
     tokens = largest(lambda tokens: holds(batch_size=1, max_length=tokens), shape.max_positions)
     near = settings if rows else replace(settings, max_length=tokens)
     return Fit(bits, length, rows, tokens, _paste(command, near, max(1, rows)) if tokens else "")

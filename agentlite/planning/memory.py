@@ -22,19 +22,21 @@ LOGIT = 16  # bytes a logit where the loss is not fused: bf16, its float32 copy,
 class Regime(NamedTuple):
     """What an engine keeps. `checkpoints`: the inputs of blocks wait for the backward pass in host memory, or on the
     GPU; or all that blocks computed waits, and nothing is computed again. `fused`: the loss never has all logits.
-    `upcast`: embeddings in float32 beside quantised blocks. `cache_copies`: of the key-value cache while it grows."""
+    `upcast`: see `weights`. `cache_copies`: of the key-value cache while it grows. `excess`: of activations beyond
+    those counted: on a CPU the scores of attention between padded rows, and what malloc holds back."""
 
     checkpoints: Literal["offloaded", "kept", "none"]
     fused: bool = True
     upcast: bool = False
     cache_copies: float = 1.0
     overhead: float = GIB
+    excess: float = 1.0
 
 
 REGIMES = {
     "unsloth": Regime("offloaded"),
     "hf": Regime("kept", upcast=True, cache_copies=2),
-    "cpu": Regime("none", overhead=0.9 * GIB),
+    "cpu": Regime("none", overhead=0.9 * GIB, excess=1.5),
 }  # fmt: skip
 
 
@@ -67,8 +69,9 @@ class Load(NamedTuple):
 
 
 def weights(load: Load) -> float:
-    quantised = load.bits < 16
-    embedding = 4 if load.bits == 32 or (quantised and load.regime.upcast) else 2
+    """PEFT makes whatever is not quantised float32 before it trains beside quantised weights."""
+    upcast = load.bits < 16 and load.regime.upcast and load.rows
+    embedding = 4 if load.bits == 32 or upcast else 2
     return load.shape.linear * WEIGHT[load.bits] + load.shape.embeddings * embedding
 
 
@@ -99,7 +102,7 @@ def checkpoints(load: Load) -> float:
     """What the forward pass leaves for the backward pass."""
     one = load.tokens * load.shape.hidden * load.width
     if load.regime.checkpoints == "none":
-        return load.shape.layers * block(load)
+        return load.shape.layers * block(load) * load.regime.excess
     return float(one * (2 if load.regime.checkpoints == "offloaded" else load.shape.layers))
 
 
