@@ -1,5 +1,6 @@
 """The planner: its terms against what others published, what must hold of any plan, and what a user is told."""
 
+import contextlib
 import csv
 import hashlib
 import json
@@ -232,6 +233,15 @@ def test_a_missing_field_is_named_with_its_file(tmp_path, key):
 def test_what_cannot_be_planned_is_refused(changed):
     with pytest.raises(UserError):
         shape_of({**CONFIG, **changed}, "config.json")
+
+
+ANYTHING = st.none() | st.booleans() | st.integers(-3, 10**6) | st.text(max_size=3) | st.just({}) | st.just([])
+
+
+@given(st.dictionaries(st.sampled_from([*CONFIG, "head_dim", "text_config", "num_experts"]), ANYTHING))
+def test_whatever_a_config_says_it_is_a_shape_or_refused(changed):
+    with contextlib.suppress(UserError):
+        assert shape_of({**CONFIG, **changed}, "config.json").parameters > 0
 
 
 @pytest.mark.parametrize("content", ["{", "[]", None])

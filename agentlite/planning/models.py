@@ -55,7 +55,8 @@ class Shape(NamedTuple):
 
 def shape_of(config: Mapping[str, Any], place: str) -> Shape:
     """`config`: what a config.json holds. Raises UserError 5 with the field that is missing, or for experts."""
-    text = config.get("text_config") or config  # that of a model which sees is inside
+    inner = config.get("text_config")  # of a model that sees
+    text = inner if isinstance(inner, dict) else config
     if any(_number(text.get(key) or 1, key, place) > 1 for key in EXPERTS):
         raise UserError("is a mixture of experts, which is not planned for.", "Take a dense model.", place=place,
                         exit_code=MODEL)  # fmt: skip
