@@ -61,7 +61,7 @@ def sweep(command: str, settings: Any, shape: Shape, model: str) -> str:
     curves = [_curve(command, replace(alone, load_in_4bit=quantised), shape, longest) for quantised in (True, False)]
     heights = [gib for curve in curves for _, gib in curve.points]
     scales = Scales(longest, min(heights) / 1.25, max(CARDS[-1], *heights) * 1.15)
-    title = escape(f"{command}: {model}, one row in a micro-batch, engine {settings.engine}", {'"': "&quot;"})
+    title = escape(f"{command}: {model}, {settings.engine}, one row in a micro-batch", {'"': "&quot;"})
     drawn = "\n".join([*_axes(scales), *_cards(scales), *(part for curve in curves for part in _drawn(curve, scales))])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
@@ -119,4 +119,4 @@ def _legend() -> str:
 
 
 def _tokens(tokens: int) -> str:
-    return f"{tokens / 1024:.0f}k" if tokens >= 10240 else f"{tokens / 1024:.3g}k" if tokens >= 1024 else str(tokens)
+    return f"{tokens / 1024:.0f}k" if tokens >= 10240 else f"{tokens / 1024:.2g}k" if tokens >= 1024 else str(tokens)
