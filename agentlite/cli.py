@@ -15,6 +15,7 @@ COMMANDS = {
     "dpo": "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
     "grpo": "Train an adapter on answers it samples itself, each against the others of its group.",
     "eval": "Ask models at every step of the test records, score them, set them side by side.",
+    "plan": "Say what memory, time and disk a command will need, and what would fit; nothing is run.",
 }
 EXAMPLES = {
     "prep": """agentlite prep dialogs.jsonl
@@ -38,6 +39,9 @@ agentlite grpo --rewards mine.py:short --skip-solved""",
 agentlite eval --model smollm2-135m --model sft --gate 'tool_selection_accuracy>=0.8,end_to_end_success>=0.5'
 agentlite eval --predictions others.jsonl --json
 agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft""",
+    "plan": """agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
+agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
+agentlite plan --config-json config.json --command dpo --sweep memory.svg --json""",
 }
 SHORT = {"batch_size": "-b", "num_epochs": "-e", "num_samples": "-n"}
 ALSO = {("prep", "max_length"): "--max-tokens", ("eval", "num_samples"): "-k"}
@@ -170,12 +174,55 @@ def _stopped(code: int) -> None:
 
 
 def _command(name: str) -> click.Command:
+    if name == "plan":
+        return Command(name, params=_plan_options(), callback=_plan, help=COMMANDS[name], epilog=_epilog(name))
     parameters: list[click.Parameter] = [_option(name, key) for key in _keys(name)]
     if name == "prep":
         parameters = [click.Argument(["sources"], nargs=-1, metavar="SOURCE..."), *parameters, *_ways_out()]
-    epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines())
     return Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=COMMANDS[name],
-                         epilog=epilog)  # fmt: skip
+                   epilog=_epilog(name))  # fmt: skip
+
+
+def _epilog(name: str) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines())
+
+
+def _plan_options() -> list[click.Parameter]:
+    """Settings are those of the planned command, so that plan and run cannot differ: --set, --config, --profile."""
+    planned = [name for name in COMMANDS if name not in ("prep", "plan")]
+    own = [
+        click.Option(["--command"], type=click.Choice(planned), default="sft", help="what is planned [sft]"),
+        click.Option(["--model"], metavar="VALUE", help="alias, path, hub id or earlier stage [as the command has it]"),
+        click.Option(["--config-json"], default="", metavar="FILE", help="a model's config.json; no weights are read"),
+        click.Option(
+            ["--data"], metavar="VALUE", help="finished stage whose longest row counts [as the command has it]"
+        ),
+        click.Option(["--fit"], default="", metavar="12GB", help="say what would fit into a GPU with so much memory"),
+        click.Option(
+            ["--sweep"], default="", metavar="FILE", help="draw memory against context for several cards (SVG)"
+        ),
+    ]
+    left_out = {"out", "force", "dry_run", "print_config"}
+    return [*own, *(option for option in _shared("sft") if option.name not in left_out)]
+
+
+def _plan(command: str, model: str | None, data: str | None, fit: str, sweep: str, config_json: str, run: str,
+          config: tuple[str, ...], sets: tuple[str, ...], profile: str, as_json: bool,
+          debug: bool) -> None:  # fmt: skip
+    from pathlib import Path
+
+    from agentlite.commands.plan import Asked, present
+    from agentlite.commands.plan import run as answer
+    from agentlite.config import Given, profile_for
+    from agentlite.functions import settle
+    from agentlite.planning.machines import gigabytes
+
+    if fit and profile == "auto":
+        profile = profile_for(gigabytes(fit))
+    named = (model,) if model and command == "eval" else model
+    flags = {key: value for key, value in (("model", named), ("data", data)) if value}
+    settings = settle(command, Given(flags, sets, config, profile), Path(run)).settings
+    present(answer(Asked(command, profile, config_json, fit, sweep), settings, Path(run)), as_json)
 
 
 def _ways_out() -> list[click.Parameter]:

@@ -349,13 +349,17 @@ class Chosen(NamedTuple):
     reason: str
 
 
+def profile_for(free: float) -> str:
+    """The largest that so many GB are enough for."""
+    return next((name for name, least in PROFILES.items() if free >= least), [*PROFILES][-1])
+
+
 def auto_profile() -> Chosen:
     """The largest profile for which enough of the card's memory is free."""
     found = card()
     if found is None:
         return Chosen("cpu", "no NVIDIA GPU is found")
-    profile = next((name for name, least in PROFILES.items() if found.free >= least), [*PROFILES][-1])
-    return Chosen(profile, f"{found.free:.1f} of {found.total:.1f} GB are free on {found.name}")
+    return Chosen(profile_for(found.free), f"{found.free:.1f} of {found.total:.1f} GB are free on {found.name}")
 
 
 def config_folder() -> Path:

@@ -63,8 +63,9 @@ def _table(result: Result, stream: Any) -> None:
         for row in result.figures["differences"] if compared else ():
             print(in_words(row), file=stream)
     elif result.command == "eval":
-        rows = [[name, *map(str, figures.values())] for name, figures in result.figures.items()]
-        console.print_table([["model", "prompts", "missing"], *rows], stream)
+        rows = [[name, str(one["prompts"]), str(one["missing"]), str(one["memory_gib"].get("total", "-"))]
+                for name, one in result.figures.items()]  # fmt: skip
+        console.print_table([["model", "prompts", "missing", "memory, GiB"], *rows], stream)
     elif result.status == "compared":
         console.print_table(_weightings(result.figures["weightings"]), stream)
         print("", *result.figures["told"], sep="\n", file=stream)

@@ -168,7 +168,12 @@ def embedded_folder(alias: str) -> Path:
 
 def hub_revision(name: str) -> str:
     """The commit that a hub id means now: asked of the hub, or read from the cache when offline."""
-    return _hub_file(name, "config.json").parent.name
+    return hub_config(name).parent.name
+
+
+def hub_config(name: str) -> Path:
+    """The config.json of a hub id, fetched or from the cache. Raises UserError 5 or 8."""
+    return _hub_file(name, "config.json")
 
 
 def _stage_model(name: str, folder: Path) -> Source:

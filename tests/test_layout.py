@@ -39,7 +39,7 @@ LAYERS = [
         "opinions",
         "comparing",
     ],
-    ["report", "engine"],
+    ["report", "engine", "planning"],
     ["drawing", "besides"],
     ["commands"],
     ["functions", "present"],
@@ -75,7 +75,7 @@ def test_no_command_imports_another():
         assert "agentlite.commands" not in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in (*COMMANDS, "plan"))])
 def test_help_loads_nothing_heavy(arguments):
     program = (
         "import sys\nfrom agentlite.cli import main\n"
@@ -86,7 +86,7 @@ def test_help_loads_nothing_heavy(arguments):
     assert "Usage: agentlite" in run.stdout
     loaded = {name.split(".")[0] for name in run.stderr.split()}
     assert not HEAVY & loaded
-    assert ("msgspec" in loaded) == (arguments != ["--help"])
+    assert ("msgspec" in loaded) == (arguments[0] not in ("--help", "plan"))
 
 
 def test_every_file_says_in_its_first_line_what_it_is():

@@ -10,6 +10,7 @@ from agentlite.engine.preference import Preference
 from agentlite.errors import UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
 from agentlite.pairing import read_pairs
+from agentlite.planning.dry_runs import dry_run_memory
 from agentlite.protocols import encode_said, prompts, settled
 from agentlite.records import from_row
 from agentlite.rows import read_rows
@@ -99,7 +100,9 @@ def _dry_run(settings: config.Dpo, place: Place, plan: Plan, data: Path, source:
     rows = list(read_preferences(settings, data, load_template(source.base)))
     planned = preference.schedule(settings, rows)
     tokens = sum(row.tokens for row in rows)
+    longest = max((len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0)
     figures = {"folder": status, "pairs": len(rows), "steps": planned.steps,
                "tokens": round(tokens / max(1, len(rows)) * planned.rows),
-               "longest_pair": max((row.tokens for row in rows), default=0)}  # fmt: skip
+               "longest_pair": max((row.tokens for row in rows), default=0),
+               "memory_gib": dry_run_memory("dpo", settings, source.base, longest)}  # fmt: skip
     return Result("dpo", "dry run", str(place.folder), figures, [], 0.0)

@@ -21,6 +21,8 @@ from agentlite.judging.judge import Prices
 from agentlite.metrics.dialogs import dialogs
 from agentlite.metrics.summaries import compare, scores
 from agentlite.opinions import judged, write_sheets
+from agentlite.planning.dry_runs import dry_run_memory
+from agentlite.planning.planner import data_of
 from agentlite.predictions import (
     Said,
     answered,
@@ -93,7 +95,7 @@ def run(settings: config.Eval, place: Place) -> Result:
     with console.stdout_to_stderr():
         subjects = _subjects(settings, data, place.run)
         if place.dry_run:
-            return _dry_run(base, subjects, data, place.force)
+            return _dry_run(settings, place, subjects, data)
         first = next((one.source for one in subjects if one.source), None)
         evaluated = {one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
                      for one in subjects}  # fmt: skip
@@ -311,16 +313,19 @@ def _besides(settings: config.Eval, subject: Subject, first: Source | None, aske
     return found
 
 
-def _dry_run(base: Path, subjects: Sequence[Subject], data: Data, force: bool) -> Result:
-    """How many prompts each model would still be asked."""
-    told = {}
+def _dry_run(settings: config.Eval, place: Place, subjects: Sequence[Subject], data: Data) -> Result:
+    """How many prompts each model would still be asked, and the memory that it takes."""
+    told, force, base = {}, place.force, place.folder / slug(settings.data)
+    longest = data_of("eval", settings, place.run).longest
     for one in subjects:
         folder = base / slug(one.name)
         if not force:
             stages.compare(folder, one.plan)
         steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
         known = set() if force else _known_steps(folder / "answers.jsonl")
-        told[one.name] = {"prompts": len(steps), "missing": len(steps - known) if one.source else 0}
+        memory = dry_run_memory("eval", settings, one.source.base, longest) if one.source else {}
+        told[one.name] = {"prompts": len(steps), "missing": len(steps - known) if one.source else 0,
+                          "memory_gib": memory}  # fmt: skip
     return Result("eval", "dry run", str(base), told, [], 0.0)
 
 

@@ -14,6 +14,7 @@ from agentlite.errors import UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.pairing import read_rollouts
+from agentlite.planning.dry_runs import dry_run_memory
 from agentlite.prompting import Prompts, find_prompts
 from agentlite.protocols import Prompt, prompts, settled
 from agentlite.records import GOLD, Candidate, Key, Rollout, Score, to_row
@@ -219,12 +220,14 @@ def _dry_run(settings: config.Grpo, place: Place, plan: Plan, found: Prompts, so
     status = "new" if place.force else stages.compare(place.folder, plan)
     asked, too_long = _asked(settings, found, source)
     planned = group_relative.schedule(settings, len(asked))
+    longest = max(len(one.ids) for one in asked)
     figures = {
         "folder": status,
         "prompts": len(asked),
         "steps": planned.steps,
         "answers": planned.rows,
         "too_long": too_long,
-        "longest_prompt": max(len(one.ids) for one in asked),
+        "longest_prompt": longest,
+        "memory_gib": dry_run_memory("grpo", settings, source.base, longest + settings.max_new_tokens),
     }
     return Result("grpo", "dry run", str(place.folder), figures, [], 0.0)

@@ -14,6 +14,7 @@ from agentlite.errors import OTHER_PLAN, UserError
 from agentlite.lineage import lineage
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
+from agentlite.planning.dry_runs import dry_run_memory
 from agentlite.prompting import Prompts, find_prompts
 from agentlite.protocols import Prompt, prompts, settled
 from agentlite.records import GOLD, Candidate, Key, Record, Score, Step, from_row, to_row
@@ -309,7 +310,9 @@ def _dry_run(settings: config.Pairs, place: Place, plan: Plan, found: Prompts, s
     template = load_template(source.base)
     records = _chosen(settings, found)
     asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
+    longest = max(len(one.ids) for one in asked)
+    memory = dry_run_memory("pairs", settings, source.base, longest + settings.max_new_tokens)
     figures = {"folder": status, "steps": len(asked), "candidates": len(asked) * settings.num_samples,
                "too_long": too_long, "prompt_tokens": sum(len(one.ids) for one in asked),
-               "longest_prompt": max(len(one.ids) for one in asked)}  # fmt: skip
+               "longest_prompt": longest, "memory_gib": memory}  # fmt: skip
     return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)

@@ -8,6 +8,7 @@ from typing import Any
 from agentlite import config, console, stages
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
+from agentlite.planning.dry_runs import dry_run_memory
 from agentlite.protocols import TABLES, Encoded, settled, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
@@ -92,8 +93,10 @@ def _dry_run(settings: config.Sft, place: Place, plan: Plan, data: Path, source:
     batch = settings.batch_size * settings.gradient_accumulation
     steps = settings.max_steps or math.ceil(len(rows) * settings.num_epochs / batch)
     seen = round(tokens / max(1, len(rows)) * batch * steps)
+    longest = max((len(row.input_ids) for row in rows), default=0)
     figures: dict[str, Any] = {"folder": status, "rows": len(rows), "steps": steps, "tokens": seen,
-               "longest_row": max((len(row.input_ids) for row in rows), default=0),
+               "longest_row": longest,
+               "memory_gib": dry_run_memory("sft", settings, source.base, longest),
                "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1)}  # fmt: skip
     if source.base in EMBEDDED and not config.has_gpu():
         figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
