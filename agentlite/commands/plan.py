@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite import console
+from agentlite.config import SWITCHES
 from agentlite.errors import UserError
 from agentlite.planning.fitting import Fit, fitting
 from agentlite.planning.machines import machine_of
@@ -33,6 +34,7 @@ class Answer(Struct, frozen=True):
     engine: str
     plan: Planned
     fit: list[Fit]
+    switches: dict[str, str]  # of Unsloth, that are set for the run
     sweep: str
 
 
@@ -53,7 +55,8 @@ def run(asked: Asked, settings: Any, place: Path) -> Answer:
 
         with disk_errors(Path(asked.sweep)):
             Path(asked.sweep).write_text(sweep(asked.command, settings, shape, name), encoding="utf-8")
-    return Answer(asked.command, name, settings.engine, planned, answers, asked.sweep)
+    switches = SWITCHES if machine.gpu and settings.engine == "unsloth" else {}
+    return Answer(asked.command, name, settings.engine, planned, answers, switches, asked.sweep)
 
 
 def _model(settings: Any) -> str:
@@ -76,6 +79,8 @@ def present(answer: Answer, as_json: bool) -> None:
     for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
         if parts:
             print(f"{title}: " + ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items()))
+    if answer.switches:
+        print("switched on: " + ", ".join(f"{name}={value}" for name, value in answer.switches.items()))
     for one in answer.fit:
         print(_told(one))
     if answer.sweep:

@@ -25,11 +25,9 @@ def machine_of(profile: str, fit: str = "") -> Machine:
     if profile in CARDS and CARDS[profile].memory:
         return with_memory(CARDS[profile].memory)
     found = None if profile == "cpu" else config.card()
-    return (
-        with_memory(found.total)._replace(capacity=found.free * GIB)
-        if found
-        else Machine(False, CARDS["cpu"], _host_bytes())
-    )
+    if not found:
+        return Machine(False, CARDS["cpu"], _host_bytes())
+    return with_memory(found.total)._replace(capacity=found.free * GIB)
 
 
 def with_memory(gib: float) -> Machine:
