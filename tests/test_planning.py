@@ -359,3 +359,11 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     told = dry_run_memory("sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000)
     assert not told["fits"] and told["of"] == 12
     assert "what fits: --set sft.load_in_4bit=true" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("profile", sorted(config.PROFILES))
+@pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "pairs", "eval"])
+def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
+    settings = config.resolve(command, config.Given(profile=profile)).settings
+    shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
+    assert plan(command, settings, shape, machine_of(profile), Data()).gib.fits
