@@ -110,6 +110,8 @@ class Training(Struct, frozen=True, kw_only=True):
     model: Annotated[str, Meta(description="alias, path, hub id or earlier stage to start from")] = "sft"
     engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft + trl")] = "unsloth"
     max_length: Annotated[Count, Meta(description="tokens of a training row, prompt and answer together")] = 2048
+    full: Annotated[bool, Meta(description="train all weights, not an adapter: the result is a whole model")] = False
+    deepspeed: Annotated[str, Meta(description="a DeepSpeed JSON, under torchrun: deepspeed/zero3.json (hf)")] = ""
     lora_r: Annotated[Count, Meta(description="rank of the adapter")] = 16
     lora_alpha: Annotated[Count, Meta(description="scale of the adapter")] = 32
     lora_dropout: Annotated[Share, Meta(description="share of the adapter's inputs dropped")] = 0.0
@@ -305,17 +307,28 @@ def has_gpu() -> bool:
     return gpu_memory() > 0
 
 
-@functools.cache
 def gpu_memory() -> float:
-    """Memory of the first NVIDIA GPU in GB, 0 without one; asked of its driver, since torch takes seconds to load."""
+    """Memory of the first NVIDIA GPU in GB, 0 without one."""
+    return (_of_gpu("memory.total") or 0.0) / 1024
+
+
+def gpu_has_bf16() -> bool | None:
+    """Whether the first NVIDIA GPU computes in bfloat16, as from Ampere on; None without one."""
+    capability = _of_gpu("compute_cap")
+    return None if capability is None else capability >= 8
+
+
+@functools.cache
+def _of_gpu(figure: str) -> float | None:
+    """Asked of the driver, since torch takes seconds to load."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return 0.0
-    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        return None
+    query = ["nvidia-smi", f"--query-gpu={figure}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-        return float(answer.splitlines()[0]) / 1024
+        return float(answer.splitlines()[0])
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
-        return 0.0
+        return None
 
 
 def auto_profile() -> str:

@@ -17,6 +17,7 @@ QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",  # grpo's rollout function is called experimental
+    "DEEPSPEED_LOG_LEVEL": "warning",
 }
 
 
@@ -34,6 +35,8 @@ def load_libraries(engine: Engine) -> None:
     try:
         import torch
 
+        if not torch.cuda.is_available():
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
         if engine == "unsloth" or not torch.cuda.is_available():
             import unsloth  # noqa: F401  (first: it patches the others)
         import peft  # noqa: F401

@@ -36,8 +36,9 @@ def train(source: Source, settings: config.Dpo, folder: Path, rows: Sequence[Pre
     """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference is not the start."""
     load_libraries(settings.engine)
     check(settings)
+    told = arguments(settings, folder, rows)  # before the model: ZeRO-3 cuts it up while it is read
     loaded = load(source, training.loading(settings), trainable=True)
-    trainer = make_trainer(loaded, settings, folder, rows)
+    trainer = make_trainer(loaded, settings, told, rows)
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and not settings.reference_free:
@@ -60,17 +61,25 @@ def schedule(settings: config.Dpo, rows: Sequence[Preference]) -> training.Sched
                              gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
 
 
-def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Sequence[Preference]) -> Any:
-    """A DPOTrainer over rows that are tokenised and in order already."""
+def arguments(settings: config.Dpo, folder: Path, rows: Sequence[Preference]) -> Any:
+    """What TRL's trainer is told: a DPOConfig."""
+    from trl import DPOConfig
+
+    known = training.arguments(settings, folder, schedule(settings, rows), with_dev=False)
+    own = {"beta": settings.beta, "max_length": settings.max_length}
+    return DPOConfig(**{**losses(settings), **training.reference(settings), **own, **known})
+
+
+def make_trainer(loaded: Loaded, settings: config.Dpo, told: Any, rows: Sequence[Preference]) -> Any:
+    """A DPOTrainer over rows that are tokenised and in order already. `told`: its `arguments`."""
     from datasets import Dataset
-    from trl import DPOConfig, DPOTrainer
+    from trl import DPOTrainer
 
     class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped here
         def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
 
-    plan = schedule(settings, rows)
-    order = training.row_order([row.tokens for row in rows], plan, settings.seed)
+    order = training.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
     columns: dict[str, list[Any]] = {
         "prompt_ids": [rows[index].prompt for index in order],
         "chosen_ids": [rows[index].chosen for index in order],
@@ -78,10 +87,9 @@ def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Seque
     }
     if settings.reference_free:
         columns |= {"ref_chosen_logps": [0.0] * len(order), "ref_rejected_logps": [0.0] * len(order)}
-    known = training.arguments(settings, folder, plan, with_dev=False)
     trainer = Tokenised(
         model=training.adapted(loaded, settings),
-        args=DPOConfig(**{**losses(settings), "beta": settings.beta, "max_length": settings.max_length, **known}),
+        args=told,
         train_dataset=Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
     )

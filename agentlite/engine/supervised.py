@@ -18,10 +18,10 @@ def train(
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train raises."""
     load_libraries(settings.engine)
     check(settings)
+    told = arguments(settings, folder, rows, dev)  # before the model: ZeRO-3 cuts it up while it is read
     loaded = load(source, training.loading(settings), trainable=True)
-    plan = schedule(settings, rows)
-    trainer = make_trainer(loaded, settings, folder, rows, dev)
-    return training.train(trainer, folder, plan)
+    trainer = make_trainer(loaded, settings, told, rows, dev)
+    return training.train(trainer, folder, schedule(settings, rows))
 
 
 def check(settings: config.Sft) -> None:
@@ -42,20 +42,24 @@ def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
                              gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
 
 
-def make_trainer(loaded: Loaded, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]) -> Any:
-    """An SFTTrainer over rows that are tokenised, masked and in order already."""
+def arguments(settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]) -> Any:
+    """What TRL's trainer is told: an SFTConfig."""
     from trl import SFTConfig
 
-    plan = schedule(settings, rows)
-    known = training.arguments(settings, folder, plan, with_dev=bool(dev))
+    known = training.arguments(settings, folder, schedule(settings, rows), with_dev=bool(dev))
     own = {"max_length": settings.max_length, "packing": packs(settings),
            "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
            "remove_unused_columns": not rows[0].weights}  # fmt: skip
-    order = training.row_order([len(row.input_ids) for row in rows], plan, settings.seed)
+    return SFTConfig(**{**own, **known})
+
+
+def make_trainer(loaded: Loaded, settings: config.Sft, told: Any, rows: list[Encoded], dev: list[Encoded]) -> Any:
+    """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its `arguments`."""
+    order = training.row_order([len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed)
     dataset = _dataset(rows)
     return _trainer(loaded, rows)(
         model=training.adapted(loaded, settings),
-        args=SFTConfig(**{**own, **known}),
+        args=told,
         train_dataset=dataset if packs(settings) else dataset.select(order),
         eval_dataset=_dataset(dev) if dev else None,
         processing_class=loaded.tokenizer,
