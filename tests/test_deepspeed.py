@@ -42,14 +42,14 @@ def launched(program: list[str], arguments: list[str]) -> subprocess.CompletedPr
 
 
 def figures(folder: Path) -> list[tuple[Any, ...]]:
-    return [(row["step"], row["loss"], row.get("dev_loss")) for row in training.logged(folder)]
+    return [(row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in training.logged(folder)]
 
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     folder, one = Path(run) / f"zero{stage}", Path(run) / "one"
     asked = command(run, "--out", folder.name, "--deepspeed", f"deepspeed/zero{stage}.json")
-    killed = launched([str(TESTS / "dying.py"), "log 4"], asked)
+    killed = launched(["--", str(TESTS / "dying.py"), "log 4"], asked)
     assert killed.returncode == -9, killed.stderr
     assert len(figures(folder)) == 3 and not (folder / "model").exists()
     assert training.newest_checkpoint(folder) == folder / "checkpoints" / "checkpoint-2"
