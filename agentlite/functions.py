@@ -5,12 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agentlite import processes
+from agentlite import processes, sharding
 from agentlite.config import Given, Resolved, resolve
 from agentlite.errors import UserError
 from agentlite.stages import DEFAULT_RUN, Place, Result
-
-TOGETHER = ("sft", "dpo")  # what several processes can do
 
 
 def prep(*sources: str, run: str | None = None, **options: Any) -> Result:
@@ -70,7 +68,7 @@ def execute(command: str, settings: Any, place: Place) -> Result:
 
     if processes.count() == 1:
         return run()
-    if command not in TOGETHER:
+    if command not in sharding.TOGETHER:
         raise UserError(f"{command} runs in one process, and this is one of {processes.count()}.",
                         f"Start it without torchrun: agentlite {command}", place="WORLD_SIZE")  # fmt: skip
     from agentlite.engine.together import in_step

@@ -12,7 +12,7 @@ from agentlite.errors import UserError
 from agentlite.stages import file_digest
 from agentlite.templates import Source
 
-ONE_PROCESS = ("grpo",)  # it samples while it trains
+TOGETHER = ("sft", "dpo")  # what several processes can do: grpo samples while it trains
 
 
 class Mistake(NamedTuple):
@@ -82,7 +82,7 @@ def _of_deepspeed(command: str, settings: Training, source: Source) -> Iterator[
     if not settings.deepspeed:
         return
     config = read(settings.deepspeed)
-    if command in ONE_PROCESS:
+    if command not in TOGETHER:
         yield Mistake("deepspeed", f"{command} runs in one process.", "Leave it out: sft and dpo take it.")
     if settings.engine != "hf":
         yield Mistake("deepspeed", f"goes with the engine hf, not with {settings.engine}.", "Add --engine hf.")
@@ -94,7 +94,7 @@ def _of_deepspeed(command: str, settings: Training, source: Source) -> Iterator[
     yield from _of_sizes(settings, config)
     if "WORLD_SIZE" not in os.environ:
         yield Mistake("deepspeed", "needs a launcher, and this process was started without one.",
-                      f"torchrun --nproc_per_node 2 -m -- agentlite {command} ... (1: a single card)")  # fmt: skip
+                      f"Start: torchrun --nproc_per_node 2 -m -- agentlite {command} ... (1 for one card).")  # fmt: skip
     if _part(config, "zero_optimization").get("stage") == 3 and getattr(settings, "segment_weights", "none") != "none":
         yield Mistake("segment_weights", "under ZeRO-3 a part of the gradients of weighed tokens is lost.",
                       "Take --deepspeed deepspeed/zero2.json.")  # fmt: skip

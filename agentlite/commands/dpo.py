@@ -13,7 +13,6 @@ from agentlite.pairing import read_pairs
 from agentlite.protocols import encode_said, prompts, settled
 from agentlite.records import from_row
 from agentlite.rows import read_rows
-from agentlite.sharding import refuse_unfit
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, Template, find_model, load_template, trained_files
 
@@ -33,11 +32,10 @@ def run(settings: config.Dpo, place: Place) -> Result:
     protocol = stages.read_plan(data).settings["protocol"]
     digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
     plan = Plan("dpo", {**config.plain_settings(settings), "protocol": protocol},
-                {"data": digest, "model": source.digest, **sharding.inputs(settings)},
-                stages.versions())  # fmt: skip
+                {"data": digest, "model": source.digest, **sharding.inputs(settings)}, stages.versions())  # fmt: skip
     refuse_circle(settings.model, place)
     refuse_other_adapter("dpo", settings, source, place.run)
-    refuse_unfit("dpo", settings, source)
+    sharding.refuse_unfit("dpo", settings, source)
     _refuse_mistakes(settings, data)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)

@@ -20,7 +20,6 @@ from agentlite.records import GOLD, Candidate, Key, Rollout, Score, to_row
 from agentlite.rewards import settle_weights, total
 from agentlite.rows import Appender, write_rows
 from agentlite.scoring import Judge, Tally, reading
-from agentlite.sharding import refuse_unfit
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template, trained_files
 
@@ -41,12 +40,11 @@ def run(settings: config.Grpo, place: Place) -> Result:
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
     plan = Plan("grpo", {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
                 {"data": found.digest, "model": source.digest, **function_files(settings.rewards),
-                 **sharding.inputs(settings)},
-                stages.versions())  # fmt: skip
+                 **sharding.inputs(settings)}, stages.versions())  # fmt: skip
     refuse_circle(settings.model, place)
     _refuse_mistakes(settings)
     refuse_other_adapter("grpo", settings, source, place.run)
-    refuse_unfit("grpo", settings, source)
+    sharding.refuse_unfit("grpo", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:

@@ -12,7 +12,6 @@ from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circ
 from agentlite.protocols import TABLES, Encoded, settled, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
-from agentlite.sharding import refuse_unfit
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import EMBEDDED, Source, Template, find_model, load_template, trained_files
 
@@ -34,11 +33,10 @@ def run(settings: config.Sft, place: Place) -> Result:
     digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev")))
     protocol = stages.read_plan(data).settings["protocol"]
     plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
-                {"data": digest, "model": source.digest, **sharding.inputs(settings)},
-                stages.versions())  # fmt: skip
+                {"data": digest, "model": source.digest, **sharding.inputs(settings)}, stages.versions())  # fmt: skip
     refuse_circle(settings.model, place)
     refuse_other_adapter("sft", settings, source, place.run)
-    refuse_unfit("sft", settings, source)
+    sharding.refuse_unfit("sft", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
