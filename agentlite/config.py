@@ -110,6 +110,8 @@ class Training(Struct, frozen=True, kw_only=True):
     model: Annotated[str, Meta(description="alias, path, hub id or earlier stage to start from")] = "sft"
     engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft + trl")] = "unsloth"
     max_length: Annotated[Count, Meta(description="tokens of a training row, prompt and answer together")] = 2048
+    full: Annotated[bool, Meta(description="train all weights, not an adapter: the result is a whole model")] = False
+    deepspeed: Annotated[str, Meta(description="a DeepSpeed JSON, under torchrun: deepspeed/zero3.json (hf)")] = ""
     lora_r: Annotated[Count, Meta(description="rank of the adapter")] = 16
     lora_alpha: Annotated[Count, Meta(description="scale of the adapter")] = 32
     lora_dropout: Annotated[Share, Meta(description="share of the adapter's inputs dropped")] = 0.0
@@ -317,11 +319,12 @@ def check_key(command: str, key: str, where: str) -> str:
 
 
 class Card(NamedTuple):
-    """An NVIDIA GPU. `total`, `free`: GB of memory."""
+    """An NVIDIA GPU. `total`, `free`: GB of memory. `bf16`: whether it computes in bfloat16, as from Ampere on."""
 
     name: str
     total: float
     free: float
+    bf16: bool = True
 
 
 def has_gpu() -> bool:
@@ -333,13 +336,19 @@ def card() -> Card | None:
     """The first NVIDIA GPU, or None; asked of its driver, since torch takes seconds to load."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free,compute_cap", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
-        name, total, free = answer.splitlines()[0].rsplit(",", 2)
-        return Card(name.strip(), float(total) / 1024, float(free) / 1024)
+        name, total, free, capability = answer.splitlines()[0].rsplit(",", 3)
+        return Card(name.strip(), float(total) / 1024, float(free) / 1024, float(capability) >= 8)
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
         return None
+
+
+def gpu_has_bf16() -> bool | None:
+    """None without a GPU."""
+    found = card()
+    return found.bf16 if found else None
 
 
 class Chosen(NamedTuple):

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from agentlite import processes
+
 EVERY_SECONDS = 20.0
 
 
@@ -17,13 +19,14 @@ class Advance(Protocol):
 
 
 def notice(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    if processes.first():
+        print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Advance]:
     """A bar when stderr is a terminal, else a line at the start and every 20 seconds."""
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if processes.first() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         with _bar(title, total) as advance:
             yield advance
     else:

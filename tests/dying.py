@@ -1,8 +1,12 @@
-"""A moment of training, `log 3` or `save 4` -> a process that is killed there without warning; not a test itself."""
+"""A moment of training, `log 3` or `save 4` -> a process that is killed there without warning; not a test itself.
+
+As a script: `dying.py 'log 3' sft ...` is the command line, killed so. Under a launcher the others die with it.
+"""
 
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,11 @@ def die_at(moment: str) -> None:
 
 
 def _die() -> None:
+    if "LOCAL_RANK" in os.environ:
+        launcher = os.getppid()
+        siblings = Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="ascii").split()
+        for process in {launcher, *map(int, siblings)} - {os.getpid()}:
+            os.kill(process, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -45,3 +54,10 @@ def _die_at_save(step: int) -> None:
         write(path, value)
 
     training.write_json = writing
+
+
+if __name__ == "__main__":
+    from agentlite.cli import main
+
+    die_at(sys.argv.pop(1))
+    main()

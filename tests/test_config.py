@@ -92,12 +92,12 @@ def test_a_profile_says_nothing_about_data_or_task():
 @pytest.mark.parametrize(
     ("told", "profile"),
     [
-        ("NVIDIA A100-SXM4-80GB, 81920, 81000", "a100"),
-        ("NVIDIA GeForce RTX 4090, 24564, 23500", "rtx4090"),
-        ("NVIDIA GeForce RTX 4090, 24564, 14000", "t4"),  # another process holds the rest
-        ("Tesla T4, 15360, 14900", "t4"),
-        ("NVIDIA GeForce RTX 3060, 12288, 11700", "rtx3060"),
-        ("NVIDIA GeForce RTX 3050, 8192, 7900", "rtx3060"),
+        ("NVIDIA A100-SXM4-80GB, 81920, 81000, 8.0", "a100"),
+        ("NVIDIA GeForce RTX 4090, 24564, 23500, 8.9", "rtx4090"),
+        ("NVIDIA GeForce RTX 4090, 24564, 14000, 8.9", "t4"),  # another process holds the rest
+        ("Tesla T4, 15360, 14900, 7.5", "t4"),
+        ("NVIDIA GeForce RTX 3060, 12288, 11700, 8.6", "rtx3060"),
+        ("NVIDIA GeForce RTX 3050, 8192, 7900, 8.6", "rtx3060"),
         ("No devices were found", "cpu"),
     ],
 )
@@ -111,7 +111,7 @@ def test_the_profile_goes_by_free_memory_and_says_so(told, profile, tmp_path):
     (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith("batch_size:"))
     why = "no NVIDIA GPU is found"
     if profile != "cpu":
-        name, total, free = told.split(", ")
+        name, total, free, _ = told.split(", ")
         why = f"{int(free) / 1024:.1f} of {int(total) / 1024:.1f} GB are free on {name}"
         assert done.stderr == f"profile {profile}: {why}; --profile chooses another\n"
     assert line.endswith(f"# profile {profile} ({why})")

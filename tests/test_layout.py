@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "agentlite"
 # Data flows down this list; imports only point up it, or to a neighbour in the same line.
 LAYERS = [
     ["errors", "codes", "records"],
-    ["rows", "config", "stages", "console"],
-    ["gguf_tokenizer", "words", "chat_template", "templates", "lineage"],
+    ["processes", "rows", "config", "stages", "console"],
+    ["gguf_tokenizer", "words", "chat_template", "templates", "lineage", "sharding"],
     ["sources", "protocols"],
     [
         "curation",

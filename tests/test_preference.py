@@ -99,7 +99,8 @@ def test_a_reference_that_is_not_the_start_stops_the_run(tiny_model, adapter, tm
 
 def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_path):
     loaded = load(source(tiny_model, adapter), training.loading(dpo()), trainable=True)
-    trainer = preference.make_trainer(loaded, dpo(), tmp_path, rows(), preference.schedule(dpo(), rows()))
+    told = preference.arguments(dpo(), tmp_path, preference.schedule(dpo(), rows()))
+    trainer = preference.make_trainer(loaded, dpo(), told, rows())
     reference = {name: p for name, p in trainer.model.named_parameters() if ".ref." in name}
     assert reference and not any(parameter.requires_grad for parameter in reference.values())
     before = {name: parameter.clone() for name, parameter in reference.items()}
@@ -169,8 +170,9 @@ def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_pa
 
 def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
     loaded = load(source(tiny_model), training.loading(dpo()), trainable=True)
-    chosen = dpo(max_steps=5, batch_size=1)
-    trainer = preference.make_trainer(loaded, chosen, tmp_path, rows(), preference.schedule(chosen, rows()))
+    settings = dpo(max_steps=5, batch_size=1)
+    told = preference.arguments(settings, tmp_path, preference.schedule(settings, rows()))
+    trainer = preference.make_trainer(loaded, settings, told, rows())
     seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
     for batch in trainer.get_train_dataloader():
         columns = (batch[name] for name in ("input_ids", "attention_mask", "completion_mask"))

@@ -61,7 +61,8 @@ def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed,
 def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_model, tmp_path):
     settings = sft(engine=engine)
     loaded = loading.load(source(tiny_model), training.loading(settings), trainable=True)
-    trainer = supervised.make_trainer(loaded, settings, tmp_path, rows(), [], supervised.schedule(settings, rows()))
+    told = supervised.arguments(settings, tmp_path, rows(), [], supervised.schedule(settings, rows()))
+    trainer = supervised.make_trainer(loaded, settings, told, rows(), [])
     seen: Counter[tuple[int, ...]] = Counter()
     for batch in trainer.get_train_dataloader():
         for ids, labels, mask in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):

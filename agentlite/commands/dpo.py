@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentlite import config, console, stages
-from agentlite.engine import preference
+from agentlite import config, console, sharding, stages
+from agentlite.engine import preference, together
 from agentlite.engine.preference import Preference
 from agentlite.errors import UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
@@ -15,13 +15,14 @@ from agentlite.protocols import encode_said, prompts, settled
 from agentlite.records import from_row
 from agentlite.rows import read_rows
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import Source, Template, find_model, load_template
+from agentlite.templates import Source, Template, find_model, load_template, trained_files
 
 
 def inherit(settings: config.Dpo, run: Path) -> dict[str, tuple[Any, str]]:
     """The model that the pairs were sampled from, and the shape of the adapter that is continued."""
     model = settings.model or str(setting_of(settings.data, "model", run) or "")
-    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(model, run)}
+    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(model, run),
+            **sharding.inherited("dpo", settings)}  # fmt: skip
 
 
 def run(settings: config.Dpo, place: Place) -> Result:
@@ -32,14 +33,16 @@ def run(settings: config.Dpo, place: Place) -> Result:
     protocol = stages.read_plan(data).settings["protocol"]
     digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
     plan = Plan("dpo", {**config.plain_settings(settings), "protocol": protocol},
-                {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
+                {"data": digest, "model": source.digest, **sharding.inputs(settings)}, stages.versions())  # fmt: skip
     refuse_circle(settings.model, place)
     refuse_other_adapter("dpo", settings, source, place.run)
+    sharding.refuse_unfit("dpo", settings, source)
     _refuse_mistakes(settings, data)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
+            together.go()
             with failing_early(stage):
                 _fill(stage, settings, data, source, lineage(settings.model, place.run))
         return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
@@ -89,7 +92,7 @@ def _fill(stage: stages.Stage, settings: config.Dpo, data: Path, source: Source,
                         "--margin, or add --gold.", place=str(data))  # fmt: skip
     console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens; loading {source.name}")
     figures = preference.train(source, settings, stage.folder, rows)
-    files = sorted(path.relative_to(stage.folder).as_posix() for path in (stage.folder / "adapter").iterdir())
+    files = trained_files(stage.folder, source.base)
     told = {"pairs": len(rows), **figures, "lineage": [*models, stage.folder.name]}
     stage.finish([*files, "metrics.jsonl"], told)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from agentlite import config, console, stages
+from agentlite import config, console, sharding, stages
 from agentlite.curation.sample import sample
 from agentlite.engine import group_relative, sampling, training
 from agentlite.engine.loading import Loaded
@@ -22,7 +22,7 @@ from agentlite.rewards import settle_weights, total
 from agentlite.rows import Appender, write_rows
 from agentlite.scoring import Judge, Tally, reading
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import Source, find_model, load_template
+from agentlite.templates import Source, find_model, load_template, trained_files
 
 BATCH = 8  # prompts screened at once
 NOT_OF_THE_PLAN = ("reward_seconds", "max_failures")  # how it is done, not what comes out
@@ -31,7 +31,7 @@ MEND = "The same command carries on from here; a changed file of rewards is anot
 
 def inherit(settings: config.Grpo, run: Path) -> dict[str, tuple[Any, str]]:
     """The shape of the adapter that is continued."""
-    return adapter_shape(settings.model, run)
+    return {**adapter_shape(settings.model, run), **sharding.inherited("grpo", settings)}
 
 
 def run(settings: config.Grpo, place: Place) -> Result:
@@ -40,11 +40,12 @@ def run(settings: config.Grpo, place: Place) -> Result:
     source = find_model(settings.model, place.run)
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
     plan = Plan("grpo", {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
-                {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
-                stages.versions())  # fmt: skip
+                {"data": found.digest, "model": source.digest, **function_files(settings.rewards),
+                 **sharding.inputs(settings)}, stages.versions())  # fmt: skip
     refuse_circle(settings.model, place)
     _refuse_mistakes(settings)
     refuse_other_adapter("grpo", settings, source, place.run)
+    sharding.refuse_unfit("grpo", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
@@ -96,7 +97,7 @@ def _fill(stage: stages.Stage, settings: config.Grpo, found: Prompts, source: So
         judge = Judge(records, reading(found.protocol, source.base), own)
         with Rollouts(folder, settings, judge, asked) as rollouts:
             figures = group_relative.train(source, settings, folder, lambda loaded: rollouts.task(loaded, source))
-    files = sorted(path.relative_to(folder).as_posix() for path in (folder / "adapter").iterdir())
+    files = trained_files(folder, source.base)
     told = {"prompts": len(rollouts.asked), **figures, "failed_rewards": rollouts.failed, "too_long": too_long,
             "lineage": [*models, folder.name]}  # fmt: skip
     stage.finish([*files, "metrics.jsonl", "records.jsonl", "rollouts.jsonl"], told)

@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agentlite import config, console, stages
+from agentlite import config, console, sharding, stages
+from agentlite.engine import together
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
 from agentlite.planning.dry_runs import dry_run_memory
@@ -13,7 +14,7 @@ from agentlite.protocols import TABLES, Encoded, settled, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import EMBEDDED, Source, Template, find_model, load_template
+from agentlite.templates import EMBEDDED, Source, Template, find_model, load_template, trained_files
 
 TOKENS_A_SECOND = 155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
 
@@ -21,7 +22,8 @@ TOKENS_A_SECOND = 155  # the embedded model on two cores, seen in the demo: says
 def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
     """The model of prep; and, from the stage that is continued, the shape of its adapter."""
     model = setting_of(settings.data, "model", run)
-    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(settings.model, run)}
+    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(settings.model, run),
+            **sharding.inherited("sft", settings)}  # fmt: skip
 
 
 def run(settings: config.Sft, place: Place) -> Result:
@@ -32,13 +34,15 @@ def run(settings: config.Sft, place: Place) -> Result:
     digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev")))
     protocol = stages.read_plan(data).settings["protocol"]
     plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
-                {"data": digest, "model": source.digest}, stages.versions())  # fmt: skip
+                {"data": digest, "model": source.digest, **sharding.inputs(settings)}, stages.versions())  # fmt: skip
     refuse_circle(settings.model, place)
     refuse_other_adapter("sft", settings, source, place.run)
+    sharding.refuse_unfit("sft", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
+            together.go()
             with failing_early(stage):
                 _fill(stage, settings, data, source, lineage(settings.model, place.run))
         other = "" if settings.data == "prep" else f" --data {settings.data}"
@@ -79,7 +83,7 @@ def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source,
     from agentlite.engine import supervised  # torch and its friends: seconds, so only when there is work
 
     figures = supervised.train(source, settings, stage.folder, rows, dev)
-    files = sorted(path.relative_to(stage.folder).as_posix() for path in (stage.folder / "adapter").iterdir())
+    files = trained_files(stage.folder, source.base)
     figures = {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
     stage.finish([*files, "metrics.jsonl"], {**figures, "lineage": [*models, stage.folder.name]})
 

@@ -17,6 +17,7 @@ QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",  # grpo's rollout function is called experimental
+    "DEEPSPEED_LOG_LEVEL": "warning",
 }
 
 
@@ -37,6 +38,8 @@ def load_libraries(engine: Engine) -> None:
         if torch.cuda.is_available():
             for name, value in SWITCHES.items():
                 os.environ.setdefault(name, value)
+        else:
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
         if engine == "unsloth" or not torch.cuda.is_available():
             import unsloth  # noqa: F401  (first: it patches the others)
         import peft  # noqa: F401

@@ -140,7 +140,7 @@ def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task
         "top_p": settings.top_p, "max_completion_length": settings.max_new_tokens, "loss_type": settings.loss_type,
         "scale_rewards": settings.scale_rewards, "reward_weights": list(task.weights.values()),
         "shuffle_dataset": False, "remove_unused_columns": False, "disable_dropout": True,
-        "use_vllm": settings.vllm, **(_vllm(task.stops) if settings.vllm else {}),
+        "use_vllm": settings.vllm, **(_vllm(task.stops) if settings.vllm else {}), **training.reference(settings),
     }  # fmt: skip
     trainer = GRPOTrainer(
         model=training.adapted(loaded, settings),

@@ -27,6 +27,8 @@ class Loading(NamedTuple):
     max_length: int
     load_in_4bit: bool = False
     load_in_8bit: bool = False
+    full: bool = False
+    sharded: bool = False  # by DeepSpeed, which moves it to where it belongs
 
 
 def load(source: Source, how: Loading, *, trainable: bool) -> Loaded:
@@ -137,7 +139,7 @@ def _unsloth(folder: str, how: Loading) -> Loaded:
 
     model, tokenizer = FastLanguageModel.from_pretrained(
         folder, max_seq_length=how.max_length, dtype=load_dtype(), load_in_4bit=how.load_in_4bit,
-        load_in_8bit=how.load_in_8bit, use_gradient_checkpointing=_checkpointing(),
+        load_in_8bit=how.load_in_8bit, full_finetuning=how.full, use_gradient_checkpointing=_checkpointing(),
     )  # fmt: skip
     return Loaded(model, tokenizer)
 
@@ -151,7 +153,7 @@ def _transformers(folder: str, how: Loading) -> Loaded:
             load_in_4bit=how.load_in_4bit, load_in_8bit=how.load_in_8bit, bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=load_dtype(),
         )  # fmt: skip
-    device = {"": 0} if on_gpu() else "cpu"
+    device = None if how.sharded else {"": 0} if on_gpu() else "cpu"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, **quantized)
     return Loaded(model, AutoTokenizer.from_pretrained(folder))
 
@@ -181,6 +183,8 @@ def _explained(error: Exception, name: str) -> Exception:
     return error
 
 
-def adapter_files(folder: Path) -> list[Path]:
-    """What makes an adapter: its configuration and its weights."""
-    return [folder / "adapter_config.json", folder / "adapter_model.safetensors"]
+def weight_files(folder: Path) -> tuple[str, list[Path]]:
+    """What a checkpoint holds, an adapter or a whole model, and the files that make it: configuration and weights."""
+    what = "adapter" if (folder / "adapter_config.json").exists() else "model"
+    names = {"adapter": ("adapter_config.json",), "model": ("config.json", "generation_config.json", "*.index.json")}
+    return what, [path for name in (*names[what], "*.safetensors") for path in folder.glob(name)]

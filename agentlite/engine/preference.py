@@ -38,7 +38,8 @@ def train(source: Source, settings: config.Dpo, folder: Path, rows: Sequence[Pre
     check(settings)
 
     def make(micro: training.Schedule) -> Any:
-        return make_trainer(load(source, training.loading(settings), trainable=True), settings, folder, rows, micro)
+        told = arguments(settings, folder, micro)  # before the model: ZeRO-3 cuts it up while it is read
+        return make_trainer(load(source, training.loading(settings), trainable=True), settings, told, rows)
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and not settings.reference_free:
@@ -61,11 +62,19 @@ def schedule(settings: config.Dpo, rows: Sequence[Preference]) -> training.Sched
                              gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
 
 
-def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Sequence[Preference],
-                 micro: training.Schedule) -> Any:  # fmt: skip
-    """A DPOTrainer over rows that are tokenised and in order already."""
+def arguments(settings: config.Dpo, folder: Path, micro: training.Schedule) -> Any:
+    """What TRL's trainer is told: a DPOConfig."""
+    from trl import DPOConfig
+
+    known = training.arguments(settings, folder, micro, with_dev=False)
+    own = {"beta": settings.beta, "max_length": settings.max_length}
+    return DPOConfig(**{**losses(settings), **training.reference(settings), **own, **known})
+
+
+def make_trainer(loaded: Loaded, settings: config.Dpo, told: Any, rows: Sequence[Preference]) -> Any:
+    """A DPOTrainer over rows that are tokenised and in order already. `told`: its `arguments`."""
     from datasets import Dataset
-    from trl import DPOConfig, DPOTrainer
+    from trl import DPOTrainer
 
     class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped here
         def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
@@ -79,10 +88,9 @@ def make_trainer(loaded: Loaded, settings: config.Dpo, folder: Path, rows: Seque
     }
     if settings.reference_free:
         columns |= {"ref_chosen_logps": [0.0] * len(order), "ref_rejected_logps": [0.0] * len(order)}
-    known = training.arguments(settings, folder, micro, with_dev=False)
     trainer = Tokenised(
         model=training.adapted(loaded, settings),
-        args=DPOConfig(**{**losses(settings), "beta": settings.beta, "max_length": settings.max_length, **known}),
+        args=told,
         train_dataset=Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
     )

@@ -20,8 +20,8 @@ def train(
     check(settings)
 
     def make(micro: training.Schedule) -> Any:
-        loaded = load(source, training.loading(settings), trainable=True)
-        return make_trainer(loaded, settings, folder, rows, dev, micro)
+        told = arguments(settings, folder, rows, dev, micro)  # before the model: ZeRO-3 cuts it up while it is read
+        return make_trainer(load(source, training.loading(settings), trainable=True), settings, told, rows, dev)
 
     return training.train(make, folder, schedule(settings, rows))
 
@@ -46,20 +46,25 @@ def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
                              gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
 
 
-def make_trainer(loaded: Loaded, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded],
-                 micro: training.Schedule) -> Any:  # fmt: skip
-    """An SFTTrainer over rows that are tokenised, masked and in order already."""
+def arguments(settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded],
+              micro: training.Schedule) -> Any:  # fmt: skip
+    """What TRL's trainer is told: an SFTConfig."""
     from trl import SFTConfig
 
     known = training.arguments(settings, folder, micro, with_dev=bool(dev))
     own = {"max_length": settings.max_length, "packing": packs(settings),
            "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
            "remove_unused_columns": not rows[0].weights}  # fmt: skip
+    return SFTConfig(**{**own, **known})
+
+
+def make_trainer(loaded: Loaded, settings: config.Sft, told: Any, rows: list[Encoded], dev: list[Encoded]) -> Any:
+    """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its `arguments`."""
     order = training.row_order([len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed)
     dataset = _dataset(rows)
     return _trainer(loaded, rows)(
         model=training.adapted(loaded, settings),
-        args=SFTConfig(**{**own, **known}),
+        args=told,
         train_dataset=dataset if packs(settings) else dataset.select(order),
         eval_dataset=_dataset(dev) if dev else None,
         processing_class=loaded.tokenizer,

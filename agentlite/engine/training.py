@@ -2,20 +2,22 @@
 
 import difflib
 import json
+import logging
 import math
 import random
 import shutil
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from agentlite import console
-from agentlite.engine import load_dtype, on_gpu
-from agentlite.engine.loading import Loaded, Loading, adapter_files, add_adapter, free_memory, is_out_of_memory
+from agentlite import console, processes, sharding
+from agentlite.engine import load_dtype, on_gpu, together
+from agentlite.engine.loading import Loaded, Loading, add_adapter, free_memory, is_out_of_memory, weight_files
 from agentlite.errors import DISK, DIVERGED, MODEL, OUT_OF_MEMORY, UserError
 from agentlite.rows import Appender, read_rows, sync_folder, write_json, write_rows
 
@@ -29,6 +31,7 @@ OURS_OF_TRL = {
     "per_device_train_batch_size": "batch_size", "gradient_accumulation_steps": "gradient_accumulation",
     "warmup_steps": "warmup_ratio", "warmup_ratio": "warmup_ratio", "lr_scheduler_type": "lr_scheduler",
     "save_steps": "save_steps", "eval_steps": "save_steps", "max_length": "max_length", "output_dir": "out",
+    "deepspeed": "deepspeed",
 }  # fmt: skip
 FIXED = dict.fromkeys(("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step.") | (
     dict.fromkeys(("save_strategy", "eval_strategy", "save_total_limit"), "Checkpoints follow save_steps.")
@@ -38,21 +41,26 @@ OURS_OF_PEFT = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora
 
 
 class Schedule(NamedTuple):
-    """How many steps, of how many micro-batches, of how many rows."""
+    """How many steps, of how many micro-batches in a process, of how many rows, in how many processes."""
 
     steps: int
     batch_size: int
     gradient_accumulation: int
+    processes: int = 1
+
+    @property
+    def rows_a_step(self) -> int:
+        return self.batch_size * self.gradient_accumulation * self.processes
 
     @property
     def rows(self) -> int:
-        return self.steps * self.batch_size * self.gradient_accumulation
+        return self.steps * self.rows_a_step
 
     def in_smaller(self) -> "Schedule | None":
         """The same steps, in micro-batches of half as many rows or a little fewer; None where they have one row."""
         rows = self.batch_size * self.gradient_accumulation
         sizes = (size for size in range(self.batch_size // 2, 0, -1) if rows % size == 0)
-        return next((Schedule(self.steps, size, rows // size) for size in sizes), None)
+        return next((self._replace(batch_size=size, gradient_accumulation=rows // size) for size in sizes), None)
 
 
 @dataclass
@@ -78,8 +86,8 @@ class Stopped(Exception):
 def schedule(
     rows: int, *, epochs: float, max_steps: int | None, batch_size: int, gradient_accumulation: int
 ) -> Schedule:
-    by_epochs = max(1, math.ceil(rows * epochs / (batch_size * gradient_accumulation)))
-    return Schedule(max_steps or by_epochs, batch_size, gradient_accumulation)
+    one = Schedule(1, batch_size, gradient_accumulation, processes.count())
+    return one._replace(steps=max_steps or max(1, math.ceil(rows * epochs / one.rows)))
 
 
 def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
@@ -87,6 +95,7 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
 
     Each epoch is shuffled; stretches of a few steps are sorted, so that a micro-batch holds rows of like length.
     The micro-batch with the longest row comes first: what does not fit fails at step 1, not at step 900.
+    Several processes take the micro-batches of a step in turns, so each step has the rows it has in one process.
     """
     generator = random.Random(seed)
     shuffled: list[int] = []
@@ -95,7 +104,7 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
         generator.shuffle(epoch)
         shuffled += epoch
     batches: list[list[int]] = []
-    stretch = 8 * plan.batch_size * plan.gradient_accumulation
+    stretch = 8 * plan.rows_a_step
     for start in range(0, plan.rows, stretch):
         part = sorted(shuffled[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row))
         batches_here = [part[i : i + plan.batch_size] for i in range(0, len(part), plan.batch_size)]
@@ -118,10 +127,11 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
         "learning_rate": settings.learning_rate,
         "warmup_steps": math.ceil(settings.warmup_ratio * plan.steps),
         "lr_scheduler_type": settings.lr_scheduler,
-        "optim": "adamw_8bit" if on_gpu() else "adamw_torch",
+        "optim": "adamw_8bit" if on_gpu() and not settings.deepspeed else "adamw_torch",
+        "deepspeed": _deepspeed(settings.deepspeed),
         "bf16": dtype == "bfloat16",
         "fp16": dtype == "float16",
-        "use_cpu": not on_gpu(),
+        "use_cpu": not on_gpu() and not settings.deepspeed,  # which has a switch of its own
         "gradient_checkpointing": on_gpu(),
         "train_sampling_strategy": "sequential",  # the order is ours: row_order
         "logging_steps": 1,
@@ -137,6 +147,18 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
         "dataloader_pin_memory": on_gpu(),
         **settings.trl,
     }
+
+
+def _deepspeed(name: str) -> dict[str, Any] | None:
+    if not name:
+        return None
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # of DeepSpeed's calls
+    if not on_gpu():
+        import deepspeed
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it is compiled: gloo does without
+        deepspeed.init_distributed("gloo", auto_mpi_discovery=False)  # accelerate does so with CUDA only
+    return sharding.read(name)
 
 
 def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[str, str],
@@ -162,19 +184,34 @@ def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[st
 
 
 def loading(settings: Any) -> Loading:
-    return Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit)
+    return Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit, settings.full,
+                   bool(settings.deepspeed))  # fmt: skip
 
 
 def adapted(loaded: Loaded, settings: Any) -> Any:
-    """The model with the adapter it came with, or with a new one of the shape that the settings say."""
+    """The model with the adapter it came with, or with a new one as the settings say; with none if all is trained."""
+    if settings.full:
+        return loaded.model
     lora = {"r": settings.lora_r, "lora_alpha": settings.lora_alpha, "lora_dropout": settings.lora_dropout}
     return add_adapter(loaded.model, loading(settings), {**lora, **settings.peft}, settings.lora_target_modules,
                        settings.seed)  # fmt: skip
 
 
+def reference(settings: Any) -> dict[str, Any]:
+    """How TRL is to load the frozen copy of a whole model: as the model itself, not in its float32."""
+    if not settings.full:
+        return {}
+    for name in ("dpo", "grpo"):  # which warns that the model itself is not loaded so: it is, by us
+        logger = logging.getLogger(f"trl.trainer.{name}_trainer")
+        logger.addFilter(lambda record: "model_init_kwargs" not in record.getMessage())
+    return {"model_init_kwargs": {"dtype": str(load_dtype()).removeprefix("torch.")}}
+
+
 def keep_reference(model: Any) -> None:
-    """Sees to it that the adapter has a frozen copy. TRL makes one; Unsloth leaves it out of its GRPO on CUDA, and TRL
-    then measures against the base model."""
+    """Sees to it that an adapter has a frozen copy. TRL makes one, as of a whole model; Unsloth leaves it out of its
+    GRPO on CUDA, and TRL then measures against the base model."""
+    if not hasattr(model, "peft_config"):
+        return
     if REFERENCE not in model.peft_config:
         model.add_adapter(REFERENCE, model.peft_config["default"])
         for name, parameter in model.named_parameters():
@@ -195,8 +232,8 @@ def refuse_other_start(value: float, allowed: float, what: str) -> None:
 
 
 def train(make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None) -> dict[str, Any]:
-    """Runs or carries on; leaves adapter/ and metrics.jsonl. `make` loads the model and makes a trainer whose rows come
-    in the order of `plan`, in the micro-batches it is told.
+    """Runs or carries on; leaves adapter/ or model/, and metrics.jsonl. `make` loads the model and makes a trainer
+    whose rows come in the order of `plan`, in the micro-batches it is told. Of several processes the first returns.
 
     Where a micro-batch does not fit into memory, the steps since the last checkpoint are taken again in smaller ones,
     with as many rows a step. Raises UserError 6, 7 (one row alone does not fit) or 74, what `watch` raises, and Stopped
@@ -209,7 +246,7 @@ def train(make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: 
             return {**_run(trainer, folder, plan, watch or Watch()), **_told(plan, micro)}
         except UserError as error:
             smaller = micro.in_smaller()
-            if error.exit_code != OUT_OF_MEMORY or not smaller:
+            if error.exit_code != OUT_OF_MEMORY or not smaller or processes.count() > 1:  # the others would wait
                 raise
         del trainer
         free_memory()
@@ -223,7 +260,7 @@ def _fitting(folder: Path, plan: Schedule) -> Schedule:
     """In the micro-batches that fitted when this run was last carried on."""
     path, rows = folder / MICRO_BATCH, plan.batch_size * plan.gradient_accumulation
     size = json.loads(path.read_bytes())["batch_size"] if path.exists() else plan.batch_size
-    return Schedule(plan.steps, size, rows // size)
+    return plan._replace(batch_size=size, gradient_accumulation=rows // size)
 
 
 def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
@@ -232,11 +269,13 @@ def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
 
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
+    if processes.first():
+        _cut_metrics(folder, newest_checkpoint(folder))
+    together.barrier()
     checkpoint = newest_checkpoint(folder)
-    _cut_metrics(folder, checkpoint)
     if checkpoint:
         console.notice(f"{folder.name}: carrying on after step {_step(checkpoint)} of {plan.steps}")
-    with _signals() as caught, console.progress(folder.name, plan.steps) as advance, _Journal(folder) as journal:
+    with _signals() as caught, console.progress(folder.name, plan.steps) as advance, _journal(folder) as journal:
         _listen(trainer, _callback(Run(folder, plan, journal, advance, caught, watch)))
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -244,8 +283,9 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
             raise _explained(error, folder) from error
     if watch.halt:
         raise watch.halt[0]
-    if caught:
-        raise Stopped(caught[0])
+    if caught or trainer.state.global_step < plan.steps:
+        raise Stopped(*caught[:1] or (signal.SIGTERM,))
+    together.leave()
     return _keep_best(folder)
 
 
@@ -254,7 +294,7 @@ class Run(NamedTuple):
 
     folder: Path
     plan: Schedule
-    journal: "_Journal"
+    journal: "_Journal | None"  # of the first process alone
     advance: console.Advance
     caught: list[int]
     watch: Watch
@@ -282,6 +322,10 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def _journal(folder: Path) -> AbstractContextManager["_Journal | None"]:
+    return _Journal(folder) if processes.first() else nullcontext()
 
 
 class _Journal:
@@ -322,7 +366,7 @@ def _callback(run: Run) -> Any:
             if state.global_step >= run.plan.steps:
                 control.should_save = True
                 control.should_evaluate = args.eval_strategy != "no"
-            if run.caught or run.watch.halt:
+            if together.any_of(bool(run.caught or run.watch.halt)):
                 control.should_save = control.should_training_stop = True
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
@@ -332,16 +376,23 @@ def _callback(run: Run) -> Any:
             known = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(run.watch.measures)
             row = {name: round(float(logs[key]), 8) for key, name in known.items() if logs.get(key) is not None}
             run.watch.at_step(state.global_step, row)
+            if not journal:
+                return
             journal.add(state.global_step, row)
             run.advance(state.global_step, f"loss {float(logs['loss']):.3f}")
 
         def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any) -> None:
+            if not journal:
+                return
             loss = round(float(metrics["eval_loss"]), 6)
             journal.add(state.global_step, {"dev_loss": loss})
             _notice_overfitting(journal.dev, state.global_step, loss)
             journal.dev[state.global_step] = loss
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            together.barrier()  # each has written its part
+            if not journal:
+                return
             journal.flush()
             path = folder / "checkpoints" / f"checkpoint-{state.global_step}"
             # with a second adapter beside it, transformers would not load the first one again; and it never changes
@@ -400,11 +451,12 @@ def _rotate(folder: Path) -> None:
 
 
 def _keep_best(folder: Path) -> dict[str, Any]:
-    """Copies the best checkpoint's adapter to adapter/. Returns the key figures."""
+    """Copies the best checkpoint's weights to adapter/ or model/. Returns the key figures."""
     best = _best(folder)
-    (folder / "adapter").mkdir(exist_ok=True)
-    for path in adapter_files(best):
-        shutil.copyfile(path, folder / "adapter" / path.name)
+    made, files = weight_files(best)
+    (folder / made).mkdir(exist_ok=True)
+    for path in files:
+        shutil.copyfile(path, folder / made / path.name)
     rows = logged(folder)
     facts = _whole(folder)[best]
     return {"steps": rows[-1]["step"], "kept_step": facts["step"], "first_loss": rows[0]["loss"],

@@ -4,10 +4,10 @@ The fused losses of Unsloth and Liger take no weights. So the hidden states are 
 trained tokens alone, a few hundred at a time and again on the way back: exact, and no dearer in memory.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
+from agentlite import processes
 from agentlite.errors import MODEL, UserError
 
 CHUNK = 256  # tokens whose logits are in memory at once
@@ -17,9 +17,7 @@ SCALED = ("final_logit_softcapping", "logits_soft_cap", "logits_scaling", "logit
 
 
 def check_head(model: Any) -> None:
-    """Raises UserError 2 where there are several processes, 5 where logits are more than the head of hidden states."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("weights are for one process.", "Leave --segment-weights out.", place="sft.segment_weights")
+    """Raises UserError 5 where logits are more than the head of hidden states."""
     config = model.config.get_text_config()
     for name in SCALED:
         if getattr(config, name, None) not in (None, 1, 1.0):
@@ -38,7 +36,8 @@ def weighted(trainer: Any, pad: int) -> Any:
                          num_items_in_batch: Any = None) -> Any:  # fmt: skip
             weights, labels = inputs.pop("weights"), inputs.pop("labels")
             total, count = weighted_loss(self.accelerator.unwrap_model(model), inputs, labels, weights)
-            loss = total / (count if num_items_in_batch is None else num_items_in_batch)
+            # the tokens of a step are counted over all processes, and its gradients are their mean
+            loss = total / count if num_items_in_batch is None else total / num_items_in_batch * processes.count()
             return (loss, {}) if return_outputs else loss
 
         def prediction_step(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:

@@ -117,7 +117,8 @@ def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
 
     chosen = settings("dpo", options.steps)
     rows = [preference.Preference(*row) for row in pairs_of_ids()]
-    return _ours(chosen, lambda loaded, folder, plan: preference.make_trainer(loaded, chosen, folder, rows, plan),
+    return _ours(chosen, lambda loaded, folder, plan: preference.make_trainer(
+                 loaded, chosen, preference.arguments(chosen, folder, plan), rows),
                  training.Watch(preference.MEASURES), preference.schedule(chosen, rows))  # fmt: skip
 
 

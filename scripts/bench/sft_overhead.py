@@ -94,7 +94,8 @@ def ours(steps: int) -> dict[str, Any]:
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         chosen = settings(steps)
         loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
-        trainer = supervised.make_trainer(loaded, chosen, Path(folder), rows(), [], supervised.schedule(chosen, rows()))
+        told = supervised.arguments(chosen, Path(folder), rows(), [], supervised.schedule(chosen, rows()))
+        trainer = supervised.make_trainer(loaded, chosen, told, rows(), [])
         clock = _clock()
         trainer.add_callback(clock)
         training.train(lambda micro: trainer, Path(folder), supervised.schedule(chosen, rows()))
