@@ -246,8 +246,12 @@ def train(make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: 
             return {**_run(trainer, folder, plan, watch or Watch()), **_told(plan, micro)}
         except UserError as error:
             smaller = micro.in_smaller()
-            if error.exit_code != OUT_OF_MEMORY or not smaller or processes.count() > 1:  # the others would wait
+            if error.exit_code != OUT_OF_MEMORY or not smaller:
                 raise
+            if processes.count() > 1:  # the others would wait for this one
+                raise UserError("out of the GPU's memory.", f"Set batch_size {smaller.batch_size} and "
+                                f"gradient_accumulation {smaller.gradient_accumulation}, the same steps; with --force.",
+                                place=str(folder), exit_code=OUT_OF_MEMORY) from error  # fmt: skip
         del trainer
         free_memory()
         micro = smaller
