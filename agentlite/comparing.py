@@ -24,7 +24,8 @@ Scores = Mapping[Step, Mapping[str, float]]  # by metric
 def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[str, Scores]:
     """The models in `base` that are finished, on the same data, and have answered all that those of `now` have."""
     asked = set().union(*now.values())
-    found = {path.parent.name: path.parent for path in sorted(base.glob("*/done.json")) if path.parent.name not in now}
+    found = {path.parent.name: path.parent for path in sorted(base.glob("*/done.json"))
+             if path.parent.name not in now and (path.parent / "dialogs.jsonl").exists()}  # fmt: skip
     same = {name: _read_scores(folder) for name, folder in found.items()
             if stages.read_plan(folder).inputs.get("data") == digest and not stages.broken_outputs(folder)}  # fmt: skip
     return {name: steps for name, steps in same.items() if asked <= steps.keys()}

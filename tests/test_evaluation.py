@@ -306,6 +306,9 @@ def test_a_model_that_comes_later_is_set_beside_those_before_and_takes_none_away
     assert json.loads(compared.read_bytes())["prompts"] == 5
     evaluate(run=str(workspace), out="later", predictions=[files["third"]])
     assert json.loads(compared.read_bytes())["models"] == ["third", "first"]  # of second 5 answers are there now
+    (workspace / "later" / "prep" / "first" / "dialogs.jsonl").unlink()  # as an earlier version left it
+    evaluate(run=str(workspace), out="later", predictions=[files["third"], files["second"]])
+    assert json.loads(compared.read_bytes())["models"] == ["third", "second"]
 
 
 # --- nothing is asked twice ---
