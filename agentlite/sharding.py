@@ -93,13 +93,8 @@ def _of_deepspeed(command: str, settings: Training, source: Source) -> Iterator[
         yield Mistake("deepspeed", "the package is not installed.", "Run `pip install 'agentlite[deepspeed]'`.")
     yield from _of_sizes(settings, config)
     if "WORLD_SIZE" not in os.environ:
-<<<<<<< HEAD
-        yield Mistake("deepspeed", "needs a launcher, and this process was started without one.",
-                      f"Start: torchrun --nproc_per_node 2 -m -- agentlite {command} (1 for one card).")  # fmt: skip
-=======
         yield Mistake("deepspeed", "needs a launcher, and this process has none.",
                       f"Start torchrun --nproc_per_node 2 -m -- agentlite {command} ... (1: one card).")  # fmt: skip
->>>>>>> plan_b
     if _part(config, "zero_optimization").get("stage") == 3 and getattr(settings, "segment_weights", "none") != "none":
         yield Mistake("segment_weights", "under ZeRO-3 a part of the gradients of weighed tokens is lost.",
                       "Take --deepspeed deepspeed/zero2.json.")  # fmt: skip
