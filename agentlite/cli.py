@@ -1,6 +1,7 @@
-"""The command line: a Click group whose commands are built from their settings, and imported when they run."""
+"""The command line: a Click group. Stages are built from their settings; other commands bring their own options."""
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -8,15 +9,26 @@ from typing import Any
 
 import click
 
-COMMANDS = {
+from agentlite.options import AS_JSON, DEBUG, RUN
+
+STAGES = {
     "prep": "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
     "sft": "Train an adapter to say what the assistant says in the records.",
     "pairs": "Sample several answers at every step, score them, pair the best with the worst.",
     "dpo": "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
     "grpo": "Train an adapter on answers it samples itself, each against the others of its group.",
     "eval": "Ask models at every step of the test records, score them, set them side by side.",
-    "plan": "Say what memory, time and disk a command will need, and what would fit; nothing is run.",
 }
+OTHERS = {
+    "init": "Make a folder with sample rows, settings with comments and a README, to start from.",
+    "doctor": "Say what this machine has and can train, what is missing, and what to do about it.",
+    "plan": "Say what memory, time and disk a command will need, and what would fit; nothing is run.",
+    "runs": "List the stages of a workspace: state, key figure, size, age; free what is not needed any more.",
+    "chat": "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by functions.",
+    "export": "Write a trained model as others want it: merged weights, GGUF, Ollama, or the adapter alone.",
+    "serve": "Answer OpenAI's chat completions on this machine, with tools, from one model.",
+}
+COMMANDS = {**STAGES, **OTHERS}
 EXAMPLES = {
     "prep": """agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
@@ -42,6 +54,21 @@ agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft""",
     "plan": """agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
 agentlite plan --config-json config.json --command dpo --sweep memory.svg --json""",
+    "init": """agentlite init weather
+cd weather && agentlite prep data.jsonl && agentlite sft && agentlite eval""",
+    "doctor": """agentlite doctor
+agentlite doctor --json | jq -r '.findings[] | select(.state != "ok") | .fix'""",
+    "runs": """agentlite runs
+agentlite runs runs/* --json
+agentlite runs --rm sft""",
+    "chat": """agentlite chat sft --tools tools.json
+agentlite chat sft --tools tools.json --exec tools.py
+agentlite chat sft --tools tools.json --replay dialog.jsonl --json""",
+    "export": """agentlite export sft --merged weather-model
+agentlite export sft --gguf weather.gguf --llama-cpp ~/llama.cpp
+agentlite export sft --ollama weather-ollama --llama-cpp ~/llama.cpp""",
+    "serve": """agentlite serve sft
+agentlite serve dpo --port 8080 --max-new-tokens 512""",
 }
 SHORT = {"batch_size": "-b", "num_epochs": "-e", "num_samples": "-n"}
 ALSO = {("prep", "max_length"): "--max-tokens", ("eval", "num_samples"): "-k"}
@@ -92,8 +119,9 @@ class Commands(click.Group):
         return _command(name) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in (("Stages", STAGES), ("Beside them", OTHERS)):
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
@@ -175,21 +203,25 @@ def _stopped(code: int) -> None:
 
 def _command(name: str) -> click.Command:
     if name == "plan":
-        return Command(name, params=_plan_options(), callback=_plan, help=COMMANDS[name], epilog=_epilog(name))
+        return Command(name, params=_plan_options(), callback=_plan, help=_help(name))
+    if name in OTHERS:
+        own: click.Command = importlib.import_module(f"agentlite.commands.{name}").COMMAND
+        own.help = _help(name)
+        return own
     parameters: list[click.Parameter] = [_option(name, key) for key in _keys(name)]
     if name == "prep":
         parameters = [click.Argument(["sources"], nargs=-1, metavar="SOURCE..."), *parameters, *_ways_out()]
-    return Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=COMMANDS[name],
-                   epilog=_epilog(name))  # fmt: skip
+    return Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=_help(name))
 
 
-def _epilog(name: str) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[name].splitlines())
+def _help(name: str) -> str:
+    """Examples first: they are what most people look for."""
+    return "\n".join([COMMANDS[name], "", "\b", *(f"  {line}" for line in EXAMPLES[name].splitlines())])
 
 
 def _plan_options() -> list[click.Parameter]:
     """Settings are those of the planned command, so that plan and run cannot differ: --set, --config, --profile."""
-    planned = [name for name in COMMANDS if name not in ("prep", "plan")]
+    planned = [name for name in STAGES if name != "prep"]
     own = [
         click.Option(["--command"], type=click.Choice(planned), default="sft", help="what is planned [sft]"),
         click.Option(["--model"], metavar="VALUE", help="alias, path, hub id or earlier stage [as the command has it]"),
@@ -280,8 +312,7 @@ def _shared(name: str) -> list[click.Parameter]:
     """What every command takes beside its settings."""
     flag: dict[str, Any] = {"is_flag": True}
     return [
-        click.Option(["--run"], default="runs/default", envvar="AGENTLITE_RUN", metavar="DIR",
-                     help="the workspace [AGENTLITE_RUN, runs/default]"),
+        RUN,
         click.Option(["--out"], metavar="NAME", help=f"folder in the workspace [{name}]"),
         click.Option(["--config"], multiple=True, metavar="FILE", help="YAML, a section a command; repeatable"),
         click.Option(["--set", "sets"], multiple=True, metavar="KEY=VALUE",
@@ -291,8 +322,8 @@ def _shared(name: str) -> list[click.Parameter]:
         click.Option(["--force"], help="start over", **flag),
         click.Option(["--dry-run"], help="check everything, write nothing", **flag),
         click.Option(["--print-config"], help="show each setting and where it came from", **flag),
-        click.Option(["--json", "as_json"], help="one JSON object on stdout", **flag),
-        click.Option(["--debug"], help="show tracebacks", **flag),
+        AS_JSON,
+        DEBUG,
     ]  # fmt: skip
 
 

@@ -145,6 +145,11 @@ class Sft(Training, frozen=True, kw_only=True):
     packing: Annotated[bool, Meta(description="several rows in one sequence (CUDA)")] = False
     batch_tokens: Annotated[Count, Meta(description="of a micro-batch, in place of batch_size, with packing")] = 8192
 
+    @property
+    def packed_rows(self) -> int:
+        """Full sequences in a micro-batch, where rows are packed."""
+        return max(1, self.batch_tokens // self.max_length)
+
 
 class Pairs(Struct, frozen=True, kw_only=True):
     """Sample several answers at every step, score them, pair the best with the worst."""

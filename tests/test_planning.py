@@ -367,3 +367,11 @@ def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, comm
     settings = config.resolve(command, config.Given(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
     assert plan(command, settings, shape, machine_of(profile), Data()).gib.fits
+
+
+@pytest.mark.parametrize(("max_length", "rows"), [(1024, 16), (4096, 4), (32768, 1)])
+def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int, rows: int) -> None:
+    settings = config.Sft(packing=True, batch_tokens=16384, batch_size=3, max_length=max_length)
+    load = load_of("sft", settings, find_shape("Qwen/Qwen2.5-7B-Instruct"), True)
+    assert (load.rows, load.length) == (rows, max_length)
+    assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed

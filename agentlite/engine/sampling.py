@@ -53,7 +53,7 @@ def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]
     """
     try:
         return _sample(loaded, asked, how)
-    except (RuntimeError, MemoryError) as error:
+    except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         halves = _halves(asked)

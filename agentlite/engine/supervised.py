@@ -41,7 +41,7 @@ def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
     count, batch_size = len(rows), settings.batch_size
     if packs(settings):
         count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
-        batch_size = max(1, settings.batch_tokens // settings.max_length)
+        batch_size = settings.packed_rows
     return training.schedule(count, epochs=settings.num_epochs, max_steps=settings.max_steps, batch_size=batch_size,
                              gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
 

@@ -52,7 +52,8 @@ class Planned(Struct, frozen=True):
 def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: Data) -> Planned:
     load = load_of(command, settings, shape, machine.gpu, data.longest)
     of_data = data.longest and load.length < settings.max_length
-    return Planned(load.bits, settings.batch_size, load.length, settings.data if of_data else "max_length",
+    rows = load.rows if command == "sft" else settings.batch_size
+    return Planned(load.bits, rows, load.length, settings.data if of_data else "max_length",
                    needed(memory(load), machine), _time(command, settings, load, machine, data),
                    disk(load) if load.rows else {})  # fmt: skip
 
@@ -82,9 +83,10 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
 
 
 def _sft(load: Load, settings: config.Sft, gpu: bool) -> Load:
-    """Packed rows are full."""
-    length = settings.max_length if settings.packing and gpu else load.length
-    return load._replace(rows=settings.batch_size, length=length)
+    """Packed rows are full, and as many as the run takes of them."""
+    if settings.packing and gpu:
+        return load._replace(rows=settings.packed_rows, length=settings.max_length)
+    return load._replace(rows=settings.batch_size)
 
 
 def _dpo(load: Load, settings: config.Dpo, gpu: bool) -> Load:
