@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import to_builtins
 
 from agentlite import console
+from agentlite.endpoint import Endpoint
 from agentlite.errors import UserError
-from agentlite.judging.endpoint import Endpoint
 from agentlite.judging.judge import Item, Prices, judge
 from agentlite.judging.rubric import usable
 from agentlite.judging.sheets import rated, read_key, read_scores, write_sheet

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from agentlite.endpoint import Endpoint
 from agentlite.errors import NETWORK, UserError
-from agentlite.judging.endpoint import Endpoint
 from agentlite.judging.judge import LONGEST, Item, Prices, judge, messages, read_verdict
 from agentlite.judging.sheets import COLUMNS, key_path, rated, read_key, read_scores, write_sheet
 

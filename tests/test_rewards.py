@@ -653,8 +653,8 @@ def test_all_that_fail_are_named(own):
 
 def test_one_child_serves_all_and_ends_with_the_block(mine):
     with OwnFunctions(["mine.py:short", "mine.py:called"]) as functions:
-        child = functions["short"].func.__self__.child
-        assert child is functions["called"].func.__self__.child and child.is_alive()
+        child = functions["short"].func.__self__.code.child
+        assert child is functions["called"].func.__self__.code.child and child.is_alive()
         for _ in range(3):
             judge(ATTEMPT, functions)
         assert child.is_alive()
@@ -688,7 +688,7 @@ def test_a_child_that_hangs_does_not_outlive_a_parent_that_is_killed(mine, tmp_p
 def test_without_functions_there_is_no_child():
     functions = OwnFunctions([])
     with functions as none:
-        assert none == {} and functions.child is None
+        assert none == {} and functions.code.child is None
 
 
 def test_what_a_function_prints_stays_off_stdout(mine, capfd, monkeypatch):

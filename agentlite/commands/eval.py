@@ -13,10 +13,10 @@ from agentlite.besides import Asking, drawn, forgotten, general_records
 from agentlite.comparing import WITHOUT_A_MODEL, finished_beside
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing
+from agentlite.endpoint import Endpoint, check
 from agentlite.errors import USAGE, UserError
 from agentlite.figures import figures
 from agentlite.gates import failures, parse_gate
-from agentlite.judging.endpoint import Endpoint, check
 from agentlite.judging.judge import Prices
 from agentlite.metrics.dialogs import dialogs
 from agentlite.metrics.summaries import compare, scores

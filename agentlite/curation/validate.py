@@ -19,16 +19,21 @@ def validate(record: Record) -> None:
     call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments that do not fit its schema; E212 one
     tool name twice; E216 a turn that says nothing; E112 a NUL character.
     """
-    turns = record.turns
-    _check_turns(record, turns)
-    tools = _named(record.tools)
+    check_dialog(record)
+    tools = {tool.name: tool for tool in record.tools}
+    for turn in record.turns:
+        for call in record.messages[turn].calls:
+            _check_call(call, tools, typed=turn not in record.gold)
+
+
+def check_dialog(record: Record) -> None:
+    """Whether it is a dialog, whatever is called in it. Raises RowError, as validate() but for E209 and E210."""
+    _check_turns(record, record.turns)
+    _check_names(record.tools)
     if not record.is_text:
         _check_order(record.messages)
     # rows joined to one dialog ask on without waiting for results
     _check_results(record.messages, asks_on="joined" in record.meta)
-    for turn in turns:
-        for call in record.messages[turn].calls:
-            _check_call(call, tools, typed=turn not in record.gold)
     if any("\0" in message.content for message in record.messages) or _has_nul(
         [record.tools, [message.calls for message in record.messages if message.calls]]
     ):
@@ -46,12 +51,10 @@ def _check_turns(record: Record, turns: Sequence[int]) -> None:
             raise RowError("E216", f"the {message.role} says nothing (message {number})")
 
 
-def _named(tools: Sequence[Tool]) -> dict[str, Tool]:
-    named = {tool.name: tool for tool in tools}
-    if len(named) < len(tools):
+def _check_names(tools: Sequence[Tool]) -> None:
+    if len({tool.name for tool in tools}) < len(tools):
         name, count = Counter(tool.name for tool in tools).most_common(1)[0]
         raise RowError("E212", f"{count} tools are named {name}")
-    return named
 
 
 def _check_order(messages: Sequence[Message]) -> None:

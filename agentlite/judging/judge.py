@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from agentlite.endpoint import Endpoint, Message, Reply, ask, check
 from agentlite.errors import NETWORK, UserError
-from agentlite.judging.endpoint import Endpoint, Message, Reply, ask, check
 from agentlite.judging.rubric import RUBRIC
 from agentlite.protocols.protocol import json_object
 from agentlite.records import canonical, digest
