@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from agentlite.conversing import Turn, wire_calls
+from agentlite.conversing import Turn, new_call_id, wire_calls
 from agentlite.records import Call
 
 Kind = Literal["invalid_request_error", "not_found_error", "server_error"]
@@ -106,7 +106,7 @@ def told_calls(turn: Turn, request: Request) -> tuple[Call, ...]:
     if turn.parsed.problem or turn.ended == "cut":
         return ()
     calls = turn.parsed.calls[:1] if request.parallel_tool_calls is False else turn.parsed.calls
-    return tuple(replace(call, id=f"call_{uuid.uuid4().hex[:16]}") for call in calls)
+    return tuple(replace(call, id=new_call_id()) for call in calls)
 
 
 def content_of(turn: Turn, request: Request) -> str:

@@ -1,5 +1,6 @@
 """OpenAI messages and tools, up to where the assistant goes on -> the prompt of a protocol; and its answer, read."""
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -41,6 +42,11 @@ def opened(messages: Sequence[Any], tools: Sequence[Any], protocol: Protocol, te
     turn = record.turns[-1]
     row = next(row for row in render(record, protocol, template) if any(span.turn == turn for span in row.spans))
     return Opened(record, encode_prompt(row, turn, template))
+
+
+def new_call_id() -> str:
+    """Nine letters and digits: some templates take no other."""
+    return uuid.uuid4().hex[:9]
 
 
 def wire_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:

@@ -80,3 +80,27 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(embedded_folder("smollm2-135m") / name, folder / name)
     return folder
+
+
+OSLO = {"role": "user", "content": "Is it wet in Oslo?"}
+WEATHER_TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def caller(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace whose `sft` knows one dialog by heart: for Oslo it calls get_weather, and given 4 mm says yes."""
+    import json
+
+    import agentlite
+
+    run = tmp_path_factory.mktemp("caller")
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    row = {"messages": [OSLO, {"role": "assistant", "content": None, "tool_calls": [call]},
+                        {"role": "tool", "tool_call_id": "a", "content": "4 mm"},
+                        {"role": "assistant", "content": "Yes, 4 mm."}], "tools": [WEATHER_TOOL]}  # fmt: skip
+    (run / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    agentlite.prep(str(run / "rows.jsonl"), run=str(run), model=str(tiny_model), protocol="hermes", dev=0.0, test=0.0)
+    agentlite.sft(run=str(run), full=True, max_steps=60, learning_rate=1e-2, lr_scheduler="constant", batch_size=1,
+                  gradient_accumulation=1, warmup_ratio=0.0, save_steps=60)  # fmt: skip
+    return run
