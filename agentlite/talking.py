@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.conversing import Turn, new_call_id, wire_calls
-from agentlite.errors import RowError
+from agentlite.conversing import Turn, wire_calls
+from agentlite.errors import RowError, UserError
 from agentlite.records import Tool
 from agentlite.speaker import Speaker, Wanted
 from agentlite.toolbox import Observe
@@ -40,6 +40,9 @@ class Talk:
             self._take_back(error.reason)
         except KeyboardInterrupt:
             self._take_back("stopped")
+        except UserError:
+            self.undo()
+            raise
 
     def undo(self) -> bool:
         """Takes the last turn of the person's back, with what followed. False if there is none."""
@@ -64,7 +67,8 @@ class Talk:
             self.note(f"cut after {turn.new_tokens} tokens: --max-new-tokens")
         if self._is_words(turn):
             return False
-        calls = [replace(call, id=new_call_id()) for call in turn.parsed.calls]
+        made = sum(message["role"] == "tool" for message in self.messages)
+        calls = [replace(call, id=f"call{made + number:05}") for number, call in enumerate(turn.parsed.calls)]
         content = turn.parsed.content or None
         self.messages.append({"role": "assistant", "content": content, "tool_calls": wire_calls(calls)})
         for call in calls:

@@ -634,7 +634,7 @@ def test_parts_of_ones_own_stand_between_components_and_penalties(own):
     ],
 )  # fmt: skip
 def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, told):
-    place = own[name].func.__self__.named[0].file
+    place = own[name].func.__self__.code.named[0].file
     found = judge(ATTEMPT, {name: own[name], "short": own["short"]})
     assert found.error == f"{name} {told.replace('PLACE', place)}"
     assert name not in found.parts and found.parts["short"] == 0.7

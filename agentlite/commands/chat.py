@@ -32,13 +32,18 @@ def chat(model: str, tools: str, replay: str, execute: str, seconds: float, temp
         talk = Talk(speaker, offered, observe, lambda text: print(text, end="", file=stream, flush=True), _note)
         if sys.stdin.isatty():
             _note("/undo takes a turn back, /prompt shows what the model sees, /tools what it may call; Ctrl-D ends")
-        wanted = Wanted(speaker.how.max_new_tokens, temperature, seed=seed)
-        while (line := _read("you> ")) is not None:
-            if line in ASIDES:
-                _note(ASIDES[line](talk))
-            elif line.strip():
-                talk.say(line, wanted)
-    _end(talk, speaker.protocol.name, save, as_json)
+        try:
+            _talk(talk, Wanted(speaker.how.max_new_tokens, temperature, seed=seed))
+        finally:
+            _end(talk, speaker.protocol.name, save, as_json)
+
+
+def _talk(talk: Any, wanted: Any) -> None:
+    while (line := _read("you> ")) is not None:
+        if line in ASIDES:
+            _note(ASIDES[line](talk))
+        elif line.strip():
+            talk.say(line, wanted)
 
 
 ASIDES: dict[str, Callable[[Any], str]] = {
