@@ -102,7 +102,9 @@ SECTIONS = {
         ),
     },
     "eval": {
-        "What is evaluated": ("model", "predictions", "data", "split", "limit", "compare", "kagent"),
+        "What is evaluated": (
+            "model", "endpoint", "endpoint_key", "predictions", "data", "split", "limit", "compare", "kagent",
+        ),
         "What is measured besides": ("gate", "general", "num_samples", "temperature"),
         "What others think of the answers": ("judge", "judge_model", "judge_key", "sheet", "ratings"),
     },

@@ -30,6 +30,9 @@ Weights = Annotated[dict[str, float], Meta(description="part=weight,...: what di
 Rewards = Annotated[tuple[str, ...], Meta(description="parts of your own: file.py:function, repeatable")]
 RewardSeconds = Annotated[float, Meta(gt=0, description="time limit of one call of a function of your own")]
 Failures = Annotated[Share, Meta(description="share of candidates a function of your own may fail for")]
+# who answers, in pairs and in eval
+Address = Annotated[str, Meta(description="OpenAI-compatible server that has the model: http://localhost:8000/v1")]
+AddressKey = Annotated[str, Meta(description="environment variable that holds the key of the server")]
 
 
 class Prep(Struct, frozen=True, kw_only=True):
@@ -157,6 +160,8 @@ class Pairs(Struct, frozen=True, kw_only=True):
     data: Annotated[str, Meta(description="a finished prep; or a file of rows, or - for stdin")] = "prep"
     split: Annotated[Literal["train", "dev", "test"], Meta(description="which records of prep")] = "train"
     model: Annotated[str, Meta(description="alias, path, hub id or earlier stage that answers")] = "sft"
+    endpoint: Address = ""
+    endpoint_key: AddressKey = "OPENAI_API_KEY"
     candidates: Annotated[str, Meta(description="a finished pairs or grpo: rank its candidates, without a model")] = ""
     grid: Annotated[tuple[str, ...], Meta(description="weightings to set side by side: a file; writes nothing")] = ()
     engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft")] = "unsloth"
@@ -222,6 +227,8 @@ class Eval(Struct, frozen=True, kw_only=True):
     """Ask models at every step of the test records, score what they say, set them side by side."""
 
     model: Annotated[tuple[str, ...], Meta(description="as in sft; repeat it to compare [sft]")] = ()
+    endpoint: Address = ""
+    endpoint_key: AddressKey = "OPENAI_API_KEY"
     predictions: Annotated[tuple[str, ...], Meta(description="texts made elsewhere, to score without a model")] = ()
     compare: Annotated[tuple[str, ...], Meta(description="finished folders, to set side by side; writes nothing")] = ()
     gate: Annotated[str, Meta(description="FIGURE>=NUMBER,... of the last model; exit 9 if one fails")] = ""

@@ -1,9 +1,14 @@
-"""A model + prompts -> several answers to each, drawn with seeds of their own: the same in any batch and any run."""
+"""A model + prompts -> several answers to each, drawn with seeds of their own: the same in any batch and any run.
+
+Those of a server are as repeatable as the server is.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from agentlite.asking import Question, replies
 from agentlite.config import Engine
+from agentlite.endpoint import Endpoint
 from agentlite.protocols import PROTOCOLS, Prompt
 from agentlite.records import Candidate
 from agentlite.templates import Source, load_template
@@ -27,7 +32,9 @@ class Drawing(NamedTuple):
 
 
 def drawer(source: Source, how: Drawing) -> Draw:
-    """Prompts -> their candidates, by the model in memory."""
+    """Prompts -> their candidates, by the model in memory, or behind a server."""
+    if source.endpoint:
+        return _asker(source, source.endpoint, how)
     from agentlite.engine import sampling
     from agentlite.engine.loading import Loading, load_to_ask
 
@@ -42,5 +49,19 @@ def drawer(source: Source, how: Drawing) -> Draw:
         for drawn in sampling.sample(loaded, asked, settings):
             one = batch[drawn.prompt]
             yield Candidate(*one.step, one.protocol, how.model, drawn.sample, drawn.text, drawn.ended, len(drawn.ids))
+
+    return draw
+
+
+def _asker(source: Source, endpoint: Endpoint, how: Drawing) -> Draw:
+    template = load_template(source.base)
+    parameters = {"max_tokens": how.max_new_tokens, "temperature": how.temperature, "top_p": how.top_p}
+
+    def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
+        which = [(one, n) for one in batch for n in range(how.num_samples)]
+        questions = [Question(one, f"{how.seed} {one.step} {n}") for one, n in which]
+        for reply in replies(endpoint, questions, template, parameters):
+            one, n = which[reply.question]
+            yield Candidate(*one.step, one.protocol, how.model, n, reply.text, reply.ended, reply.new_tokens)
 
     return draw

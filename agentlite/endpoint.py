@@ -19,7 +19,7 @@ AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}  # what a later try may me
 REFUSED = {401, 402, 403, 404, 405}  # what every other question would meet as well
 LONGEST_REPLY = 4 << 20
 LONGEST_WAIT = 120.0
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 
 
 class Endpoint(NamedTuple):
@@ -41,13 +41,17 @@ class Endpoint(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """`problem`: why there is no text; `silent` if every try failed. Tokens as the endpoint counts them, or 0."""
+    """`problem`: why there is neither text nor a call; `silent` if every try failed. Tokens as the endpoint counts
+    them, or 0. `calls` and `finish` as OpenAI has them. `told`: what it said beside a problem."""
 
     text: str
     problem: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     silent: bool = False
+    calls: Sequence[Any] = ()
+    finish: str = ""
+    told: str = ""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -57,7 +61,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def check(endpoint: Endpoint) -> None:
+def check(endpoint: Endpoint, place: str) -> None:
     """Raises UserError for an address that is none or holds a password, and for a key that no request can carry."""
     try:
         parts = urlsplit(endpoint.url)
@@ -65,11 +69,11 @@ def check(endpoint: Endpoint) -> None:
     except ValueError:
         sound = False
     if not sound:
-        raise UserError("no address of an endpoint.", "Write one as http://localhost:8000/v1.", place="--judge")
+        raise UserError("no address of an endpoint.", "Write one as http://localhost:8000/v1.", place=place)
     if parts.username or parts.password or parts.query:
         raise UserError("the address holds a name, a password or a query.",
                         f"Leave it out, and put the key in the environment variable {endpoint.key}.",
-                        place="--judge")  # fmt: skip
+                        place=place)  # fmt: skip
     if not (_key(endpoint).isascii() and _key(endpoint).isprintable()):
         raise UserError("holds characters that no key has.", "Set it again, as it was given to you.",
                         place=endpoint.key)  # fmt: skip
@@ -95,7 +99,7 @@ def ask(endpoint: Endpoint, messages: Sequence[Message], parameters: Mapping[str
             if error.code in REFUSED or 300 <= error.code < 400:
                 raise _refusal(endpoint, error.code, _said(error)) from None
             if error.code not in AGAIN:
-                return Reply("", problem)
+                return Reply("", problem, told=_shown(endpoint, _said(error)))
         except (OSError, HTTPException) as error:
             wait = None
             timed_out = isinstance(getattr(error, "reason", error), TimeoutError)
@@ -137,12 +141,16 @@ def _read(response: HTTPResponse, deadline: float) -> bytes:
 def _reply(content: bytes) -> Reply:
     try:
         answer = json.loads(content.decode("utf-8", "replace"))
-        text = answer["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        choice = answer["choices"][0]
+        text, calls = choice["message"].get("content"), choice["message"].get("tool_calls")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return Reply("", "no chat completion")
     usage = answer.get("usage")
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    return Reply(text, "", prompt, completion) if isinstance(text, str) else Reply("", "no text", prompt, completion)
+    found = calls if isinstance(calls, list) else []
+    problem = "" if isinstance(text, str) or found else "no text"
+    return Reply(text if isinstance(text, str) else "", problem, prompt, completion, calls=found,
+                 finish=str(choice.get("finish_reason", "")))  # fmt: skip
 
 
 def _count(usage: Any, name: str) -> int:
@@ -177,8 +185,12 @@ def _refusal(endpoint: Endpoint, code: int, said: str) -> UserError:
         404: "Look at the address (it ends in /v1 as a rule) and at the model's name.",
         405: "Look at the address: it ends in /v1 as a rule.",
     }
-    shown = " ".join(said.split())[:200]
-    if key := _key(endpoint):
-        shown = shown.replace(key, "(the key)")  # some servers send back what they were sent
+    shown = _shown(endpoint, said)
     return UserError(f"{endpoint.address} answered {code}{': ' + shown if shown else ''}.",
                      fixes.get(code, "Give the address that it points to."), exit_code=NETWORK)  # fmt: skip
+
+
+def _shown(endpoint: Endpoint, said: str) -> str:
+    """The beginning of what a server said; some send back what they were sent."""
+    shown, key = " ".join(said.split())[:200], _key(endpoint)
+    return shown.replace(key, "(the key)") if key else shown

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentlite.endpoint import Endpoint
 from agentlite.errors import MODEL, NETWORK, UserError
 from agentlite.stages import cache_folder, file_digest, finished, read_plan
 from agentlite.words import encoder
@@ -21,12 +22,16 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class Source(NamedTuple):
-    """Where a model comes from: a folder or hub id of a whole model, an adapter on it, and a digest that names both."""
+    """Where a model comes from: a folder or hub id of a whole model, an adapter on it, and a digest that names both.
+
+    With `endpoint`, the model is behind that server, and `base` is only whose template its prompts are counted in.
+    """
 
     name: str
     base: str
     adapter: Path | None
     digest: str
+    endpoint: Endpoint | None = None
 
 
 class Printed(dict[str, Any]):

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "agentlite"
 # Data flows down this list; imports only point up it, or to a neighbour in the same line.
 LAYERS = [
     ["errors", "codes", "records", "options"],
-    ["processes", "rows", "config", "stages", "console"],
+    ["processes", "rows", "config", "stages", "console", "endpoint"],
     ["gguf_tokenizer", "words", "chat_template", "templates", "lineage", "sharding"],
     ["sources", "protocols"],
     [
@@ -36,7 +36,6 @@ LAYERS = [
         "predictions",
         "conversing",
         "completions",
-        "endpoint",
         "own_code",
         "toolbox",
         "figures",
@@ -45,7 +44,7 @@ LAYERS = [
         "comparing",
     ],
     ["report", "engine", "planning"],
-    ["drawing", "besides", "speaker"],
+    ["asking", "drawing", "besides", "speaker"],
     ["server", "talking"],
     ["commands"],
     ["functions", "present"],

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite import config, console, stages
+from agentlite.asking import Question, replies, served
 from agentlite.besides import Asking, drawn, forgotten, general_records
 from agentlite.comparing import WITHOUT_A_MODEL, finished_beside
 from agentlite.curation.sample import sample
@@ -43,8 +44,8 @@ from agentlite.templates import Source, find_model, load_template
 
 # they change which steps are asked and what is made of the answers, not what is said
 NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed", "predictions", "compare", "gate", "general",
-                     "kagent", "judge", "judge_model", "judge_key", "judge_prices", "sheet", "ratings",
-                     "num_samples", "temperature")  # fmt: skip
+                     "kagent", "endpoint", "endpoint_key", "judge", "judge_model", "judge_key", "judge_prices", "sheet",
+                     "ratings", "num_samples", "temperature")  # fmt: skip
 OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
 
 
@@ -133,7 +134,12 @@ def _check(settings: config.Eval) -> None:
         raise UserError("are two: of a million tokens read, and of a million written.", "Write them as 0.5,1.5.",
                         place="eval.judge_prices")  # fmt: skip
     if settings.judge:
-        check(_endpoint(settings))
+        check(_endpoint(settings), "--judge")
+    if settings.endpoint and not settings.model:
+        raise UserError("which of its models?", "Add --model NAME, as the server calls it.", place="--endpoint")
+    if settings.endpoint and (settings.general or settings.num_samples):
+        raise UserError("needs the model itself.", "Leave it out, or leave --endpoint out.",
+                        place="--general" if settings.general else "--num-samples")  # fmt: skip
     if settings.general:
         general_records(settings.general)
 
@@ -160,7 +166,7 @@ def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
     """The files of --predictions, then the models. Raises UserError for two of one folder, or a file that is none."""
     models = settings.model or (() if settings.predictions else ("sft",))
     subjects = [_outside(settings, file, data) for file in dict.fromkeys(settings.predictions)]
-    subjects += [_model(settings, find_model(name, run), name, data) for name in dict.fromkeys(models)]
+    subjects += [_model(settings, _source(settings, name, data, run), name, data) for name in dict.fromkeys(models)]
     folders = [slug(one.name) for one in subjects]
     if len(set(folders)) < len(folders):
         raise UserError(f"two models share the folder {max(folders, key=folders.count)}.", "Evaluate them one by one,"
@@ -168,12 +174,18 @@ def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
     return subjects
 
 
+def _source(settings: config.Eval, name: str, data: Data, run: Path) -> Source:
+    if settings.endpoint:
+        return served(name, settings.endpoint, settings.endpoint_key, find_model(data.base, run))
+    return find_model(name, run)
+
+
 def _model(settings: config.Eval, source: Source, name: str, data: Data) -> Subject:
     """Its plan holds only what changes an answer. Which steps are asked may differ from run to run: they are added."""
     answer = config.plain_settings(settings, NOT_OF_THE_ANSWER)
     plan = Plan("eval", {**answer, "model": source.name, "protocol": data.protocol},
                 {"data": data.digest, "model": source.digest}, stages.versions())  # fmt: skip
-    return Subject(name, plan, source)
+    return Subject(source.name if source.endpoint else name, plan, source)
 
 
 def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
@@ -263,6 +275,9 @@ def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], proto
         console.notice(f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they score 0")
     if not fitting:
         return
+    if source.endpoint:
+        yield from _ask_there(settings, source, source.endpoint, fitting, keys)
+        return
     from agentlite.engine.generation import Greedy, generate
     from agentlite.engine.loading import Loading, load_to_ask
 
@@ -279,6 +294,17 @@ def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], proto
                     step = own[given.prompt].step
                     yield Answer(*step, keys[step], given.text, "turn" if given.finished else "cut", given.new_tokens)
                 advance(done := done + len(batch))
+
+
+def _ask_there(settings: config.Eval, source: Source, endpoint: Endpoint, asked: Sequence[Prompt],
+               keys: Mapping[Step, str]) -> Iterator[Answer]:  # fmt: skip
+    parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
+    questions = [Question(one) for one in asked]
+    with console.progress(f"eval {source.name}", len(asked)) as advance:
+        for done, reply in enumerate(replies(endpoint, questions, load_template(source.base), parameters), 1):
+            step = asked[reply.question].step
+            yield Answer(*step, keys[step], reply.text, reply.ended, reply.new_tokens)
+            advance(done)
 
 
 def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], digest: str, seed: int) -> None:
@@ -323,7 +349,8 @@ def _dry_run(settings: config.Eval, place: Place, subjects: Sequence[Subject], d
             stages.compare(folder, one.plan)
         steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
         known = set() if force else _known_steps(folder / "answers.jsonl")
-        memory = dry_run_memory("eval", settings, one.source.base, longest) if one.source else {}
+        here = one.source and not one.source.endpoint
+        memory = dry_run_memory("eval", settings, one.source.base, longest) if one.source and here else {}
         told[one.name] = {"prompts": len(steps), "missing": len(steps - known) if one.source else 0,
                           "memory_gib": memory}  # fmt: skip
     return Result("eval", "dry run", str(base), told, [], 0.0)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite import config, console, stages
+from agentlite.asking import served
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing, drawer
 from agentlite.errors import OTHER_PLAN, UserError
-from agentlite.lineage import lineage
+from agentlite.lineage import lineage, setting_of
 from agentlite.own_rewards import OwnFunctions, function_files
 from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
 from agentlite.planning.dry_runs import dry_run_memory
@@ -29,7 +30,7 @@ from agentlite.weightings import compare_weightings, read_grid, report_parts, se
 # they change what is made of the candidates, not the candidates
 RANKING = ("weights", "rewards", "margin", "balance", "gold")
 # how it is done, not what comes out
-NOT_OF_THE_PLAN = ("grid", "candidates", "batch_size", "reward_seconds", "max_failures")
+NOT_OF_THE_PLAN = ("grid", "candidates", "batch_size", "reward_seconds", "max_failures", "endpoint", "endpoint_key")
 
 
 class Ranked(NamedTuple):
@@ -55,7 +56,7 @@ def run(settings: config.Pairs, place: Place) -> Result:
 
 def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
     settle_weights(settings.weights, _names(settings.rewards))
-    source = find_model(settings.model, place.run)
+    source = _source(settings, place.run)
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
     plan = Plan("pairs", {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
                 {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
@@ -72,6 +73,17 @@ def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
                     stage.fail()
                 raise
         return stage.result(_next(place))
+
+
+def _source(settings: config.Pairs, run: Path) -> Source:
+    """The model; behind a server, under the template of the model that prep was told of."""
+    if not settings.endpoint:
+        return find_model(settings.model, run)
+    base = setting_of(settings.data, "model", run)
+    if not base:
+        raise UserError("asks at the steps of a finished prep alone.", "Run prep on those rows, and name it: --data.",
+                        place="--endpoint")  # fmt: skip
+    return served(settings.model, settings.endpoint, settings.endpoint_key, find_model(str(base), run))
 
 
 def _refuse_sampling_again(place: Place, plan: Plan) -> None:

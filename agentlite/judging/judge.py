@@ -80,7 +80,7 @@ def judge(
     A verdict that cannot be read is kept and counted. An item without a reply is counted and asked again next time.
     Raises UserError for an address or a key that does not do, or when nothing answers any more.
     """
-    check(endpoint)
+    check(endpoint, "--judge")
     asked = {item.name: messages(item) for item in items}
     if len(asked) < len(items):
         twice = Counter(item.name for item in items).most_common(1)[0][0]

@@ -1,0 +1,177 @@
+"""eval and pairs by a server: what is asked and written down is what the model here is asked and writes."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentlite
+from agentlite.asking import written
+from agentlite.endpoint import Reply
+from agentlite.errors import NETWORK, UserError
+from agentlite.protocols import PROTOCOLS, prompts
+from agentlite.records import Record
+from agentlite.rows import read_rows
+from agentlite.server import Server
+from agentlite.speaker import Speaker, Speaking
+
+CALL = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+
+
+@pytest.fixture(scope="module")
+def ours(caller: Path) -> Iterator[str]:
+    """The address of our own server."""
+    speaker = Speaker("sft", caller, Speaking(max_length=512, max_new_tokens=40))
+    speaker.load()
+    with Server(speaker, 0) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.url
+        server.shutdown()
+
+
+class Theirs(ThreadingHTTPServer):
+    """A server that answers what `replies` holds, in turn, the last one again; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+        self.asked: list[Any] = []
+        self.replies: list[tuple[int, Any]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Theirs
+
+    def do_POST(self) -> None:
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        status, body = self.server.replies[min(len(self.server.asked), len(self.server.replies)) - 1]
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def theirs() -> Iterator[Theirs]:
+    with Theirs() as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server
+        server.shutdown()
+
+
+def completion(content: str | None, calls: Any = None, finish: str = "stop") -> Any:
+    message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
+    return {"choices": [{"message": message, "finish_reason": finish}], "usage": {"completion_tokens": 5}}
+
+
+def asking(caller: Path, model: str, url: str) -> dict[str, Any]:
+    return {"run": str(caller), "model": model, "endpoint": url, "split": "train", "max_new_tokens": 40}
+
+
+def test_eval_by_our_server_predicts_what_eval_predicts(caller, ours):
+    given = {**asking(caller, "sft", ours), "max_length": 512}
+    agentlite.evaluate(**{**given, "endpoint": ""})
+    there = agentlite.evaluate(**given)
+    [name] = there.figures
+    assert name.startswith("sft@127.0.0.1:") and there.figures[name]["metrics"]["exact_call"]["mean"] == 1
+    folder = caller / "eval" / "prep"
+    here, other = (
+        [(row["text"], row["calls"], row["metrics"]) for row in read_rows(path / "predictions.jsonl")]
+        for path in (folder / "sft", next(folder.glob("sft-127*")))
+    )
+    assert here == other and len(here) == 2
+    assert agentlite.evaluate(**given).status == "up to date"
+
+
+def test_pairs_by_our_server_are_candidates_in_our_protocol(caller, ours):
+    given = {**asking(caller, "sft", ours), "max_length": 512}
+    made = agentlite.pairs(**given, out="pairs-there", num_samples=2, temperature=0.0)
+    assert made.figures["candidates"] == 4 and made.figures["steps"] == 2
+    texts = {row["text"] for row in read_rows(caller / "pairs-there" / "candidates.jsonl") if row["turn"] == 1}
+    assert texts == {'<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'}
+    scores = [row["parts"]["task_completion"] for row in read_rows(caller / "pairs-there" / "scores.jsonl")]
+    assert scores == [1.0] * 6  # the gold has its own two
+
+
+def test_what_is_asked_is_the_dialog_and_its_tools(caller, theirs):
+    theirs.replies[:] = [(200, completion(None, [CALL]))]
+    agentlite.evaluate(**asking(caller, "theirs", theirs.url))
+    first, second = sorted(theirs.asked, key=lambda body: len(body["messages"]))
+    assert [message["role"] for message in first["messages"]] == ["user"]
+    assert [message["role"] for message in second["messages"]] == ["user", "assistant", "tool"]
+    assert second["messages"][1]["tool_calls"][0]["function"] == CALL["function"]
+    assert first["tools"][0]["function"]["name"] == "get_weather"
+    assert (first["model"], first["max_tokens"], first["temperature"]) == ("theirs", 40, 0)
+
+
+def test_a_server_that_refuses_costs_nothing_and_the_same_command_asks_again(caller, theirs):
+    given = asking(caller, "breaks", theirs.url)
+    theirs.replies[:] = [(401, {"error": "no key"})]
+    with pytest.raises(UserError, match="401") as caught:
+        agentlite.evaluate(**given)
+    assert caught.value.exit_code == NETWORK
+    theirs.replies[:] = [(200, completion(None, [CALL]))]
+    count = len(theirs.asked)
+    for _ in range(2):
+        agentlite.evaluate(**given)
+        assert len(theirs.asked) == count + 2  # the second time there is nothing to ask
+
+
+def test_one_that_falls_silent_keeps_what_it_said(caller, theirs, monkeypatch):
+    monkeypatch.setattr("agentlite.endpoint._pause", lambda endpoint, trial: 0.0)
+    monkeypatch.setattr("agentlite.asking.AT_ONCE", 1)
+    monkeypatch.setattr("agentlite.asking.IN_A_ROW", 1)
+    given = asking(caller, "falls-silent", theirs.url)
+    theirs.replies[:] = [(200, completion(None, [CALL])), (503, {})]
+    with pytest.raises(UserError, match="answered 503"):
+        agentlite.evaluate(**given)
+    folder = next((caller / "eval" / "prep").glob("falls-silent*"))
+    assert len((folder / "answers.jsonl").read_text().splitlines()) == 1
+    theirs.replies[:] = [(200, completion("Yes."))]
+    count = len(theirs.asked)
+    agentlite.evaluate(**given)
+    assert len(theirs.asked) == count + 1
+
+
+def test_a_prompt_that_is_refused_scores_0_and_does_not_stop_the_others(caller, theirs):
+    theirs.replies[:] = [(400, {"error": "too long"}), (200, completion("Yes, 4 mm."))]
+    figures = agentlite.evaluate(**asking(caller, "refuses", theirs.url)).figures
+    assert next(iter(figures.values()))["prompts"] == 2
+    theirs.asked.clear()
+    theirs.replies[:] = [(400, {"error": "no tools here"})]
+    with pytest.raises(UserError, match="no tools here"):
+        agentlite.evaluate(**asking(caller, "refuses-all", theirs.url))
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ({"endpoint": "ftp://x"}, "no address"), ({"endpoint": "http://u:p@h/v1"}, "password"),
+    ({"model": None}, "which of its models"), ({"num_samples": 2}, "needs the model itself"),
+])  # fmt: skip
+def test_what_cannot_be_asked_is_told_first(caller, options, told):
+    with pytest.raises(UserError, match=told):
+        agentlite.evaluate(**asking(caller, "m", "http://127.0.0.1:1/v1") | options)
+
+
+@pytest.mark.parametrize("protocol", ["hermes", "react", "modelscope", "chat", "toolllama"])
+def test_calls_of_a_server_read_back_in_every_protocol(dialog: Record, templates, protocol):
+    template = templates["tools"]
+    known = PROTOCOLS[protocol].for_template(template)
+    prompt = next(iter(prompts([dialog], lambda record: known, template)))
+    text, ended = written(Reply("I look.", calls=[CALL], finish="tool_calls"), prompt, template)
+    [call] = known.read(text, dialog.tools).calls
+    assert (call.name, call.arguments, ended) == ("get_weather", {"city": "Oslo"}, prompt.ended)
+    assert written(Reply("half a wo", finish="length"), prompt, template) == ("half a wo", "cut")
+
+
+def test_what_a_protocol_cannot_hold_reads_as_no_call(dialog: Record, templates):
+    template = templates["smollm2"]
+    prompt = next(iter(prompts([dialog], lambda record: PROTOCOLS["react"], template)))
+    text, _ = written(Reply("", calls=[CALL, CALL]), prompt, template)
+    assert not PROTOCOLS["react"].read(text, dialog.tools).calls
