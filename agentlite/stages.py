@@ -220,7 +220,7 @@ def file_digest(path: Path) -> str:
     """sha256 of a file. That of a large one is remembered by path, size, time and inode."""
     stat = path.stat()
     if stat.st_size < 64 << 20:
-        return _sha256(path)
+        return content_digest(path)
     memory = cache_folder() / "digests.json"
     key = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
     try:
@@ -228,7 +228,7 @@ def file_digest(path: Path) -> str:
     except (OSError, ValueError):
         known = {}
     if key not in known:
-        known[key] = _sha256(path)
+        known[key] = content_digest(path)
         with contextlib.suppress(OSError, UserError):  # a cache that cannot be written costs time, and nothing else
             memory.parent.mkdir(parents=True, exist_ok=True)
             write_json(memory, known)
@@ -241,7 +241,8 @@ def cache_folder() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "agentlite"
 
 
-def _sha256(path: Path) -> str:
+def content_digest(path: Path) -> str:
+    """sha256, read anew each time."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -44,16 +44,16 @@ def _die_at_log(step: int) -> None:
 
 
 def _die_at_save(step: int) -> None:
-    from agentlite.engine import training
+    from agentlite.engine import checkpoints
 
-    write = training.write_json
+    write = checkpoints.write_json
 
     def writing(path: Path, value: Any) -> None:
-        if path.name == training.WHOLE and path.parent.name == f"checkpoint-{step}":
+        if path.name == checkpoints.MANIFEST and path.parent.name == f"checkpoint-{step}":
             _die()
         write(path, value)
 
-    training.write_json = writing
+    checkpoints.write_json = writing
 
 
 if __name__ == "__main__":

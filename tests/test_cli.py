@@ -71,7 +71,7 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
     arguments = ["sft", "--run", tmp_path, "--max-steps", 60, "--save-steps", 5, "--batch-size", 1]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
     running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while not list(tmp_path.glob("sft/checkpoints/checkpoint-*/whole.json")):
+    while not list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json")):
         assert running.poll() is None
         time.sleep(0.05)
     held = agentlite(*arguments)
@@ -99,7 +99,7 @@ def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent
     _, told = running.communicate(timeout=120)
     assert running.returncode == 128 + sent
     assert b"carries on" in told
-    assert list(tmp_path.glob("sft/checkpoints/checkpoint-*/whole.json"))
+    assert list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json"))
 
 
 def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):

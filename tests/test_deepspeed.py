@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import agentlite
-from agentlite.engine import training
+from agentlite.engine import checkpoints, training
 from agentlite.templates import find_model
 
 pytest.importorskip("deepspeed")
@@ -52,7 +52,7 @@ def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     killed = launched(["--", str(TESTS / "dying.py"), "log 4"], asked)
     assert killed.returncode == -9, killed.stderr
     assert len(figures(folder)) == 3 and not (folder / "model").exists()
-    assert training.newest_checkpoint(folder) == folder / "checkpoints" / "checkpoint-2"
+    assert checkpoints.newest(folder) == folder / "checkpoints" / "checkpoint-2"
 
     resumed = launched(["-m", "--", "agentlite"], asked)
     assert resumed.returncode == 0, resumed.stderr

@@ -14,7 +14,7 @@ from dying import die_at, moments
 from transformers import AutoModelForCausalLM
 
 from agentlite import config
-from agentlite.engine import group_relative, preference, sampling, training
+from agentlite.engine import checkpoints, group_relative, preference, sampling, training
 from agentlite.engine.group_relative import Task, Verdict, complaints
 from agentlite.engine.loading import load
 from agentlite.errors import UserError
@@ -185,7 +185,7 @@ def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
 
     with pytest.raises(UserError, match="too many"):
         group_relative.train(source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task(judge, halt))
-    newest = training.newest_checkpoint(tmp_path)
+    newest = checkpoints.newest(tmp_path)
     assert newest is not None and newest.name == "checkpoint-3"
     figures = group_relative.train(source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task())
     assert figures["steps"] == 6

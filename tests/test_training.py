@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite import config
-from agentlite.engine import loading, supervised, training
+from agentlite.engine import checkpoints, loading, supervised, training
 from agentlite.errors import UserError
 from agentlite.protocols import Encoded, choose, encode, render
 from agentlite.records import Call, Message, Record, Tool
@@ -115,16 +115,16 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
         assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
 
 
-def test_a_torn_checkpoint_is_taken_away_and_the_one_before_used(tiny_model, tmp_path):
+def test_a_torn_checkpoint_is_set_aside_and_the_one_before_used(tiny_model, tmp_path):
     supervised.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), [])
-    newest = training.newest_checkpoint(tmp_path)
+    newest = checkpoints.newest(tmp_path)
     assert newest is not None
     assert newest.name == "checkpoint-4"
-    (newest / training.WHOLE).unlink()
-    before = training.newest_checkpoint(tmp_path)
+    (newest / checkpoints.MANIFEST).unlink()
+    before = checkpoints.newest(tmp_path)
     assert before is not None
     assert before.name == "checkpoint-2"
-    assert not newest.exists()
+    assert not newest.exists() and newest.with_name("checkpoint-4.broken").exists()
 
 
 def test_the_checkpoint_with_the_least_dev_loss_becomes_the_adapter(tiny_model, tmp_path):

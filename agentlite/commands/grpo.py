@@ -8,7 +8,7 @@ import msgspec
 
 from agentlite import config, console, sharding, stages
 from agentlite.curation.sample import sample
-from agentlite.engine import group_relative, sampling, training
+from agentlite.engine import checkpoints, group_relative, sampling
 from agentlite.engine.loading import Loaded
 from agentlite.errors import UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter
@@ -120,8 +120,8 @@ class Rollouts:
         path = self.folder / "rollouts.jsonl"
         with Appender(path):  # makes it, or cuts a torn line
             pass
-        checkpoint = training.newest_checkpoint(self.folder)
-        done = int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
+        checkpoint = checkpoints.newest(self.folder)
+        done = checkpoints.step_of(checkpoint) if checkpoint else 0
         kept = [row for row in read_rollouts(path)
                 if (row.trained < done if row.model == self.folder.name else not row.error)]  # fmt: skip
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])

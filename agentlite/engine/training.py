@@ -16,16 +16,13 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from agentlite import console, processes, sharding
-from agentlite.engine import load_dtype, on_gpu, together
+from agentlite.engine import checkpoints, load_dtype, on_gpu, together
 from agentlite.engine.loading import Loaded, Loading, add_adapter, free_memory, is_out_of_memory, weight_files
-from agentlite.errors import DISK, DIVERGED, MODEL, OUT_OF_MEMORY, UserError
-from agentlite.rows import Appender, read_rows, sync_folder, write_json, write_rows
+from agentlite.errors import DIVERGED, MODEL, OUT_OF_MEMORY, UserError
+from agentlite.rows import Appender, read_rows, write_json, write_rows
 
-WHOLE = "whole.json"  # written into a checkpoint last: one without it was torn by a kill
 MICRO_BATCH = "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
 BAD_STEPS = 3
-KEPT = 2
-REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 OURS_OF_TRL = {
     "learning_rate": "learning_rate", "max_steps": "max_steps", "num_train_epochs": "num_epochs", "seed": "seed",
     "per_device_train_batch_size": "batch_size", "gradient_accumulation_steps": "gradient_accumulation",
@@ -212,14 +209,14 @@ def keep_reference(model: Any) -> None:
     GRPO on CUDA, and TRL then measures against the base model."""
     if not hasattr(model, "peft_config"):
         return
-    if REFERENCE not in model.peft_config:
-        model.add_adapter(REFERENCE, model.peft_config["default"])
+    if checkpoints.REFERENCE not in model.peft_config:
+        model.add_adapter(checkpoints.REFERENCE, model.peft_config["default"])
         for name, parameter in model.named_parameters():
-            if f".{REFERENCE}." in name:
-                parameter.data.copy_(model.get_parameter(name.replace(f".{REFERENCE}.", ".default.")).data)
+            if f".{checkpoints.REFERENCE}." in name:
+                parameter.data.copy_(model.get_parameter(name.replace(f".{checkpoints.REFERENCE}.", ".default.")).data)
     model.set_adapter("default")
     for name, parameter in model.named_parameters():
-        if f".{REFERENCE}." in name:
+        if f".{checkpoints.REFERENCE}." in name:
             parameter.requires_grad_(False)
 
 
@@ -274,13 +271,16 @@ def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
     if processes.first():
-        _cut_metrics(folder, newest_checkpoint(folder))
+        _cut_metrics(folder, checkpoints.newest(folder))
     together.barrier()
-    checkpoint = newest_checkpoint(folder)
+    checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:
-        console.notice(f"{folder.name}: carrying on after step {_step(checkpoint)} of {plan.steps}")
+        checkpoints.refuse_other(checkpoint, trainer.model)
+        console.notice(f"{folder.name}: carrying on after step {checkpoints.step_of(checkpoint)} of {plan.steps}")
     with _signals() as caught, console.progress(folder.name, plan.steps) as advance, _journal(folder) as journal:
-        _listen(trainer, _callback(Run(folder, plan, journal, advance, caught, watch)))
+        run = Run(folder, plan, journal, advance, caught, watch, [])
+        _listen(trainer, _callback(run))
+        checkpoints.keep(trainer, folder, plan.steps, run.facts)
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
@@ -302,6 +302,10 @@ class Run(NamedTuple):
     advance: console.Advance
     caught: list[int]
     watch: Watch
+    bad: list[int]  # the last steps, whose loss or gradient is no number
+
+    def facts(self, step: int) -> checkpoints.Facts:
+        return checkpoints.Facts(self.journal.dev.get(step) if self.journal else None, not self.bad)
 
 
 def _listen(trainer: Any, callback: Any) -> None:
@@ -310,22 +314,6 @@ def _listen(trainer: Any, callback: Any) -> None:
 
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(callback)
-
-
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint. Torn ones are taken away."""
-    whole = []
-    for path in (folder / "checkpoints").glob("checkpoint-*"):
-        if (path / WHOLE).exists():
-            whole.append(path)
-        else:
-            console.notice(f"{path}: torn by a kill, taken away")
-            shutil.rmtree(path)
-    return max(whole, key=_step, default=None)
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def _journal(folder: Path) -> AbstractContextManager["_Journal | None"]:
@@ -362,8 +350,7 @@ def _callback(run: Run) -> Any:
     """A TrainerCallback; built here because its base class costs seconds to import."""
     from transformers import TrainerCallback
 
-    folder, journal = run.folder, run.journal
-    bad: list[int] = []
+    folder, journal, bad = run.folder, run.journal, run.bad
 
     class Follow(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -394,16 +381,8 @@ def _callback(run: Run) -> Any:
             journal.dev[state.global_step] = loss
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            together.barrier()  # each has written its part
-            if not journal:
-                return
-            journal.flush()
-            path = folder / "checkpoints" / f"checkpoint-{state.global_step}"
-            # with a second adapter beside it, transformers would not load the first one again; and it never changes
-            shutil.rmtree(path / REFERENCE, ignore_errors=True)
-            write_json(path / WHOLE, {"step": state.global_step, "dev_loss": journal.dev.get(state.global_step)})
-            sync_folder(path.parent)
-            _rotate(folder)
+            if journal:
+                journal.flush()
 
     return Follow()
 
@@ -433,38 +412,17 @@ def logged(folder: Path) -> list[dict[str, Any]]:
     return list(read_rows(folder / "metrics.jsonl"))
 
 
-def _whole(folder: Path) -> dict[Path, dict[str, Any]]:
-    """Whole checkpoints, oldest first, with what is known of each."""
-    paths = sorted((folder / "checkpoints").glob(f"checkpoint-*/{WHOLE}"), key=lambda path: _step(path.parent))
-    return {path.parent: json.loads(path.read_bytes()) for path in paths}
-
-
-def _best(folder: Path) -> Path:
-    """Least dev loss; the newest where none was taken."""
-    whole = _whole(folder)
-    measured = [path for path in whole if whole[path]["dev_loss"] is not None]
-    return min(measured, key=lambda path: whole[path]["dev_loss"]) if measured else list(whole)[-1]
-
-
-def _rotate(folder: Path) -> None:
-    whole = list(_whole(folder))
-    for path in whole[:-KEPT]:
-        if path != _best(folder):
-            (path / WHOLE).unlink()  # first: a kill in between leaves no half checkpoint that looks whole
-            shutil.rmtree(path)
-
-
 def _keep_best(folder: Path) -> dict[str, Any]:
     """Copies the best checkpoint's weights to adapter/ or model/. Returns the key figures."""
-    best = _best(folder)
+    best = checkpoints.best(folder)
     made, files = weight_files(best)
     (folder / made).mkdir(exist_ok=True)
     for path in files:
         shutil.copyfile(path, folder / made / path.name)
     rows = logged(folder)
-    facts = _whole(folder)[best]
-    return {"steps": rows[-1]["step"], "kept_step": facts["step"], "first_loss": rows[0]["loss"],
-            "last_loss": rows[-1]["loss"], "dev_loss": facts["dev_loss"]}  # fmt: skip
+    facts = checkpoints.manifests(folder)[best]
+    return {"steps": rows[-1]["step"], "kept_step": facts.step, "first_loss": rows[0]["loss"],
+            "last_loss": rows[-1]["loss"], "dev_loss": facts.dev_loss}  # fmt: skip
 
 
 def _cut_metrics(folder: Path, checkpoint: Path | None) -> None:
@@ -473,7 +431,7 @@ def _cut_metrics(folder: Path, checkpoint: Path | None) -> None:
     if path.exists():
         with Appender(path):  # cuts a torn line
             pass
-        last = _step(checkpoint) if checkpoint else 0
+        last = checkpoints.step_of(checkpoint) if checkpoint else 0
         write_rows(path, [row for row in read_rows(path) if row["step"] <= last])
 
 
@@ -506,9 +464,4 @@ def _explained(error: Exception, folder: Path) -> Exception:
         return UserError("one row alone does not fit into the GPU's memory.", "Add --load-in-4bit true, lower "
                          "--max-length, or take a smaller model; with --force.", place=str(folder),
                          exit_code=OUT_OF_MEMORY)  # fmt: skip
-    text = str(error)
-    full = isinstance(error, OSError) and error.errno in (27, 28, 122)
-    if full or any(sign in text for sign in ("No space left", "os error 28", "File too large", "PytorchStreamWriter")):
-        fix = "Free some space and run the same command again: it carries on from the last whole checkpoint."
-        return UserError("the disk is full.", fix, place=str(folder), exit_code=DISK)
-    return error
+    return checkpoints.disk_full(folder) if checkpoints.is_disk_full(error) else error

@@ -1,0 +1,264 @@
+"""A trainer's state -> checkpoints/checkpoint-N: written aside, synced, listed with digests, renamed last; and back.
+
+A folder of that name is therefore whole, or was harmed later, which its list tells before anything of it is loaded.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlite import console, processes, stages
+from agentlite.engine import together
+from agentlite.errors import DISK, MODEL, OTHER_PLAN, UserError
+from agentlite.records import canonical, digest
+from agentlite.rows import sync_folder, write_json
+
+MANIFEST = "manifest.json"
+ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
+KEPT = 2
+TRIES = 3  # saves in a row that may fail for want of space
+SPARE = 1.25  # of the size of the checkpoint before, free before the next is begun
+REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+SIGNS = ("No space left", "os error 28", "os error 5)", "File too large", "PytorchStreamWriter")  # of libraries
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by its path."""
+
+    step: int
+    dev_loss: float | None
+    plan: str
+    trained: str
+    versions: dict[str, str]
+    files: dict[str, tuple[int, str]]
+
+
+class Facts(NamedTuple):
+    """What is known of a step that is to be saved. `sound`: its loss and gradients are numbers."""
+
+    dev_loss: float | None = None
+    sound: bool = True
+
+
+def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) -> None:
+    """From now on the trainer's checkpoints are made as said above. A full disk costs a checkpoint, and the run only
+    when it has happened three times in a row, or to the last one: UserError 74."""
+    write, failures = trainer._save_checkpoint, 0
+
+    def save(model: Any, trial: Any) -> None:
+        nonlocal failures
+        step = trainer.state.global_step
+        known = facts(step)
+        if not known.sound:
+            console.notice(f"{folder.name}: no checkpoint of step {step}: its loss or gradient is no finite number")
+            return
+        try:
+            _save(trainer, lambda: write(model, trial), folder, known)
+            failures = 0
+        except Exception as error:
+            if not is_disk_full(error) or processes.count() > 1:
+                raise
+            failures += 1
+            _clear(folder)
+            if failures == TRIES or step >= steps or trainer.control.should_training_stop:
+                raise disk_full(folder) from error
+            console.notice(f"{folder.name}: no room for the checkpoint of step {step}; going on. Free some space")
+
+    trainer._save_checkpoint = save
+
+
+def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -> None:
+    step, parent = trainer.state.global_step, folder / "checkpoints"
+    made = parent / ASIDE / f"checkpoint-{step}"
+    if processes.first():
+        _clear(folder)
+        made.parent.mkdir(parents=True)
+        _check_room(folder)
+    together.barrier()
+    where, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
+    try:
+        write()
+    finally:
+        trainer._get_output_dir = where
+    together.barrier()  # each has written its part
+    if processes.first():
+        # with a second adapter beside it, transformers would not load the first one again; and it never changes
+        shutil.rmtree(made / REFERENCE, ignore_errors=True)
+        manifest = Manifest(
+            step, known.dev_loss, _plan(folder), trained(trainer.model), stages.versions(), _listed(made)
+        )
+        write_json(made / MANIFEST, manifest)
+        _put_in_place(made, parent / made.name)
+        _rotate(folder)
+
+
+def _check_room(folder: Path) -> None:
+    before = list(manifests(folder).values())
+    size = sum(size for size, _ in before[-1].files.values()) if before else 0
+    if shutil.disk_usage(folder).free < SPARE * size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _listed(made: Path) -> dict[str, tuple[int, str]]:
+    """Synced first: what is renamed must not be empty after a power cut."""
+    found = {}
+    for path in sorted(path for path in made.rglob("*") if path.is_file()):
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+        found[path.relative_to(made).as_posix()] = (path.stat().st_size, stages.content_digest(path))
+    for inner in [*(path for path in made.rglob("*") if path.is_dir()), made]:
+        sync_folder(inner)
+    return found
+
+
+def _put_in_place(made: Path, target: Path) -> None:
+    if target.exists():
+        _drop(target)
+    made.rename(target)
+    made.parent.rmdir()
+    sync_folder(target.parent)
+
+
+def _rotate(folder: Path) -> None:
+    kept = {*[*manifests(folder)][-KEPT:], best(folder)}
+    for path in manifests(folder).keys() - kept:
+        _drop(path)
+
+
+def _drop(checkpoint: Path) -> None:
+    """Renamed first: a kill in between leaves none that looks whole."""
+    dropped = checkpoint.parent / DROPPED
+    shutil.rmtree(dropped, ignore_errors=True)
+    checkpoint.rename(dropped)
+    shutil.rmtree(dropped)
+
+
+def _clear(folder: Path) -> None:
+    for name in (ASIDE, DROPPED):
+        shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest whole checkpoint; those that are not are set aside by name. None where none was ever made.
+
+    Raises UserError 5 where there are some, and none of them is whole: nothing is lost by itself.
+    """
+    _clear(folder)
+    paths = _by_step(folder)
+    for path in reversed(paths):
+        problem = _problem(path, folder)
+        if not problem:
+            return path
+        aside = _aside(path)
+        path.rename(aside)
+        console.notice(f"{path}: {problem}; set aside as {aside.name}")
+    broken = sorted(path.name for path in (folder / "checkpoints").glob("checkpoint-*.broken*"))
+    if broken:
+        raise UserError(f"holds no checkpoint that is whole ({', '.join(broken)}).", "Put a copy in place if there is "
+                        "one, or start over with --force.", place=str(folder), exit_code=MODEL)  # fmt: skip
+    return None
+
+
+def _by_step(folder: Path) -> list[Path]:
+    found = [path for path in (folder / "checkpoints").glob("checkpoint-*") if step_of(path) >= 0]
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """-1 for what is none."""
+    number = checkpoint.name.removeprefix("checkpoint-")
+    return int(number) if number.isdecimal() else -1
+
+
+def _aside(path: Path) -> Path:
+    names = (path.with_name(f"{path.name}.broken{number or ''}") for number in range(1000))
+    return next(name for name in names if not name.exists())
+
+
+_sound: set[tuple[Path, int]] = set()  # read through and found whole by this process
+
+
+def _problem(checkpoint: Path, folder: Path) -> str:
+    """What is wrong with a checkpoint, "" if nothing is."""
+    try:
+        key = (checkpoint.resolve(), (checkpoint / MANIFEST).stat().st_mtime_ns)
+        manifest = _read(checkpoint)
+    except OSError:
+        return f"has no {MANIFEST}"
+    except msgspec.MsgspecError as error:
+        return f"its {MANIFEST} cannot be read ({error})"
+    if manifest.step != step_of(checkpoint):
+        return f"is that of step {manifest.step}, by its {MANIFEST}"
+    if manifest.plan != _plan(folder):
+        return "was made under another plan.json"
+    if key not in _sound:
+        for name, (size, expected) in manifest.files.items():
+            path = checkpoint / name
+            if not path.is_file():
+                return f"has no {name}"
+            if path.stat().st_size != size or stages.content_digest(path) != expected:
+                return f"{name} is not as it was saved"
+        _sound.add(key)
+    return ""
+
+
+def refuse_other(checkpoint: Path, model: Any) -> None:
+    """Raises UserError 3 or 5 for a checkpoint whose state would not mean the same here."""
+    manifest = _read(checkpoint)
+    if manifest.trained != trained(model):
+        raise UserError("was made while other parameters were trained.", "Start over with --force.",
+                        place=str(checkpoint), exit_code=MODEL)  # fmt: skip
+    now = stages.versions()
+    for name in ("torch", "transformers", "trl", "peft"):
+        before, here = manifest.versions.get(name, ""), now.get(name, "")
+        if before.split(".")[:2] != here.split(".")[:2]:
+            raise UserError(f"was made with {name} {before}, and {here} is installed.", f"Install {name} {before} to "
+                            "carry on, or start over with --force.", place=str(checkpoint),
+                            exit_code=OTHER_PLAN)  # fmt: skip
+
+
+def trained(model: Any) -> str:
+    """Names what is trained: every parameter with its shape, also where DeepSpeed has taken it apart."""
+    shapes = [(name, [*getattr(weight, "ds_shape", weight.shape)]) for name, weight in model.named_parameters()
+              if weight.requires_grad]  # fmt: skip
+    return digest(canonical(sorted(shapes)))
+
+
+def manifests(folder: Path) -> dict[Path, Manifest]:
+    """Checkpoints, oldest first, as they say they are."""
+    return {path: _read(path) for path in _by_step(folder) if (path / MANIFEST).exists()}
+
+
+def best(folder: Path) -> Path:
+    """Least dev loss; the newest where none was taken."""
+    found: Mapping[Path, Manifest] = manifests(folder)
+    losses = {path: manifest.dev_loss for path, manifest in found.items() if manifest.dev_loss is not None}
+    return min(losses, key=lambda path: losses[path]) if losses else [*found][-1]
+
+
+def _read(checkpoint: Path) -> Manifest:
+    return msgspec.json.decode((checkpoint / MANIFEST).read_bytes(), type=Manifest)
+
+
+def _plan(folder: Path) -> str:
+    if not (folder / "plan.json").exists():  # trained from Python, without a stage
+        return ""
+    plan = stages.read_plan(folder)
+    return digest(canonical([plan.command, plan.settings, plan.inputs]))
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """As the system says it, or a library above it."""
+    return (isinstance(error, OSError) and error.errno in FULL) or any(sign in str(error) for sign in SIGNS)
+
+
+def disk_full(folder: Path) -> UserError:
+    return UserError("the disk is full.", "Free some space and run the same command again: it carries on from the last "
+                     "whole checkpoint.", place=str(folder), exit_code=DISK)  # fmt: skip
