@@ -12,7 +12,7 @@ import torch
 from dying import die_at, moments
 
 from agentlite import config
-from agentlite.engine import preference, training
+from agentlite.engine import checkpoints, preference, training
 from agentlite.engine.loading import load
 from agentlite.engine.preference import Preference
 from agentlite.errors import UserError
@@ -113,7 +113,7 @@ def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_pa
 
 def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
     model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=True).model
-    assert training.REFERENCE not in model.peft_config
+    assert checkpoints.REFERENCE not in model.peft_config
     training.keep_reference(model)
     for name, parameter in model.named_parameters():
         if ".ref." in name:
