@@ -63,9 +63,9 @@ class Template:
 
     @cached_property
     def _compiled(self) -> Any:
-        from agentlite.chat_template import compiled
+        from agentlite.chat_template import Compiled
 
-        return compiled(self.chat_template)
+        return Compiled(self.chat_template)
 
     @cached_property
     def takes_tools(self) -> bool:

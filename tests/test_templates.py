@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.errors import UserError
-from agentlite.templates import find_model, load_template
+from agentlite.templates import Template, find_model, load_template
 
 
 # the vocabulary lacks some control characters, and the byte with which characters above plane 3 begin
@@ -53,3 +53,31 @@ def test_a_stage_of_the_workspace_comes_before_a_folder_and_an_alias(tmp_path, t
     with pytest.raises(UserError) as told:
         find_model("sfft", tmp_path)
     assert told.value.exit_code == 5
+
+
+@pytest.mark.parametrize(("source", "told"), [
+    ("{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}", "longer than"),
+    ("{% set r = range(90000) %}{% for a in r %}{% for b in r %}{% for c in r %}{% endfor %}{% endfor %}{% endfor %}",
+     "longer than"),
+    ("{% for a in range(900) %}" * 5 + "{% endfor %}" * 5, "longer than"),
+    ("{% set n = namespace(t='ab') %}{% for a in range(60) %}{% set n.t = n.t + n.t %}{% endfor %}", "million"),
+    ("{% set n = namespace(t='ab') %}{% for a in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}", "million"),
+    ("{{ 'ab' * 10 ** 9 }}", "million"), ("{{ 9 ** (9 ** 9) }}", "million"),
+    ("{% set t = 'ab' * 1000000 %}{% for a in range(9000) %}{{ t }}{% endfor %}", "million"),
+    ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "without end"),
+    ("{# " + "x" * (1 << 20) + " #}", "longer than 1 MiB"),
+    ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
+])  # fmt: skip
+def test_a_template_that_would_go_on_for_ever_is_given_up(smollm2, monkeypatch, source, told):
+    monkeypatch.setattr("agentlite.chat_template.SECONDS", 0.5)
+    template = Template("planted", smollm2.tokenizer, source, {})
+    with pytest.raises(UserError, match=told):
+        template.render([{"role": "user", "content": "x"}])
+
+
+def test_loops_know_where_they_are(smollm2):
+    source = "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% endfor %}"
+    source += "{% for x in not_there %}z{% endfor %}"
+    template = Template("loops", smollm2.tokenizer, source, {})
+    assert template.render([{"role": "user", "content": "x"}] * 3) == "1/3,2/3,3/3"
+    assert template.render([{"role": "user", "content": "x"}] * 1200).endswith(",1200/1200")
