@@ -27,23 +27,23 @@ OF_DICTS = frozenset(dir(Printed()))
 def compiled(source: str) -> Template:
     """Raises jinja2.TemplateError."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = _today
+    environment.filters["tojson"] = to_json
+    environment.globals["raise_exception"] = refused
+    environment.globals["strftime_now"] = today
     return environment.from_string(source)
 
 
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
+def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
             sort_keys: bool = False) -> str:  # fmt: skip
     if isinstance(value, Printed) and not (ensure_ascii or indent is not None or separators or sort_keys):
         return value.as_json
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _raise(message: str) -> None:
+def refused(message: str) -> None:
     raise TemplateError(message)
 
 
-def _today(form: str) -> str:
+def today(form: str) -> str:
     """A template that prints the date must not make every day's rows different."""
     return datetime(2025, 1, 1).strftime(form)

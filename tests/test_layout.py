@@ -40,7 +40,7 @@ LAYERS = [
         "comparing",
     ],
     ["report", "engine", "planning"],
-    ["drawing", "besides"],
+    ["drawing", "besides", "exporting"],
     ["commands"],
     ["functions", "present"],
     ["cli", "__init__", "__main__"],
