@@ -32,7 +32,7 @@ ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {"max_steps": 3, "batch_size": 2, "gradient_accumulation": 1, "warmup_ratio": 0.0,
                          "lora_r": 4, "profile": "cpu"}  # fmt: skip
 QUESTIONS = (
-    "Is it wet in Oslo?", "What is 2 + 2?", "Name a fruit.", "Who wrote Faust?", "Say hello in French.", "Count to five.",
+    "Is it wet in Oslo?", "What is 2 + 2?", "Name a fruit.", "Who wrote Faust?", "Say hello in French.", "Count.",
     "What is the capital of Peru?", "Is water wet?", "Write a haiku.", "What day follows Monday?", "Translate: Haus.",
     "How tall is Everest?", "Tell a joke.", "What is DNA?", "Name a planet.", "What is Python?", "Where is Lyon?",
     "What time is it in Lima?", "Book a table for two.", "Why is the sky blue?",
@@ -59,7 +59,7 @@ def refused(*arguments: object) -> UserError:
 def run(tiny_model, tmp_path_factory):
     """A workspace with prep, sft and eval on the tiny model."""
     run = tmp_path_factory.mktemp("export") / "run"
-    agentlite.prep(ROWS, run=str(run), model=str(tiny_model), seed=3, test=0.5, profile="cpu")
+    agentlite.prep(ROWS, run=str(run), model=str(tiny_model), seed=2, test=0.4, dev=0, profile="cpu")
     agentlite.sft(run=str(run), engine="hf", learning_rate=1e-2, **SHORT)
     agentlite.evaluate(run=str(run), model=[str(tiny_model), "sft"], engine="hf", max_new_tokens=6, profile="cpu")
     return run
@@ -80,12 +80,14 @@ def test_the_dialogs_are_twenty_and_every_protocol_writes_all_of_them(smollm2):
         assert len({record.id for record in dialogs(several).values()}) == 20
     for name in PROTOCOLS.keys() - {"chat"}:
         golden = goldens(settled(name, smollm2))
-        assert len({render(one.record, one.protocol, smollm2)[0].text for one in golden}) == 20
+        assert len({tuple(row.text for row in render(one.record, one.protocol, smollm2)) for one in golden}) == 20
     assert len(goldens(settled("hermes=2,react", smollm2))) == 40
 
 
-LLAMA3 = """{{- bos_token }}{%- if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}
-{%- if messages[0]['role'] == 'system' %}{% set start = messages[0]['content'].strip() %}{% set messages = messages[1:] %}
+LLAMA3 = """{{- bos_token }}{% if not date_string is defined %}
+{%- set date_string = strftime_now('%d %b %Y') %}{% endif %}
+{%- if messages[0]['role'] == 'system' %}{% set start = messages[0]['content'].strip() %}
+{%- set messages = messages[1:] %}
 {%- else %}{% set start = '' %}{% endif %}
 {{- '<|start_header_id|>system<|end_header_id|>\n\nToday: ' + date_string + '\n\n' + start + '<|im_end|>' }}
 {%- for message in messages %}{% if message.role not in ('user', 'assistant') and message.role.startswith('x') %}
@@ -196,7 +198,7 @@ def test_the_folder_says_what_it_is(run, merged):
     figures = json.loads((run / "eval/prep/sft/metrics.json").read_bytes())["metrics"]["call_decision"]
     assert f"{100 * figures['mean']:.1f} % [{100 * figures['low']:.1f}, {100 * figures['high']:.1f}]" in card
     assert set(METRICS) & {line.split(" | ")[0].strip("| ") for line in card.splitlines()}
-    assert "| tiny-model | sft |" in card.replace(" |  |", " |").replace("|  |", "|")  # the base beside it
+    assert "|  | tiny-model | sft |" in card  # the base beside it
     for word in (
         "Protocol hermes",
         "learning_rate 0.01",
@@ -205,17 +207,18 @@ def test_the_folder_says_what_it_is(run, merged):
         "Licence of the base: not known",
     ):
         assert word in card, word
-    assert str(run.parent) not in card  # no folder of this machine
+    assert str(run.parent) not in card and "pytest" not in card  # no folder of this machine
     assert "no leaderboard" not in card
     assert setting_of(str(merged), "protocol", run) == "hermes"
     modes = {stat.S_IMODE(path.stat().st_mode) for path in merged.iterdir()}
     assert len(modes) == 1
 
 
-def test_the_same_export_again_has_the_same_bytes(run, merged, tmp_path):
-    export("sft", "--run", run, "--merged", tmp_path / merged.name)
-    for path in merged.iterdir():
-        assert path.read_bytes() == (tmp_path / merged.name / path.name).read_bytes(), path.name
+def test_the_same_export_again_has_the_same_bytes(run, tmp_path):
+    for place in ("one", "two"):
+        export("sft", "--run", run, "--merged", tmp_path / place / "m")
+    for path in (tmp_path / "one/m").iterdir():
+        assert path.read_bytes() == (tmp_path / "two/m" / path.name).read_bytes(), path.name
 
 
 def test_bfcl_is_called_a_demonstration(run, tmp_path):
@@ -420,8 +423,9 @@ def prompted(template: Template, record: Any, protocol: Any) -> list[tuple[list[
 
 TURNWISE = {
     "smollm2": "",
-    "llama 3": "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content }}"
-    "<|im_end|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
+    "llama 3": "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>"
+    "\n\n{% endif %}",
     "zephyr": "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
 }  # fmt: skip
@@ -511,13 +515,15 @@ def test_what_ollama_cannot_hold_is_refused(smollm2, templates):
             modelfile("m.gguf", turns, ["<|im_end|>"], text, 2048)
 
 
-def test_a_template_that_rewrites_its_history_has_no_ollama_template(tiny_model, llama_cpp, tmp_path):
+MERGING = """{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}]
+{%- if loop.index0 == 1 and messages[0].role == 'system' %}{{ messages[0].content }} {% endif %}
+{{- m.content }}<|im_end|>{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+def test_a_template_that_puts_the_system_text_into_a_question_has_no_ollama_template(tiny_model, llama_cpp, tmp_path):
     base = tmp_path / "base"
     shutil.copytree(tiny_model, base)
-    merging = "{% for m in messages %}{% if m.role == 'system' %}{% else %}[{{ m.role }}]{% if loop.index0 == 1 and " \
-              "messages[0].role == 'system' %}{{ messages[0].content }}\n{% endif %}{{ m.content }}<|im_end|>{% endif %}" \
-              "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"  # fmt: skip
-    (base / "chat_template.jinja").write_text(merging + "{{ '' if messages | length < 5 else '!' }}", encoding="utf-8")
+    (base / "chat_template.jinja").write_text(MERGING, encoding="utf-8")
     error = refused(base, "--ollama", tmp_path / "o", "--llama-cpp", llama_cpp())
     assert "does more than put texts around turns" in str(error) and "--gguf" in error.fix
 

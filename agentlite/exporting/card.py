@@ -96,9 +96,12 @@ def _figures(subject: Subject) -> Iterator[str]:
     if not subject.evaluations:
         yield "Not evaluated (`agentlite eval`)."
     for evaluation in subject.evaluations:
-        yield f"On {evaluation.name}, answered greedily. {tables.MEAN_SENTENCE}"
-        yield as_table(tables.models(evaluation.metrics).turned.cells)
-        yield from (as_table(figures.turned.cells) for figures in tables.groups(evaluation.metrics)
+        out = evaluation.folder.parent.name
+        yield f"On {evaluation.name}{f' ({out})' if out != 'eval' else ''}, answered greedily. {tables.MEAN_SENTENCE}"
+        metrics = {_name(evaluation.models[name].settings.get("model", name)): figures
+                   for name, figures in evaluation.metrics.items()}  # fmt: skip
+        yield as_table(tables.models(metrics).turned.cells)
+        yield from (as_table(figures.turned.cells) for figures in tables.groups(metrics)
                     if figures.title == tables.GROUPS["dialogs"])  # fmt: skip
     yield ("They hold for prompts like those, in this protocol, with answers of the length that was allowed there; for "
            "other tools and questions, evaluate again.")  # fmt: skip

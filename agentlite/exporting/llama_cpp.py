@@ -1,6 +1,5 @@
 """A folder of merged weights -> a GGUF file, by the llama.cpp that the user points to; and what such a file says."""
 
-import os
 import subprocess
 import sys
 import time
@@ -34,12 +33,11 @@ class Facts(NamedTuple):
 
 def find_llama_cpp(named: str, quantize: str) -> LlamaCpp:
     """In the folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
-    place = named or os.environ.get("LLAMA_CPP", "")
-    if not place:
+    if not named:
         raise UserError("a GGUF file is made by llama.cpp, and none is named.",
                         f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n  agentlite export ..."
                         " --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp", place="--llama-cpp")  # fmt: skip
-    folder = Path(place).expanduser().resolve()
+    folder = Path(named).expanduser().resolve()
     if not (folder / SCRIPT).is_file():
         raise UserError(f"holds no {SCRIPT}.", f"Name the folder of llama.cpp's source:\n  {GET}", place=str(folder))
     return LlamaCpp(folder / SCRIPT, _quantizer(folder) if quantize else None)
