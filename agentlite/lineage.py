@@ -1,5 +1,6 @@
 """The name of an earlier stage -> what a later one takes over: its protocol, its adapter's shape, its lineage."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,18 @@ from agentlite.records import plain
 from agentlite.stages import Place
 from agentlite.templates import Source
 
+EXPORTED = (
+    "export.json"  # in a folder that `agentlite export` wrote: what it is, and of which settings the rest depends
+)
+
 
 def setting_of(name: str, key: str, run: Path) -> Any:
-    """A setting in the plan of a stage; None where `name` is no stage."""
+    """A setting in the plan of a stage, or of what was exported from one; None where `name` is neither."""
     folder = stages.find_stage(name, run)
-    return stages.read_plan(folder).settings.get(key) if name and (folder / "plan.json").exists() else None
+    if name and (folder / "plan.json").exists():
+        return stages.read_plan(folder).settings.get(key)
+    mark = folder / EXPORTED
+    return json.loads(mark.read_bytes())["settings"].get(key) if name and mark.exists() else None
 
 
 def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:

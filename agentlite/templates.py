@@ -191,7 +191,12 @@ def _stage_model(name: str, folder: Path) -> Source:
         return Source(name, str((folder / "model").resolve()), None, digests["model"])
     if not digests["adapter"]:
         raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", "", place=str(folder))
-    base = find_model(str(plan.settings["model"]), folder.parent)
+    try:
+        base = find_model(str(plan.settings["model"]), folder.parent)
+    except UserError as error:
+        raise UserError(f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
+                        "Bring it back: without its base an adapter is of no use.", place=str(folder),
+                        exit_code=error.exit_code) from error  # fmt: skip
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
 
 
@@ -201,11 +206,16 @@ def trained_files(folder: Path, base: str) -> list[str]:
     if not made.exists():
         made = folder / "adapter"
     else:
-        tokenizer = _tokenizer_folder(base)
-        for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-            if (tokenizer / file).exists():
-                shutil.copyfile(tokenizer / file, made / file)
+        copy_tokenizer(base, made)
     return sorted(path.relative_to(folder).as_posix() for path in made.iterdir())
+
+
+def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
+    """The files of a base model's tokenizer, as they are; `also`: others, where it has them."""
+    tokenizer = _tokenizer_folder(base)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *also):
+        if (tokenizer / file).exists():
+            shutil.copyfile(tokenizer / file, folder / file)
 
 
 def _folder_digest(folder: Path) -> str:

@@ -44,7 +44,7 @@ LAYERS = [
         "comparing",
     ],
     ["report", "engine", "planning"],
-    ["asking", "drawing", "besides", "speaker"],
+    ["asking", "drawing", "besides", "speaker", "exporting"],
     ["server", "talking"],
     ["commands"],
     ["functions", "present"],

@@ -46,7 +46,7 @@ def load(source: Source, how: Loading, *, trainable: bool) -> Loaded:
 
             model = PeftModel.from_pretrained(model, str(source.adapter), is_trainable=trainable)
     except Exception as error:
-        raise _explained(error, source.name) from error
+        raise explained(error, source.name) from error
     tokenizer.padding_side = "left"
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -166,7 +166,7 @@ def _checkpointing() -> str | bool:
     return "unsloth" if on_gpu() else False
 
 
-def _explained(error: Exception, name: str) -> Exception:
+def explained(error: Exception, name: str) -> Exception:
     """A library's exception as what a user can mend; unknown ones as they are."""
     text = " ".join(str(error).split())[:300]
     if isinstance(error, UserError):

@@ -30,18 +30,18 @@ def _evaluation(run: Run, evaluation: Evaluation) -> Iterator[str]:
     if run.is_bfcl(evaluation):
         yield tables.BFCL_SENTENCE
     yield tables.MEAN_SENTENCE
-    yield _table(tables.models(metrics).cells)
+    yield as_table(tables.models(metrics).cells)
     for figures in (*tables.slices(metrics), *tables.groups(metrics)):
         yield from _titled(figures)
     yield from _differences(evaluation)
     yield from _problems(tables.problems(metrics))
     yield "### How it was measured"
-    yield "\n\n".join(map(_described, evaluation.models.values()))
+    yield "\n\n".join(map(described, evaluation.models.values()))
 
 
 def _titled(figures: Figures) -> Iterator[str]:
     yield f"### {_cell(figures.title)}"
-    yield _table((figures.turned if len(figures.names) > WIDEST else figures).cells)
+    yield as_table((figures.turned if len(figures.names) > WIDEST else figures).cells)
 
 
 def _differences(evaluation: Evaluation) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _differences(evaluation: Evaluation) -> Iterator[str]:
 
 def _problems(problems: Figures) -> Iterator[str]:
     yield f"### {problems.title}"
-    yield _table(problems.cells) if problems.rows else tables.ALL_READABLE
+    yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE
 
 
 def _stages(run: Run) -> Iterator[str]:
@@ -61,10 +61,10 @@ def _stages(run: Run) -> Iterator[str]:
     if run.stages:
         yield "## What the models were made of"
     yield from map(_cell, run.unread)
-    yield from map(_described, run.stages)
+    yield from map(described, run.stages)
 
 
-def _described(stage: Stage) -> str:
+def described(stage: Stage) -> str:
     """A stage in a few lines: settings, inputs by digest (its lineage), versions, what came out."""
     parts = {key: stage.plan.get(key) for key in ("settings", "inputs", "versions")} | {"figures": stage.figures}
     lines = [f"- {key}: {_cell(tables.listed(value))}" for key, value in parts.items() if value]
@@ -73,7 +73,7 @@ def _described(stage: Stage) -> str:
     return "\n".join([f"**{_cell(stage.name)}**{'' if stage.done is not None else ' (not finished)'}", "", *lines])
 
 
-def _table(rows: Iterable[list[str]]) -> str:
+def as_table(rows: Iterable[list[str]]) -> str:
     head, *body = ([_cell(text) for text in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
