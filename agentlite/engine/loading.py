@@ -140,6 +140,7 @@ def _unsloth(folder: str, how: Loading) -> Loaded:
     model, tokenizer = FastLanguageModel.from_pretrained(
         folder, max_seq_length=how.max_length, dtype=load_dtype(), load_in_4bit=how.load_in_4bit,
         load_in_8bit=how.load_in_8bit, full_finetuning=how.full, use_gradient_checkpointing=_checkpointing(),
+        trust_remote_code=False,
     )  # fmt: skip
     return Loaded(model, tokenizer)
 
@@ -154,8 +155,9 @@ def _transformers(folder: str, how: Loading) -> Loaded:
             bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=load_dtype(),
         )  # fmt: skip
     device = None if how.sharded else {"": 0} if on_gpu() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, **quantized)
-    return Loaded(model, AutoTokenizer.from_pretrained(folder))
+    own: dict[str, Any] = {"trust_remote_code": False}  # None would ask on a terminal
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, **own, **quantized)
+    return Loaded(model, AutoTokenizer.from_pretrained(folder, **own))
 
 
 ENGINES = {"unsloth": _unsloth, "hf": _transformers}
@@ -174,6 +176,9 @@ def explained(error: Exception, name: str) -> Exception:
     if is_out_of_memory(error):
         return UserError("the model does not fit into the GPU's memory.", "Add --load-in-4bit true, or choose a smaller"
                          " model.", place=name, exit_code=OUT_OF_MEMORY)  # fmt: skip
+    if "trust_remote_code" in text or "auto_map" in text:
+        return UserError("it is made of code of its own, which is never run here.", "Choose a model that transformers "
+                         "knows by itself.", place=name, exit_code=MODEL)  # fmt: skip
     if "connect" in text.lower() or "offline" in text.lower():
         return UserError(f"the model cannot be fetched: {text}", "Check the network or HF_ENDPOINT, or name a folder.",
                          place=name, exit_code=NETWORK)  # fmt: skip
