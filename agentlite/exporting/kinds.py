@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from agentlite import console
 from agentlite.engine.loading import weight_files
 from agentlite.engine.merging import Written, merge
-from agentlite.errors import MODEL, RowError, UserError
+from agentlite.errors import MODEL, UserError
 from agentlite.exporting.goldens import goldens
 from agentlite.exporting.llama_cpp import convert, find_llama_cpp, read_facts
 from agentlite.exporting.ollama import (
@@ -23,8 +23,8 @@ from agentlite.exporting.ollama import (
 )
 from agentlite.exporting.proof import Proof, minijinja_writer, prove, prove_tokens
 from agentlite.exporting.subject import ORIGINS, Subject, refuse_quantized
-from agentlite.sources.calls import read_tools
 from agentlite.templates import Template, copy_tokenizer, hub_revision, load_template
+from agentlite.toolbox import read_toolbox
 
 # beside the tokenizer's own files, those that a converter may look for
 ALSO = ("tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt")
@@ -190,14 +190,7 @@ def _system(asked: Asked, subject: Subject) -> str:
     """What the Modelfile's SYSTEM says of the tools of --tools."""
     if not asked.tools:
         return ""
-    place = f"--tools {asked.tools}"
-    try:
-        tools = read_tools(json.loads(Path(asked.tools).read_bytes()))
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", "Name a JSON file.", place=place) from error
-    except (ValueError, RowError) as error:
-        raise UserError(f"holds no tools: {error}.", "Write them as OpenAI has them: a JSON list of functions.",
-                        place=place) from error  # fmt: skip
+    tools = read_toolbox(asked.tools)
     return system_text(tools, next(iter(subject.mixture.protocols.values())), subject.template)
 
 
