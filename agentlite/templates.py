@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentlite import console
 from agentlite.endpoint import Endpoint
 from agentlite.errors import MODEL, NETWORK, UserError
 from agentlite.stages import cache_folder, file_digest, finished, read_plan
@@ -250,7 +251,8 @@ def _hub_file(name: str, file: str, required: bool = True) -> Path:
     )
 
     try:
-        return Path(hf_hub_download(name, file))
+        with console.waiting(f"asking the hub for {file} of {name}"):
+            return Path(hf_hub_download(name, file))
     except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
         raise UserError(f"no such model on the hub, or it is gated: {name}.", "Check the name; `hf auth login` for a"
                         " gated one.", place="--model", exit_code=MODEL) from error  # fmt: skip
