@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite import stages
-from agentlite.engine.training import WHOLE
+from agentlite.engine.checkpoints import MANIFEST
 from agentlite.errors import UserError
 from agentlite.rows import disk_errors
 
@@ -119,7 +119,7 @@ def _progress(folder: Path, *, running: bool) -> str:
         return f"{len(file.read_bytes().splitlines()) if file.exists() else 0} {file.stem}"
     if command not in TRAINING:
         return ""
-    whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{WHOLE}")]
+    whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]
     newest = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
     step = int(newest.name.rpartition("-")[2]) if newest else 0
     if running and (row := _last_row(folder / "metrics.jsonl")):

@@ -6,13 +6,13 @@ from pathlib import Path
 from agentlite.checks.asking import Facts, ask
 from agentlite.checks.finding import Finding
 from agentlite.checks.machine import compiler, disk, gpu, memory, trains
-from agentlite.checks.packages import known_bad, packages, python, tested, torch
+from agentlite.checks.packages import installed, known_bad, python, tested, torch
 from agentlite.checks.surroundings import embedded, environment, hub
 
 Check = Callable[[Facts], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
-    python, packages, tested, known_bad, torch, gpu, memory, disk, compiler, trains, embedded, hub, environment,
+    python, installed, tested, known_bad, torch, gpu, memory, disk, compiler, trains, embedded, hub, environment,
 )  # fmt: skip
 
 

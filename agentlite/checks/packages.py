@@ -53,7 +53,7 @@ def python(facts: Facts) -> Iterator[Finding]:
     yield Finding("python", "ok" if fits else "problem", found, "" if fits else "Take one from 3.11 to 3.14.")
 
 
-def packages(facts: Facts) -> Iterator[Finding]:
+def installed(facts: Facts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
     by_extra = named()
     training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
