@@ -35,8 +35,8 @@ def started(tmp_path: Path) -> Path:
 def test_the_three_commands_work_at_once_and_compare_the_model_before_and_after(started):
     settings = started / "agentlite.yaml"
     text = settings.read_text(encoding="utf-8")
-    assert text.count("num_epochs: 6 ") == 1
-    short = text.replace("num_epochs: 6 ", "max_steps: 2 ").replace("max_new_tokens: 64", "max_new_tokens: 8")
+    assert text.count("num_epochs: 5 ") == 1
+    short = text.replace("num_epochs: 5 ", "max_steps: 2 ").replace("max_new_tokens: 64", "max_new_tokens: 8")
     settings.write_text(short, encoding="utf-8")
 
     prep = agentlite("prep", "data.jsonl", "--json", cwd=started)
