@@ -136,5 +136,6 @@ def _right(source: Source, asking: Asking) -> dict[str, bool]:
     ids = [template.encode(template.render([{"role": "user", "content": row["question"]}], prompt=True))
            for row in questions]  # fmt: skip
     how = Greedy(template.token_id(template.turn_end), (), ANSWER_TOKENS, asking.batch_size)
-    return {questions[said.prompt]["question"]: is_right(said.text, questions[said.prompt]["answers"])
-            for said in chain.from_iterable(generate(loaded, ids, how))}  # fmt: skip
+    with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
+        return {questions[said.prompt]["question"]: is_right(said.text, questions[said.prompt]["answers"])
+                for said in chain.from_iterable(generate(loaded, ids, how))}  # fmt: skip

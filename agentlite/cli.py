@@ -138,6 +138,15 @@ class Commands(click.Group):
 class Command(click.Command):
     """Lists its options in sections, if it has any."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            fix = "Files are read by `agentlite prep FILE`; other stages read the one before them."
+            raise click.UsageError(f"{error.message}. {fix}", ctx) from error
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
         sections = SECTIONS.get(self.name or "", {})

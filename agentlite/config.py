@@ -259,6 +259,7 @@ class Eval(Struct, frozen=True, kw_only=True):
 COMMANDS: dict[str, type[Struct]] = {
     "prep": Prep, "sft": Sft, "pairs": Pairs, "dpo": Dpo, "grpo": Grpo, "eval": Eval,
 }  # fmt: skip
+OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"
 PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}  # free GB that each needs, the largest first
 # of Unsloth on CUDA: without loss, and off unless asked for
@@ -269,7 +270,8 @@ SWITCHES = {
 
 
 class Given(NamedTuple):
-    """What a user said about settings, strongest first: flags, --set, --config files, --profile."""
+    """What a user said about settings, strongest first: flags, --set, --config files, --profile. Between the last two
+    stands the current folder's agentlite.yaml."""
 
     flags: Mapping[str, Any] = {}
     sets: tuple[str, ...] = ()
@@ -389,12 +391,17 @@ def config_folder() -> Path:
     return inside if inside.exists() else Path(__file__).parent.parent / "configs"
 
 
+def own_files() -> tuple[str, ...]:
+    """agentlite.yaml, if the current folder has one: `--config agentlite.yaml` without saying so."""
+    return (OWN_FILE,) if Path(OWN_FILE).is_file() else ()
+
+
 def _layers(command: str, given: Given) -> list[tuple[dict[str, Any], str]]:
-    """Weakest first: profile, files, --set, flags."""
+    """Weakest first: profile, agentlite.yaml, files, --set, flags."""
     chosen = auto_profile() if given.profile == "auto" else Chosen(given.profile, "")
     origin = f"profile {chosen.profile}" + (f" ({chosen.reason})" if chosen.reason else "")
     layers = [(_section(_profile_path(chosen.profile), command), origin)]
-    layers += [(_section(find_file(name), command), name) for name in given.files]
+    layers += [(_section(find_file(name), command), name) for name in (*own_files(), *given.files)]
     layers += [layer for text in given.sets if (layer := _assignment(text, command))]
     return [*layers, *(({key: value}, f"--{key.replace('_', '-')}") for key, value in given.flags.items())]
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,10 @@ from typing import Any, Protocol
 
 from agentlite import processes
 
-EVERY_SECONDS = 20.0
+EVERY_SECONDS = 30.0
+FIRST_SECONDS = 2.0  # a wait that is longer is told
+COLOURS = {"ok": "green", "done": "green", "half": "yellow", "warning": "yellow", "running": "cyan",
+           "problem": "red", "failed": "red", "broken": "red"}  # fmt: skip
 
 
 class Advance(Protocol):
@@ -24,8 +28,9 @@ def notice(text: str) -> None:
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Advance]:
-    """A bar when stderr is a terminal, else a line at the start and every 20 seconds."""
+def progress(title: str, total: int | None) -> Iterator[Advance]:
+    """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the end.
+    `total`: None where it is not known."""
     if processes.first() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         with _bar(title, total) as advance:
             yield advance
@@ -33,22 +38,44 @@ def progress(title: str, total: int) -> Iterator[Advance]:
         yield _lines(title, total)
 
 
-def _lines(title: str, total: int) -> Advance:
-    started = last = time.monotonic()
+def _lines(title: str, total: int | None) -> Advance:
+    started = time.monotonic()
+    last = started + FIRST_SECONDS - EVERY_SECONDS
 
     def advance(done: int, note: str = "") -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= EVERY_SECONDS or done == total:
             last = now
-            left = f", {(now - started) / done * (total - done):.0f} s left" if 0 < done < total else ""
-            notice(f"{title} {done}/{total}{left}{'  ' + note if note else ''}")
+            left = f", {(now - started) / done * (total - done):.0f} s left" if total and 0 < done < total else ""
+            notice(f"{title} {done}{f'/{total}' if total else ''}{left}{'  ' + note if note else ''}")
 
     return advance
 
 
 @contextmanager
-def _bar(title: str, total: int) -> Iterator[Advance]:
+def waiting(title: str) -> Iterator[None]:
+    """Says what is waited for after two seconds, and then every 30: for what cannot tell how far it is."""
+    over, started = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        pause = FIRST_SECONDS
+        while not over.wait(pause):
+            so_far = f", {time.monotonic() - started:.0f} s so far" if pause > FIRST_SECONDS else ""
+            notice(f"{title}{so_far}")
+            pause = EVERY_SECONDS
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+@contextmanager
+def _bar(title: str, total: int | None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -59,17 +86,19 @@ def _bar(title: str, total: int) -> Iterator[Advance]:
         yield lambda done, note="": bars.update(task, completed=done, note=note)
 
 
-def print_table(rows: Sequence[Sequence[str]], stream: Any = None) -> None:
-    """The first row is the heading; numbers stand right."""
+def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 1) -> None:
+    """The first row is the heading. The first columns, as many as `words`, stand left; those of numbers right. A cell
+    that begins with the name of a state has its colour."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     heading, *body = rows
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(heading))
     for index, name in enumerate(heading):
-        table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        table.add_column(name, justify="left" if index < words else "right", overflow="fold")
     for row in body:
-        table.add_row(*row)
+        table.add_row(*(Text(cell, COLOURS.get(cell.partition(" ")[0].rstrip(","), "")) for cell in row))
     stream = stream or sys.stdout
     width = None if stream.isatty() else 120
     Console(file=stream, width=width, highlight=False).print(table)

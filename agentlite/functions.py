@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import processes, sharding
-from agentlite.config import Given, Resolved, auto_profile, has_gpu, resolve
+from agentlite.config import Given, Resolved, auto_profile, has_gpu, own_files, resolve
 from agentlite.console import notice
 from agentlite.errors import UserError
 from agentlite.stages import DEFAULT_RUN, Place, Result
@@ -54,7 +54,10 @@ def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
 
 
 def settle(command: str, given: Given, run: Path) -> Resolved:
-    """Resolves the settings; what an earlier stage fixed stands in for the defaults. Says which profile a GPU gets."""
+    """Resolves the settings; what an earlier stage fixed stands in for the defaults. Says which profile a GPU gets, and
+    which file of the current folder is read."""
+    for file in own_files():
+        notice(f"settings: {file}")
     if given.profile == "auto" and command != "prep" and has_gpu():
         notice("profile {}: {}; --profile chooses another".format(*auto_profile()))
     first = resolve(command, given)

@@ -3,7 +3,6 @@
 import json
 import os
 import tempfile
-import time
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ from agentlite.sources import Line
 
 ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}  # by the first letter of a code
 KEPT = "K"
+LOOK_EVERY = 50  # rows: a bar costs more than a row
 
 
 class Spool:
@@ -97,13 +97,11 @@ def gather(lines: Iterable[tuple[str, Line]], way: Way, spool: Spool, ways: Spoo
     """Reads every row. Those that are taken are not counted yet: some are copies, or not drawn."""
     gathered = Gathered(spool, ways, [], [], [], [], [], Counter(), defaultdict(Counter), defaultdict(Counter), [],
                         Counter(), Counter())  # fmt: skip
-    started, read = time.monotonic(), 0
-    for found in take_all(lines, way, way.settings.workers or os.cpu_count() or 1):
-        _add(found, gathered)
-        read += len(found.samples)
-        if time.monotonic() - started > console.EVERY_SECONDS:
-            started = time.monotonic()
-            console.notice(f"prep: {read} rows read")
+    with console.progress("prep: rows read:", None) as advance:
+        for count, found in enumerate(take_all(lines, way, way.settings.workers or os.cpu_count() or 1), 1):
+            _add(found, gathered)
+            if count % LOOK_EVERY == 0:
+                advance(count)
     return gathered
 
 

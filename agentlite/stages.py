@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from agentlite import processes
+from agentlite import console, processes
 from agentlite.config import SWITCHES, has_gpu, plain_defaults
 from agentlite.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.rows import cannot_write, disk_errors, write_json
@@ -117,7 +117,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
         return
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with _held(folder):
+    with held(folder):
         if force or (folder / "failed.json").exists():
             clear(folder)
         status = compare(folder, plan)
@@ -228,7 +228,8 @@ def file_digest(path: Path) -> str:
     except (OSError, ValueError):
         known = {}
     if key not in known:
-        known[key] = content_digest(path)
+        with console.waiting(f"reading {path.name} for its digest, once"):
+            known[key] = content_digest(path)
         with contextlib.suppress(OSError, UserError):  # a cache that cannot be written costs time, and nothing else
             memory.parent.mkdir(parents=True, exist_ok=True)
             write_json(memory, known)
@@ -253,8 +254,23 @@ def _short(value: Any) -> str:
     return text[1:9] if is_digest else "absent" if value is None else text
 
 
+def holder(folder: Path) -> str:
+    """The process that holds a stage's folder now, in words; "" for none, also where one was killed."""
+    from filelock import FileLock, Timeout
+
+    try:
+        who = (folder / ".holder").read_text(encoding="utf-8")  # there from lock to release, and after a kill
+        FileLock(folder / ".lock").acquire(timeout=0).lock.release()
+    except Timeout:
+        return who
+    except OSError:  # no holder, or the folder of somebody else
+        return ""
+    return ""
+
+
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> Iterator[None]:
+    """Holds a stage's folder. Raises UserError 75 while another process does."""
     from filelock import FileLock, Timeout
 
     holder, lock = folder / ".holder", FileLock(folder / ".lock")

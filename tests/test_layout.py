@@ -44,7 +44,7 @@ LAYERS = [
         "comparing",
     ],
     ["report", "engine", "planning"],
-    ["asking", "drawing", "besides", "speaker", "exporting"],
+    ["asking", "drawing", "besides", "speaker", "exporting", "checks", "inventory"],
     ["server", "talking"],
     ["commands"],
     ["functions", "present"],

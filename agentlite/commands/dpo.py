@@ -86,11 +86,12 @@ def read_preferences(settings: config.Dpo, data: Path, template: Template) -> It
 
 
 def _fill(stage: stages.Stage, settings: config.Dpo, data: Path, source: Source, models: list[str]) -> None:
-    rows = list(read_preferences(settings, data, load_template(source.base)))
+    with console.waiting("dpo: reading the pairs"):
+        rows = list(read_preferences(settings, data, load_template(source.base)))
     if not rows:
         raise UserError("holds no pair.", "Its stats.json says why: sample more (-n), raise the temperature, lower "
                         "--margin, or add --gold.", place=str(data))  # fmt: skip
-    console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens; loading {source.name}")
+    console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
     figures = preference.train(source, settings, stage.folder, rows)
     files = trained_files(stage.folder, source.base)
     told = {"pairs": len(rows), **figures, "lineage": [*models, stage.folder.name]}

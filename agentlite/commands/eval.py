@@ -100,12 +100,14 @@ def run(settings: config.Eval, place: Place) -> Result:
         first = next((one.source for one in subjects if one.source), None)
         evaluated = {one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
                      for one in subjects}  # fmt: skip
-        _write_comparison(base, evaluated, data.digest, settings.seed)
+        with console.waiting("eval: comparing the models"):
+            _write_comparison(base, evaluated, data.digest, settings.seed)
         if settings.sheet:
             by_model = {name: list(read_predictions(one.folder / "predictions.jsonl"))
                         for name, one in evaluated.items()}  # fmt: skip
             write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
-        report = write_report(place.run)
+        with console.waiting("eval: writing the report"):
+            report = write_report(place.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()]
     metrics = {name: one.metrics for name, one in evaluated.items()}
@@ -207,7 +209,8 @@ def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, dat
         source = subject.source
         template = load_template(source.base if source else find_model(data.base, folder.parents[2]).base)
         mixture = settled(data.protocol, template)
-        asked = list(prompts(data.records, mixture.of, template))
+        with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
+            asked = list(prompts(data.records, mixture.of, template))
         if source:
             predictions = _answers(settings, source, asked, mixture.protocols, stage)
         else:
@@ -218,7 +221,8 @@ def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, dat
         known = _known(stage, key)
         if known is None or not besides.items() <= known.items():
             stage.outcome = "done"
-            known = {**(known or figures(predictions, whole, data.every, settings.seed)), **besides}
+            with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
+                known = {**(known or figures(predictions, whole, data.every, settings.seed)), **besides}
             write_rows(folder / "predictions.jsonl", map(to_prediction_row, predictions))
             write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))
             write_json(folder / "metrics.json", known)

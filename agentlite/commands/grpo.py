@@ -89,10 +89,11 @@ def _asked(settings: config.Grpo, found: Prompts, source: Source) -> tuple[list[
 
 def _fill(stage: stages.Stage, settings: config.Grpo, found: Prompts, source: Source, models: list[str]) -> None:
     folder = stage.folder
-    asked, too_long = _asked(settings, found, source)
+    with console.waiting("grpo: writing the prompts"):
+        asked, too_long = _asked(settings, found, source)
     records = {one.record.id: one.record for one in asked}
     write_rows(folder / "records.jsonl", map(to_row, records.values()))
-    console.notice(f"grpo: {len(asked)} prompts, groups of {settings.group_size}; loading {source.name}")
+    console.notice(f"grpo: {len(asked)} prompts, groups of {settings.group_size}")
     with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
         judge = Judge(records, reading(found.protocol, source.base), own)
         with Rollouts(folder, settings, judge, asked) as rollouts:

@@ -121,7 +121,8 @@ def _fill_with(stage: stages.Stage, settings: config.Pairs, found: Prompts, sour
     folder = stage.folder
     records = _chosen(settings, found)
     template = load_template(source.base)
-    asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
+    with console.waiting(f"pairs: writing the prompts of {len(records)} records"):
+        asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
     write_rows(folder / "records.jsonl", map(to_row, records))
     if not (folder / SAMPLED).exists():
         _sample(settings, source, asked, folder)
@@ -199,11 +200,14 @@ def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge, tally: T
         write_rows(path, [msgspec.structs.asdict(score) for score in read_scores(path) if not score.error])
     with Appender(path) as file:
         known = {score.key: score for score in read_scores(path)}
-        for score in judge(candidate for candidate in candidates if candidate.key not in known):
-            known[score.key] = score
-            file.append(msgspec.structs.asdict(score))
-            tally.count(score)
-            tally.refuse(len(candidates))
+        left = [candidate for candidate in candidates if candidate.key not in known]
+        with console.progress("pairs: scoring", len(candidates)) as advance:
+            for score in judge(left):
+                known[score.key] = score
+                file.append(msgspec.structs.asdict(score))
+                tally.count(score)
+                tally.refuse(len(candidates))
+                advance(len(known))
     return known
 
 
@@ -219,9 +223,10 @@ def _due(records: Iterable[Record]) -> dict[Step, bool]:
 def _rank(settings: config.Pairs, folder: Path, ranked: Ranked) -> dict[str, Any]:
     """Writes pairs.jsonl and stats.json. Returns the key figures."""
     weights = settle_weights(settings.weights, ranked.own_parts)
-    groups = group(ranked.candidates, ranked.scores)
-    pairing = build_pairs(groups, weights, _rule(settings))
-    report = report_parts(groups, weights, ranked.due)
+    with console.waiting(f"pairs: ranking {len(ranked.candidates)} candidates"):
+        groups = group(ranked.candidates, ranked.scores)
+        pairing = build_pairs(groups, weights, _rule(settings))
+        report = report_parts(groups, weights, ranked.due)
     write_pairs(folder / "pairs.jsonl", pairing.pairs)
     write_json(folder / "stats.json", {"weights": weights, "no_pair": pairing.reasons, "parts": report})
     for sentence in sentences(report):
@@ -298,7 +303,8 @@ def _compare(settings: config.Pairs, stored: Stored) -> Result:
     ranked = _ranked(settings, stored, None, tally)
     weightings = _weightings(settings.grid, ranked.own_parts)
     groups = group(ranked.candidates, ranked.scores)
-    rows = compare_weightings(groups, weightings, _rule(settings))
+    with console.waiting(f"pairs: ranking {len(ranked.candidates)} candidates by {len(weightings)} weightings"):
+        rows = compare_weightings(groups, weightings, _rule(settings))
     report = report_parts(groups, next(iter(weightings.values())), ranked.due)
     figures = {"weightings": rows, "parts": report, "told": sentences(report), "failed_rewards": tally.failed}
     return Result("pairs", "compared", str(stored.folder), figures, [], 0.0)

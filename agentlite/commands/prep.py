@@ -202,16 +202,19 @@ def _fill_or_fail(stage: stages.Stage, job: Job) -> None:
 
 
 def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
-    choice = _chosen(job, gathered)
+    with console.waiting(f"prep: looking for copies and leaks among {len(gathered.traits)} records"):
+        choice = _chosen(job, gathered)
     write_rows(stage.folder / "rejects.jsonl", map(reject_row, gathered.rejects))
     _refuse_rejects(stage.folder, job.settings, gathered, choice)
-    sides, groups = _splits(job.settings, choice)
+    with console.waiting(f"prep: splitting {len(choice.kept)} records"):
+        sides, groups = _splits(job.settings, choice)
     figures = _take_coreset(job, gathered, choice, sides) | choice.told
     gathered.tally(choice.ends)
     train = [index for index, side in sides.items() if side == "train"]
     again = _again(job, gathered, choice, sides) if job.buffer else []
     made: dict[str, Counter[str]] = {}
-    files, written = _write_splits(stage.folder, job, gathered, sides, again, made)
+    with console.waiting(f"prep: writing {len(sides)} records"):
+        files, written = _write_splits(stage.folder, job, gathered, sides, again, made)
     figures |= {"made": {kind: dict(counts) for kind, counts in made.items()}} if made else {}
     write_rows(stage.folder / "ways.jsonl", chain(ways_of(gathered, choice.ends, sides), map(_replayed_way, again)))
     files += _write_cuts(stage.folder, gathered.cuts)

@@ -72,14 +72,13 @@ def read_encoded(settings: config.Sft, data: Path, split: str, template: Templat
 
 def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source, models: list[str]) -> None:
     template = load_template(source.base)
-    rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
+    with console.waiting("sft: reading the rows"):
+        rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
     if not rows:
         raise UserError("holds no training rows.", "Run prep with a smaller --test and --dev.", place=str(data))
     trained = sum(label >= 0 for row in rows for label in row.labels)
     tokens = sum(len(row.input_ids) for row in rows)
-    console.notice(
-        f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained; loading {source.name}"
-    )
+    console.notice(f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained")
     from agentlite.engine import supervised  # torch and its friends: seconds, so only when there is work
 
     figures = supervised.train(source, settings, stage.folder, rows, dev)

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from typing import Any
 
+from agentlite import console
 from agentlite.config import SWITCHES, Engine
 from agentlite.errors import MODEL, UserError
 
@@ -33,21 +34,27 @@ def load_libraries(engine: Engine) -> None:
         os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(prefix="agentlite-compiled-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        import torch
-
-        if torch.cuda.is_available():
-            for name, value in SWITCHES.items():
-                os.environ.setdefault(name, value)
-        else:
-            os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
-        if engine == "unsloth" or not torch.cuda.is_available():
-            import unsloth  # noqa: F401  (first: it patches the others)
-        import peft  # noqa: F401
-        import transformers
-        import trl  # noqa: F401
+        with console.waiting("loading torch, transformers and trl"):
+            _import(engine)
     except ImportError as error:
         fix = "Run `bash scripts/setup.sh`, or `pip install agentlite[train]`."
         raise UserError(f"a package is not installed: {error.name or error}.", fix, exit_code=MODEL) from error
+
+
+def _import(engine: Engine) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        for name, value in SWITCHES.items():
+            os.environ.setdefault(name, value)
+    else:
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
+    if engine == "unsloth" or not torch.cuda.is_available():
+        import unsloth  # noqa: F401  (first: it patches the others)
+    import peft  # noqa: F401
+    import transformers
+    import trl  # noqa: F401
+
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite import config, console
-from agentlite.engine import load_dtype, load_libraries, sampling, training
+from agentlite.engine import load_dtype, sampling, training
 from agentlite.engine.generation import ends_of
-from agentlite.engine.loading import Loaded, load
+from agentlite.engine.loading import Loaded, load, prepare
 from agentlite.errors import UserError
 from agentlite.templates import Source
 
@@ -60,7 +60,7 @@ class Task(NamedTuple):
 def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]) -> dict[str, Any]:
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the key figures. Raises
     what engine.training.train raises, and UserError 5 if the reference is not the start."""
-    load_libraries(settings.engine)
+    prepare(training.loading(settings))
     check(settings)
 
     def prepared() -> tuple[Loaded, Task]:

@@ -1,15 +1,19 @@
 """A model's source -> the model in memory with its adapter, and its tokenizer."""
 
 import gc
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config import Engine
+from agentlite import console
+from agentlite.config import Engine, has_gpu
 from agentlite.engine import load_dtype, load_libraries, on_gpu
 from agentlite.engine.embedded import convert
 from agentlite.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.templates import EMBEDDED, Source
+
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # there with a driver, also where nvidia-smi is not
 
 
 class Loaded(NamedTuple):
@@ -31,13 +35,27 @@ class Loading(NamedTuple):
     sharded: bool = False  # by DeepSpeed, which moves it to where it belongs
 
 
-def load(source: Source, how: Loading, *, trainable: bool) -> Loaded:
-    """The base model, with the adapter of `source` if it has one. Raises UserError 5, 7 or 8."""
+def prepare(how: Loading) -> None:
+    """Imports the libraries, unless it is clear before that they could not do it. Raises UserError 2 or 5."""
+    quantized = how.load_in_4bit or how.load_in_8bit
+    refusal = UserError("4-bit and 8-bit weights need a CUDA GPU.", "Leave load_in_4bit and load_in_8bit off; "
+                        "`agentlite doctor` says what is found of a GPU.", place="load_in_4bit")  # fmt: skip
+    if quantized and not has_gpu() and not any(map(os.path.exists, GPU_FILES)):
+        raise refusal
     load_libraries(how.engine)
+    if quantized and not on_gpu():
+        raise refusal
+
+
+def load(source: Source, how: Loading, *, trainable: bool) -> Loaded:
+    """The base model, with the adapter of `source` if it has one. Raises UserError 2, 5, 7 or 8."""
+    prepare(how)
     _drop_kept()
-    if (how.load_in_4bit or how.load_in_8bit) and not on_gpu():
-        raise UserError("4-bit and 8-bit weights need a CUDA GPU.", "Leave load_in_4bit and load_in_8bit off.",
-                        place=source.name)  # fmt: skip
+    with console.waiting(f"loading {source.name}"):
+        return _load(source, how, trainable)
+
+
+def _load(source: Source, how: Loading, trainable: bool) -> Loaded:
     folder = str(convert(source.base)) if source.base in EMBEDDED else source.base
     try:
         model, tokenizer = ENGINES[how.engine](folder, how)

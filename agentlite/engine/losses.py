@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from agentlite import console
-from agentlite.engine import load_libraries
-from agentlite.engine.loading import Loading, load
+from agentlite.engine.loading import Loading, load, prepare
 from agentlite.engine.weighting import check_head, collate, weighted_loss
 from agentlite.protocols import Encoded
 from agentlite.templates import Source
@@ -19,7 +18,7 @@ def record_losses(
     """
     if not ids:
         return
-    load_libraries(how.engine)
+    prepare(how)
     import torch
 
     loaded = load(source, how, trainable=False)

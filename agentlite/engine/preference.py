@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite import config
-from agentlite.engine import load_dtype, load_libraries, training
-from agentlite.engine.loading import Loaded, load
+from agentlite.engine import load_dtype, training
+from agentlite.engine.loading import Loaded, load, prepare
 from agentlite.templates import Source
 
 MEASURES = {
@@ -34,7 +34,7 @@ class Preference(NamedTuple):
 
 def train(source: Source, settings: config.Dpo, folder: Path, rows: Sequence[Preference]) -> dict[str, Any]:
     """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference is not the start."""
-    load_libraries(settings.engine)
+    prepare(training.loading(settings))
     check(settings)
 
     def make(micro: training.Schedule) -> Any:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import config
-from agentlite.engine import load_libraries, on_gpu, training
-from agentlite.engine.loading import Loaded, load
+from agentlite.engine import on_gpu, training
+from agentlite.engine.loading import Loaded, load, prepare
 from agentlite.errors import UserError
 from agentlite.protocols import Encoded
 from agentlite.templates import Source
@@ -16,7 +16,7 @@ def train(
     source: Source, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]
 ) -> dict[str, Any]:
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train raises."""
-    load_libraries(settings.engine)
+    prepare(training.loading(settings))
     check(settings)
 
     def make(micro: training.Schedule) -> Any:

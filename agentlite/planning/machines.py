@@ -2,12 +2,15 @@
 
 import os
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from agentlite import config
 from agentlite.errors import UserError
 from agentlite.planning.memory import GIB
 from agentlite.planning.work import CARDS, Card
+
+LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 class Machine(NamedTuple):
@@ -45,4 +48,7 @@ def gigabytes(text: str) -> float:
 
 
 def _host_bytes() -> float:
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """Of the machine, or what a container may have of them."""
+    found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    limit = LIMIT.read_text(encoding="ascii").strip() if LIMIT.exists() else ""
+    return min(found, float(limit)) if limit.isdigit() else found

@@ -1,0 +1,28 @@
+"""This machine and its packages -> findings: what is there, whether it will do, and what to do where it will not."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from agentlite.checks.asking import Facts, ask
+from agentlite.checks.finding import Finding
+from agentlite.checks.machine import compiler, disk, gpu, memory, trains
+from agentlite.checks.packages import installed, known_bad, python, tested, torch
+from agentlite.checks.surroundings import embedded, environment, hub
+
+Check = Callable[[Facts], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    python, installed, tested, known_bad, torch, gpu, memory, disk, compiler, trains, embedded, hub, environment,
+)  # fmt: skip
+
+
+def findings(run: Path) -> list[Finding]:
+    """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
+    facts, found = ask(run), list[Finding]()
+    for check in CHECKS:
+        try:
+            found += check(facts)
+        except Exception as error:
+            name = check.__name__.replace("_", " ")
+            found.append(Finding(name, "warning", f"cannot be told: {error}", "Please report it."))
+    return found

@@ -1,0 +1,16 @@
+"""What a check finds."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+State = Literal["ok", "warning", "problem"]
+
+
+class Finding(Struct, frozen=True):
+    """`fix`: what to do; only where the state is not ok."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
