@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentlite import console
 from agentlite.errors import RowError, UserError
 from agentlite.own_code import Named, OwnCode
 from agentlite.records import Call, Tool, canonical, plain
@@ -52,22 +53,26 @@ def _first_row(text: str) -> Any:
 
 def recorded(path: str) -> Callable[[Call], str | None]:
     """The results of dialogs of any format that prep reads, by call: each as often as it was recorded, then the last
-    again. Raises UserError 2 for a row that is none."""
+    again. Rows that cannot be read are counted. Raises UserError 2 for a file that cannot."""
     found: dict[str, list[str]] = defaultdict(list)
+    bad = 0
     for raw in read_raw(path, io.BytesIO()):
         try:
             if raw.error:
                 raise raw.error
             name, parts = samples(raw.value)
             records = [to_record(part, name) for part in parts]
-        except RowError as error:
-            raise UserError(f"{error.code} {error.reason}.", "Mend the row; prep sets bad rows aside.",
-                            place=raw.place) from error  # fmt: skip
+        except RowError:
+            bad += 1
+            continue
         for record in records:
             calls = {call.id: call for message in record.messages for call in message.calls}
             for message in record.messages:
                 if message.role == "tool" and message.call_id in calls:
                     found[_key(calls[message.call_id])].append(message.content)
+
+    if bad:
+        console.notice(f"{path}: {bad} rows cannot be read; `agentlite prep {path}` says why")
 
     def result(call: Call) -> str | None:
         results = found.get(_key(call))

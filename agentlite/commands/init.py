@@ -25,7 +25,7 @@ def fill(folder: Path) -> list[str]:
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in sorted(STARTER.iterdir()):
+        for path in sorted(path for path in STARTER.iterdir() if path.is_file()):
             written.append(folder / path.name)
             with replacing(written[-1]) as file:
                 file.write(path.read_bytes())

@@ -1,0 +1,27 @@
+"""Functions that bear the names of the tools in tools.json: agentlite chat sft --tools tools.json --exec tools.py"""
+
+import random
+
+
+def set_light(room: str, on: bool) -> dict[str, bool]:
+    return {"ok": True}
+
+
+def set_heating(room: str, degrees: int) -> dict[str, bool | str]:
+    if not 5 <= degrees <= 30:
+        return {"ok": False, "why": "from 5 to 30 degrees"}
+    return {"ok": True}
+
+
+def add_to_list(item: str, amount: int = 1) -> dict[str, int]:
+    return {"items": amount}
+
+
+def play_music(artist: str, room: str = "") -> dict[str, str]:
+    return {"playing": artist}
+
+
+def get_weather(city: str) -> dict[str, int]:
+    """Not a real one: it depends on the name alone."""
+    drawn = random.Random(city)
+    return {"degrees": drawn.randint(-5, 30), "rain_mm": drawn.choice([0, 0, 1, 4])}
