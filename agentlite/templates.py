@@ -197,8 +197,8 @@ def _stage_model(name: str, folder: Path) -> Source:
     if digests["model"]:
         return Source(name, str((folder / "model").resolve()), None, digests["model"])
     if not digests["adapter"]:
-        raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.",
-                        "Name a stage that trains one (sft, dpo, grpo), or a base model.", place=str(folder))  # fmt: skip
+        fix = "Name a stage that trains one (sft, dpo, grpo), or a base model."
+        raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", fix, place=str(folder))
     try:
         base = find_model(str(plan.settings["model"]), folder.parent)
     except UserError as error:
