@@ -127,6 +127,15 @@ def test_it_is_itself_and_brings_nothing_heavy(alone):
     assert "agentlite" in installed and not installed & HEAVY
 
 
+def test_the_first_half_hour_begins_here(alone):
+    alone("init", "weather")
+    assert len((alone.folder / "weather" / "data.jsonl").read_text(encoding="utf-8").splitlines()) == 12
+    found = json.loads(alone("doctor", "--json").stdout)
+    (packages,) = [one for one in found["findings"] if one["name"] == "packages"]
+    assert packages["state"] == "warning" and "agentlite[train]" in packages["fix"]
+    assert "prep" in alone("runs").stdout
+
+
 def test_shipped_settings_are_found(alone):
     told = alone("sft", "--print-config", "--profile", "t4", "--config", "recipes/demo.yaml").stdout
     assert "# recipes/demo.yaml" in told and "# profile t4" in told
@@ -164,9 +173,8 @@ def test_a_model_that_cannot_be_loaded_here_is_planned_for(alone):
 
 @pytest.mark.parametrize("command", [
     "sft", "sft --engine hf", "sft --force", "grpo --model m", "pairs --model m --out new", "eval --model m",
-    "chat m", "serve m --port 0",
+    "chat m", "serve m --port 0", "export m --merged out",
     "prep weather.jsonl --model m --out chosen --coreset-strategy hybrid --coreset-target-size 2",
-    *(["export m --merged out"] if importlib.util.find_spec("agentlite.commands.export") else []),
 ])  # fmt: skip
 def test_what_needs_a_model_says_what_to_install_and_leaves_nothing(alone, command):
     before = sorted(alone.folder.rglob("*.json*"))
