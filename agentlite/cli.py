@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from agentlite.options import AS_JSON, DEBUG, RUN
+from agentlite.shell import completed
 
 STAGES = {
     "prep": "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
@@ -118,7 +119,7 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return _command(name) if name in COMMANDS else None
+        return completed(_command(name)) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in (("Stages", STAGES), ("Beside them", OTHERS)):

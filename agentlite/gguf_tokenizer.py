@@ -43,10 +43,7 @@ def convert(gguf_file: Path, folder: Path) -> None:
 
 
 def _facts(gguf_file: Path) -> dict[str, Any]:
-    try:
-        from gguf import GGUFReader
-    except ImportError as error:
-        raise UserError("reading an embedded model needs the package gguf.", "pip install gguf, or name another model.",
-                        exit_code=MODEL) from error  # fmt: skip
+    from gguf import GGUFReader
+
     reader = GGUFReader(str(gguf_file))
     return {name: value.contents() for name, value in reader.fields.items() if name.startswith("tokenizer.")}

@@ -10,6 +10,7 @@ from typing import IO, Any
 import msgspec
 
 from agentlite.errors import DISK, UserError
+from agentlite.extras import need
 
 Row = dict[str, Any]
 
@@ -125,7 +126,12 @@ def whole_lines_end(path: Path) -> int:
     return content.rfind(b"\n") + 1
 
 
+def check_parquet() -> None:
+    need("Parquet", ["pyarrow"], "pip install pyarrow")
+
+
 def _write_parquet(file: IO[bytes], rows: list[Row]) -> None:
+    check_parquet()
     import pyarrow
     import pyarrow.parquet
 
@@ -135,6 +141,7 @@ def _write_parquet(file: IO[bytes], rows: list[Row]) -> None:
 
 def read_parquet(path: Path) -> Iterator[Row]:
     """The rows of a Parquet file, whatever its name."""
+    check_parquet()
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:

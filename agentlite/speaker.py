@@ -54,9 +54,11 @@ class Speaker:
 
     def load(self) -> None:
         """Raises UserError 5, 7 or 8."""
+        from agentlite.engine import check_libraries
         from agentlite.engine.loading import Loading, load_to_ask
 
         how = self.how
+        check_libraries(how.engine)
         console.notice(f"loading {self.name} (protocol {self.protocol.name})")
         with console.stdout_to_stderr():
             self.loaded = load_to_ask(self.source, Loading(how.engine, how.max_length, how.load_in_4bit,

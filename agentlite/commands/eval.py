@@ -15,6 +15,7 @@ from agentlite.comparing import WITHOUT_A_MODEL, finished_beside
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing
 from agentlite.endpoint import Endpoint, check
+from agentlite.engine import check_libraries
 from agentlite.errors import USAGE, UserError
 from agentlite.figures import figures
 from agentlite.gates import failures, parse_gate
@@ -205,8 +206,10 @@ def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
 def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, data: Data, folder: Path,
               force: bool) -> Evaluated:  # fmt: skip
     """Asks what is missing; whatever was said is read and scored anew, so that another metric costs no answer."""
+    source = subject.source
+    if source and not source.endpoint and (force or not (folder / "answers.jsonl").exists()):
+        check_libraries(settings.engine)
     with stages.open_stage(folder, subject.plan, force=force) as stage:
-        source = subject.source
         template = load_template(source.base if source else find_model(data.base, folder.parents[2]).base)
         mixture = settled(data.protocol, template)
         with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):

@@ -8,7 +8,7 @@ import msgspec
 
 from agentlite import config, console, sharding, stages
 from agentlite.curation.sample import sample
-from agentlite.engine import checkpoints, group_relative, sampling
+from agentlite.engine import check_libraries, checkpoints, group_relative, sampling
 from agentlite.engine.loading import Loaded
 from agentlite.errors import UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter
@@ -48,6 +48,8 @@ def run(settings: config.Grpo, place: Place) -> Result:
     sharding.refuse_unfit("grpo", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
+    if place.has_work(plan):
+        check_libraries(settings.engine)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             with failing_early(stage):

@@ -11,6 +11,7 @@ from agentlite import config, console, stages
 from agentlite.asking import served
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing, drawer
+from agentlite.engine import check_libraries
 from agentlite.errors import OTHER_PLAN, UserError
 from agentlite.lineage import lineage, setting_of
 from agentlite.own_rewards import OwnFunctions, function_files
@@ -64,6 +65,8 @@ def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
     _refuse_sampling_again(place, plan)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
+    if not settings.endpoint and (place.force or not (place.folder / SAMPLED).exists()):
+        check_libraries(settings.engine)
     with stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             try:

@@ -28,6 +28,7 @@ from agentlite.curation.mixing import check_task_weights, parse_mix
 from agentlite.curation.replay import Found, add_to_buffer, buffer_rows, find_buffer, replayed
 from agentlite.curation.split import Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
+from agentlite.engine import check_libraries
 from agentlite.errors import REJECTS, UserError, nearest
 from agentlite.gathering import ENDS, Gathered, Spool, gather, ways_of
 from agentlite.intake import Way, changed, measure, told
@@ -35,7 +36,7 @@ from agentlite.protocols import choose as choose_protocol
 from agentlite.protocols import rendering, settled
 from agentlite.records import SPLITS, canonical, digest, from_row, to_row
 from agentlite.rejects import Edits, Reject, edited_rows, reject_row
-from agentlite.rows import Row, disk_errors, find_rows, read_rows, write_json, write_rows
+from agentlite.rows import Row, check_parquet, disk_errors, find_rows, read_rows, write_json, write_rows
 from agentlite.sources import Line, check_format, files_of, raw_files, read_lines
 from agentlite.sources.repair import WAYS
 from agentlite.stages import Place, Plan, Result
@@ -75,6 +76,8 @@ def run(settings: config.Prep, place: Place) -> Result:
         job, plan = _plan(settings, place, stdin)
         if place.dry_run:
             return _dry_run(job, plan, place)
+        if place.has_work(plan):
+            _check_packages(settings)
         with stages.open_stage(place.folder, plan, force=place.force) as stage:
             if stage.status != "done":
                 _fill_or_fail(stage, job)
@@ -134,6 +137,14 @@ def _refuse_mistakes(settings: config.Prep) -> None:
             console.notice(f"prep: {name} does nothing without {other}")
     if not _is_default(settings, "near") and "near" not in settings.duplicates and not settings.holdout:
         console.notice("prep: near does nothing without --duplicates near or --holdout")
+
+
+def _check_packages(settings: config.Prep) -> None:
+    """Raises UserError 5 before a row is read."""
+    if settings.rows == "parquet":
+        check_parquet()
+    if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
+        check_libraries("unsloth")
 
 
 def _is_default(settings: config.Prep, name: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import config, console, sharding, stages
-from agentlite.engine import together
+from agentlite.engine import check_libraries, together
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter, setting_of
 from agentlite.planning.dry_runs import dry_run_memory
@@ -40,6 +40,8 @@ def run(settings: config.Sft, place: Place) -> Result:
     sharding.refuse_unfit("sft", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
+    if place.has_work(plan):
+        check_libraries(settings.engine)
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             together.go()

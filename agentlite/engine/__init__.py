@@ -7,8 +7,9 @@ import tempfile
 from typing import Any
 
 from agentlite import console
-from agentlite.config import SWITCHES, Engine
+from agentlite.config import SWITCHES, Engine, has_gpu
 from agentlite.errors import MODEL, UserError
+from agentlite.extras import how, need
 
 QUIET = {
     "UNSLOTH_DISABLE_STATISTICS": "1",
@@ -22,6 +23,16 @@ QUIET = {
 }
 
 
+PACKAGES = ("torch", "transformers", "trl", "peft")
+INSTALL = 'pip install "agentlite[train]"'
+
+
+def check_libraries(engine: Engine) -> None:
+    """Asked before anything slow: whether what `engine` needs is installed. Loads nothing. Raises UserError 5."""
+    unsloth = ("unsloth",) if engine == "unsloth" or not has_gpu() else ()
+    need("training or asking a model", (*PACKAGES, *unsloth), INSTALL)
+
+
 def load_libraries(engine: Engine) -> None:
     """Imports what `engine` needs, in the order that works. Raises UserError 5 if a package is missing.
 
@@ -33,12 +44,12 @@ def load_libraries(engine: Engine) -> None:
     if "UNSLOTH_COMPILE_LOCATION" not in os.environ:
         os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(prefix="agentlite-compiled-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    check_libraries(engine)
     try:
         with console.waiting("loading torch, transformers and trl"):
             _import(engine)
     except ImportError as error:
-        fix = "Run `bash scripts/setup.sh`, or `pip install agentlite[train]`."
-        raise UserError(f"a package is not installed: {error.name or error}.", fix, exit_code=MODEL) from error
+        raise UserError(f"a package cannot be loaded: {error}.", how(INSTALL), exit_code=MODEL) from error
 
 
 def _import(engine: Engine) -> None:

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from agentlite import console
-from agentlite.errors import MODEL, UserError
+from agentlite.engine import check_libraries
+from agentlite.errors import UserError
 from agentlite.rows import disk_errors
 from agentlite.templates import EMBEDDED, embedded_file, embedded_folder, load_template
 
@@ -19,6 +20,7 @@ def convert(alias: str) -> Path:
     folder = embedded_folder(alias)
     if (folder / "model.safetensors").exists():
         return folder
+    check_libraries("hf")
     console.notice(f"{alias}: converting {embedded_file(alias).name}, once (about half a minute)")
     load_template(alias)
     with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as aside:
@@ -29,12 +31,9 @@ def convert(alias: str) -> Path:
 
 
 def _save(gguf_file: Path, folder: Path) -> None:
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM
-    except ImportError as error:
-        raise UserError(f"converting the embedded model needs {error.name}.", "Run `bash scripts/setup.sh`.",
-                        exit_code=MODEL) from error  # fmt: skip
+    import torch
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32)
     del model.config.quantization_config  # the saved weights are plain
     model.hf_quantizer = None

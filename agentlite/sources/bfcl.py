@@ -9,6 +9,7 @@ from typing import Any
 
 from agentlite.config import default
 from agentlite.errors import RowError, UserError
+from agentlite.extras import how
 from agentlite.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.rows import read_rows
 from agentlite.sources.bfcl_literals import LANGUAGES, as_text, written
@@ -41,7 +42,7 @@ def files(category: str) -> list[Path]:
         raise UserError(f"unknown BFCL category {category!r}.", f"Known: {known}.", place=f"bfcl:{category}")
     package = importlib.util.find_spec("bfcl_eval")
     if not package or not package.origin:
-        fix = "Run scripts/setup.sh, or: pip install --no-deps bfcl-eval==2026.3.23"
+        fix = how("pip install --no-deps bfcl-eval==2026.3.23")
         raise UserError("the package bfcl-eval is not installed.", fix, place=f"bfcl:{category}")
     folder, name = Path(package.origin).parent / "data", f"BFCL_v4_{category}.json"
     return [folder / name] + ([] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name])

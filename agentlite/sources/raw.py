@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentlite.errors import REJECTS, RowError, UserError
-from agentlite.rows import read_parquet
+from agentlite.rows import check_parquet, read_parquet
 from agentlite.sources import bfcl
 from agentlite.sources.decoding import json_value
 
@@ -289,6 +289,7 @@ def _after_blanks(text: str, start: int) -> int:
 
 
 def _parquet(path: Path) -> Iterator[Line]:
+    check_parquet()
     import pyarrow
 
     try:

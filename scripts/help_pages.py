@@ -1,0 +1,52 @@
+"""docs/commands/NAME.md -> the same page with the help of its command as it is now. Renews what changed, and names it.
+
+usage: python scripts/help_pages.py
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+ROOT = Path(__file__).parent.parent
+PAGES = ROOT / "docs" / "commands"
+sys.path.insert(0, str(ROOT))
+
+from agentlite.cli import COMMANDS, group  # noqa: E402  (of this checkout, whatever is installed)
+
+BLOCK = re.compile(r"```text\n\$ agentlite [a-z]+ --help\n.*?```\n", re.DOTALL)
+COLUMNS = 100
+
+
+def block(name: str) -> str:
+    """What `agentlite NAME --help` prints, as it stands in the page."""
+    shown = CliRunner().invoke(group, [name, "--help"], prog_name="agentlite", terminal_width=COLUMNS,
+                               catch_exceptions=False)  # fmt: skip
+    return f"```text\n$ agentlite {name} --help\n{shown.output}```\n"
+
+
+def renewed(text: str, name: str) -> str:
+    """A page without a block gets one before its first section."""
+    if BLOCK.search(text):
+        return BLOCK.sub(lambda _: block(name), text, count=1)
+    before, section, after = text.partition("\n## ")
+    return f"{before}\n{block(name)}{section}{after}"
+
+
+def main() -> None:
+    for name in COMMANDS:
+        path = PAGES / f"{name}.md"
+        text = path.read_text(encoding="utf-8")
+        try:
+            new = renewed(text, name)
+        except ModuleNotFoundError as error:
+            print(f"{name}: left as it is: {error}")
+            continue
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+            print(f"{name}: renewed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The pages say what is so: help as it is printed, command lines that can be typed, links that lead somewhere."""
+
+import ast
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from agentlite.cli import COMMANDS, group
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+NOTEBOOK = DOCS / "first.ipynb"
+FENCED = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`(agentlite [^`]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+OPERATORS = "();<>|&\n"
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+
+def code(page: Path) -> str:
+    """What stands in its blocks, fenced or indented, and the commands in its sentences; long lines joined."""
+    text = page.read_text(encoding="utf-8")
+    rest = FENCED.sub("", text)
+    indented = [line for line in rest.splitlines() if line.startswith("    ")]
+    return "\n".join([*FENCED.findall(text), *indented, *INLINE.findall(rest)]).replace("\\\n", " ")
+
+
+def typed(text: str) -> Iterator[list[str]]:
+    """The words after `agentlite`, of each command of a shell that is one of ours: also behind a pipe, or torchrun."""
+    for line in text.splitlines():
+        if not re.search(r"\bagentlite +[-a-z]", line) or line.startswith("Usage:"):
+            continue
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=OPERATORS)
+        lexer.whitespace_split, command = True, list[str]()
+        for token in [*lexer, ";"]:
+            if set(token) <= set(OPERATORS):
+                names = [place for place, word in enumerate(command) if word.rpartition("/")[2] == "agentlite"]
+                if names and "pip" not in command:
+                    yield command[names[0] + 1 :]
+                command = []
+            else:
+                command.append(token)
+
+
+def misread(words: list[str]) -> str:
+    """Why the command line would not take these words; "" if it would."""
+    if not words or words[0].startswith("-") or words[0] == "COMMAND":
+        return ""
+    if words[0] not in COMMANDS:
+        return f"no command {words[0]}"
+    command = group.get_command(click.Context(group), words[0])
+    assert command
+    given = [word for word in words[1:] if word != "..."]
+    try:
+        _, left, _ = command.make_parser(click.Context(command)).parse_args(given)
+    except click.UsageError as error:
+        return error.format_message()
+    return f"{left[0]} is too much" if left else ""
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def notebook_lines() -> list[str]:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return [line for cell in cells if cell["cell_type"] == "code" for line in "".join(cell["source"]).splitlines()]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_a_page_with_its_help_as_it_is(name):
+    from help_pages import block, renewed
+
+    text = (DOCS / "commands" / f"{name}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# agentlite {name}\n\n")
+    assert block(name) in text, "python scripts/help_pages.py renews it"
+    assert renewed(text, name) == text
+
+
+def test_pages_are_renewed_where_the_help_has_changed():
+    from help_pages import block, renewed
+
+    page = "# agentlite plan\n\nSays what.\n\n## More\n\nText.\n"
+    new = renewed(page, "plan")
+    assert new == page.replace("\n## More", f"\n{block('plan')}\n## More")
+    assert renewed(new.replace("--fit 12GB", "--fits 12GB"), "plan") == new
+
+
+def test_there_is_no_page_without_a_command():
+    assert {path.stem for path in (DOCS / "commands").glob("*.md")} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_each_line_of_a_page_can_be_typed(page):
+    assert not [f"agentlite {' '.join(words)}: {problem}" for words in typed(code(page)) if (problem := misread(words))]
+
+
+def test_lines_are_found_and_mistakes_in_them():
+    assert sum(len([*typed(code(page))]) for page in PAGES) > 80
+    line = "cat x | VAR=1 .venv/bin/agentlite prep - --json > out; torchrun -m -- agentlite sft  # agentlite x"
+    assert [*typed(line)] == [["prep", "-", "--json"], ["sft"]]
+    for wrong in (["prepare"], ["sft", "--lora-rank", "8"], ["sft", "data.jsonl"], ["eval", "--model"]):
+        assert misread(wrong), wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    targets = [target.partition("#")[0] for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))]
+    missing = [target for target in targets if target and ":" not in target and not (page.parent / target).exists()]
+    assert not missing
+
+
+def test_the_first_page_leads_to_the_commands_and_to_installing():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {"docs/commands/", "docs/install.md"} <= set(LINK.findall(text))
+
+
+def test_the_notebook_is_one_without_outputs():
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5) and notebook["metadata"]["kernelspec"]["name"]
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids) and all(re.fullmatch(r"[\w-]{1,64}", one) for one in ids)
+    shapes = {"markdown": {"cell_type", "id", "metadata", "source"},
+              "code": {"cell_type", "id", "metadata", "source", "execution_count", "outputs"}}  # fmt: skip
+    for cell in notebook["cells"]:
+        assert set(cell) == shapes[cell["cell_type"]]
+        assert all(line.endswith("\n") for line in cell["source"][:-1])
+        assert cell["cell_type"] != "code" or (cell["outputs"] == [] and cell["execution_count"] is None)
+    ast.parse("\n".join(line for line in notebook_lines() if not line.startswith(("!", "%"))))
+
+
+def test_the_lines_of_the_notebook_can_be_typed():
+    told = [words for line in notebook_lines() if line.startswith("!") for words in typed(line[1:])]
+    assert [words[0] for words in told if words[0] != "runs"] == [
+        "doctor", "init", "prep", "sft", "sft", "eval", "chat", "export",
+    ]  # fmt: skip
+    assert not [problem for words in told if (problem := misread(words))]
