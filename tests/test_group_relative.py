@@ -143,10 +143,11 @@ def sharp_model(tiny_model, tmp_path_factory):
 
 
 def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
-    settings = grpo(max_steps=40, learning_rate=3e-3, beta=0.0, save_steps=40, lr_scheduler="constant")
+    settings = grpo(max_steps=25, gradient_accumulation=8, learning_rate=3e-3, beta=0.0, save_steps=25,
+                    lr_scheduler="constant")  # fmt: skip
     group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
     even = [row["reward/even"] for row in training.logged(tmp_path)]
-    assert sum(even[-10:]) / 10 > sum(even[:10]) / 10 + 0.2
+    assert sum(even[:4]) / 4 < 0.6 and sum(even[-4:]) / 4 > 0.8
 
 
 def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_path):
