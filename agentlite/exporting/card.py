@@ -123,7 +123,7 @@ def _bare(stage: Stage) -> Stage:
     named = {key: [_name(one) for one in value] if isinstance(value, list) else _name(value)
              for key, value in stage.settings.items()}  # fmt: skip
     plan = {**stage.plan, "settings": named, "inputs": {_name(key): value for key, value in stage.inputs.items()}}
-    figures = {key: value for key, value in stage.figures.items() if not isinstance(value, dict)}
+    figures = {key: value for key, value in stage.figures.items() if not isinstance(value, dict | list)}
     return replace(stage, plan=plan, done={**(stage.done or {}), "figures": figures})
 
 
