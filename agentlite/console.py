@@ -39,16 +39,20 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 
 def _lines(title: str, total: int | None) -> Advance:
-    started = time.monotonic()
-    last = started + FIRST_SECONDS - EVERY_SECONDS
+    last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
+    first = begun = 0.0  # done, and when, as first told: what was before (loading, an earlier run) is no measure
 
     def advance(done: int, note: str = "") -> None:
-        nonlocal last
+        nonlocal last, first, begun
         now = time.monotonic()
-        if now - last >= EVERY_SECONDS or done == total:
-            last = now
-            left = f", {(now - started) / done * (total - done):.0f} s left" if total and 0 < done < total else ""
-            notice(f"{title} {done}{f'/{total}' if total else ''}{left}{'  ' + note if note else ''}")
+        if not begun:
+            first, begun = done, now
+        if now - last < EVERY_SECONDS and done != total:
+            return
+        last, left = now, ""
+        if total and first < done < total:
+            left = f", {(now - begun) / (done - first) * (total - done):.0f} s left"
+        notice(f"{title} {done}{f'/{total}' if total else ''}{left}{'  ' + note if note else ''}")
 
     return advance
 

@@ -22,6 +22,16 @@ def test_lines_come_after_two_seconds_then_every_thirty_and_at_the_end(clock, ca
     assert told == ["reading 2/100", "reading 32/100", "reading 62/100", "reading 92/100", "reading 100/100"]
 
 
+def test_what_is_left_is_reckoned_from_the_first_word_on(clock, capsys):
+    """Not from the start: loading took a minute here, and an earlier run had done half."""
+    with console.progress("training", 100) as advance:
+        clock[0] += 60.0
+        advance(50)
+        clock[0] += 40.0
+        advance(70)
+    assert capsys.readouterr().err == "training 50/100\ntraining 70/100, 60 s left\n"
+
+
 def test_where_the_end_is_not_known_the_count_is_told(clock, capsys):
     with console.progress("rows read:", None) as advance:
         advance(50)

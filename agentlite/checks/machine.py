@@ -106,7 +106,7 @@ def trains(facts: Facts) -> Iterator[Finding]:
            if fitting("sft", settings, shapes[name], machine)[0].batch_size >= settings.batch_size]  # fmt: skip
     found = f"profile {chosen.profile} ({chosen.reason}); sft in {bits}"
     if fit:
-        rows = f"{settings.batch_size} rows of {settings.max_length} tokens at once"
+        rows = f"{settings.batch_size} x {settings.max_length} tokens at once"
         yield Finding("can train", "ok", f"{found}: up to {fit[0]}, {rows}")
     else:
         yield Finding("can train", "warning", f"{found}: no model as the profile has it",
