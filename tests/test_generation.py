@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentlite.engine.generation import Greedy, Said, generate
-from agentlite.engine.loading import Loaded, Loading, load_to_ask
+from agentlite.engine.loading import Loaded, Loading, add_adapter, load, load_to_ask
 from agentlite.templates import Source, load_template
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")
@@ -48,3 +48,21 @@ def test_an_answer_ends_before_the_end_of_turn(loaded):
     first = int(loaded.model(ids).logits[0, -1].argmax())
     ended = say(loaded, 1, turn_end=first)[0]
     assert ended == Said(0, "", True, 1)
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_an_adapter_on_tied_embeddings_answers_as_it_was_trained(engine, tiny_model, tmp_path):
+    import torch
+
+    how, base = Loading(engine, 256), Source("tiny", str(tiny_model), None, "")
+    model = add_adapter(load(base, how, trainable=True).model, how, {"r": 4, "lora_alpha": 8}, ("all",), 0)
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.5, generator=torch.Generator().manual_seed(len(name)))
+    model.save_pretrained(str(tmp_path))
+    ids = torch.tensor([load_template("smollm2-135m").encode(PROMPTS[1])])
+    source = Source("tuned", str(tiny_model), tmp_path, "")
+    with torch.no_grad():
+        expected = load(source, how, trainable=False).model.eval()(ids).logits
+        asked = load_to_ask(source, how).model(ids).logits
+    assert torch.allclose(asked, expected, atol=1e-3)

@@ -90,8 +90,15 @@ def _for_inference(model: Any) -> None:
     switch: Callable[[], Any] = getattr(model, "for_inference", model.eval)
     switch()
     model.config.use_cache = True
-    if hasattr(model, "merge_adapter") and model.dtype == torch.float32:
+    if hasattr(model, "merge_adapter") and model.dtype == torch.float32 and not _touches_tied(model):
         model.merge_adapter()
+
+
+def _touches_tied(model: Any) -> bool:
+    """Whether the adapter is on the embeddings and the head is the same matrix: folded in, it would change both."""
+    ends = {"embed_tokens", "lm_head", "wte"}
+    adapted = {name for config in model.peft_config.values() for name in config.target_modules}
+    return bool(model.config.get_text_config().tie_word_embeddings and ends & adapted)
 
 
 def _drop_kept() -> None:
