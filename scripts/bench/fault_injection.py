@@ -63,7 +63,9 @@ def run(job: Job, folder: Path, kind: str, point: Point) -> End:
         with tempfile.NamedTemporaryFile() as log:
             inject = f"inject={point.call}:{HOW[kind]}:when={point.number}"
             end = forked(job, ["-o", log.name, "-e", f"trace={point.call}", "-e", inject])
-            came = end.code == -signal.SIGKILL if kind == "kill" else b"(INJECTED)" in Path(log.name).read_bytes()
+            lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()
+        failed = any("(INJECTED)" in line and str(folder) in line for line in lines)
+        came = end.code == -signal.SIGKILL if kind == "kill" else failed
         return end._replace(came=came)
     shim = Shim(folder, kind, point)
     end = forked(lambda: (shim.install(), job()))
@@ -112,7 +114,7 @@ def _child(job: Job, told: int, *, wait: bool) -> None:
     try:
         os.dup2(told, 1)
         os.dup2(told, 2)
-        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
         if wait:
             _may_be_traced()
             os.kill(os.getpid(), signal.SIGSTOP)
