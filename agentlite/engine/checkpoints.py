@@ -29,7 +29,14 @@ TRIES = 3  # saves in a row that may fail for want of space
 SPARE = 1.25  # of the size of the checkpoint before, free before the next is begun
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-SIGNS = ("No space left", "os error 28", "os error 5)", "File too large", "PytorchStreamWriter")  # of libraries
+SIGNS = (
+    "No space left",
+    "os error 28",
+    "os error 5)",
+    "File too large",
+    "PytorchStreamWriter",
+    "inline_container",
+)  # of libraries
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""prep, eval and pairs without a model -> each killed or failed at a file call, and run again: what it leaves, compared."""
+"""prep, eval and pairs without a model -> each killed or failed at a file call; what a second run leaves, compared."""
 
 import json
 import os

@@ -149,14 +149,16 @@ def _saving(save: Callable[[int, Path, Callable[[], None]], None]) -> Iterator[N
 
 
 def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) -> Iterator[Tally]:
-    parent, kept = folder / "checkpoints", folder.parent.parent / "kept"
+    parent, kept, logs = folder / "checkpoints", folder.parent.parent / "kept", [*folder.glob("*.jsonl")]
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(parent, kept)
+    rows, drawn = [path.read_bytes() for path in logs], random.getstate()
     before = state(parent)
 
     def job() -> None:
         from agentlite.errors import UserError
 
+        random.setstate(drawn)  # Python seeds it anew in a child
         try:
             save()
         except UserError as error:
@@ -165,6 +167,11 @@ def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) ->
     def restore() -> None:
         shutil.rmtree(parent)
         shutil.copytree(kept, parent)
+        restore_logs()
+
+    def restore_logs() -> None:
+        for path, content in zip(logs, rows, strict=True):
+            path.write_bytes(content)
 
     points = injection.points(job, folder)
     after = state(parent)
@@ -176,9 +183,10 @@ def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) ->
             if end.came:
                 tally.injected += 1
                 _judge_save(tally, f"{point.call} {point.number} ({point.told})", folder, end, before, after)
-                if injection.forked(job).code or differing(state(parent), after):
+                restore_logs()
+                if injection.forked(job).code or (others := differing(state(parent), after)):
                     tally.unresumable += 1
-                    tally.note(f"{point.call} {point.number}: the next save is not as it should be")
+                    tally.note(f"{point.call} {point.number}: the next save is not as it should be: {others}")
         yield tally
 
 
