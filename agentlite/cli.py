@@ -1,6 +1,7 @@
 """The command line: a Click group. Stages are built from their settings; other commands bring their own options."""
 
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -170,7 +171,7 @@ def group() -> None:
 
 def main() -> None:
     """Runs the command line; every error that a user can mend is told in a few lines, with its exit code."""
-    from agentlite.errors import UserError
+    from agentlite.errors import DISK, UserError
 
     for stream in (sys.stdout, sys.stderr):  # a terminal that is not UTF-8 must not end a run
         with contextlib.suppress(AttributeError, ValueError):
@@ -197,6 +198,10 @@ def main() -> None:
             _stopped(code)
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            _tell(UserError(f"the disk failed: {error.strerror}.", "Once it is mended, the same command carries on.",
+                            place=str(error.filename or "")))  # fmt: skip
+            sys.exit(DISK)
         click.echo(f"Error: {type(error).__name__}: {error}\nThis is a fault of agentlite or of a library. "
                    "--debug shows where; please report it.", err=True)  # fmt: skip
         sys.exit(1)

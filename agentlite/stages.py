@@ -15,10 +15,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite import console, processes
 from agentlite.config import SWITCHES, has_gpu, plain_defaults
+from agentlite.console import notice
 from agentlite.errors import LOCKED, OTHER_PLAN, UserError
+from agentlite.records import canonical, digest
 from agentlite.rows import cannot_write, disk_errors, write_json
 
 VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft")
@@ -58,11 +61,15 @@ class Plan(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """What a stage has done: written last, so that its presence proves the rest."""
+    """What a stage has done: written last, so that its presence proves the rest. `seal`: the digest of all but it."""
 
     outputs: dict[str, str]
     figures: dict[str, Any]
     seconds: float
+    seal: str = ""  # an earlier version wrote none
+
+    def sealed(self) -> "Done":
+        return replace(self, seal=digest(canonical(msgspec.to_builtins(replace(self, seal="")))))
 
 
 class Result(Struct, frozen=True):
@@ -88,15 +95,21 @@ class Stage:
 
     @property
     def done(self) -> Done:
-        return msgspec.json.decode((self.folder / "done.json").read_bytes(), type=Done)
+        return read_done(self.folder)
 
     def finish(self, outputs: Iterable[str], figures: dict[str, Any]) -> Done:
         """Names the outputs with their digests, and writes done.json."""
         digests = {name: file_digest(self.folder / name) for name in outputs}
-        done = Done(digests, figures, round(time.monotonic() - self.started, 1))
+        told = Done(digests, figures, round(time.monotonic() - self.started, 1))
+        done = msgspec.json.decode(msgspec.json.encode(told), type=Done).sealed()  # as it will be read
         write_json(self.folder / "done.json", done)
         self.status = "done"
         return done
+
+    def set_aside_changed(self, name: str) -> None:
+        """Rows that are not as they were when the stage was finished are not carried on with, but made again."""
+        if (self.folder / "done.json").exists() and name in broken_outputs(self.folder):
+            set_aside(self.folder / name)
 
     def fail(self) -> None:
         """Gives the folder up: the next run starts over, with whatever plan, since nothing in it is worth keeping."""
@@ -175,7 +188,7 @@ def finished(folder: Path, command: str) -> Done:
     if broken:
         fix = f"Run `agentlite {command}` again with --force."
         raise UserError(f"{broken[0]} is not as the stage left it.", fix, place=where)
-    return msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
+    return read_done(folder)
 
 
 def find_stage(name: str, run: Path) -> Path:
@@ -191,11 +204,33 @@ def read_plan(folder: Path) -> Plan:
                         exit_code=OTHER_PLAN) from error  # fmt: skip
 
 
+def read_done(folder: Path) -> Done:
+    """Raises UserError 3 for one that was harmed."""
+    try:
+        done = msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
+        problem = "" if done.seal in ("", done.sealed().seal) else "it was changed"
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        problem = str(error)
+    if problem:
+        raise UserError(f"cannot be trusted ({problem}).", "Remove it and run the same command again, which makes it "
+                        "anew, or start over with --force.", place=str(folder / "done.json"),
+                        exit_code=OTHER_PLAN)  # fmt: skip
+    return done
+
+
 def broken_outputs(folder: Path) -> list[str]:
     """Outputs that are gone or whose content is no longer what done.json says."""
-    done = msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
+    done = read_done(folder)
     return [name for name, digest in done.outputs.items()
             if not (folder / name).exists() or file_digest(folder / name) != digest]  # fmt: skip
+
+
+def set_aside(path: Path) -> None:
+    """A file that was harmed keeps its content, under another name."""
+    if path.exists():
+        aside = path.with_name(f"{path.name}.broken")
+        path.replace(aside)
+        notice(f"{path}: is not as it was left; set aside as {aside.name}, and made again")
 
 
 def clear(folder: Path) -> None:

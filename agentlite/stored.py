@@ -51,11 +51,26 @@ def find_stored(name: str, run: Path) -> Stored:
     return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), scores, plan)
 
 
+def set_aside_changed(folder: Path) -> None:
+    """Candidates that are not as they were sampled are sampled again."""
+    if (folder / SAMPLED).exists() and (changed := _changed(folder)):
+        (folder / SAMPLED).unlink()
+        if {"candidates", SAMPLED} & {*changed}:
+            stages.set_aside(folder / "candidates.jsonl")
+
+
+def _changed(folder: Path) -> list[str]:
+    try:
+        digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
+    except msgspec.MsgspecError:
+        return [SAMPLED]
+    return [name for name, digest in digests.items()
+            if not (path := folder / f"{name}.jsonl").exists() or stages.file_digest(path) != digest]  # fmt: skip
+
+
 def _unfinished(folder: Path) -> Stored:
     """Sampled whole, though not scored: its candidates are as good as any. Their scores are made anew."""
-    digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
-    for name, digest in digests.items():
-        if stages.file_digest(folder / f"{name}.jsonl") != digest:
-            raise UserError("is not as it was sampled.", "Run pairs again with --force.",
-                            place=str(folder / f"{name}.jsonl"))  # fmt: skip
+    if changed := _changed(folder):
+        raise UserError("is not as it was sampled.", "Run pairs again with --force.",
+                        place=str(folder / f"{changed[0]}.jsonl"))  # fmt: skip
     return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), {}, stages.read_plan(folder))

@@ -257,6 +257,7 @@ def _answers(settings: config.Eval, source: Source, asked: Sequence[Prompt], pro
     """Those that are there, and those of the prompts that were not asked yet: each is appended as it comes."""
     keys = {one.step: prompt_key(one) for one in asked}
     path = stage.folder / "answers.jsonl"
+    stage.set_aside_changed(path.name)
     known = read_answers(path, keys)
     waiting = [one for one in asked if one.step not in known]
     if waiting:

@@ -121,9 +121,10 @@ class Rollouts:
 
     def _carry_on(self) -> None:
         path = self.folder / "rollouts.jsonl"
+        checkpoint = checkpoints.newest(self.folder)
+        checkpoints.restore_log(path.name, self.folder, checkpoint)
         with Appender(path):  # makes it, or cuts a torn line
             pass
-        checkpoint = checkpoints.newest(self.folder)
         done = checkpoints.step_of(checkpoint) if checkpoint else 0
         kept = [row for row in read_rollouts(path)
                 if (row.trained < done if row.model == self.folder.name else not row.error)]  # fmt: skip

@@ -24,7 +24,7 @@ from agentlite.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.rows import Appender, read_rows, write_json, write_rows
 from agentlite.scoring import Judge, Tally, reading
 from agentlite.stages import Place, Plan, Result
-from agentlite.stored import SAMPLED, Stored, find_stored, is_sampled
+from agentlite.stored import SAMPLED, Stored, find_stored, is_sampled, set_aside_changed
 from agentlite.templates import Source, find_model, load_template
 from agentlite.weightings import compare_weightings, read_grid, report_parts, sentences
 
@@ -127,6 +127,8 @@ def _fill_with(stage: stages.Stage, settings: config.Pairs, found: Prompts, sour
     with console.waiting(f"pairs: writing the prompts of {len(records)} records"):
         asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
     write_rows(folder / "records.jsonl", map(to_row, records))
+    stage.set_aside_changed("scores.jsonl")
+    set_aside_changed(folder)
     if not (folder / SAMPLED).exists():
         _sample(settings, source, asked, folder)
         write_json(folder / SAMPLED, {name: stages.file_digest(folder / f"{name}.jsonl")

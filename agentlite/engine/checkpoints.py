@@ -3,6 +3,7 @@
 A folder of that name is therefore whole, or was harmed later, which its list tells before anything of it is loaded.
 """
 
+import contextlib
 import errno
 import os
 import shutil
@@ -12,25 +13,35 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from agentlite import console, processes, stages
 from agentlite.engine import together
 from agentlite.errors import DISK, MODEL, OTHER_PLAN, UserError
 from agentlite.records import canonical, digest
-from agentlite.rows import sync_folder, write_json
+from agentlite.rows import replacing, sync_folder, write_json
 
-MANIFEST = "manifest.json"
+MANIFEST, LOGS = "manifest.json", "logs"
+LOGGED = ("metrics.jsonl", "rollouts.jsonl")  # a checkpoint has a copy of them, with a digest as all it has
 ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 TRIES = 3  # saves in a row that may fail for want of space
 SPARE = 1.25  # of the size of the checkpoint before, free before the next is begun
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-SIGNS = ("No space left", "os error 28", "os error 5)", "File too large", "PytorchStreamWriter")  # of libraries
+SIGNS = (
+    "No space left",
+    "os error 28",
+    "os error 5)",
+    "File too large",
+    "PytorchStreamWriter",
+    "inline_container",
+)  # of libraries
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by its path."""
+    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by its path. `seal`: the
+    digest of the rest."""
 
     step: int
     dev_loss: float | None
@@ -38,6 +49,10 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     trained: str
     versions: dict[str, str]
     files: dict[str, tuple[int, str]]
+    seal: str = ""
+
+    def sealed(self) -> "Manifest":
+        return replace(self, seal=digest(canonical(msgspec.to_builtins(replace(self, seal="")))))
 
 
 class Facts(NamedTuple):
@@ -91,12 +106,28 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
     if processes.first():
         # with a second adapter beside it, transformers would not load the first one again; and it never changes
         shutil.rmtree(made / REFERENCE, ignore_errors=True)
+        _copy_logs(folder, made)
         manifest = Manifest(
             step, known.dev_loss, _plan(folder), trained(trainer.model), stages.versions(), _listed(made)
         )
-        write_json(made / MANIFEST, manifest)
+        write_json(made / MANIFEST, manifest.sealed())
         _put_in_place(made, parent / made.name)
         _rotate(folder)
+
+
+def _copy_logs(folder: Path, made: Path) -> None:
+    (made / LOGS).mkdir()
+    for name in LOGGED:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, made / LOGS / name)
+
+
+def restore_log(name: str, folder: Path, checkpoint: Path | None) -> None:
+    """As it was when the checkpoint was made: what is missing or was harmed comes back, what came later goes. Without a
+    checkpoint it stays as it is."""
+    if checkpoint:
+        with replacing(folder / name) as file:
+            file.write((checkpoint / LOGS / name).read_bytes())
 
 
 def _check_room(folder: Path) -> None:
@@ -153,17 +184,26 @@ def newest(folder: Path) -> Path | None:
     _clear(folder)
     paths = _by_step(folder)
     for path in reversed(paths):
-        problem = _problem(path, folder)
-        if not problem:
+        if _whole(path, folder):
             return path
+    _refuse_broken(folder)
+    return None
+
+
+def _whole(path: Path, folder: Path) -> bool:
+    """If it is not, it is set aside by name."""
+    if problem := _problem(path, folder):
         aside = _aside(path)
         path.rename(aside)
         console.notice(f"{path}: {problem}; set aside as {aside.name}")
+    return not problem
+
+
+def _refuse_broken(folder: Path) -> None:
     broken = sorted(path.name for path in (folder / "checkpoints").glob("checkpoint-*.broken*"))
     if broken:
         raise UserError(f"holds no checkpoint that is whole ({', '.join(broken)}).", "Put a copy in place if there is "
                         "one, or start over with --force.", place=str(folder), exit_code=MODEL)  # fmt: skip
-    return None
 
 
 def _by_step(folder: Path) -> list[Path]:
@@ -194,10 +234,15 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         return f"has no {MANIFEST}"
     except msgspec.MsgspecError as error:
         return f"its {MANIFEST} cannot be read ({error})"
+    if manifest != manifest.sealed():
+        return f"its {MANIFEST} is not as it was saved"
     if manifest.step != step_of(checkpoint):
         return f"is that of step {manifest.step}, by its {MANIFEST}"
     if manifest.plan != _plan(folder):
         return "was made under another plan.json"
+    here = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}
+    if others := sorted(here - manifest.files.keys() - {MANIFEST}):
+        return f"holds {others[0]}, which was not saved with it"
     if key not in _sound:
         for name, (size, expected) in manifest.files.items():
             path = checkpoint / name
@@ -232,8 +277,21 @@ def trained(model: Any) -> str:
 
 
 def manifests(folder: Path) -> dict[Path, Manifest]:
-    """Checkpoints, oldest first, as they say they are."""
-    return {path: _read(path) for path in _by_step(folder) if (path / MANIFEST).exists()}
+    """Checkpoints, oldest first, as they say they are; none that cannot say."""
+    found = {}
+    for path in _by_step(folder):
+        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+            found[path] = _read(path)
+    return found
+
+
+def best_whole(folder: Path) -> Path:
+    """The best of those that are whole; those that are not are set aside by name. Raises UserError 5 if none is."""
+    while manifests(folder):
+        if _whole(path := best(folder), folder):
+            return path
+    _refuse_broken(folder)
+    raise AssertionError("a run that was trained has checkpoints")
 
 
 def best(folder: Path) -> Path:

@@ -19,7 +19,7 @@ from agentlite import console, processes, sharding
 from agentlite.engine import checkpoints, load_dtype, on_gpu, together
 from agentlite.engine.loading import Loaded, Loading, add_adapter, free_memory, is_out_of_memory, weight_files
 from agentlite.errors import DIVERGED, MODEL, OUT_OF_MEMORY, UserError
-from agentlite.rows import Appender, read_rows, write_json, write_rows
+from agentlite.rows import Appender, read_rows, write_json
 
 MICRO_BATCH = "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
 BAD_STEPS = 3
@@ -271,7 +271,7 @@ def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
     if processes.first():
-        _cut_metrics(folder, checkpoints.newest(folder))
+        _restore_metrics(folder, checkpoints.newest(folder))
     together.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:
@@ -305,6 +305,9 @@ class Run(NamedTuple):
     bad: list[int]  # the last steps, whose loss or gradient is no number
 
     def facts(self, step: int) -> checkpoints.Facts:
+        """Of a step that is about to be saved, and whose row is whole: it is written now."""
+        if self.journal:
+            self.journal.flush()
         return checkpoints.Facts(self.journal.dev.get(step) if self.journal else None, not self.bad)
 
 
@@ -380,10 +383,6 @@ def _callback(run: Run) -> Any:
             _notice_overfitting(journal.dev, state.global_step, loss)
             journal.dev[state.global_step] = loss
 
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if journal:
-                journal.flush()
-
     return Follow()
 
 
@@ -414,7 +413,7 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 
 def _keep_best(folder: Path) -> dict[str, Any]:
     """Copies the best checkpoint's weights to adapter/ or model/. Returns the key figures."""
-    best = checkpoints.best(folder)
+    best = checkpoints.best_whole(folder)
     made, files = weight_files(best)
     (folder / made).mkdir(exist_ok=True)
     for path in files:
@@ -425,14 +424,11 @@ def _keep_best(folder: Path) -> dict[str, Any]:
             "last_loss": rows[-1]["loss"], "dev_loss": facts.dev_loss}  # fmt: skip
 
 
-def _cut_metrics(folder: Path, checkpoint: Path | None) -> None:
+def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
     """Steps after the checkpoint are taken again: their rows go."""
-    path = folder / "metrics.jsonl"
-    if path.exists():
-        with Appender(path):  # cuts a torn line
-            pass
-        last = checkpoints.step_of(checkpoint) if checkpoint else 0
-        write_rows(path, [row for row in read_rows(path) if row["step"] <= last])
+    checkpoints.restore_log("metrics.jsonl", folder, checkpoint)
+    if not checkpoint:
+        (folder / "metrics.jsonl").unlink(missing_ok=True)
 
 
 @contextmanager

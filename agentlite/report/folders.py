@@ -129,7 +129,7 @@ def read_run(folder: Path) -> Run:
 def read_json(path: Path) -> Json:
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ValueError) as error:
         fix = "A finished stage has it: run that stage again with --force."
         raise UserError(f"cannot be read ({error}).", fix, place=str(path), exit_code=OTHER_PLAN) from error
     if not isinstance(content, dict):

@@ -1,0 +1,411 @@
+"""sft, dpo and grpo of a tiny model -> killed at any file call of a save, at any step, at any moment; and carried on.
+
+Everything is imported once; each run is a forked child. On one thread, so that a fork takes nothing half done along.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import fault_injection as injection
+from fault_commands import DISK, KINDS, Subject, Tally, compare, differing, fresh, state, write_rows
+from fault_harm import WAYS
+
+AT = 3  # the save that is disturbed: the first after which an earlier checkpoint goes
+STEPS = 12
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+LOCKED = 75
+SHORT = 'def short(attempt):\n    "Fewer letters earn more."\n    return 1 / (1 + len(attempt.text))\n'
+Take = Callable[[list[Any], str], list[Any]]
+
+
+def warm() -> None:
+    from agentlite.engine import load_libraries
+
+    load_libraries("unsloth")
+    import torch
+    from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer  # noqa: F401
+
+    from agentlite.engine import checkpoints, group_relative, preference, supervised, training  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def subjects(work: Path, steps: int, save_steps: int) -> dict[str, Subject]:
+    """sft, dpo, grpo, pairs and eval of a tiny model that is asked in earnest."""
+    run, base, model = work / "run", work / f"base-{steps}", work / "model"
+    if not model.exists():
+        _must(lambda: _make_model(model))
+        write_rows(work / "rows.jsonl", 24)
+        (work / "mine.py").write_text(SHORT, encoding="utf-8")
+    told = ["--run", str(run), "--model", str(model)]
+    few = ["--max-new-tokens", "6", "--max-length", "512"]
+    rewards = ["--rewards", f"{work / 'mine.py'}:short"]
+    train = ["--run", str(run), "--max-steps", str(steps), "--save-steps", str(save_steps), "--learning-rate", "0.01",
+             "--lora-r", "4"]  # fmt: skip
+    pairs = ["pairs", *told, *few, *rewards, "-n", "3", "--margin", "0", "--batch-size", "4"]
+    if not base.exists():
+        (work / "empty").mkdir(exist_ok=True)
+        prep = Subject("prep", ["prep", str(work / "rows.jsonl"), *told, "--protocol", "hermes", "--test", "0.2",
+                                "--dev", "0.1"], work / "empty", run, stubbed=False)  # fmt: skip
+        fresh(prep)
+        _must(prep.job)
+        _must(prep._replace(arguments=pairs).job)
+        shutil.copytree(run, base)
+    small = ["--batch-size", "2", "--gradient-accumulation", "1"]
+    found = {
+        "sft": ["sft", *train, *small, "--set", "sft.lora_dropout=0.1"],
+        "dpo": ["dpo", *train, *small],
+        "grpo": ["grpo", *train, "--model", str(model), *few, *rewards, "--batch-size", "4",
+                 "--gradient-accumulation", "2"],
+        "pairs": [*pairs, "--out", "pairs-2"],
+        "eval": ["eval", *told, "--max-new-tokens", "6", "--batch-size", "2"],
+    }  # fmt: skip
+    return {name: Subject(name, arguments, base, run, stubbed=False) for name, arguments in found.items()}
+
+
+def _must(job: injection.Job) -> None:
+    end = injection.forked(job)
+    if end.code:
+        raise RuntimeError(end.told)
+
+
+def _make_model(folder: Path) -> None:
+    """Two random layers under the real tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from agentlite.templates import embedded_folder, load_template
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=49152, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True, eos_token_id=2, pad_token_id=0,
+        bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    load_template("smollm2-135m")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(embedded_folder("smollm2-135m") / name, folder / name)
+
+
+# --- a save ---
+
+
+def saves(subject: Subject, take: Take) -> Iterator[Tally]:
+    """The third checkpoint of a real run, disturbed at each file call; what the run has then, checked byte by byte."""
+    found = subject.run.parent / "found.json"
+    found.unlink(missing_ok=True)
+
+    def disturb(folder: Path, save: Callable[[], None]) -> None:
+        tallies = [asdict(tally) for tally in _disturbed(subject.name, folder, save, take)]
+        found.write_text(json.dumps(tallies), encoding="utf-8")
+
+    def job() -> None:
+        with _saving(lambda step, folder, save: _then_leave(disturb, folder, save) if step == AT else save()):
+            subject.job()
+
+    fresh(subject)
+    end = injection.forked(job)
+    if not found.exists():
+        raise RuntimeError(end.told)
+    for told in json.loads(found.read_bytes()):
+        yield Tally(**told)
+
+
+def _then_leave(disturb: Callable[..., None], folder: Path, save: Callable[[], None]) -> None:
+    disturb(folder, save)
+    os._exit(0)
+
+
+@contextmanager
+def _saving(save: Callable[[int, Path, Callable[[], None]], None]) -> Iterator[None]:
+    """In here every save of a trainer goes through `save`: the step, the folder, and what would save."""
+    from agentlite.engine import checkpoints
+
+    keep = checkpoints.keep
+
+    def keeping(trainer: Any, folder: Path, steps: int, facts: Any) -> None:
+        keep(trainer, folder, steps, facts)
+        write = trainer._save_checkpoint
+        trainer._save_checkpoint = lambda model, trial: save(
+            trainer.state.global_step, folder, lambda: write(model, trial)
+        )
+
+    with patch.object(checkpoints, "keep", keeping):
+        yield
+
+
+def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) -> Iterator[Tally]:
+    parent, kept, logs = folder / "checkpoints", folder.parent.parent / "kept", [*folder.glob("*.jsonl")]
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(parent, kept)
+    rows, drawn = [path.read_bytes() for path in logs], random.getstate()
+    before = state(parent)
+
+    def job() -> None:
+        from agentlite.errors import UserError
+
+        random.setstate(drawn)  # Python seeds it anew in a child
+        try:
+            save()
+        except UserError as error:
+            sys.exit(error.exit_code)
+
+    def restore() -> None:
+        shutil.rmtree(parent)
+        shutil.copytree(kept, parent)
+        restore_logs()
+
+    def restore_logs() -> None:
+        for path, content in zip(logs, rows, strict=True):
+            path.write_bytes(content)
+
+    points = injection.points(job, folder)
+    after = state(parent)
+    for kind in KINDS:
+        tally = Tally(name, f"save: {kind}")
+        for point in take([point for point in points if point.takes(kind)], f"{name} {kind}"):
+            restore()
+            end = injection.run(job, folder, kind, point)
+            if end.came:
+                tally.injected += 1
+                _judge_save(tally, f"{point.call} {point.number} ({point.told})", folder, end, before, after)
+                restore_logs()
+                if injection.forked(job).code or (others := differing(state(parent), after)):
+                    tally.unresumable += 1
+                    tally.note(f"{point.call} {point.number}: the next save is not as it should be: {others}")
+        yield tally
+
+
+def _judge_save(tally: Tally, where: str, folder: Path, end: injection.End, before: dict[str, bytes],
+                after: dict[str, bytes]) -> None:  # fmt: skip
+    if tally.kind != "save: kill" and end.code not in (0, DISK):
+        tally.unclear += 1
+        tally.note(f"{where}: exit {end.code}: {end.told[-600:]}")
+    found = _newest(folder)
+    if found is None:
+        tally.unresumable += 1
+        tally.note(f"{where}: no checkpoint is left")
+        return
+    here = state(folder / "checkpoints")
+    of = [_of(one, found.name) for one in (here, before, after)]
+    if of[0] not in of[1:]:
+        tally.silent += 1
+        tally.note(f"{where}: {found.name} is not as it was saved")
+    gone = [name for name in before if after.get(name) == before[name] != here.get(name)]
+    if gone:
+        tally.lost += 1
+        tally.note(f"{where}: {gone[0]} was good and is gone")
+
+
+def _of(files: dict[str, bytes], name: str) -> dict[str, bytes]:
+    return {path: content for path, content in files.items() if path.startswith(f"{name}/")}
+
+
+def _newest(folder: Path) -> Path | None:
+    """As a new process finds it."""
+    from agentlite.engine import checkpoints
+    from agentlite.errors import UserError
+
+    checkpoints._sound.clear()
+    try:
+        return checkpoints.newest(folder)
+    except UserError:
+        return None
+
+
+# --- checkpoints that were harmed ---
+
+
+def harmed(subject: Subject, take: Take, times: int) -> Iterator[Tally]:
+    """Each file of the newest checkpoint, in each way: it is set aside, or was not changed; the one before is whole."""
+    fresh(subject)
+    _must(subject.job)
+    folder = subject.run / subject.name
+    parent, kept = folder / "checkpoints", subject.run.parent / "kept"
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.copytree(parent, kept)
+    before = {path.relative_to(kept).as_posix(): path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    newest = max(parent.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
+    files = sorted(path.relative_to(parent) for path in newest.rglob("*") if path.is_file())
+    ways = {**WAYS, "planted": lambda path, chance: path.with_name("scaler.pt").write_bytes(b"\x80"),
+            "older": lambda path, chance: _older(path, parent, newest)}  # fmt: skip
+    for name, way in ways.items():
+        tally = Tally(subject.name, f"checkpoint: {name}")
+        for file, n in take([(file, n) for file in files for n in range(times if name == "flip" else 1)],
+                            f"{subject.name} {name}"):  # fmt: skip
+            shutil.rmtree(parent)
+            shutil.copytree(kept, parent)
+            way(parent / file, random.Random(f"{file} {n}"))
+            found = _newest(folder)
+            tally.injected += 1
+            if found is None:
+                tally.unresumable += 1
+                tally.note(f"{file}: no checkpoint is left")
+                continue
+            here = {path.relative_to(parent).as_posix(): path.read_bytes() for path in found.rglob("*")
+                    if path.is_file()}  # fmt: skip
+            if here != _of(before, found.name):
+                tally.silent += 1
+                tally.note(f"{file}: {found.name} is taken, and not as it was saved")
+        yield tally
+
+
+def _older(path: Path, parent: Path, newest: Path) -> None:
+    """The file of the same name from the checkpoint before."""
+    before = min(parent.glob("checkpoint-*"), key=lambda one: int(one.name.partition("-")[2]))
+    shutil.copyfile(before / path.relative_to(newest), path)
+
+
+# --- a step ---
+
+
+def resumed(subject: Subject, take: Take) -> Iterator[Tally]:
+    """Killed at each step of twelve, once its loss is logged and once it is saved; carried on to the end."""
+    expected = _undisturbed(subject)
+    for moment in ("logged", "saved"):
+        tally = Tally(subject.name, f"step {moment}")
+        for step in take([*range(1, STEPS)], f"{subject.name} {moment}"):
+            fresh(subject)
+            end = injection.forked(partial(_dying, subject, moment, step))
+            if end.code != -signal.SIGKILL:
+                raise RuntimeError(f"{subject.name} was not killed at step {step}: {end.told[-600:]}")
+            tally.injected += 1
+            _finish(subject, tally, f"step {step} {moment}", lambda: injection.forked(subject.job), expected)
+        yield tally
+
+
+def _dying(subject: Subject, moment: str, step: int) -> None:
+    from agentlite import console
+
+    def die(now: int) -> None:
+        if now >= step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def save(now: int, folder: Path, write: Callable[[], None]) -> None:
+        write()
+        die(now if moment == "saved" else 0)
+
+    @contextmanager
+    def progress(title: str, total: int) -> Iterator[Any]:
+        yield lambda done, note="": die(done if moment == "logged" and title == subject.name else 0)
+
+    with _saving(save), patch.object(console, "progress", progress):
+        subject.job()
+
+
+def _undisturbed(subject: Subject) -> dict[str, bytes]:
+    fresh(subject)
+    _must(subject.job)
+    return _last(state(subject.run))
+
+
+def _last(files: dict[str, bytes]) -> dict[str, bytes]:
+    """All but the checkpoints before the last: a signal makes others."""
+    steps = [int(name.split("checkpoint-")[1].split("/")[0]) for name in files if "/checkpoint-" in name]
+    return {name: content for name, content in files.items()
+            if "/checkpoint-" not in name or f"/checkpoint-{max(steps)}/" in name}  # fmt: skip
+
+
+def _finish(subject: Subject, tally: Tally, where: str, again: Callable[[], injection.End],
+            expected: dict[str, bytes]) -> None:  # fmt: skip
+    end = again()
+    if end.code:
+        tally.unresumable += 1
+        tally.note(f"{where}: then exit {end.code}: {end.told[-600:]}")
+        return
+    compare(tally, where, expected, _last(state(subject.run)))
+
+
+# --- a moment ---
+
+
+def moments(subject: Subject, count: int, seed: int, *, cold: bool) -> Iterator[Tally]:
+    """Whole commands, SIGKILL, SIGTERM or SIGINT at a random moment. `cold`: processes from their start on, imports
+    and all; else forked from one that has imported everything."""
+    again = (lambda: _process(subject)) if cold else (lambda: injection.forked(subject.job))
+    fresh(subject)
+    started = time.monotonic()
+    end = again()
+    if end.code:
+        raise RuntimeError(end.told)
+    seconds, expected = time.monotonic() - started, _last(state(subject.run))
+    chance = random.Random(f"{seed} {subject.name} {cold}")
+    tallies = [Tally(subject.name, f"{'process' if cold else 'command'}: {one.name}") for one in SIGNALS]
+    for number in range(count):
+        tally, sent = tallies[number % 3], SIGNALS[number % 3]
+        for _ in range(5):  # it may have ended before
+            fresh(subject)
+            delay = chance.uniform(0.02, 1) * seconds
+            code, told = _signalled(subject, sent, delay, cold=cold)
+            if code != 0:
+                break
+        else:
+            continue
+        tally.injected += 1
+        where = f"{sent.name} after {delay:.2f} s"
+        if code not in (-sent, 128 + sent):
+            tally.unclear += 1
+            tally.note(f"{where}: exit {code}: {told[-600:]}")
+        _finish(subject, tally, where, again, expected)
+    yield from tallies
+
+
+def _signalled(subject: Subject, sent: signal.Signals, delay: float, *, cold: bool) -> tuple[int, str]:
+    log = subject.run.parent / "log"
+    with open(log, "wb") as told:
+        if cold:
+            child = subprocess.Popen(_command(subject), stdout=told, stderr=told).pid
+        else:
+            child = injection.started(subject.job, told.fileno())
+        time.sleep(delay)
+        os.kill(child, sent)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code, log.read_text(encoding="utf-8", errors="replace")
+
+
+def _process(subject: Subject) -> injection.End:
+    done = subprocess.run(_command(subject), capture_output=True, text=True)
+    return injection.End(done.returncode, False, done.stderr)
+
+
+def _command(subject: Subject) -> list[str]:
+    return [sys.executable, "-m", "agentlite", *subject.arguments]
+
+
+# --- the lock ---
+
+
+def locks(subject: Subject, count: int) -> Iterator[Tally]:
+    """A holder that lives keeps others out, with exit 75; killed, it keeps nobody out."""
+    expected = _undisturbed(subject)
+    tally = Tally(subject.name, "holder killed")
+    for number in range(count):
+        fresh(subject)
+        with open(subject.run.parent / "log", "wb") as told:
+            holder = injection.started(subject.job, told.fileno())
+        while not list(subject.run.rglob(".holder")):
+            time.sleep(0.002)
+        os.kill(holder, signal.SIGSTOP)
+        second = injection.forked(subject.job)
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+        tally.injected += 1
+        if second.code != LOCKED or f"process {holder}" not in second.told:
+            tally.unclear += 1
+            tally.note(f"{number}: the second process ended with {second.code}: {second.told[-400:]}")
+        _finish(subject, tally, f"{number}", lambda: injection.forked(subject.job), expected)
+    yield tally

@@ -1,0 +1,143 @@
+"""Faults, thousands of them: a command is killed or failed, run again, and what it leaves compared, byte by byte.
+
+    .venv/bin/python scripts/bench/faults.py [PART ...] [--all] [--seed 0] [--json runs/bench/faults.json]
+
+A sample of a few of each kind takes a minute or two; --all, hours. Parts that were run are added to the JSON as they
+come, so that the rest can be run later. Rows lost or doubled, folders that cannot be resumed, and files that are
+otherwise than they should be without a word: all should be 0.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import fault_injection as injection
+import fault_training as training
+from fault_commands import Subject, Tally, subjects, sweep
+from fault_harm import harmed_stages, torn_tails
+
+Part = Callable[[Path, argparse.Namespace], Iterator[Tally]]
+FEW = 4  # of each command and kind, in a sample
+COUNTS = [one.name for one in fields(Tally) if one.type in (int, "int")]
+
+
+def command(name: str) -> Part:
+    """prep, eval or pairs, without a model."""
+
+    def part(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
+        for subject in subjects(work):
+            if subject.arguments[0] == name:
+                yield from sweep(subject, lambda found, name: chosen(found, name, options))
+
+    return part
+
+
+def harm(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
+    """What prep, eval and pairs left, harmed: finished folders file by file, half done ones by their tails."""
+    found = {subject.name: subject for subject in subjects(work)}
+    count = 60 if options.all else FEW
+    for name in ("prep", "eval", "pairs"):
+        yield from harmed_stages(found[name], lambda every, name: chosen(every, name, options), times=3)
+    for name, left, file in (("eval", ["plan.json"], "answers.jsonl"),
+                             ("pairs", ["plan.json", "records.jsonl"], "candidates.jsonl"),
+                             ("pairs", ["plan.json", "records.jsonl", "candidates.jsonl", "sampled.json"],
+                              "scores.jsonl")):  # fmt: skip
+        yield from torn_tails(found[name], left, file, count, options.seed)
+
+
+def trained(each: Callable[[Subject, argparse.Namespace], Iterator[Tally]], steps: int, save_steps: int,
+            names: tuple[str, ...] = ("sft", "dpo", "grpo")) -> Part:  # fmt: skip
+    """Of a tiny model that is trained and asked in earnest."""
+
+    def part(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
+        training.warm()
+        found = training.subjects(work, steps, save_steps)
+        for name in names:
+            if not options.only or name in options.only:
+                yield from each(found[name], options)
+
+    return part
+
+
+ALL = ("sft", "dpo", "grpo", "pairs", "eval")
+PARTS: dict[str, Part] = {
+    **{name: command(name) for name in ("prep", "eval", "pairs")},
+    "harm": harm,
+    "saves": trained(lambda one, options: training.saves(one, lambda *found: chosen(*found, options)), 4, 1),
+    "checkpoints": trained(
+        lambda one, options: training.harmed(one, lambda *found: chosen(*found, options), 6 if options.all else 1), 4, 1
+    ),
+    "steps": trained(
+        lambda one, options: training.resumed(one, lambda *found: chosen(*found, options)), training.STEPS, 1
+    ),
+    "moments": trained(
+        lambda one, options: training.moments(one, options.times, options.seed, cold=False), training.STEPS, 2, ALL
+    ),
+    "locks": trained(lambda one, options: training.locks(one, options.times // 3), 2, 1, ALL),
+    "processes": trained(
+        lambda one, options: training.moments(one, options.times, options.seed, cold=True), training.STEPS, 2, ALL
+    ),
+}
+
+
+def chosen(found: list[Any], name: str, options: argparse.Namespace) -> list[Any]:
+    """All of them, or a few drawn by the seed."""
+    return found if options.all else random.Random(f"{options.seed} {name}").sample(found, min(FEW, len(found)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]")
+    parser.add_argument("--all", action="store_true", help="every point, in place of a few")
+    parser.add_argument("--only", action="append", metavar="COMMAND", help="of those that are trained or sampled")
+    parser.add_argument("--times", type=int, default=3, help="whole commands and processes, each [3]")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="file that what is found is added to")
+    options = parser.parse_args()
+    if unknown := {*options.parts} - {*PARTS}:
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    found: list[Tally] = []
+    for part in options.parts or PARTS:
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="faults-") as work:
+            for tally in PARTS[part](Path(work), options):
+                found.append(tally)
+                print(f"{tally.command} {tally.kind}: {tally.injected}", *tally.told, sep="\n  ", file=sys.stderr)
+                if options.json:
+                    add(options.json, tally, options)
+        print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+    print(table(found))
+    print(f"{sum(one.injected for one in found)} faults, by {injection.tool()}")
+    sys.exit(any(bad(tally) for tally in found))
+
+
+def bad(tally: Tally) -> int:
+    return sum(getattr(tally, name) for name in COUNTS[1:])
+
+
+def add(path: Path, tally: Tally, options: argparse.Namespace) -> None:
+    """What was found before stays, unless it is of the same command and kind."""
+    found = json.loads(path.read_bytes())["found"] if path.exists() else []
+    now = {**asdict(tally), "by": injection.tool(), "all": options.all, "seed": options.seed}
+    kept = [one for one in found if (one["command"], one["kind"]) != (tally.command, tally.kind)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"found": [*kept, now]}, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def table(found: Iterable[Tally]) -> str:
+    """Markdown, with sums."""
+    rows = [[tally.command, tally.kind, *(getattr(tally, name) for name in COUNTS)] for tally in found]
+    sums = ["**all**", "", *(sum(row[place] for row in rows) for place in range(2, 2 + len(COUNTS)))]
+    lines = [["command", "fault", *COUNTS], ["---", "---", *["---:"] * len(COUNTS)], *rows, sums]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
