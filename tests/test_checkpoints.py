@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from test_training import losses, rows, sft, source
 
@@ -34,7 +35,15 @@ def flip(path: Path) -> None:
 
 
 def edit(path: Path, **values: Any) -> None:
+    """As somebody would who does not know of the seal."""
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
+
+
+def made(checkpoint: Path, **values: Any) -> None:
+    """As if it had been made so."""
+    path = checkpoint / checkpoints.MANIFEST
+    manifest = msgspec.json.decode(path.read_bytes(), type=checkpoints.Manifest)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, **values).sealed()))
 
 
 HARM: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -47,8 +56,10 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "half a list": (lambda one: (one / "manifest.json").write_text("{"), "cannot be read"),
     "an empty list": (lambda one: (one / "manifest.json").write_bytes(b""), "cannot be read"),
     "the list of a later version": (lambda one: edit(one / "manifest.json", more=1), "cannot be read"),
-    "another step's": (lambda one: edit(one / "manifest.json", step=3), "is that of step 3"),
-    "another run's": (lambda one: edit(one / "manifest.json", plan="0" * 16), "under another plan.json"),
+    "a list that was edited": (lambda one: edit(one / "manifest.json", step=3), "manifest.json is not as it was saved"),
+    "another step's": (lambda one: made(one, step=3), "is that of step 3"),
+    "another run's": (lambda one: made(one, plan="0" * 16), "under another plan.json"),
+    "a file too many": (lambda one: (one / "more.safetensors").write_bytes(b"1"), "holds more.safetensors, which"),
 }
 
 
@@ -94,7 +105,7 @@ def test_a_run_goes_on_from_the_one_before_and_ends_the_same(tiny_model, folder,
 ])  # fmt: skip
 def test_a_state_that_would_mean_something_else_is_refused(tiny_model, folder, values, code, told):
     for path in (folder / "checkpoints").glob("checkpoint-*"):
-        edit(path / "manifest.json", **values)
+        made(path, **values)
     with pytest.raises(UserError, match=told) as caught:
         supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
     assert caught.value.exit_code == code and "--force" in caught.value.fix
