@@ -171,11 +171,13 @@ def group() -> None:
 
 def main() -> None:
     """Runs the command line; every error that a user can mend is told in a few lines, with its exit code."""
+    from agentlite.console import Forgiving
     from agentlite.errors import DISK, UserError
 
     for stream in (sys.stdout, sys.stderr):  # a terminal that is not UTF-8 must not end a run
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
+    sys.stderr = Forgiving(sys.stderr)
     debug = "--debug" in sys.argv
     try:
         group(prog_name="agentlite", standalone_mode=False)

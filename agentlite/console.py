@@ -1,5 +1,6 @@
 """Progress and notices to stderr, the result to stdout: bars on a terminal, plain lines elsewhere."""
 
+import contextlib
 import os
 import sys
 import threading
@@ -25,6 +26,25 @@ class Advance(Protocol):
 def notice(text: str) -> None:
     if processes.first():
         print(text, file=sys.stderr, flush=True)
+
+
+class Forgiving:
+    """stderr, which may be closed while a run goes on: what is said then, by us or a library, is said to nobody."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
     assert steps == list(range(1, 61))
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["sft", "--run", tmp_path, "--max-steps", 100000, "--save-steps", 99999, "--batch-size", 1]
@@ -100,6 +100,37 @@ def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent
     assert running.returncode == 128 + sent
     assert b"carries on" in told
     assert list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json"))
+
+
+def test_ctrl_c_and_the_same_command_again_leave_the_log_of_a_run_that_was_let_be(workspace, tmp_path):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["sft", "--run", tmp_path, "--max-steps", 30, "--save-steps", 10, "--batch-size", 1]
+    assert agentlite(*arguments, "--out", "whole").returncode == 0
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL)
+    log = tmp_path / "sft" / "metrics.jsonl"
+    while not log.exists() or log.read_bytes().count(b"\n") < 3:
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=120) == 130
+    assert log.read_bytes().count(b"\n") < 30
+    assert agentlite(*arguments).returncode == 0
+    assert log.read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+
+
+def test_a_terminal_that_is_closed_does_not_end_a_run(workspace, tmp_path):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["sft", "--run", tmp_path, "--max-steps", 8, "--batch-size", 1]
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(command, cwd=DATA.parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stderr and running.stderr.readline()
+    running.stderr.close()
+    assert running.stdout
+    running.stdout.close()
+    running.wait(timeout=120)
+    assert (tmp_path / "sft" / "done.json").exists()
+    assert agentlite(*arguments).returncode == 0
 
 
 def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):

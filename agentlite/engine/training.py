@@ -433,9 +433,10 @@ def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The first SIGINT or SIGTERM is noted, and the step finished; the second one acts as it always did."""
+    """The first signal that ends a process is noted, and the step finished; the second one acts as it always did. A
+    closed terminal sends SIGHUP, which nohup has ignored."""
     caught: list[int] = []
-
+    ending = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -444,7 +445,8 @@ def _signals() -> Iterator[list[int]]:
         signal.signal(number, before[number])
 
     try:
-        before |= {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        heeded = [number for number in ending if signal.getsignal(number) != signal.SIG_IGN]
+        before |= {number: signal.signal(number, note) for number in heeded}
     except ValueError:  # not the main thread: signals are its caller's business
         yield caught
         return
