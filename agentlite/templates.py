@@ -204,7 +204,7 @@ def _stage_model(name: str, folder: Path) -> Source:
         base = find_model(str(plan.settings["model"]), folder.parent)
     except UserError as error:
         raise UserError(f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
-                        "Bring it back: without its base an adapter is of no use.", place=str(folder),
+                        error.fix or "Bring it back: without its base an adapter is of no use.", place=str(folder),
                         exit_code=error.exit_code) from error  # fmt: skip
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
 
