@@ -98,8 +98,8 @@ def started(job: Job, told: int) -> int:
 
 @cache
 def tool() -> str:
-    """`strace`, or `Python` where that is not to be had."""
-    if not shutil.which("strace"):
+    """`strace`, or `Python` where that is not to be had, or $FAULTS_BY says so."""
+    if os.environ.get("FAULTS_BY") == "Python" or not shutil.which("strace"):
         return "Python"
     try:
         end = forked(lambda: os.rmdir("/nowhere"), ["-o", os.devnull, "-e", "trace=rmdir",
