@@ -94,6 +94,9 @@ def taking(options: argparse.Namespace) -> Take:
 
 def main() -> None:
     options = asked()
+    if options.show:
+        print(table(Tally(**{one.name: row[one.name] for one in fields(Tally)}) for row in stored(options.json)))
+        return
     with tempfile.TemporaryDirectory(prefix="faults-") as work:
         found = run(Path(work), options)
     print(table(found))
@@ -110,6 +113,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=3, help="whole commands, processes and locks, each [3]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="file that what is found is added to")
+    parser.add_argument("--show", action="store_true", help="print what is in that file, and run nothing")
     options = parser.parse_args()
     if unknown := {*options.parts} - {*PARTS}:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -135,18 +139,28 @@ def bad(tally: Tally) -> int:
 
 def add(path: Path, tally: Tally, options: argparse.Namespace) -> None:
     """What was found before stays, unless it is of the same command and kind."""
-    found = json.loads(path.read_bytes())["found"] if path.exists() else []
+    found = stored(path)
     now = {**asdict(tally), "by": injection.tool(), "all": options.all, "seed": options.seed}
     kept = [one for one in found if (one["command"], one["kind"]) != (tally.command, tally.kind)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"found": [*kept, now]}, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
+def stored(path: Path) -> list[dict[str, Any]]:
+    return list(json.loads(path.read_bytes())["found"]) if path.exists() else []
+
+
 def table(found: Iterable[Tally]) -> str:
-    """Markdown, with sums."""
-    rows = [[tally.command, tally.kind, *(getattr(tally, name) for name in COUNTS)] for tally in found]
-    sums = ["**all**", "", *(sum(row[place] for row in rows) for place in range(2, 2 + len(COUNTS)))]
-    lines = [["command", "fault", *COUNTS], ["---", "---", *["---:"] * len(COUNTS)], *rows, sums]
+    """Markdown, with sums; the ways in which files are harmed are one line."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for tally in found:
+        group = tally.kind.partition(": ")[0]
+        name = (tally.command, group if group in ("harmed", "checkpoint") else tally.kind)
+        before = rows.setdefault(name, [0] * len(COUNTS))
+        rows[name] = [one + getattr(tally, count) for one, count in zip(before, COUNTS, strict=True)]
+    sums = [sum(column) for column in zip(*rows.values(), strict=True)]
+    lines = [["command", "fault", *COUNTS], ["---", "---", *["---:"] * len(COUNTS)],
+             *([*name, *counts] for name, counts in rows.items()), ["**all**", "", *sums]]  # fmt: skip
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
