@@ -13,6 +13,7 @@ import pytest
 BENCH = Path(__file__).parents[1] / "scripts/bench"
 COUNTS = ("lost", "doubled", "unresumable", "silent", "unclear")
 SEED = str(random.SystemRandom().randrange(10**6))  # another sample each time; it is in the command that fails
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each fault is a forked child")
 UNCUT = """
 import os, sys
 sys.path.insert(0, sys.argv.pop(1))

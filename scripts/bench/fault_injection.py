@@ -122,6 +122,8 @@ def _child(job: Job, told: int, *, wait: bool) -> None:
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1 if error.code else 0
+    except KeyboardInterrupt:  # before the command line could say so
+        code = 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc()
     finally:
