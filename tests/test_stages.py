@@ -72,6 +72,19 @@ def test_a_reader_believes_only_what_done_says(tmp_path, damage):
         assert stage.status == "half"
 
 
+def test_a_done_that_was_harmed_is_named_and_not_believed(tmp_path):
+    folder = tmp_path / "sft"
+    finish(folder)
+    content = (folder / "done.json").read_bytes()
+    for harmed in (content.replace(b'"rows": 1', b'"rows": 3'), content[:-9], b"\xff" + content):
+        (folder / "done.json").write_bytes(harmed)
+        with pytest.raises(UserError, match="cannot be trusted") as told:
+            finished(folder, "sft")
+        assert "done.json" in told.value.place
+        with pytest.raises(UserError, match="cannot be trusted"), open_stage(folder, PLAN, force=False):
+            pass
+
+
 def test_a_forced_start_that_was_killed_half_way_can_be_started_again(tmp_path):
     folder = tmp_path / "sft"
     finish(folder)

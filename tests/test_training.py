@@ -136,6 +136,20 @@ def test_the_checkpoint_with_the_least_dev_loss_becomes_the_adapter(tiny_model, 
     assert (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes() == kept.read_bytes()
 
 
+def test_the_best_checkpoint_is_read_through_before_it_becomes_the_adapter(tiny_model, tmp_path):
+    supervised.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), rows()[:2])
+    best = checkpoints.best(tmp_path)
+    weights = bytearray((best / "adapter_model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (best / "adapter_model.safetensors").write_bytes(weights)
+    checkpoints._sound.clear()
+    other = checkpoints.best_whole(tmp_path)
+    assert other != best and best.with_name(f"{best.name}.broken").exists()
+    (other / checkpoints.MANIFEST).unlink()
+    with pytest.raises(UserError, match="no checkpoint that is whole"):
+        checkpoints.best_whole(tmp_path)
+
+
 def test_a_loss_that_is_no_number_ends_the_run_with_exit_6(tiny_model, tmp_path):
     with pytest.raises(UserError, match="finite") as told:
         supervised.train(source(tiny_model), sft(learning_rate=1e30, max_steps=12), tmp_path, rows(), [])

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -17,6 +18,7 @@ import fault_injection as injection
 
 KINDS = ("kill", "ENOSPC", "EIO")
 TIMES = re.compile("runtime|per_second|step_time")
+Take = Callable[[list[Any], str], list[Any]]  # what there is -> what is tried of it
 LOCAL = {".lock", ".holder"}
 DISK = 74
 SECONDS = re.compile(rb"seconds: [0-9]+|[0-9]+ s</span>")
@@ -67,7 +69,7 @@ class Subject(NamedTuple):
             main()
 
 
-def sweep(subject: Subject, take: Callable[[list[Any], str], list[Any]]) -> Iterator[Tally]:
+def sweep(subject: Subject, take: Take) -> Iterator[Tally]:
     """A fault at each file call that `take` chooses, of every kind."""
     expected, asked = undisturbed(subject)
     fresh(subject)
@@ -242,8 +244,10 @@ def write_rows(path: Path, count: int, *, first: int = 0, broken: int = 0) -> No
     path.write_text("".join(one + "\n" for one in rows), encoding="utf-8")
 
 
+@cache
 def subjects(work: Path) -> list[Subject]:
     """prep with all that it writes; eval of 30 steps; pairs of 12 prompts."""
+    work.mkdir()
     write_rows(work / "rows.jsonl", 30, broken=2)
     write_rows(work / "more.jsonl", 12, first=30)
     run, empty, prepared = work / "run", work / "empty", work / "prepared"

@@ -2,12 +2,11 @@
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import fault_injection as injection
-from fault_commands import LOCAL, Subject, Tally, _asked, answers_there, compare, fresh, state, undisturbed
+from fault_commands import LOCAL, Subject, Take, Tally, _asked, answers_there, compare, fresh, state, undisturbed
 
 REFUSED = (2, 3, 5)
 UNREAD = "sampled.json"  # by pairs that are finished
@@ -54,7 +53,7 @@ def swapped(path: Path, chance: random.Random) -> None:
 WAYS: dict[str, Way] = {"flip": flip, "cut": cut, "zeros": zeros, "gone": gone, "longer": longer, "swapped": swapped}
 
 
-def harmed_stages(subject: Subject, take: Callable[[list[Any], str], list[Any]], times: int = 1) -> Iterator[Tally]:
+def harmed_stages(subject: Subject, take: Take, times: int = 1) -> Iterator[Tally]:
     """Each file of a finished stage, in each way; then the same command again: as undisturbed, or refused by name."""
     expected, _ = undisturbed(subject)
     done = subject.run.parent / "done"
@@ -96,7 +95,7 @@ def torn_tails(subject: Subject, left: list[str], file: str, count: int, seed: i
         (here / file).write_bytes(content[:length])
         fresh(subject._replace(base=half))
         there = answers_there(subject.run)
-        again(subject, tally, f"{file} up to byte {length}", expected)
+        again(subject, tally, f"{file} up to byte {length}", expected, refused=())
         if (more := _asked(subject) - (asked - there)) >= subject.batch:
             tally.lost += more
             tally.note(f"{file} up to byte {length}: {more} answers that were there were asked for again")
@@ -105,13 +104,16 @@ def torn_tails(subject: Subject, left: list[str], file: str, count: int, seed: i
     shutil.rmtree(half)
 
 
-def again(subject: Subject, tally: Tally, where: str, expected: dict[str, bytes]) -> None:
+def again(
+    subject: Subject, tally: Tally, where: str, expected: dict[str, bytes], refused: Sequence[int] = REFUSED
+) -> None:
     """The same command: all is as it should be, or it says what is not."""
     tally.injected += 1
     end = injection.forked(subject.job)
     if end.code == 0:
         found = {name: content for name, content in state(subject.run).items() if ".broken" not in name}
         compare(tally, where, expected, found)
-    elif end.code not in REFUSED:
-        tally.unclear += 1
+    elif end.code not in refused:
+        tally.unresumable += end.code in REFUSED
+        tally.unclear += end.code not in REFUSED
         tally.note(f"{where}: exit {end.code}: {end.told[-400:]}")

@@ -98,8 +98,8 @@ def started(job: Job, told: int) -> int:
 
 @cache
 def tool() -> str:
-    """`strace`, or `Python` where that is not to be had."""
-    if not shutil.which("strace"):
+    """`strace`, or `Python` where that is not to be had, or $FAULTS_BY says so."""
+    if os.environ.get("FAULTS_BY") == "Python" or not shutil.which("strace"):
         return "Python"
     try:
         end = forked(lambda: os.rmdir("/nowhere"), ["-o", os.devnull, "-e", "trace=rmdir",
@@ -122,6 +122,8 @@ def _child(job: Job, told: int, *, wait: bool) -> None:
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1 if error.code else 0
+    except KeyboardInterrupt:  # before the command line could say so
+        code = 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc()
     finally:

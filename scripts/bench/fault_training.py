@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import fault_injection as injection
-from fault_commands import DISK, KINDS, Subject, Tally, compare, differing, fresh, state, write_rows
+from fault_commands import DISK, KINDS, Subject, Take, Tally, compare, differing, fresh, state, write_rows
 from fault_harm import WAYS
 
 AT = 3  # the save that is disturbed: the first after which an earlier checkpoint goes
@@ -28,7 +28,6 @@ STEPS = 12
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 LOCKED = 75
 SHORT = 'def short(attempt):\n    "Fewer letters earn more."\n    return 1 / (1 + len(attempt.text))\n'
-Take = Callable[[list[Any], str], list[Any]]
 
 
 def warm() -> None:
@@ -45,7 +44,7 @@ def warm() -> None:
 
 def subjects(work: Path, steps: int, save_steps: int) -> dict[str, Subject]:
     """sft, dpo, grpo, pairs and eval of a tiny model that is asked in earnest."""
-    run, base, model = work / "run", work / f"base-{steps}", work / "model"
+    run, base, model = work / "run", work / "base", work / "model"
     if not model.exists():
         _must(lambda: _make_model(model))
         write_rows(work / "rows.jsonl", 24)
@@ -288,6 +287,25 @@ def resumed(subject: Subject, take: Take) -> Iterator[Tally]:
         yield tally
 
 
+def harmed_logs(subject: Subject, take: Take) -> Iterator[Tally]:
+    """Killed at half of twelve steps; then the rows of its steps are harmed in each way, and it is carried on."""
+    expected = _undisturbed(subject)
+    half = subject.run.parent / "half"
+    shutil.rmtree(half, ignore_errors=True)
+    fresh(subject)
+    injection.forked(lambda: _dying(subject, "logged", STEPS // 2))
+    shutil.copytree(subject.run, half)
+    logs = sorted(path.relative_to(half) for path in (half / subject.name).glob("*.jsonl")
+                  if path.name in ("metrics.jsonl", "rollouts.jsonl"))  # fmt: skip
+    tally = Tally(subject.name, "rows of steps harmed")
+    for file, way in take([(file, way) for file in logs for way in WAYS], f"{subject.name} logs"):
+        fresh(subject._replace(base=half))
+        WAYS[way](subject.run / file, random.Random(f"{file} {way}"))
+        tally.injected += 1
+        _finish(subject, tally, f"{file} {way}", lambda: injection.forked(subject.job), expected)
+    yield tally
+
+
 def _dying(subject: Subject, moment: str, step: int) -> None:
     from agentlite import console
 
@@ -333,7 +351,7 @@ def _finish(subject: Subject, tally: Tally, where: str, again: Callable[[], inje
 # --- a moment ---
 
 
-def moments(subject: Subject, count: int, seed: int, *, cold: bool) -> Iterator[Tally]:
+def moments(subject: Subject, options: Any, *, cold: bool) -> Iterator[Tally]:
     """Whole commands, SIGKILL, SIGTERM or SIGINT at a random moment. `cold`: processes from their start on, imports
     and all; else forked from one that has imported everything."""
     again = (lambda: _process(subject)) if cold else (lambda: injection.forked(subject.job))
@@ -343,9 +361,9 @@ def moments(subject: Subject, count: int, seed: int, *, cold: bool) -> Iterator[
     if end.code:
         raise RuntimeError(end.told)
     seconds, expected = time.monotonic() - started, _last(state(subject.run))
-    chance = random.Random(f"{seed} {subject.name} {cold}")
+    chance = random.Random(f"{options.seed} {subject.name} {cold}")
     tallies = [Tally(subject.name, f"{'process' if cold else 'command'}: {one.name}") for one in SIGNALS]
-    for number in range(count):
+    for number in range(options.times):
         tally, sent = tallies[number % 3], SIGNALS[number % 3]
         for _ in range(5):  # it may have ended before
             fresh(subject)

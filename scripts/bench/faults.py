@@ -20,11 +20,10 @@ from typing import Any
 
 import fault_injection as injection
 import fault_training as training
-from fault_commands import Subject, Tally, subjects, sweep
+from fault_commands import Subject, Take, Tally, subjects, sweep
 from fault_harm import harmed_stages, torn_tails
 
 Part = Callable[[Path, argparse.Namespace], Iterator[Tally]]
-FEW = 4  # of each command and kind, in a sample
 COUNTS = [one.name for one in fields(Tally) if one.type in (int, "int")]
 
 
@@ -32,24 +31,26 @@ def command(name: str) -> Part:
     """prep, eval or pairs, without a model."""
 
     def part(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
-        for subject in subjects(work):
+        for subject in subjects(work / "commands"):
             if subject.arguments[0] == name:
-                yield from sweep(subject, lambda found, name: chosen(found, name, options))
+                yield from sweep(subject, taking(options))
 
     return part
 
 
 def harm(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
     """What prep, eval and pairs left, harmed: finished folders file by file, half done ones by their tails."""
-    found = {subject.name: subject for subject in subjects(work)}
-    count = 60 if options.all else FEW
-    for name in ("prep", "eval", "pairs"):
-        yield from harmed_stages(found[name], lambda every, name: chosen(every, name, options), times=3)
+    found = {subject.name: subject for subject in subjects(work / "commands")}
+    count = 60 if options.all else options.few
+    here = [name for name in ("prep", "eval", "pairs") if not options.only or name in options.only]
+    for name in here:
+        yield from harmed_stages(found[name], taking(options), times=3)
     for name, left, file in (("eval", ["plan.json"], "answers.jsonl"),
                              ("pairs", ["plan.json", "records.jsonl"], "candidates.jsonl"),
                              ("pairs", ["plan.json", "records.jsonl", "candidates.jsonl", "sampled.json"],
                               "scores.jsonl")):  # fmt: skip
-        yield from torn_tails(found[name], left, file, count, options.seed)
+        if name in here:
+            yield from torn_tails(found[name], left, file, count, options.seed)
 
 
 def trained(each: Callable[[Subject, argparse.Namespace], Iterator[Tally]], steps: int, save_steps: int,
@@ -58,7 +59,8 @@ def trained(each: Callable[[Subject, argparse.Namespace], Iterator[Tally]], step
 
     def part(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
         training.warm()
-        found = training.subjects(work, steps, save_steps)
+        (work / "training").mkdir(exist_ok=True)
+        found = training.subjects(work / "training", steps, save_steps)
         for name in names:
             if not options.only or name in options.only:
                 yield from each(found[name], options)
@@ -70,52 +72,65 @@ ALL = ("sft", "dpo", "grpo", "pairs", "eval")
 PARTS: dict[str, Part] = {
     **{name: command(name) for name in ("prep", "eval", "pairs")},
     "harm": harm,
-    "saves": trained(lambda one, options: training.saves(one, lambda *found: chosen(*found, options)), 4, 1),
-    "checkpoints": trained(
-        lambda one, options: training.harmed(one, lambda *found: chosen(*found, options), 6 if options.all else 1), 4, 1
-    ),
-    "steps": trained(
-        lambda one, options: training.resumed(one, lambda *found: chosen(*found, options)), training.STEPS, 1
-    ),
-    "moments": trained(
-        lambda one, options: training.moments(one, options.times, options.seed, cold=False), training.STEPS, 2, ALL
-    ),
-    "locks": trained(lambda one, options: training.locks(one, options.times // 3), 2, 1, ALL),
-    "processes": trained(
-        lambda one, options: training.moments(one, options.times, options.seed, cold=True), training.STEPS, 2, ALL
-    ),
+    "saves": trained(lambda one, told: training.saves(one, taking(told)), 4, 1),
+    "checkpoints": trained(lambda one, told: training.harmed(one, taking(told), 6 if told.all else 1), 4, 1),
+    "steps": trained(lambda one, told: training.resumed(one, taking(told)), training.STEPS, 1),
+    "logs": trained(lambda one, told: training.harmed_logs(one, taking(told)), training.STEPS, 1),
+    "locks": trained(lambda one, told: training.locks(one, told.times), 2, 1, ALL),
+    "moments": trained(lambda one, told: training.moments(one, told, cold=False), training.STEPS, 2, ALL),
+    "processes": trained(lambda one, told: training.moments(one, told, cold=True), training.STEPS, 2, ALL),
 }
 
 
-def chosen(found: list[Any], name: str, options: argparse.Namespace) -> list[Any]:
-    """All of them, or a few drawn by the seed."""
-    return found if options.all else random.Random(f"{options.seed} {name}").sample(found, min(FEW, len(found)))
+def taking(options: argparse.Namespace) -> Take:
+    """All of what there is, or a few drawn by the seed."""
+
+    def take(found: list[Any], name: str) -> list[Any]:
+        few = min(options.few, len(found))
+        return found if options.all else random.Random(f"{options.seed} {name}").sample(found, few)
+
+    return take
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]")
-    parser.add_argument("--all", action="store_true", help="every point, in place of a few")
-    parser.add_argument("--only", action="append", metavar="COMMAND", help="of those that are trained or sampled")
-    parser.add_argument("--times", type=int, default=3, help="whole commands and processes, each [3]")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="file that what is found is added to")
-    options = parser.parse_args()
-    if unknown := {*options.parts} - {*PARTS}:
-        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    found: list[Tally] = []
-    for part in options.parts or PARTS:
-        started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="faults-") as work:
-            for tally in PARTS[part](Path(work), options):
-                found.append(tally)
-                print(f"{tally.command} {tally.kind}: {tally.injected}", *tally.told, sep="\n  ", file=sys.stderr)
-                if options.json:
-                    add(options.json, tally, options)
-        print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+    options = asked()
+    if options.show:
+        print(table(Tally(**{one.name: row[one.name] for one in fields(Tally)}) for row in stored(options.json)))
+        return
+    with tempfile.TemporaryDirectory(prefix="faults-") as work:
+        found = run(Path(work), options)
     print(table(found))
     print(f"{sum(one.injected for one in found)} faults, by {injection.tool()}")
     sys.exit(any(bad(tally) for tally in found))
+
+
+def asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]")
+    parser.add_argument("--all", action="store_true", help="every point, in place of a few")
+    parser.add_argument("--few", type=int, default=4, help="points of each command and kind in a sample [4]")
+    parser.add_argument("--only", action="append", metavar="COMMAND", help="of those of a part")
+    parser.add_argument("--times", type=int, default=3, help="whole commands, processes and locks, each [3]")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="file that what is found is added to")
+    parser.add_argument("--show", action="store_true", help="print what is in that file, and run nothing")
+    options = parser.parse_args()
+    if unknown := {*options.parts} - {*PARTS}:
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    return options
+
+
+def run(work: Path, options: argparse.Namespace) -> list[Tally]:
+    found: list[Tally] = []
+    for part in options.parts or PARTS:
+        started = time.monotonic()
+        for tally in PARTS[part](work, options):
+            found.append(tally)
+            print(f"{tally.command} {tally.kind}: {tally.injected}", *tally.told, sep="\n  ", file=sys.stderr)
+            if options.json:
+                add(options.json, tally, options)
+        print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+    return found
 
 
 def bad(tally: Tally) -> int:
@@ -124,18 +139,28 @@ def bad(tally: Tally) -> int:
 
 def add(path: Path, tally: Tally, options: argparse.Namespace) -> None:
     """What was found before stays, unless it is of the same command and kind."""
-    found = json.loads(path.read_bytes())["found"] if path.exists() else []
+    found = stored(path)
     now = {**asdict(tally), "by": injection.tool(), "all": options.all, "seed": options.seed}
     kept = [one for one in found if (one["command"], one["kind"]) != (tally.command, tally.kind)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"found": [*kept, now]}, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
+def stored(path: Path) -> list[dict[str, Any]]:
+    return list(json.loads(path.read_bytes())["found"]) if path.exists() else []
+
+
 def table(found: Iterable[Tally]) -> str:
-    """Markdown, with sums."""
-    rows = [[tally.command, tally.kind, *(getattr(tally, name) for name in COUNTS)] for tally in found]
-    sums = ["**all**", "", *(sum(row[place] for row in rows) for place in range(2, 2 + len(COUNTS)))]
-    lines = [["command", "fault", *COUNTS], ["---", "---", *["---:"] * len(COUNTS)], *rows, sums]
+    """Markdown, with sums; the ways in which files are harmed are one line."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for tally in found:
+        group = tally.kind.partition(": ")[0]
+        name = (tally.command, group if group in ("harmed", "checkpoint") else tally.kind)
+        before = rows.setdefault(name, [0] * len(COUNTS))
+        rows[name] = [one + getattr(tally, count) for one, count in zip(before, COUNTS, strict=True)]
+    sums = [sum(column) for column in zip(*rows.values(), strict=True)]
+    lines = [["command", "fault", *COUNTS], ["---", "---", *["---:"] * len(COUNTS)],
+             *([*name, *counts] for name, counts in rows.items()), ["**all**", "", *sums]]  # fmt: skip
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
