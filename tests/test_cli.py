@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,14 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
     assert steps == list(range(1, 61))
 
 
+# `preexec_fn`: in the background, or under nohup, a signal may come ignored
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["sft", "--run", tmp_path, "--max-steps", 100000, "--save-steps", 99999, "--batch-size", 1]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.PIPE)
+    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.PIPE,
+                               preexec_fn=partial(signal.signal, sent, signal.SIG_DFL))  # fmt: skip
     while not (tmp_path / "sft" / "metrics.jsonl").exists() or not (tmp_path / "sft" / "metrics.jsonl").stat().st_size:
         time.sleep(0.05)
     running.send_signal(sent)
@@ -107,7 +110,8 @@ def test_ctrl_c_and_the_same_command_again_leave_the_log_of_a_run_that_was_let_b
     arguments = ["sft", "--run", tmp_path, "--max-steps", 30, "--save-steps", 10, "--batch-size", 1]
     assert agentlite(*arguments, "--out", "whole").returncode == 0
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL,
+                               preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))  # fmt: skip
     log = tmp_path / "sft" / "metrics.jsonl"
     while not log.exists() or log.read_bytes().count(b"\n") < 3:
         assert running.poll() is None
