@@ -61,9 +61,9 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
 
 
 def test_it_calls_as_eval_does(client, caller):
-    evaluated = agentlite.evaluate(run=str(caller), model=["sft"], split="train", max_new_tokens=40)
+    evaluated = agentlite.evaluate(run=str(caller), out="as-served", model=["sft"], split="train", max_new_tokens=40)
     assert evaluated.figures["sft"]["metrics"]["exact_call"]["mean"] == 1
-    row = json.loads((caller / "eval" / "prep" / "sft" / "predictions.jsonl").read_text().splitlines()[0])
+    row = json.loads((caller / "as-served" / "prep" / "sft" / "predictions.jsonl").read_text().splitlines()[0])
     [call] = client.chat.completions.create(**ASKED).choices[0].message.tool_calls
     assert [{"name": call.function.name, "arguments": call.function.arguments}] == row["calls"]
 

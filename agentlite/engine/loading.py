@@ -201,7 +201,7 @@ def explained(error: Exception, name: str) -> Exception:
     if is_out_of_memory(error):
         return UserError("the model does not fit into the GPU's memory.", "Add --load-in-4bit true, or choose a smaller"
                          " model.", place=name, exit_code=OUT_OF_MEMORY)  # fmt: skip
-    if "trust_remote_code" in text or "auto_map" in text:
+    if "trust_remote_code" in str(error):
         return UserError("it is made of code of its own, which is never run here.", "Choose a model that transformers "
                          "knows by itself.", place=name, exit_code=MODEL)  # fmt: skip
     if "connect" in text.lower() or "offline" in text.lower():
