@@ -67,9 +67,10 @@ COMMAND = click.Command(
     "runs",
     params=[
         click.Argument(["folders"], nargs=-1, metavar="[DIR]..."),
+        RUN,
         click.Option(["--rm", "names"], multiple=True, metavar="STAGE",
                      help="free the checkpoints of a finished stage; what it made stays; repeatable"),
-        RUN, AS_JSON, DEBUG,
+        AS_JSON, DEBUG,
     ],
     callback=runs,
 )  # fmt: skip
