@@ -9,8 +9,7 @@ import click
 from agentlite.options import AS_JSON, DEBUG, RUN
 
 
-@click.command("doctor", params=[RUN, AS_JSON, DEBUG], epilog="Exit code 1 if there is a problem; warnings are none.")
-def COMMAND(run: str, as_json: bool, debug: bool) -> None:
+def doctor(run: str, as_json: bool, debug: bool) -> None:
     """Prints the findings, each that is not ok with what to do."""
     import msgspec
 
@@ -33,3 +32,7 @@ def COMMAND(run: str, as_json: bool, debug: bool) -> None:
         print(f"doctor: {problems} problems, {warnings} warnings")
     if problems:
         sys.exit(1)
+
+
+COMMAND = click.Command("doctor", params=[RUN, AS_JSON, DEBUG], callback=doctor,
+                        epilog="Exit code 1 if there is a problem; warnings are none.")  # fmt: skip

@@ -40,8 +40,7 @@ def fill(folder: Path) -> list[str]:
     return [path.name for path in written]
 
 
-@click.command("init", params=[click.Argument(["folder"], metavar="DIR"), AS_JSON, DEBUG])
-def COMMAND(folder: str, as_json: bool, debug: bool) -> None:
+def init(folder: str, as_json: bool, debug: bool) -> None:
     """Writes the folder, and says what to do in it."""
     names = fill(Path(folder))
     into = "" if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && "
@@ -51,3 +50,6 @@ def COMMAND(folder: str, as_json: bool, debug: bool) -> None:
         return
     print(f"init: {folder}: {', '.join(names)}")
     print(f"next: {next_command}")
+
+
+COMMAND = click.Command("init", params=[click.Argument(["folder"], metavar="DIR"), AS_JSON, DEBUG], callback=init)

@@ -11,12 +11,8 @@ from agentlite.inventory import Freed, Kept, free, in_words, inventory
 from agentlite.options import AS_JSON, DEBUG, RUN
 from agentlite.stages import DEFAULT_RUN
 
-RM = click.Option(["--rm", "names"], multiple=True, metavar="STAGE",
-                  help="free the checkpoints of a finished stage; what it made stays; repeatable")  # fmt: skip
 
-
-@click.command("runs", params=[click.Argument(["folders"], nargs=-1, metavar="[DIR]..."), RUN, RM, AS_JSON, DEBUG])
-def COMMAND(folders: tuple[str, ...], run: str, names: tuple[str, ...], as_json: bool, debug: bool) -> None:
+def runs(folders: tuple[str, ...], run: str, names: tuple[str, ...], as_json: bool, debug: bool) -> None:
     """Prints the stages, or what was freed."""
     places = [Path(folder) for folder in folders or (run,)]
     if names:
@@ -31,7 +27,7 @@ def _told_freed(freed: list[Freed], as_json: bool) -> None:
         print(msgspec.json.encode(told).decode())
         return
     for one in freed:
-        print(f"{one.run}/{one.stage}: {in_bytes(one.bytes)} freed")
+        print(f"{one.run}/{one.stage}: {in_bytes(one.bytes) or 'nothing'} freed")
 
 
 def _told_stages(found: list[Kept], as_json: bool) -> None:
@@ -65,3 +61,16 @@ def in_time(seconds: float) -> str:
     units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
     name, length = next((unit for unit in units if seconds >= unit[1]), units[-1])
     return f"{seconds / length:.0f} {name}"
+
+
+COMMAND = click.Command(
+    "runs",
+    params=[
+        click.Argument(["folders"], nargs=-1, metavar="[DIR]..."),
+        RUN,
+        click.Option(["--rm", "names"], multiple=True, metavar="STAGE",
+                     help="free the checkpoints of a finished stage; what it made stays; repeatable"),
+        AS_JSON, DEBUG,
+    ],
+    callback=runs,
+)  # fmt: skip
