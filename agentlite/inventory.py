@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from agentlite import stages
@@ -105,7 +104,7 @@ def _lies(folder: Path) -> Seen:
         return Seen("half", _progress(folder, running=False))
     try:
         changed = stages.broken_outputs(folder)
-    except msgspec.MsgspecError:
+    except UserError:
         return Seen("broken", "done.json cannot be read")
     return Seen("broken", f"{changed[0]} is not as it was left") if changed else Seen("done")
 

@@ -199,7 +199,7 @@ def find_stage(name: str, run: Path) -> Path:
 def read_plan(folder: Path) -> Plan:
     try:
         return msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(f"cannot be read ({error}).", "Start over with --force.", place=str(folder / "plan.json"),
                         exit_code=OTHER_PLAN) from error  # fmt: skip
 

@@ -62,7 +62,7 @@ def set_aside_changed(folder: Path) -> None:
 def _changed(folder: Path) -> list[str]:
     try:
         digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return [SAMPLED]
     return [name for name, digest in digests.items()
             if not (path := folder / f"{name}.jsonl").exists() or stages.file_digest(path) != digest]  # fmt: skip

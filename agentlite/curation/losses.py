@@ -35,7 +35,7 @@ def known_losses(path: Path) -> dict[str, float]:
     for number, line in enumerate(lines, 1):
         try:
             row = msgspec.json.decode(line, type=Loss)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UserError(f"is no row of losses ({error}).", "Remove the file: it will be computed anew.",
                             place=f"{path}:{number}") from error  # fmt: skip
         found[row.id] = row.loss

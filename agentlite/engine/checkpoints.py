@@ -29,14 +29,8 @@ TRIES = 3  # saves in a row that may fail for want of space
 SPARE = 1.25  # of the size of the checkpoint before, free before the next is begun
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-SIGNS = (
-    "No space left",
-    "os error 28",
-    "os error 5)",
-    "File too large",
-    "PytorchStreamWriter",
-    "inline_container",
-)  # of libraries
+SIGNS = ("No space left", "os error 28", "os error 5)", "File too large", "PytorchStreamWriter", "inline_container",
+         "iostream error")  # of safetensors, and of torch that cannot write  # fmt: skip
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,7 +99,8 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
     together.barrier()  # each has written its part
     if processes.first():
         # with a second adapter beside it, transformers would not load the first one again; and it never changes
-        shutil.rmtree(made / REFERENCE, ignore_errors=True)
+        if (made / REFERENCE).exists():
+            shutil.rmtree(made / REFERENCE)
         _copy_logs(folder, made)
         manifest = Manifest(
             step, known.dev_loss, _plan(folder), trained(trainer.model), stages.versions(), _listed(made)
@@ -232,7 +227,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         manifest = _read(checkpoint)
     except OSError:
         return f"has no {MANIFEST}"
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return f"its {MANIFEST} cannot be read ({error})"
     if manifest != manifest.sealed():
         return f"its {MANIFEST} is not as it was saved"
@@ -280,7 +275,7 @@ def manifests(folder: Path) -> dict[Path, Manifest]:
     """Checkpoints, oldest first, as they say they are; none that cannot say."""
     found = {}
     for path in _by_step(folder):
-        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
             found[path] = _read(path)
     return found
 

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import fault_injection as injection
 
 KINDS = ("kill", "ENOSPC", "EIO")
-TIMES = re.compile("runtime|per_second|step_time")
+TIMES = re.compile("runtime|per_second|step_time|num_tokens")  # TRL begins to count tokens anew where it carries on
 Take = Callable[[list[Any], str], list[Any]]  # what there is -> what is tried of it
 LOCAL = {".lock", ".holder"}
 DISK = 74

@@ -204,7 +204,8 @@ def _judge_save(tally: Tally, where: str, folder: Path, end: injection.End, befo
     if of[0] not in of[1:]:
         tally.silent += 1
         tally.note(f"{where}: {found.name} is not as it was saved")
-    gone = [name for name in before if after.get(name) == before[name] != here.get(name)]
+    checkpoints = (name for name in before if name.startswith("checkpoint-"))
+    gone = [name for name in checkpoints if after.get(name) == before[name] != here.get(name)]
     if gone:
         tally.lost += 1
         tally.note(f"{where}: {gone[0]} was good and is gone")
