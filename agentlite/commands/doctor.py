@@ -29,7 +29,7 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
             rows += [[one.state, one.name, one.found], *([["", "", f"-> {one.fix}"]] if one.fix else [])]
         print_table(rows, words=3)
         warnings = sum(one.state == "warning" for one in found)
-        print(f"doctor: {problems} problems, {warnings} warnings")
+        print(f"problems: {problems}, warnings: {warnings}")
     if problems:
         sys.exit(1)
 
