@@ -1,4 +1,4 @@
-"""scripts/bench/faults.py: a sample of the sweep finds nothing lost, and it would find it if something were."""
+"""scripts/bench/faults: a sample of the sweep finds nothing lost, and it would find it if something were."""
 
 import json
 import os
@@ -10,33 +10,29 @@ from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).parents[1] / "scripts/bench"
+SWEEP = Path(__file__).parents[1] / "scripts/bench/faults"
 COUNTS = ("lost", "doubled", "unresumable", "silent", "unclear")
 SEED = str(random.SystemRandom().randrange(10**6))  # another sample each time; it is in the command that fails
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each fault is a forked child")
 UNCUT = """
-import os, sys
-sys.path.insert(0, sys.argv.pop(1))
+import runpy, sys
 from agentlite import rows
 def uncut(self, path):
     self.path, self.file = path, open(path, "ab", buffering=0)
 rows.Appender.__init__ = uncut
-import faults
-faults.main()
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 TRUSTING = """
-import sys
-sys.path.insert(0, sys.argv.pop(1))
+import runpy, sys
 from agentlite import stages
 stages.broken_outputs = lambda folder: []
-import faults
-faults.main()
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 
 
 def sweep(folder: Path, *arguments: str, program: str = "", by: str = "") -> tuple[int, list[dict[str, Any]], str]:
     """The exit code, what was found by command and kind, and what was printed."""
-    start = ["-c", program, str(BENCH)] if program else [str(BENCH / "faults.py")]
+    start = ["-c", program, str(SWEEP)] if program else [str(SWEEP)]
     told = ["--seed", SEED, "--json", str(folder / "found.json")]
     done = subprocess.run([sys.executable, *start, *arguments, *told], capture_output=True, text=True, timeout=600,
                           env={**os.environ, "NO_COLOR": "1", "FAULTS_BY": by})  # fmt: skip
@@ -59,12 +55,17 @@ def test_where_there_is_no_strace_python_fails_its_own_calls(tmp_path):
     code, found, told = sweep(tmp_path, "pairs", "--few", "2", by="Python")
     assert clean(code, found, told) == 6
     assert {one["by"] for one in found} == {"Python"}
+    files = [str(tmp_path / "found.json")] * 2  # as of two sweeps side by side
+    shown = subprocess.run([sys.executable, str(SWEEP), "--show", *files], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "| **all** |  | 12 | 0 | 0 | 0 | 0 | 0 |"
 
 
 def test_a_checkpoint_survives_and_a_killed_run_ends_with_the_same_bits(tmp_path):
     one = random.SystemRandom().choice(["sft", "dpo", "grpo"])
-    assert clean(*sweep(tmp_path, "saves", "checkpoints", "steps", "locks", "--few", "1", "--times", "1", "--only", one)
-                 ) >= 13  # fmt: skip
+    code, found, told = sweep(tmp_path, "saves", "checkpoints", "steps", "locks", "--few", "1", "--times", "1",
+                              "--only", one)  # fmt: skip
+    assert clean(code, found, told) >= 13
+    assert "set aside" not in told  # in a whole sweep it would be said thousands of times
 
 
 @pytest.mark.parametrize(("program", "count"), [(UNCUT, "unresumable"), (TRUSTING, "silent")],

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that is measured without a GPU, one after the other -> runs/bench/NAME.json. About an hour, on a machine
-# that does nothing else; the first and the last say whether it was quiet: the control of startup should be near 1.
+# Everything that is measured without a GPU, one after the other -> runs/bench/NAME.json. An hour and a quarter, on
+# a machine that does nothing else; the first and the last say whether it was quiet: the control of startup should be near 1.
 #   usage: bash scripts/bench/all.sh [NAME ...]      (run again, it does what is missing; bash scripts/bench/peers.sh before)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -13,8 +13,9 @@ declare -A commands=(
   [reranking]="$bench/reranking.py" [report]="$bench/report.py"
   [sampling]="$bench/sampling.py" [sft]="$bench/sft_overhead.py"
   [dpo]="$bench/rl_overhead.py dpo" [grpo]="$bench/rl_overhead.py grpo"
+  [checkpoints]="$bench/checkpoints.py"
 )
-order=(startup rendering reading curation planted reranking report sampling sft dpo grpo startup-again)
+order=(startup rendering reading curation planted reranking report sampling sft dpo grpo checkpoints startup-again)
 mkdir -p "$out"
 for name in "${@:-${order[@]}}"; do
   [[ -v commands[$name] ]] || { echo "all.sh: no bench '$name'; there are: ${order[*]}" >&2; exit 2; }

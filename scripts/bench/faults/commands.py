@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-import fault_injection as injection
+import injection
 
 KINDS = ("kill", "ENOSPC", "EIO")
 TIMES = re.compile("runtime|per_second|step_time|num_tokens")  # TRL begins to count tokens anew where it carries on

@@ -1,10 +1,11 @@
 """Faults, thousands of them: a command is killed or failed, run again, and what it leaves compared, byte by byte.
 
-    .venv/bin/python scripts/bench/faults.py [PART ...] [--all] [--seed 0] [--json runs/bench/faults.json]
+    .venv/bin/python scripts/bench/faults [PART ...] [--all] [--seed 0] [--json runs/bench/faults.json]
+    .venv/bin/python scripts/bench/faults --show runs/bench/faults.json [FILE ...]
 
 A sample of a few of each kind takes a minute or two; --all, hours. Parts that were run are added to the JSON as they
-come, so that the rest can be run later. Rows lost or doubled, folders that cannot be resumed, and files that are
-otherwise than they should be without a word: all should be 0.
+come, so that the rest can be run later, or beside it into another file. Rows lost or doubled, folders that cannot be
+resumed, and files that are otherwise than they should be without a word: all should be 0.
 """
 
 import argparse
@@ -18,10 +19,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import fault_injection as injection
-import fault_training as training
-from fault_commands import Subject, Take, Tally, subjects, sweep
-from fault_harm import harmed_stages, torn_tails
+import injection
+import training
+from commands import Subject, Take, Tally, subjects, sweep
+from harm import harmed_stages, torn_tails
 
 Part = Callable[[Path, argparse.Namespace], Iterator[Tally]]
 COUNTS = [one.name for one in fields(Tally) if one.type in (int, "int")]
@@ -95,7 +96,8 @@ def taking(options: argparse.Namespace) -> Take:
 def main() -> None:
     options = asked()
     if options.show:
-        print(table(Tally(**{one.name: row[one.name] for one in fields(Tally)}) for row in stored(options.json)))
+        rows = [row for path in options.show for row in stored(path)]
+        print(table(Tally(**{one.name: row[one.name] for one in fields(Tally)}) for row in rows))
         return
     with tempfile.TemporaryDirectory(prefix="faults-") as work:
         found = run(Path(work), options)
@@ -113,10 +115,12 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--times", type=int, default=3, help="whole commands, processes and locks, each [3]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="file that what is found is added to")
-    parser.add_argument("--show", action="store_true", help="print what is in that file, and run nothing")
+    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="print what such files hold, as one table")
     options = parser.parse_args()
     if unknown := {*options.parts} - {*PARTS}:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if missing := [str(path) for path in options.show or () if not path.exists()]:
+        parser.error(f"no such file: {', '.join(missing)}")
     return options
 
 

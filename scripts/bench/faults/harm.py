@@ -5,8 +5,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import fault_injection as injection
-from fault_commands import LOCAL, Subject, Take, Tally, _asked, answers_there, compare, fresh, state, undisturbed
+import injection
+from commands import LOCAL, Subject, Take, Tally, _asked, answers_there, compare, fresh, state, undisturbed
 
 REFUSED = (2, 3, 5)
 UNREAD = "sampled.json"  # by pairs that are finished
