@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that is measured without a GPU, one after the other -> runs/bench/NAME.json. An hour and a quarter, on
-# a machine that does nothing else; the first and the last say whether it was quiet: the control of startup should be near 1.
+# Everything that is measured without a GPU, one after the other -> runs/bench/NAME.json. An hour and a quarter, on a
+# machine that does nothing else; the first and the last say whether it was quiet: the control of startup should be
+# near 1.
 #   usage: bash scripts/bench/all.sh [NAME ...]      (run again, it does what is missing; bash scripts/bench/peers.sh before)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
