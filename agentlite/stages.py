@@ -323,7 +323,9 @@ def held(folder: Path) -> Iterator[None]:
         raise cannot_write(folder, error) from error
     try:
         with disk_errors(folder):
-            holder.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
+            named = folder / ".holder.new"  # renamed, so that nobody reads half of it
+            named.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
+            named.replace(holder)
         yield
     finally:
         holder.unlink(missing_ok=True)

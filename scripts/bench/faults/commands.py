@@ -19,7 +19,7 @@ import injection
 KINDS = ("kill", "ENOSPC", "EIO")
 TIMES = re.compile("runtime|per_second|step_time|num_tokens")  # TRL begins to count tokens anew where it carries on
 Take = Callable[[list[Any], str], list[Any]]  # what there is -> what is tried of it
-LOCAL = {".lock", ".holder"}
+LOCAL = {".lock", ".holder", ".holder.new"}
 DISK = 74
 SECONDS = re.compile(rb"seconds: [0-9]+|[0-9]+ s</span>")
 CITIES = ("Oslo", "Paris", "Rome", "Lyon", "Graz", "Bonn", "Bern", "Turin", "Kyiv", "Riga", "Cork", "Gent")
