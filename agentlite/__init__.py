@@ -1,15 +1,16 @@
 """agentlite tunes a language model to use tools, on one GPU, from the shell or from Python.
 
-The stages are functions with the names and settings of the commands: prep, sft, pairs, dpo, grpo, evaluate.
+The stages are functions with the names and settings of the commands: prep, retriever, sft, pairs, dpo, grpo,
+evaluate.
 """
 
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "sft"]
+__all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "sft"]
 
 if TYPE_CHECKING:
-    from agentlite.functions import dpo, evaluate, grpo, pairs, prep, sft
+    from agentlite.functions import dpo, evaluate, grpo, pairs, prep, retriever, sft
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from agentlite.shell import completed
 
 STAGES = {
     "prep": "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
+    "retriever": "Train a model to bring the few tools, of many, that a question needs; and an index of them.",
     "sft": "Train an adapter to say what the assistant says in the records.",
     "pairs": "Sample several answers at every step, score them, pair the best with the worst.",
     "dpo": "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
@@ -36,6 +37,10 @@ EXAMPLES = {
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
 agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout bench.jsonl --personal mask
 cat rows.jsonl | agentlite prep - --run runs/weather --json""",
+    "retriever": """agentlite retriever
+agentlite retriever --tools agent_tools.jsonl --num-epochs 5 --json
+agentlite retriever --model BAAI/bge-small-en-v1.5 --out retriever-bge
+agentlite retriever --max-steps 0 --out untrained""",
     "sft": """agentlite sft
 agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
 agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01""",
@@ -78,6 +83,7 @@ LONG = {"candidates": "--from"}  # `from` is no name for a setting in Python
 SEVERAL = {
     ("prep", "holdout"),
     ("prep", "mix"),
+    ("retriever", "tools"),
     ("eval", "model"),
     ("eval", "predictions"),
     ("eval", "compare"),
@@ -100,12 +106,14 @@ SECTIONS = {
         ),
         "What training rows look like": (
             "model", "protocol", "max_length", "long_rows", "distractors", "join", "join_tokens", "remove_tool",
-            "mask_names", "no_call_answer", "no_call_answer_zh", "model_name", "model_author", "show",
+            "mask_names", "retrieve", "retriever", "retrieve_by", "no_call_answer", "no_call_answer_zh",
+            "model_name", "model_author", "show",
         ),
     },
     "eval": {
         "What is evaluated": (
-            "model", "endpoint", "endpoint_key", "predictions", "data", "split", "limit", "compare", "kagent",
+            "model", "endpoint", "endpoint_key", "predictions", "data", "split", "retrieve", "retriever",
+            "retrieve_by", "limit", "compare", "kagent",
         ),
         "What is measured besides": ("gate", "general", "num_samples", "temperature"),
         "What others think of the answers": ("judge", "judge_model", "judge_key", "sheet", "ratings"),
@@ -240,7 +248,7 @@ def _help(name: str) -> str:
 
 def _plan_options() -> list[click.Parameter]:
     """Settings are those of the planned command, so that plan and run cannot differ: --set, --config, --profile."""
-    planned = [name for name in STAGES if name != "prep"]
+    planned = [name for name in STAGES if name not in ("prep", "retriever")]
     own = [
         click.Option(["--command"], type=click.Choice(planned), default="sft", help="what is planned [sft]"),
         click.Option(["--model"], metavar="VALUE", help="alias, path, hub id or earlier stage [as the command has it]"),

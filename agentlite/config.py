@@ -18,6 +18,7 @@ from agentlite.errors import UserError
 NonNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
+Steps = Annotated[int, Meta(ge=0)]
 Engine = Literal["unsloth", "hf"]
 Scheduler = Literal["cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"]
 
@@ -33,6 +34,13 @@ Failures = Annotated[Share, Meta(description="share of candidates a function of 
 # who answers, in pairs and in eval
 Address = Annotated[str, Meta(description="OpenAI-compatible server that has the model: http://localhost:8000/v1")]
 AddressKey = Annotated[str, Meta(description="environment variable that holds the key of the server")]
+
+
+# which tools a prompt offers, in prep and in eval
+Brought = Annotated[Count | None, Meta(description="offer the N tools that the retriever brings, not the record's own")]
+BroughtBy = Annotated[str, Meta(description="a finished retriever: its name in the workspace, or a path")]
+Method = Literal["tuned", "hybrid", "bm25", "tfidf", "keyword"]
+BroughtHow = Annotated[Method, Meta(description="how it ranks: tuned, hybrid (tuned and bm25), bm25, tfidf, keyword")]
 
 
 class Prep(Struct, frozen=True, kw_only=True):
@@ -86,6 +94,9 @@ class Prep(Struct, frozen=True, kw_only=True):
     distractors: Annotated[int, Meta(ge=0, description="foreign tools added to train rows that have one tool")] = 0
     join: Annotated[Count, Meta(description="train rows of one turn put together in one dialog")] = 1
     join_tokens: Annotated[Count | None, Meta(description="tokens of joined rows, added up [max_length]")] = None
+    retrieve: Brought = None
+    retriever: BroughtBy = "retriever"
+    retrieve_by: BroughtHow = "tuned"
     max_rejects: Annotated[Share, Meta(description="share of rejected rows above which prep stops")] = 0.01
     no_call_answer: Annotated[str, Meta(description="said where BFCL wants no call")] = (
         "None of the available tools can answer this."
@@ -246,6 +257,9 @@ class Eval(Struct, frozen=True, kw_only=True):
     temperature: Annotated[float, Meta(gt=0, description="of what is drawn")] = 0.7
     data: Annotated[str, Meta(description="a finished prep: its name in the workspace, or a path")] = "prep"
     split: Annotated[Literal["train", "dev", "test"], Meta(description="which records")] = "test"
+    retrieve: Brought = None
+    retriever: BroughtBy = "retriever"
+    retrieve_by: BroughtHow = "tuned"
     engine: Annotated[Engine, Meta(description="unsloth, or plain transformers + peft")] = "unsloth"
     limit: Annotated[Count | None, Meta(description="a seeded sample of N records, even over the sources")] = None
     max_length: Annotated[Count, Meta(description="tokens of prompt and answer together")] = 2048
@@ -256,8 +270,36 @@ class Eval(Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(description="of the sample and the bootstrap")] = 0
 
 
+class Retriever(Struct, frozen=True, kw_only=True):
+    """Train a model to bring the few tools, of many, that a question needs; and an index of them."""
+
+    data: Annotated[str, Meta(description="a finished prep: its name in the workspace, or a path")] = "prep"
+    tools: Annotated[tuple[str, ...], Meta(description="files of further tools: SAGE's agent_tools, or OpenAI's")] = ()
+    model: Annotated[str, Meta(description="sentence-transformers model: alias, path, hub id or stage")] = (
+        "all-minilm-l6-v2"
+    )
+    max_length: Annotated[Count, Meta(description="tokens that are read of a question, or of a tool")] = 128
+    negatives: Annotated[int, Meta(ge=0, description="wrong tools beside each right one, that look right")] = 3
+    num_epochs: Annotated[float, Meta(gt=0, description="times through the pairs")] = 3.0
+    max_steps: Annotated[Steps | None, Meta(description="steps; 0: only an index [as num_epochs says]")] = None
+    batch_size: Annotated[Count, Meta(description="pairs in a step; the others' tools are wrong ones too")] = 32
+    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 5e-5
+    warmup_ratio: Annotated[Share, Meta(description="share of the steps in which it rises")] = 0.1
+    lr_scheduler: Annotated[Scheduler, Meta(description="how it falls: cosine, linear, constant, ...")] = "linear"
+    scale: Annotated[float, Meta(gt=0, description="what cosines are multiplied by: 1 / temperature")] = 20.0
+    save_steps: Annotated[Count, Meta(description="steps between checkpoints; a dev loss is taken at each")] = 50
+    sizes: Annotated[tuple[Count, ...], Meta(description="tools to search among, beside all there are")] = (
+        100, 500, 1000,
+    )  # fmt: skip
+    top: Annotated[tuple[Count, ...], Meta(min_length=1, description="how many are brought, when it is measured")] = (
+        1, 5, 10,
+    )  # fmt: skip
+    seed: Annotated[int, Meta(description="of the wrong tools, the order of pairs and the bootstrap")] = 0
+    trl: Annotated[dict[str, Any], Meta(description="anything else sentence-transformers' arguments know")] = {}
+
+
 COMMANDS: dict[str, type[Struct]] = {
-    "prep": Prep, "sft": Sft, "pairs": Pairs, "dpo": Dpo, "grpo": Grpo, "eval": Eval,
+    "prep": Prep, "retriever": Retriever, "sft": Sft, "pairs": Pairs, "dpo": Dpo, "grpo": Grpo, "eval": Eval,
 }  # fmt: skip
 OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"

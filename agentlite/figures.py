@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from agentlite.metrics.bfcl import category_of, group_scores
+from agentlite.metrics.bringing import retrieval
 from agentlite.metrics.dialogs import Dialog
 from agentlite.metrics.intervals import summary
 from agentlite.metrics.summaries import BFCL, summarize
@@ -26,6 +27,7 @@ def figures(
         "tools": to_builtins(tool_metrics(answers, seed)),
         "parse_problems": to_builtins(parse_problems([one.problem for one in predictions], seed)),
         **bfcl(predictions, records, seed),
+        **retrieval(predictions, records, seed),
     }
 
 

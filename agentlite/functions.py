@@ -17,6 +17,11 @@ def prep(*sources: str, run: str | None = None, **options: Any) -> Result:
     return call("prep", run, {**options, "sources": sources or None})
 
 
+def retriever(*, run: str | None = None, **options: Any) -> Result:
+    """Trains a model to bring the few tools, of many, that a question needs; and makes an index of them."""
+    return call("retriever", run, options)
+
+
 def sft(*, run: str | None = None, **options: Any) -> Result:
     """Trains an adapter to say what the assistant says in the records of prep."""
     return call("sft", run, options)

@@ -57,7 +57,8 @@ class Gathered(NamedTuple):
     and the source it is from. `ways`: where each row that is no reject came from, and what was done to it.
 
     `by_file`: by source, how many ended how, and the formats found in it. `cuts`: the ledger of the dialogs that were
-    cut; `repaired`: how often each way mended a row; `personal`: values found, by kind.
+    cut; `repaired`: how often each way mended a row; `personal`: values found, by kind;
+    `retrieved`: records that were offered tools of a retriever, and how many lacked a due one.
     """
 
     spool: Spool
@@ -73,6 +74,7 @@ class Gathered(NamedTuple):
     cuts: list[Row]
     repaired: Counter[str]
     personal: Counter[str]
+    retrieved: Counter[str]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -96,7 +98,7 @@ class Gathered(NamedTuple):
 def gather(lines: Iterable[tuple[str, Line]], way: Way, spool: Spool, ways: Spool) -> Gathered:
     """Reads every row. Those that are taken are not counted yet: some are copies, or not drawn."""
     gathered = Gathered(spool, ways, [], [], [], [], [], Counter(), defaultdict(Counter), defaultdict(Counter), [],
-                        Counter(), Counter())  # fmt: skip
+                        Counter(), Counter(), Counter())  # fmt: skip
     with console.progress("prep: rows read:", None) as advance:
         for count, found in enumerate(take_all(lines, way, way.settings.workers or os.cpu_count() or 1), 1):
             _add(found, gathered)
@@ -146,6 +148,7 @@ def _take(one: Taken, found: Intake, gathered: Gathered) -> None:
     gathered.sizes.append(one.sized)
     gathered.sources.append(found.source)
     gathered.personal.update(one.done.get("masked") or one.done.get("personal") or {})
+    gathered.retrieved.update(one.done.get("retrieved") or {})
     if one.sketch:
         gathered.sketches.append(one.sketch)
     if one.cut:

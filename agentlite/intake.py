@@ -22,6 +22,7 @@ from agentlite.errors import RowError
 from agentlite.protocols import Mixture, rendering, settled
 from agentlite.records import ANY_TOOL, Record, to_row
 from agentlite.rejects import Reject
+from agentlite.retrieval.offers import META, Offers, counted
 from agentlite.rows import Row, encode
 from agentlite.sources import Line, Raw, decoded, quick, samples, to_record
 from agentlite.sources.repair import repair
@@ -38,6 +39,7 @@ class Way(NamedTuple):
     settings: config.Prep
     template: Template
     mixture: Mixture
+    offers: Offers | None = None  # where a retriever says which tools a record offers
 
 
 class Taken(NamedTuple):
@@ -83,7 +85,7 @@ PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
 
 def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Iterator[Intake]:
     """In the order of the lines, each with the source it is from, whatever the number of workers."""
-    if workers <= 1:
+    if workers <= 1 or way.offers:  # a model that ranks tools is there once
         for source, line in lines:
             yield take(source, line, way)
         return
@@ -135,6 +137,9 @@ def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record
         record = _checked(source, read(), way)
         found_id = record.id
         record = changed(record, way.settings, done)
+        if way.offers:
+            record = way.offers.one(record)
+            done |= {META: dict(+counted(record))}
         kept, sized, tokens = _fitting(record, way)
     except RowError as error:
         is_fault = not error.code.startswith("F")

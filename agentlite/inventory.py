@@ -12,6 +12,7 @@ from msgspec import Struct
 from agentlite import stages
 from agentlite.engine.checkpoints import MANIFEST
 from agentlite.errors import UserError
+from agentlite.report.ranking import best_in_words
 from agentlite.rows import disk_errors
 
 State = Literal["done", "half", "running", "failed", "broken"]
@@ -184,7 +185,7 @@ def _eval(figures: Figures) -> str:
 
 
 FIGURES: dict[str, Callable[[Figures], str]] = {
-    "prep": _prep, "sft": _sft, "pairs": _pairs, "dpo": _dpo, "grpo": _grpo, "eval": _eval,
+    "prep": _prep, "retriever": best_in_words, "sft": _sft, "pairs": _pairs, "dpo": _dpo, "grpo": _grpo, "eval": _eval,
 }  # fmt: skip
 
 

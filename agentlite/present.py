@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import console
+from agentlite.metrics.bringing import in_words as retrieval_in_words
 from agentlite.metrics.dialogs import HOW
 from agentlite.records import from_row
+from agentlite.report import ranking
 from agentlite.report.tables import in_words, share, table
 from agentlite.rewards import COMPONENTS, PENALTIES
 from agentlite.rows import encode
@@ -58,6 +60,9 @@ def _table(result: Result, stream: Any) -> None:
     if result.command == "eval" and result.status != "dry run":
         compared = result.status == "compared"
         _models(result.figures["models"] if compared else result.figures, stream)
+        for name, one in () if compared else result.figures.items():
+            if found := one.get("retrieval"):
+                print(f"{name}: {retrieval_in_words(found)}", file=stream)
         if agreement := result.figures.get("agreement"):
             print("", *(f"agreement, {name}: {share(one)}" for name, one in agreement.items()), sep="\n", file=stream)
         for row in result.figures["differences"] if compared else ():
@@ -69,6 +74,9 @@ def _table(result: Result, stream: Any) -> None:
     elif result.status == "compared":
         console.print_table(_weightings(result.figures["weightings"]), stream)
         print("", *result.figures["told"], sep="\n", file=stream)
+    elif "ranking" in result.figures:
+        _figures({name: value for name, value in result.figures.items() if name not in ranking.OWN}, stream)
+        ranking.show(result.figures, stream)
     else:
         _figures(result.figures, stream)
     if result.next:

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-OF_STAGES = ("model", "data", "candidates", "coreset_model", "names")
+OF_STAGES = ("model", "data", "candidates", "coreset_model", "names", "retriever")
 
 
 class Text(click.types.StringParamType):

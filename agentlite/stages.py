@@ -24,7 +24,7 @@ from agentlite.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.records import canonical, digest
 from agentlite.rows import cannot_write, disk_errors, write_json
 
-VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft")
+VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft", "sentence-transformers")
 DEFAULT_RUN = "runs/default"
 Status = Literal["new", "half", "done"]
 Outcome = Literal["done", "up to date", "dry run", "compared"]

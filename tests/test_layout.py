@@ -18,6 +18,7 @@ LAYERS = [
     ["sources", "protocols"],
     [
         "curation",
+        "retrieval",
         "metrics",
         "rewards",
         "own_rewards",
@@ -44,7 +45,7 @@ LAYERS = [
         "comparing",
     ],
     ["report", "engine", "planning"],
-    ["asking", "drawing", "besides", "speaker", "exporting", "checks", "inventory"],
+    ["asking", "bringing", "drawing", "besides", "speaker", "exporting", "checks", "inventory"],
     ["server", "talking"],
     ["commands"],
     ["functions", "present", "shell"],

@@ -72,7 +72,9 @@ def installed(facts: Facts) -> Iterator[Finding]:
 def tested(facts: Facts) -> Iterator[Finding]:
     """Of the packages that agentlite names itself: what these bring along is theirs."""
     by_extra, pinned = named(), tested_set()
-    ours = [name.lower().replace("_", "-") for extra in ("", "train", "deepspeed") for name in by_extra[extra]]
+    ours = [
+        name.lower().replace("_", "-") for extra in ("", "train", "retriever", "deepspeed") for name in by_extra[extra]
+    ]
     there = {name: found for name in ours if name in pinned and (found := version(name))}
     other = [f"{name} {found} (tested: {pinned[name]})" for name, found in there.items()
              if found.partition("+")[0] != pinned[name]]  # fmt: skip

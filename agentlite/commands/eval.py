@@ -11,11 +11,12 @@ import msgspec
 from agentlite import config, console, stages
 from agentlite.asking import Question, replies, served
 from agentlite.besides import Asking, drawn, forgotten, general_records
+from agentlite.bringing import digest_of, offers
 from agentlite.comparing import WITHOUT_A_MODEL, finished_beside
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing
 from agentlite.endpoint import Endpoint, check
-from agentlite.engine import check_libraries
+from agentlite.engine import check_libraries, load_libraries
 from agentlite.errors import USAGE, UserError
 from agentlite.figures import figures
 from agentlite.gates import failures, parse_gate
@@ -46,7 +47,7 @@ from agentlite.templates import Source, find_model, load_template
 # they change which steps are asked and what is made of the answers, not what is said
 NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed", "predictions", "compare", "gate", "general",
                      "kagent", "endpoint", "endpoint_key", "judge", "judge_model", "judge_key", "judge_prices", "sheet",
-                     "ratings", "num_samples", "temperature")  # fmt: skip
+                     "ratings", "num_samples", "temperature", "retriever")  # fmt: skip
 OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
 
 
@@ -91,9 +92,9 @@ def run(settings: config.Eval, place: Place) -> Result:
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
             return way(settings, place.run, gate)
-    data = _data(settings, place.run)
     _check(settings)
-    base = place.folder / slug(settings.data)
+    data = _data(settings, place.run)
+    base = place.folder / slug(_asked_as(settings))
     with console.stdout_to_stderr():
         subjects = _subjects(settings, data, place.run)
         if place.dry_run:
@@ -122,6 +123,12 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
+def _asked_as(settings: config.Eval) -> str:
+    """The data, and how it is asked: prep, prep-retrieve-5, prep-retrieve-5-bm25."""
+    how = "" if settings.retrieve_by == config.default("eval", "retrieve_by") else f"-{settings.retrieve_by}"
+    return settings.data + (f"-retrieve-{settings.retrieve}{how}" if settings.retrieve else "")
+
+
 def _check(settings: config.Eval) -> None:
     """What would fail once the models were asked fails before. Raises UserError 2."""
     if settings.max_new_tokens >= settings.max_length:
@@ -143,6 +150,10 @@ def _check(settings: config.Eval) -> None:
     if settings.endpoint and (settings.general or settings.num_samples):
         raise UserError("needs the model itself.", "Leave it out, or leave --endpoint out.",
                         place="--general" if settings.general else "--num-samples")  # fmt: skip
+    if settings.retrieve and settings.predictions:
+        raise UserError("were made of other prompts than those with the tools that are brought now.", "Prepare these, "
+                        f"agentlite prep --retrieve {settings.retrieve}, and evaluate that.",
+                        place="--predictions")  # fmt: skip
     if settings.general:
         general_records(settings.general)
 
@@ -162,7 +173,21 @@ def _data(settings: config.Eval, run: Path) -> Data:
                         exit_code=USAGE)  # fmt: skip
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
     name = next(value for name, value in prepared.outputs.items() if name.startswith(settings.split))
+    if settings.retrieve:
+        digest = digest_of(settings, run)
+        records = chosen = _retrieved(settings, chosen, run)
+        name = f"{name}, {digest}"
     return Data(chosen, {record.id: record for record in records}, folder, name)
+
+
+def _retrieved(settings: config.Eval, records: list[Record], run: Path) -> list[Record]:
+    """With the tools that the retriever brings, and no others. The model's own libraries come first: Unsloth changes
+    those below it when it is loaded."""
+    with console.stdout_to_stderr():
+        if settings.retrieve_by in ("tuned", "hybrid") and not settings.endpoint:
+            load_libraries(settings.engine)
+        with console.waiting(f"eval: bringing {settings.retrieve} tools to each of {len(records)} records"):
+            return offers(settings, run, "left out").all(records)
 
 
 def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
@@ -349,7 +374,7 @@ def _besides(settings: config.Eval, subject: Subject, first: Source | None, aske
 
 def _dry_run(settings: config.Eval, place: Place, subjects: Sequence[Subject], data: Data) -> Result:
     """How many prompts each model would still be asked, and the memory that it takes."""
-    told, force, base = {}, place.force, place.folder / slug(settings.data)
+    told, force, base = {}, place.force, place.folder / slug(_asked_as(settings))
     longest = data_of("eval", settings, place.run).longest
     for one in subjects:
         folder = base / slug(one.name)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from agentlite import config, console, stages
 from agentlite.augmenting import augmented, augments, learnable
+from agentlite.bringing import digest_of, offers
 from agentlite.codes import CODES
 from agentlite.curation.choosing import Choice, End, check_duplicates, choose
 from agentlite.curation.coreset import LOSSES, STRATEGIES, Coreset, coreset, proxy_loss
@@ -28,7 +29,7 @@ from agentlite.curation.mixing import check_task_weights, parse_mix
 from agentlite.curation.replay import Found, add_to_buffer, buffer_rows, find_buffer, replayed
 from agentlite.curation.split import Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
-from agentlite.engine import check_libraries
+from agentlite.engine import check_libraries, embedding
 from agentlite.errors import REJECTS, UserError, nearest
 from agentlite.gathering import ENDS, Gathered, Spool, gather, ways_of
 from agentlite.intake import Way, changed, measure, told
@@ -47,7 +48,8 @@ NOT_OF_THE_PLAN = ("workers",)
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 # settings that do nothing without another one
 IDLE = {"coreset_loss": "coreset_strategy", "coreset_model": "coreset_strategy", "continual_buffer_size": "replay",
-        "continual_replay_ratio": "replay", "join_tokens": "join"}  # fmt: skip
+        "continual_replay_ratio": "replay", "join_tokens": "join", "retrieve_by": "retrieve",
+        "retriever": "retrieve"}  # fmt: skip
 
 
 class Job(NamedTuple):
@@ -75,13 +77,20 @@ def run(settings: config.Prep, place: Place) -> Result:
     with console.stdout_to_stderr(), _spooled(settings.sources) as stdin:
         job, plan = _plan(settings, place, stdin)
         if place.dry_run:
-            return _dry_run(job, plan, place)
+            return _dry_run(_with_offers(job, place.run), plan, place)
         if place.has_work(plan):
             _check_packages(settings)
         with stages.open_stage(place.folder, plan, force=place.force) as stage:
             if stage.status != "done":
-                _fill_or_fail(stage, job)
+                _fill_or_fail(stage, _with_offers(job, place.run))
             return stage.result(place.next("agentlite sft" + ("" if place.out == "prep" else f" --data {place.out}")))
+
+
+def _with_offers(job: Job, run: Path) -> Job:
+    """With what brings tools, where that is asked for: a model is loaded for it."""
+    if not job.settings.retrieve:
+        return job
+    return job._replace(way=job.way._replace(offers=offers(job.settings, run, "added")))
 
 
 def shown(folder: Path, count: int) -> Iterator[str]:
@@ -145,6 +154,8 @@ def _check_packages(settings: config.Prep) -> None:
         check_parquet()
     if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
         check_libraries("unsloth")
+    if settings.retrieve_by in ("tuned", "hybrid") and settings.retrieve:
+        embedding.check_libraries()
 
 
 def _is_default(settings: config.Prep, name: str) -> bool:
@@ -171,6 +182,7 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Pl
     inputs = {**inputs, "model": model.digest}
     buffer = find_buffer(Path(settings.replay), _key(kept, inputs)) if settings.replay else None
     inputs |= {"replay": buffer.rows} if buffer else {}
+    inputs |= {"retriever": digest_of(settings, place.run)} if settings.retrieve else {}
     job = Job(Way(settings, template, mixture), stdin, buffer, coreset_model)
     return job, Plan("prep", kept, inputs, stages.versions())
 
@@ -376,6 +388,7 @@ def _told(gathered: Gathered) -> dict[str, Any]:
         "cut": len(gathered.cuts),
         "repaired": dict(gathered.repaired),
         "personal": dict(gathered.personal),
+        "retrieved": dict(gathered.retrieved),
     }
     return {name: value for name, value in told.items() if value}
 

@@ -18,11 +18,10 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",  # grpo's rollout function is called experimental
     "DEEPSPEED_LOG_LEVEL": "warning",
 }
-
-
 PACKAGES = ("torch", "transformers", "trl", "peft")
 INSTALL = 'pip install "agentlite[train]"'
 
@@ -33,13 +32,21 @@ def check_libraries(engine: Engine) -> None:
     need("training or asking a model", (*PACKAGES, *unsloth), INSTALL)
 
 
+def be_quiet() -> None:
+    """Before libraries are imported: no telemetry, no bars."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
+
+
 def load_libraries(engine: Engine) -> None:
     """Imports what `engine` needs, in the order that works. Raises UserError 5 if a package is missing.
 
     TRL's fused loss is a CUDA kernel; on a machine without a GPU it is Unsloth that replaces it, for both engines.
     """
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
     # Unsloth puts a folder of compiled code first on sys.path; a private one cannot be planted or shared
     if "UNSLOTH_COMPILE_LOCATION" not in os.environ:
         os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(prefix="agentlite-compiled-")
@@ -47,6 +54,7 @@ def load_libraries(engine: Engine) -> None:
     check_libraries(engine)
     try:
         with console.waiting("loading torch, transformers and trl"):
+            be_quiet()
             _import(engine)
     except ImportError as error:
         raise UserError(f"a package cannot be loaded: {error}.", how(INSTALL), exit_code=MODEL) from error
@@ -58,8 +66,6 @@ def _import(engine: Engine) -> None:
     if torch.cuda.is_available():
         for name, value in SWITCHES.items():
             os.environ.setdefault(name, value)
-    else:
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # DeepSpeed looks for compilers otherwise
     if engine == "unsloth" or not torch.cuda.is_available():
         import unsloth  # noqa: F401  (first: it patches the others)
     import peft  # noqa: F401

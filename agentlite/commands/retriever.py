@@ -1,0 +1,264 @@
+"""finished prep and files of tools -> a model and an index that bring the right tools, beside what others bring."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlite import config, console, stages
+from agentlite.errors import UserError
+from agentlite.lineage import failing_early
+from agentlite.metrics.retrieval import headline
+from agentlite.records import SPLITS, Record, from_row
+from agentlite.retrieval import contrasts, index, measuring
+from agentlite.retrieval.encoders import MADE, find_encoder
+from agentlite.retrieval.pool import Pool, Read, read_pool
+from agentlite.retrieval.questions import Query, queries, questions
+from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
+from agentlite.rows import Row, find_rows, read_rows, write_json, write_rows
+from agentlite.stages import Place, Plan, Result
+from agentlite.templates import Source
+
+TUNED, UNTRAINED = "tuned", "untrained"
+TIMED, BROUGHT = 50, 10
+
+
+class Work(NamedTuple):
+    """What a retriever is made of: the tools, what is asked in each split, and what was wrong."""
+
+    pool: Pool
+    asked: Mapping[str, list[Query]]
+    problems: list[Row]
+
+
+def run(settings: config.Retriever, place: Place) -> Result:
+    """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    data = stages.find_stage(settings.data, place.run)
+    prepared = stages.finished(data, "prep")
+    source = find_encoder(settings.model, place.run)
+    files = {f"tools {name}": stages.file_digest(_file(name)) for name in settings.tools}
+    digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS))
+    plan = Plan("retriever", config.plain_settings(settings), {"data": digest, "model": source.digest, **files},
+                stages.versions())  # fmt: skip
+    if place.dry_run:
+        return _dry_run(settings, place, plan, data)
+    if place.has_work(plan):
+        from agentlite.engine.embedding import check_libraries
+
+        check_libraries()
+    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            with failing_early(stage):
+                _fill(stage, settings, source, _read(settings, data))
+        given = "" if place.out == "retriever" else f" --retriever {place.out}"
+        return stage.result(place.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}"))
+
+
+def _file(name: str) -> Path:
+    if not Path(name).is_file():
+        raise UserError("there is no such file.", "Name a file of tools, a row each.", place=f"--tools {name}")
+    return Path(name)
+
+
+def _read(settings: config.Retriever, data: Path) -> Work:
+    with console.waiting("retriever: reading the tools"):
+        records = {split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS}
+        read = read_pool(chain.from_iterable(records.values()), settings.tools)
+        train = [*records["train"], *_new_examples(read, records)]
+        asked = {split: queries(train if split == "train" else records[split], read.pool) for split in SPLITS}
+    lost = [{"place": f"record {query.step.record_id}", "code": "not in the pool",
+             "problem": f"{name} is due, and no record or file has it"}
+            for query in chain.from_iterable(asked.values()) for name in query.names
+            if name not in read.pool.names]  # fmt: skip
+    several = [{"place": name, "code": "several schemas", "problem": f"{count} tools of one name: each is kept"}
+               for name, count in read.pool.versions.items()]  # fmt: skip
+    return Work(read.pool, asked, [*read.problems, *lost, *several])
+
+
+def _new_examples(read: Read, records: Mapping[str, Sequence[Record]]) -> list[Record]:
+    """Those of files of tools, but for what dev or test ask too."""
+    held_out = queries(chain(records["dev"], records["test"]), read.pool)
+    held = {contrasts.normal(query.text) for query in held_out}
+    kept = [one for one in read.examples if held.isdisjoint(contrasts.normal(text) for text in questions(one))]
+    if left := len(read.examples) - len(kept):
+        told = f"{left} examples ask what dev or test ask: not learned"
+        read.problems.append({"place": "--tools", "code": "held out", "problem": told})
+    return kept
+
+
+def _tell(problems: Sequence[Row]) -> dict[str, int]:
+    """One line a kind, with the first place and how many more. Returns how many there are of each."""
+    counts: dict[str, int] = {}
+    for one in problems:
+        counts[one["code"]] = counts.get(one["code"], 0) + 1
+    for code, count in counts.items():
+        first = next(one for one in problems if one["code"] == code)
+        more = f"  [+{count - 1} more, see problems.jsonl]" if count > 1 else ""
+        console.notice(f"{first['place']}: {code}: {first['problem']}{more}")
+    return counts
+
+
+def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work: Work) -> None:
+    folder, told = stage.folder, _tell(work.problems)
+    write_rows(folder / "problems.jsonl", work.problems)
+    counts = ", ".join(f"{len(asked)} questions in {split}" for split, asked in work.asked.items())
+    console.notice(f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}")
+    trains = settings.max_steps != 0
+    if trains and not work.asked["train"]:
+        raise UserError("no question in train needs a tool.", "Prepare dialogs with calls; or --max-steps 0, for an "
+                        "index by the model as it is.", place=settings.data)  # fmt: skip
+    untrained = _Encoder(source, settings, work.pool)
+    figures: dict[str, Any] = {}
+    if trains:
+        figures = _train(folder, settings, source, work, untrained)
+    made = Source(TUNED, str(folder / MADE), None, "") if trains else source
+    tuned = _Encoder(made, settings, work.pool) if trains else untrained
+    outputs = index.write(index.Index(work.pool, tuned.vectors), folder)
+    measured = _measure(folder, settings, work, untrained, tuned)
+    figures |= {"tools": len(work.pool.entries), "names": len(work.pool.names),
+                **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
+                **({"problems": told} if told else {}), **measured}  # fmt: skip
+    trained = [*_files(folder / MADE), "pairs.jsonl", "metrics.jsonl"] if trains else []
+    outputs += [*trained, "problems.jsonl", *(["metrics.json", "rankings.jsonl"] if work.asked["test"] else [])]
+    stage.finish(outputs, figures)
+
+
+def _files(made: Path) -> list[str]:
+    return sorted(path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file())
+
+
+class _Encoder:
+    """A model, and its vectors of the pool: each computed once, when it is first wanted."""
+
+    def __init__(self, source: Source, settings: config.Retriever, pool: Pool):
+        self.source, self.max_length, self.pool = source, settings.max_length, pool
+        self._model: Any = None
+        self._vectors: Scores = None
+
+    @property
+    def vectors(self) -> Scores:
+        if self._vectors is None:
+            self._vectors = self.embed(self.pool.texts, f"{self.source.name}: tools read:")
+        return self._vectors
+
+    def embed(self, texts: Sequence[str], title: str = "") -> Scores:
+        from agentlite.engine import embedding
+
+        if self._model is None:
+            self._model = embedding.load(self.source, self.max_length)
+        if not title:
+            return embedding.embed(self._model, texts)
+        with console.progress(title, len(texts)) as advance:
+            return embedding.embed(self._model, texts, advance)
+
+    @property
+    def ranker(self) -> Ranker:
+        return by_vectors(self.vectors, self.embed)
+
+
+def _train(folder: Path, settings: config.Retriever, source: Source, work: Work,
+           untrained: _Encoder) -> dict[str, Any]:  # fmt: skip
+    """The pairs are written once: a run that carries on learns from those very ones."""
+    from agentlite.engine import contrastive
+
+    contrastive.check(settings)
+    path = folder / "pairs.jsonl"
+    if not path.exists():
+        with console.waiting("retriever: looking for tools that look right"):
+            rankers: dict[str, Ranker] = {}
+            if settings.negatives:
+                rankers = {"bm25": BY_WORDS["bm25"](work.pool.texts), UNTRAINED: untrained.ranker}
+            rows = [{"split": split, **contrasts.to_row(pair, work.pool)} for split in ("train", "dev")
+                    for pair in contrasts.pairs(work.asked[split], work.pool, rankers, settings.negatives,
+                                                settings.seed)]  # fmt: skip
+        write_rows(path, rows)
+    found: dict[str, list[contrasts.Pair]] = {"train": [], "dev": []}
+    for row in read_rows(path):
+        found[row["split"]].append(contrasts.from_row(row))
+    told = contrastive.train(source, settings, folder, work.pool, found["train"], found["dev"])
+    return {"pairs": len(found["train"]), **told}
+
+
+def _measure(folder: Path, settings: config.Retriever, work: Work, untrained: _Encoder,
+             tuned: _Encoder) -> dict[str, Any]:  # fmt: skip
+    """Every way of ranking, on the questions of test. Returns the figures that stand in done.json."""
+    asked, pool = work.asked["test"], work.pool
+    if not asked:
+        console.notice("retriever: no question in test needs a tool: nothing is measured. Prepare with --test 0.2")
+        return {}
+    known = {name for query in work.asked["train"] for name in query.names}
+    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()} | {UNTRAINED: untrained.ranker}
+    rankers |= {TUNED: tuned.ranker} if tuned is not untrained else {}
+    best = TUNED if TUNED in rankers else UNTRAINED
+    with console.waiting(f"retriever: ranking {len(pool.entries)} tools for {len(asked)} questions"):
+        texts = [query.text for query in asked]
+        entries = {name: ranker(texts) for name, ranker in rankers.items()}
+        scores = {name: by_name(one, pool.owners, len(pool.names)) for name, one in entries.items()}
+        found = list(measuring.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25")))
+    with console.waiting("retriever: measuring"):
+        figures = measuring.figures(asked, found, settings.top, known, settings.seed)
+        shown = headline(figures["all"][str(found[0].size)][best])
+        compared = measuring.differences(asked, found, shown[0], best, known, settings.seed)
+        latency = _latency(texts, pool, rankers, tuned if best == TUNED else untrained)
+    write_json(folder / "metrics.json", {"methods": [*found[0].by_method], "ranking": figures, "differences": compared,
+                                         "latency_ms": latency})  # fmt: skip
+    write_rows(folder / "rankings.jsonl", _rankings(asked, pool, entries[best], found[-1], best))
+    return {"ranking": _short(figures, shown), "differences": compared, "latency_ms": latency}
+
+
+def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
+    """Of each method what is told first; metrics.json has the rest."""
+    return {view: {size: {method: {name: {key: one[name][key] for key in ("mean", "low", "high", "count")}
+                                   for name in shown} for method, one in methods.items()}
+                   for size, methods in sizes.items()} for view, sizes in figures.items()}  # fmt: skip
+
+
+def _rankings(asked: Sequence[Query], pool: Pool, scores: Scores, found: measuring.Found, best: str) -> list[Row]:
+    """What the best ranker brings to each question, for people to look at."""
+    rows = []
+    for number, query in enumerate(asked):
+        brought = index.likeliest(scores[number : number + 1], pool, BROUGHT)
+        rows.append({**query.step._asdict(), "question": query.text, "right": query.names,
+                     "ranks": found.by_method[best][number].ranks,
+                     "brought": [pool.entries[place].tool.name for place in brought]})  # fmt: skip
+    return rows
+
+
+def _latency(texts: Sequence[str], pool: Pool, rankers: Mapping[str, Ranker], encoder: _Encoder) -> dict[str, float]:
+    """Median milliseconds of one question at a time: encoding it, and searching the pool with what came of it."""
+    some = texts[:TIMED]
+    vectors = encoder.embed(some)
+    timed: dict[str, Callable[[int], Any]] = {
+        "encode": lambda number: encoder.embed(some[number : number + 1]),
+        "search": lambda number: index.likeliest(vectors[number : number + 1] @ encoder.vectors.T, pool, 5),
+        "bm25": lambda number: index.likeliest(rankers["bm25"](some[number : number + 1]), pool, 5),
+    }
+    return {name: _median(one, len(some)) for name, one in timed.items()}
+
+
+def _median(one: Callable[[int], Any], count: int) -> float:
+    from statistics import median
+
+    taken = []
+    for number in range(count):
+        started = time.perf_counter()
+        one(number)
+        taken.append(1000 * (time.perf_counter() - started))
+    return round(median(taken), 3)
+
+
+def _dry_run(settings: config.Retriever, place: Place, plan: Plan, data: Path) -> Result:
+    """Reads all, counts all, trains nothing."""
+    status = "new" if place.force else stages.compare(place.folder, plan)
+    work = _read(settings, data)
+    told = _tell(work.problems)
+    count = sum(len(query.places) for query in work.asked["train"])
+    steps = settings.max_steps
+    if steps is None:
+        steps = math.ceil(count * settings.num_epochs / max(1, min(settings.batch_size, count)))
+    figures: dict[str, Any] = {"folder": status, "tools": len(work.pool.entries), "names": len(work.pool.names),
+               **{f"{split}_questions": len(asked) for split, asked in work.asked.items()}, "pairs": count,
+               "steps": steps, **({"problems": told} if told else {})}  # fmt: skip
+    return Result("retriever", "dry run", str(place.folder), figures, [], 0.0)

@@ -1,0 +1,57 @@
+"""Texts -> vectors of length 1, by a sentence-transformers model."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentlite import console
+from agentlite.engine import be_quiet, on_gpu
+from agentlite.engine.loading import explained
+from agentlite.extras import need
+from agentlite.templates import Source
+
+PACKAGES = ("sentence_transformers", "bm25s", "sklearn")
+INSTALL = 'pip install "agentlite[train,retriever]"'
+AT_ONCE = 64
+
+
+def check_libraries() -> None:
+    """Asked before anything slow. Raises UserError 5."""
+    need("searching tools by their meaning", ("torch", "transformers", *PACKAGES), INSTALL)
+
+
+def load(source: Source, max_length: int) -> Any:
+    """A SentenceTransformer in float32 that reads `max_length` tokens of a text at most. Raises UserError 5 or 8."""
+    check_libraries()
+    be_quiet()
+    with console.waiting(f"loading {source.name}"):
+        import transformers
+        from sentence_transformers import SentenceTransformer
+
+        transformers.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        try:
+            model = SentenceTransformer(source.base, device="cuda" if on_gpu() else "cpu", trust_remote_code=False,
+                                        model_kwargs={"use_safetensors": True})  # fmt: skip
+        except Exception as error:
+            raise explained(error, source.name) from error
+    model.max_seq_length = min(max_length, model.max_seq_length or max_length)
+    return model
+
+
+def embed(model: Any, texts: Sequence[str], told: Callable[[int], None] = lambda done: None) -> Any:
+    """A row a text, float32. `told`: how many there are so far."""
+    import numpy
+
+    found = []
+    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))  # of like length together: less padding
+    for start in range(0, len(order), AT_ONCE):
+        part = [texts[place] for place in order[start : start + AT_ONCE]]
+        found.append(model.encode(part, batch_size=AT_ONCE, normalize_embeddings=True, convert_to_numpy=True,
+                                  show_progress_bar=False).astype("float32"))  # fmt: skip
+        told(start + len(part))
+    if not found:
+        return numpy.zeros((0, 0), numpy.float32)
+    vectors = numpy.concatenate(found)
+    back = numpy.empty_like(vectors)
+    back[order] = vectors
+    return back

@@ -1,0 +1,56 @@
+"""The figures of a retriever -> tables on the terminal: a row a way to rank, and what the last one has over others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentlite.console import print_table
+from agentlite.metrics.retrieval import headline
+
+OWN = ("ranking", "differences", "latency_ms")  # of the figures, what is shown here
+BASELINES = ("bm25", "untrained")
+
+
+def show(figures: dict[str, Any], stream: Any) -> None:
+    for view, sizes in figures["ranking"].items():
+        print(f"\n{view}: {_any(sizes)['mrr']['count']} questions; %", file=stream)
+        print_table(rows(sizes), stream)
+    print(file=stream)
+    for one in figures["differences"]:
+        if one["view"] == "all" and one["first"] in BASELINES:
+            print(in_words(one), file=stream)
+    print(f"ms a question: {', '.join(f'{name} {value:.3g}' for name, value in figures['latency_ms'].items())}",
+          file=stream)  # fmt: skip
+
+
+def rows(sizes: dict[str, Any]) -> list[list[str]]:
+    """Recall at every size of the pool, the rest at the largest."""
+    recall, *others = headline(_any(sizes))
+    largest = sizes[list(sizes)[-1]]
+    heads = ["", *(f"{recall}\nof {size}" for size in sizes), *(f"{name}\nof {list(sizes)[-1]}" for name in others)]
+    return [heads, *([method, *(_percent(sizes[size][method][recall]) for size in sizes),
+                      *(_percent(largest[method][name]) for name in others)] for method in largest)]  # fmt: skip
+
+
+def in_words(one: dict[str, Any]) -> str:
+    noise = "" if one["beyond_noise"] else ", within noise"
+    mean, low, high = (f"{100 * one[name]:+.1f}" for name in ("mean", "low", "high"))
+    return f"{one['metric']} of {one['tools']}: {one['second']} {mean} [{low}, {high}] over {one['first']}{noise}"
+
+
+def best_in_words(figures: Mapping[str, Any]) -> str:
+    """For a list of stages."""
+    if not (sizes := figures.get("ranking", {}).get("all")):
+        return f"{figures['names']} tools"
+    size = list(sizes)[-1]
+    method = figures["differences"][0]["second"]
+    name = headline(sizes[size][method])[0]
+    return f"{name} {_percent(sizes[size][method][name])} % of {size} tools"
+
+
+def _any(sizes: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(next(iter(sizes.values())).values()))
+    return found
+
+
+def _percent(figure: dict[str, Any]) -> str:
+    return f"{100 * figure['mean']:.1f}"

@@ -1,0 +1,101 @@
+"""Queries -> a score for every entry of a pool, the larger the likelier: by words, by vectors, or by both."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Scores = Any  # NDArray of float32, a row a query, a column an entry
+Ranker = Callable[[Sequence[str]], Scores]
+Embed = Callable[[Sequence[str]], Scores]  # texts -> vectors of length 1, a row each
+
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W_a-zA-Z0-9]+")
+HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # written without blanks: pairs of characters
+NEAR_TOP = 60  # of reciprocal rank fusion (Cormack et al., SIGIR 2009)
+
+
+def words(text: str) -> list[str]:
+    """Lower-cased; names in snake and camel case are parted."""
+    found: list[str] = []
+    for word in WORD.findall(text):
+        lower = word.lower()
+        pairs = HAN.search(word) and len(word) > 1
+        found += [lower[i : i + 2] for i in range(len(lower) - 1)] if pairs else [lower]
+    return found
+
+
+def keyword(texts: Sequence[str]) -> Ranker:
+    """The share of the query's words that the text has."""
+    known = [set(words(text)) for text in texts]
+
+    def scores(queries: Sequence[str]) -> Scores:
+        import numpy
+
+        asked = [set(words(query)) for query in queries]
+        return numpy.array([[len(query & text) / max(1, len(query)) for text in known] for query in asked],
+                           numpy.float32)  # fmt: skip
+
+    return scores
+
+
+def tfidf(texts: Sequence[str]) -> Ranker:
+    """The cosine of the words' counts, each times how rare it is."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(analyzer=words, sublinear_tf=True)
+    known = vectorizer.fit_transform(texts)
+
+    def scores(queries: Sequence[str]) -> Scores:
+        return (vectorizer.transform(queries) @ known.T).toarray().astype("float32")
+
+    return scores
+
+
+def bm25(texts: Sequence[str]) -> Ranker:
+    """Okapi BM25 in Lucene's form, k1 1.5 and b .75."""
+    import bm25s
+
+    index = bm25s.BM25()
+    index.index([words(text) or [""] for text in texts], show_progress=False)
+
+    def scores(queries: Sequence[str]) -> Scores:
+        import numpy
+
+        found = [index.get_scores(asked) if (asked := words(query)) else numpy.zeros(len(texts)) for query in queries]
+        return numpy.array(found, numpy.float32)
+
+    return scores
+
+
+BY_WORDS: dict[str, Callable[[Sequence[str]], Ranker]] = {"keyword": keyword, "tfidf": tfidf, "bm25": bm25}
+
+
+def by_vectors(vectors: Scores, embed: Embed) -> Ranker:
+    """The cosine of the query's vector and each entry's."""
+    return lambda queries: embed(queries) @ vectors.T
+
+
+def places(scores: Scores) -> Scores:
+    """The place of each column in its row, 1 for the largest; equal ones in their order."""
+    import numpy
+
+    order = numpy.argsort(-scores, axis=1, kind="stable")
+    found = numpy.empty_like(order)
+    numpy.put_along_axis(found, order, numpy.arange(1, order.shape[1] + 1)[None, :], axis=1)
+    return found
+
+
+def fused(*tables: Scores) -> Scores:
+    """Reciprocal rank fusion."""
+    return sum(1 / (NEAR_TOP + places(table)) for table in tables)
+
+
+def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:
+    """The best score of the entries of each name: a row a query, a column a name."""
+    import numpy
+
+    found: NDArray[Any] = numpy.full((count, len(scores)), -numpy.inf, scores.dtype)
+    numpy.maximum.at(found, numpy.asarray(owners), scores.T)
+    return found.T

@@ -1,0 +1,327 @@
+"""Pools, rankings, wrong tools to learn from, and what is brought to a record: without a model."""
+
+import json
+import math
+import random
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentlite.errors import UserError
+from agentlite.metrics.retrieval import Ranked, summaries, values
+from agentlite.records import Call, Gold, Message, Record, Tool
+from agentlite.retrieval import contrasts, index, measuring
+from agentlite.retrieval.offers import META, Offers, counted
+from agentlite.retrieval.pool import Pool, read_pool
+from agentlite.retrieval.questions import queries, questions
+from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, places, words
+from agentlite.sources import sage_tools
+
+TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
+
+
+def tool(name: str, description: str = "", *parameters: str) -> Tool:
+    return Tool(name, description, {"type": "object", "properties": {one: {"type": "string"} for one in parameters}})
+
+
+RAIN = tool("get_rain", "Millimetres of rain in a town", "town")
+TRAIN = tool("find_train", "Departures of trains between two towns", "origin", "destination")
+MAIL = tool("mail.send", "Sends a letter to somebody", "recipient", "text")
+COIN = tool("toss_coin", "Heads or tails")
+FOUR = (RAIN, TRAIN, MAIL, COIN)
+
+
+def record(text: str, *due: str, tools: tuple[Tool, ...] = FOUR) -> Record:
+    calls = tuple(Call(name, {}, f"call_{number}") for number, name in enumerate(due))
+    answer = Message("assistant", "" if calls else "I cannot.", calls)
+    return Record(messages=(Message("user", text), answer), tools=tools, gold={} if calls else {1: Gold()})
+
+
+# --- the pool ---
+
+
+def test_each_tool_is_there_once_and_versions_of_a_name_are_kept_apart():
+    wider = tool("get_rain", "Millimetres of rain in a town", "town", "day")
+    read = read_pool([record("a", "get_rain"), record("b", "get_rain", tools=(RAIN, wider))], [])
+    assert [entry.tool for entry in read.pool.entries] == [*FOUR, wider]
+    assert [*read.pool.names] == [one.name for one in FOUR]
+    assert read.pool.owners == [0, 1, 2, 3, 0]
+    assert read.pool.versions == {"get_rain": 2}
+    assert not read.problems
+
+
+def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is_taken(tmp_path):
+    path = tmp_path / "tools.jsonl"
+    rows = [RAIN.schema, {"type": "function", "function": {"description": "nameless"}}, tool("mute").schema,
+            json.loads(sage_tools.EXAMPLE), {"tools": [TRAIN.schema, COIN.schema]}]  # fmt: skip
+    path.write_text("\n".join([*map(json.dumps, rows), '{"name": "torn']) + "\n", encoding="utf-8")
+    read = read_pool([], [str(path)])
+    assert [*read.pool.names] == ["get_rain", "mute", "rain_001", "find_train", "toss_coin"]
+    assert [(one["place"], one["code"]) for one in read.problems] == [
+        (f"{path}:2", "E212"), (f"{path}:3", "no description"), (f"{path}:6", "E121"),
+    ]  # fmt: skip
+    (example,) = read.examples
+    assert queries([example], read.pool)[0].text == "Is it wet in Oslo?"
+    assert read.pool.entries[2].category == "weather"
+
+
+def test_an_empty_pool_is_refused_with_what_to_do():
+    with pytest.raises(UserError, match="no tool to search") as caught:
+        read_pool([record("hi", tools=())], [])
+    assert "--tools" in caught.value.fix
+
+
+def test_a_question_has_the_tools_that_are_due_until_the_next_one():
+    call = lambda name: Message("assistant", "", (Call(name, {}, "call_0"),))  # noqa: E731
+    said = (Message("user", "How wet is Oslo today?"), call("get_rain"), Message("tool", "4", call_id="call_0"),
+            call("toss_coin"), Message("user", "Yes"), call("mail.send"))  # fmt: skip
+    one = Record(messages=said, tools=FOUR)
+    found = queries([one], read_pool([one], []).pool)
+    assert [(query.text, query.names, query.step.turn) for query in found] == [
+        ("How wet is Oslo today?", ("get_rain", "toss_coin"), 1), ("How wet is Oslo today?\nYes", ("mail.send",), 5),
+    ]  # fmt: skip
+
+
+# --- ranking ---
+
+
+@pytest.mark.parametrize("name", BY_WORDS)
+def test_who_ranks_by_words_finds_the_tool_whose_words_are_asked_for(name):
+    pool = read_pool([record("x", "get_rain")], []).pool
+    asked = ["how much rain is there in my town", "departures of a train", "send a letter", "heads or tails"]
+    assert BY_WORDS[name](pool.texts)(asked).argmax(axis=1).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", BY_WORDS)
+def test_a_question_without_a_known_word_ranks_nothing_higher(name):
+    scores = BY_WORDS[name](["rain", "train"])(["", "?!", "qqq"])
+    assert scores.shape == (3, 2)
+    assert not scores.any()
+
+
+def test_names_are_parted_into_words_and_chinese_into_pairs():
+    assert words("getRainToday mail.send_all HTTPServer2") == [
+        "get", "rain", "today", "mail", "send", "all", "http", "server", "2",
+    ]  # fmt: skip
+    assert words("查询天气 rain") == ["查询", "询天", "天气", "rain"]
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=3))
+def test_reciprocal_rank_fusion_adds_what_each_place_is_worth(rows):
+    scores = numpy.array(rows, numpy.float32)
+    expected = sorted(range(4), key=lambda column: (-scores[0, column], column))
+    assert [int(places(scores)[0, column]) for column in expected] == [1, 2, 3, 4]
+    assert numpy.allclose(fused(scores, scores), 2 / (60 + places(scores)))
+
+
+def test_a_name_has_the_best_score_of_its_versions():
+    assert by_name(numpy.array([[0.1, 0.5, 0.9]]), [0, 1, 0], 2).tolist() == [[0.9, 0.5]]
+
+
+# --- metrics ---
+
+
+def test_metrics_are_those_that_were_worked_out_by_hand():
+    found = values(Ranked((1, 4), 3), (3, 5))
+    assert found["recall@3"] == pytest.approx(1 / 3)
+    assert found["recall@5"] == pytest.approx(2 / 3)
+    assert found["precision@5"] == pytest.approx(2 / 5)
+    assert found["hit@3"] == 1
+    assert found["comp@5"] == 0
+    ideal = 1 + 1 / math.log2(3) + 1 / math.log2(4)
+    assert found["ndcg@5"] == pytest.approx((1 + 1 / math.log2(5)) / ideal)
+    assert found["mrr"] == 1
+    assert found["map"] == pytest.approx((1 + 2 / 4) / 3)
+    assert values(Ranked((1, 2), 2), (5,)) == {**dict.fromkeys(("recall@5", "ndcg@5", "comp@5", "hit@5", "mrr", "map"),
+                                                               pytest.approx(1)), "precision@5": 0.4}  # fmt: skip
+    assert values(Ranked((), 1), (5,))["mrr"] == 0
+
+
+@given(st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=20))
+@settings(max_examples=30)
+def test_more_places_never_find_less_and_the_mean_lies_in_its_interval(ranked):
+    found = summaries([Ranked(tuple(sorted(one)), len(one)) for one in ranked], (1, 5, 10), seed=0)
+    for name in ("recall", "comp", "hit"):
+        assert found[f"{name}@1"].mean <= found[f"{name}@5"].mean <= found[f"{name}@10"].mean
+    assert all(one.low - 1e-9 <= one.mean <= one.high + 1e-9 for one in found.values())
+
+
+def asked_of(count: int) -> tuple[Pool, list]:
+    tools = tuple(tool(f"tool_{number}", f"does {number}") for number in range(count))
+    records = [record(f"please do number {number}", f"tool_{number}", tools=tools) for number in range(0, count, 3)]
+    pool = read_pool(records, []).pool
+    return pool, queries(records, pool)
+
+
+def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_same():
+    pool, asked = asked_of(40)
+    scores = numpy.random.default_rng(0).random((len(asked), len(pool.names)))
+    found = list(measuring.ranks(asked, pool, {"any": scores, "other": scores}, (10, 20, 90), 0, ("any", "other")))
+    assert [one.size for one in found] == [10, 20, 40]
+    by_size = [[ranked.ranks[0] for ranked in one.by_method["any"]] for one in found]
+    assert all(few <= more <= most for few, more, most in zip(*by_size, strict=True))
+    whole = [int(places(scores)[number, pool.names[query.names[0]]]) for number, query in enumerate(asked)]
+    assert by_size[-1] == whole
+    assert [one.ranks for one in found[-1].by_method["hybrid"]] == [(rank,) for rank in whole]
+
+
+def test_a_tie_counts_against_the_right_tool():
+    pool, asked = asked_of(12)
+    level = numpy.ones((len(asked), 12))
+    (found,) = measuring.ranks(asked, pool, {"level": level}, (), 0, ("level", "level"))
+    assert {one.ranks for one in found.by_method["level"]} == {(12,)}
+
+
+def test_a_tool_that_no_pool_has_is_missed_and_still_due():
+    one = record("do what nobody can", "get_rain", "unheard_of")
+    pool = read_pool([one], []).pool
+    asked = queries([one], pool)
+    scores = numpy.array([[9.0, 1.0, 1.0, 1.0]])
+    (found,) = measuring.ranks(asked, pool, {"a": scores}, (), 0, ("a", "a"))
+    assert found.by_method["a"] == [Ranked((1,), 2)]
+
+
+def test_new_and_known_tools_are_told_apart():
+    pool, asked = asked_of(30)
+    scores = numpy.zeros((len(asked), 30))
+    found = list(measuring.ranks(asked, pool, {"a": scores}, (10,), 0, ("a", "a")))
+    figures = measuring.figures(asked, found, (5,), {"tool_0", "tool_3"}, 0)
+    counts = {view: sizes["30"]["a"]["mrr"]["count"] for view, sizes in figures.items()}
+    assert counts == {"all": 10, "new tools": 8, "known tools": 2}
+
+
+# --- what is learned from ---
+
+
+@st.composite
+def crowds(draw):
+    """Questions, some equal, over tools of which some have twins and versions."""
+    count = draw(st.integers(12, 30))
+    chance = random.Random(draw(st.integers(0, 99)))
+    tools = [tool(f"group{number % 3}.name_{number}", f"does {number - number % 2}", "x") for number in range(count)]
+    tools += [tool(one.name, one.description, "x", "y") for one in tools[:4]]
+    records = [record(f"question about {chance.choice(TOWNS)}", *{chance.choice(tools).name for _ in range(2)},
+                      tools=tuple(tools[:count])) for _ in range(draw(st.integers(8, 30)))]  # fmt: skip
+    pool = read_pool([*records, record("x", tools=tuple(tools[count:]))], []).pool
+    return pool, queries(records, pool)
+
+
+@given(crowds(), st.integers(0, 4))
+@settings(max_examples=30)
+def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(crowd, count):
+    pool, asked = crowd
+    due = {text: {name for query in asked if query.text == text for name in query.names} for text in
+           {query.text for query in asked}}  # fmt: skip
+    found = contrasts.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, count, seed=1)
+    assert len(found) == sum(len(query.places) for query in asked)
+    for pair in found:
+        right = pool.entries[pair.place].tool
+        wrong = [pool.entries[place].tool for place in pair.negatives]
+        assert len({one.name for one in wrong}) == len(wrong) >= min(count, 1)
+        assert len(contrasts.with_wrong(pair, pool, count).negatives) == count
+        assert not {one.name for one in wrong} & due[pair.text]
+        assert all((one.description, one.parameters) != (right.description, right.parameters) for one in wrong)
+    assert [contrasts.from_row(contrasts.to_row(pair, pool)) for pair in found] == found
+
+
+def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
+    pool, asked = asked_of(90)
+    found = contrasts.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 2, seed=0)
+    rows = contrasts.batches(found, pool, 8, 20, 2, seed=0)
+    assert len(rows) == 160
+    for start in range(0, 160, 8):
+        batch = rows[start : start + 8]
+        names = [{pool.entries[place].tool.name for place in (pair.place, *pair.negatives)} for pair in batch]
+        assert all(len(pair.negatives) == 2 for pair in batch)
+        assert not any(one.right & names[other] for number, one in enumerate(batch) for other in range(8)
+                       if number != other)  # fmt: skip
+    seen = [sum(pair.place == one.place for pair in rows) for one in found]
+    assert (min(seen), max(seen)) in ((4, 6), (5, 6))  # 160 rows for 30 pairs, epoch after epoch
+
+
+def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
+    pool = read_pool([record("x", "get_rain")], []).pool
+    asked = queries([record(f"rain number {number}, please", "get_rain") for number in range(6)], pool)
+    found = contrasts.pairs(asked, pool, {}, 1, seed=0)
+    assert len(contrasts.batches(found, pool, 4, 3, 1, seed=0)) == 12
+
+
+# --- what is brought ---
+
+
+def offers(k: int, missing: str = "left out") -> Offers:
+    pool = read_pool([record("x", "get_rain")], []).pool
+    return Offers(pool, BY_WORDS["bm25"](pool.texts), k, "bm25", missing)
+
+
+def test_a_record_is_offered_what_is_brought_and_what_is_missing_is_written_down():
+    brought = offers(1).one(record("how much rain is in town", "get_rain"))
+    assert [one.name for one in brought.tools] == ["get_rain"]
+    assert brought.meta[META] == {"k": 1, "by": "bm25", "due": 1, "missing": [], "other_schema": []}
+    lost = offers(1).one(record("departures of a train", "get_rain"))
+    assert [one.name for one in lost.tools] == ["find_train"]
+    assert lost.meta[META]["missing"] == ["get_rain"]
+    assert counted(lost)["missing"] == 1
+
+
+def test_to_be_learned_a_due_tool_takes_the_place_of_the_least_likely():
+    found = offers(2, "added").one(record("departures of trains between two towns", "toss_coin"))
+    assert sorted(one.name for one in found.tools) == ["find_train", "toss_coin"]
+    assert found.meta[META]["missing"] == ["toss_coin"]
+    assert found.parent
+
+
+def test_to_be_learned_a_due_tool_has_the_schema_that_its_record_has():
+    own = tool("get_rain", "Rain", "place")
+    asked = record("how much rain is in town", "get_rain", tools=(own,))
+    assert own in offers(2, "added").one(asked).tools
+    told = offers(2).one(asked)
+    assert RAIN in told.tools
+    assert told.meta[META]["other_schema"] == ["get_rain"]
+
+
+def test_where_no_call_is_due_its_own_tools_stay_among_unlikely_ones():
+    found = offers(2).one(record("how much rain is in town", tools=(COIN,)))
+    assert len(found.tools) == 2
+    assert COIN in found.tools
+    assert RAIN not in found.tools
+
+
+def test_a_record_without_tools_or_with_any_call_due_stays_as_it_is():
+    plain = record("hi there, how are you", tools=())
+    assert offers(2).one(plain) is plain
+
+
+def test_each_question_has_its_first_tool_before_any_has_its_second():
+    pool = read_pool([record("x", "get_rain")], []).pool
+    scores = numpy.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
+    assert index.likeliest(scores, pool, 2) == [0, 3]
+    assert index.likeliest(scores, pool, 3) == [0, 3, 1]
+    assert len(index.likeliest(scores, pool, 9)) == 4
+
+
+def test_of_a_name_the_likeliest_version_is_brought():
+    pool = Pool()
+    for one in (RAIN, TRAIN, tool("get_rain", "other")):
+        pool.add(one)
+    assert index.likeliest(numpy.array([[0.1, 0.5, 0.9]]), pool, 2) == [2, 1]
+
+
+def test_an_index_comes_back_as_it_was_written(tmp_path):
+    pool = Pool()
+    pool.add(RAIN, "weather")
+    pool.add(MAIL)
+    vectors = numpy.eye(2, 5, dtype="float32")
+    index.write(index.Index(pool, vectors), tmp_path)
+    back = index.read(tmp_path)
+    assert back.pool.entries == pool.entries
+    assert (back.vectors == vectors).all()
+    numpy.save(tmp_path / index.VECTORS, vectors[:1])
+    with pytest.raises(UserError, match="1 vectors for 2 tools"):
+        index.read(tmp_path)
+
+
+def test_questions_are_what_the_user_says():
+    assert questions(record("how wet is it", "get_rain")) == ["how wet is it"]

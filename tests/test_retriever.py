@@ -1,0 +1,206 @@
+"""`agentlite retriever` and --retrieve, as they are used: trained, killed, carried on, joined to prep and eval."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from conftest import DATA
+from test_cli import agentlite
+
+from agentlite.records import from_row
+from agentlite.retrieval.index import VECTORS, read
+from agentlite.rows import read_rows
+
+DOES = ("rain", "trains", "letters", "coins", "songs", "bread", "maps", "taxes", "planets", "poems", "shoes", "rivers")
+TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork")
+OTHERWISE = {"rivers": "Where might we both go swimming", "shoes": "Who could sell boots or sandals to me"}
+TRAIN = ["--max-steps", 6, "--save-steps", 2, "--batch-size", 4, "--negatives", 2, "--max-length", 32]
+ASK = ["--max-new-tokens", 6, "--profile", "cpu", "--max-length", 1024]
+
+
+def tool(what: str) -> dict[str, Any]:
+    town = {"type": "object", "properties": {"town": {"type": "string", "description": "a town"}}, "required": ["town"]}
+    return {"type": "function", "function": {"name": f"find_{what}", "description": f"Tells all about {what} in a town",
+                                             "parameters": town}}  # fmt: skip
+
+
+def row(what: str, town: str, call: bool = True) -> dict[str, Any]:
+    answer: dict[str, Any] = {"role": "assistant", "content": "I cannot say."}
+    if call:
+        function = {"name": f"find_{what}", "arguments": json.dumps({"town": town})}
+        answer = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
+                                                                      "function": function}]}  # fmt: skip
+    asked = {"role": "user", "content": f"{OTHERWISE.get(what, f'What about {what} over there')} in {town}?"}
+    return {"messages": [asked, answer], "tools": [tool(what if call else "nothing")]}
+
+
+@pytest.fixture(scope="module")
+def workspace(tiny_model: Path, tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """prep and a retriever that was never disturbed."""
+    run = tmp_path_factory.mktemp("retriever") / "run with blanks"
+    rows = [row(what, town) for what in DOES for town in TOWNS] + [row("planets", town, False) for town in TOWNS]
+    source = run.parent / "rows.jsonl"
+    source.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    told = agentlite("prep", source, "--run", run, "--model", tiny_model, "--protocol", "hermes", "--set",
+                     "prep.split_by=parent", "--test", 0.3)  # fmt: skip
+    assert told.returncode == 0, told.stderr.decode()
+    told = agentlite("retriever", "--run", run, "--model", tiny_encoder, *TRAIN, "--json")
+    assert told.returncode == 0, told.stderr.decode()
+    (run / "told.json").write_bytes(told.stdout)
+    return run
+
+
+def test_it_tells_every_way_of_ranking_at_every_size_and_what_the_tuned_one_has_over_them(workspace):
+    told = json.loads((workspace / "told.json").read_bytes())["figures"]
+    assert (told["tools"], told["names"], told["steps"]) == (13, 13, 6)
+    assert {*told["ranking"]["all"]} == {"13"}  # the sizes asked for are larger than the pool
+    assert {*told["ranking"]["all"]["13"]} == {"keyword", "tfidf", "bm25", "untrained", "tuned", "hybrid"}
+    assert 0.6 < told["ranking"]["all"]["13"]["bm25"]["recall@5"]["mean"] < 1  # most questions name what they ask for
+    whole = json.loads((workspace / "retriever" / "metrics.json").read_bytes())
+    assert {"recall@1", "precision@5", "comp@10", "hit@10", "map"} <= {*whole["ranking"]["all"]["13"]["tuned"]}
+    assert {one["second"] for one in told["differences"]} == {"tuned"}
+    assert {*told["latency_ms"]} == {"encode", "search", "bm25"}
+    again = agentlite("retriever", "--run", workspace, *same(workspace), "--json")
+    assert json.loads(again.stdout)["status"] == "up to date", again.stderr.decode()
+
+
+def same(workspace: Path) -> list[object]:
+    plan = json.loads((workspace / "retriever" / "plan.json").read_bytes())
+    return ["--model", plan["settings"]["model"], *TRAIN]
+
+
+def test_killed_in_training_it_carries_on_and_ends_with_the_same_bits(workspace, tmp_path):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["retriever", "--run", tmp_path, *same(workspace)]
+    killed = subprocess.run([sys.executable, DATA.parent / "dying.py", "save 4", *map(str, arguments)],
+                            cwd=DATA.parent.parent, capture_output=True)  # fmt: skip
+    assert killed.returncode == -9, killed.stderr.decode()
+    done = agentlite(*arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    assert "carrying on after step 2 of 6" in done.stderr.decode()
+    for name in (VECTORS, "index/tools.jsonl", "pairs.jsonl", "metrics.jsonl", "model/model.safetensors",
+                 "rankings.jsonl"):  # fmt: skip
+        assert (tmp_path / "retriever" / name).read_bytes() == (workspace / "retriever" / name).read_bytes(), name
+
+
+def test_the_index_holds_what_the_trained_model_makes_of_each_tool(workspace):
+    from sentence_transformers import SentenceTransformer
+
+    found = read(workspace / "retriever")
+    model = SentenceTransformer(str(workspace / "retriever" / "model"), device="cpu")
+    model.max_seq_length = 32
+    for place in (0, 7):
+        expected = model.encode([found.pool.entries[place].text], normalize_embeddings=True)[0]
+        assert numpy.allclose(found.vectors[place], expected, atol=1e-5)
+
+
+def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
+    source = workspace.parent / "rows.jsonl"
+    told = agentlite("prep", source, "--run", workspace, "--out", "prep-3", "--retrieve", 3, "--retrieve-by",
+                     "bm25", "--protocol", "hermes",
+                     "--set", "prep.split_by=parent", "--test", 0.3, "--model", model_of(workspace),
+                     "--json")  # fmt: skip
+    assert told.returncode == 0, told.stderr.decode()
+    figures = json.loads(told.stdout)["figures"]
+    assert figures["read"] == figures["kept"] + figures["duplicates"] + figures["rejected"] + figures["filtered"]
+    records = [from_row(one) for split in ("train", "dev", "test")
+               for one in read_rows(workspace / "prep-3" / f"{split}.jsonl")]  # fmt: skip
+    assert figures["retrieved"]["records"] == len(records)
+    assert all(len(one.tools) == 3 for one in records)
+    missing = [one for one in records if one.meta["retrieved"].get("missing")]
+    assert len(missing) == figures["retrieved"]["missing"] > 0
+    for one in records:
+        due = {call.name for turn in one.turns for call in one.due(turn).calls}
+        assert due <= {tool.name for tool in one.tools}
+
+
+def model_of(workspace: Path) -> str:
+    return str(json.loads((workspace / "prep" / "plan.json").read_bytes())["settings"]["model"])
+
+
+def test_eval_says_what_is_lost_to_retrieval_and_what_to_choosing(workspace):
+    model = model_of(workspace)
+    by_words = ["--retrieve", 3, "--retrieve-by", "bm25"]
+    told = agentlite("eval", "--run", workspace, "--model", model, *by_words, *ASK, "--json")
+    assert told.returncode == 0, told.stderr.decode()
+    (figures,) = json.loads(told.stdout)["figures"].values()
+    found = figures["retrieval"]
+    assert (found["k"], found["by"]) == (3, "bm25")
+    assert 0 < found["brought"]["mean"] < 1
+    for name in ("tool_selection_accuracy", "exact_call"):
+        right, *lost = (found[name + part]["mean"] for part in ("", "_lost_to_retrieval", "_lost_to_choosing"))
+        assert right + sum(lost) == pytest.approx(1)
+        assert lost[0] == pytest.approx(1 - found["brought"]["mean"])  # none can be right there
+    assert (workspace / "eval" / "prep-retrieve-3-bm25").is_dir()
+    shown = agentlite("eval", "--run", workspace, "--model", model, *by_words, *ASK).stdout.decode()
+    assert f"{100 * found['brought']['mean']:.1f} % had their tools among the 3 brought (bm25)" in shown
+    tuned = agentlite("eval", "--run", workspace, "--model", model, "--retrieve", 3, "--limit", 4, *ASK)
+    assert tuned.returncode == 0, tuned.stderr.decode()
+    assert (workspace / "eval" / "prep-retrieve-3").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["retriever", "--data", "nowhere"], 2, "Run `agentlite prep` first"),
+        (["retriever", "--model", "minilm"], 5, "all-minilm-l6-v2"),
+        (["retriever", "--tools", "gone.jsonl"], 2, "gone.jsonl: there is no such file"),
+        (["retriever", "--set", "retriever.negativ=3"], 2, "Did you mean 'retriever.negatives'?"),
+        (["retriever", "--set", "retriever.trl.weight_decai=3", "--out", "other"], 2, "weight_decay"),
+        (["eval", "--retrieve", 3, "--retriever", "prep"], 2, "not of `retriever`"),
+        (["eval", "--retrieve", 3, "--retriever", "none"], 2, "Run `agentlite retriever` first"),
+        (["eval", "--retrieve", 3, "--predictions", "x.jsonl"], 2, "agentlite prep --retrieve 3"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_a_way_out(workspace, arguments, code, told):
+    done = agentlite(*arguments, "--run", workspace)
+    assert done.returncode == code, done.stderr.decode()
+    assert told in done.stderr.decode()
+
+
+def test_more_tools_than_there_are_is_said_and_all_are_brought(workspace):
+    done = agentlite("eval", "--run", workspace, "--model", model_of(workspace), "--retrieve", 99, "--retrieve-by",
+                     "keyword", "--limit", 2, *ASK, "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert "has 13 tools, not 99" in done.stderr.decode()
+
+
+def test_tools_of_a_file_are_searched_too_and_what_is_wrong_with_them_is_counted(workspace, tmp_path):
+    path = tmp_path / "tools.jsonl"
+    other = tool("rain")
+    other["function"]["description"] = "Something else"
+    path.write_text("\n".join(map(json.dumps, [tool("ships"), other, {"name": ""}])) + "\n", encoding="utf-8")
+    done = agentlite("retriever", "--run", workspace, "--tools", path, "--out", "more", "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    figures = json.loads(done.stdout)["figures"]
+    assert (figures["tools"], figures["names"]) == (15, 14)
+    assert figures["problems"] == {"E212": 1, "several schemas": 1}
+    assert f"{path}:3: E212" in done.stderr.decode()
+
+
+def test_without_training_there_is_an_index_by_the_model_as_it_is(workspace, tiny_encoder):
+    done = agentlite("retriever", "--run", workspace, "--model", tiny_encoder, "--out", "bare", "--max-steps", 0,
+                     "--max-length", 32, "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert "tuned" not in json.loads(done.stdout)["figures"]["ranking"]["all"]["13"]
+    assert not (workspace / "bare" / "model").exists()
+    told = agentlite("eval", "--run", workspace, "--model", model_of(workspace), "--retrieve", 2, "--retriever", "bare",
+                     "--limit", 2, *ASK)  # fmt: skip
+    assert told.returncode == 0, told.stderr.decode()
+
+
+@pytest.mark.slow
+def test_the_embedded_model_brings_a_tool_that_is_asked_for_in_other_words(tmp_path):
+    from agentlite.engine import embedding
+    from agentlite.retrieval.encoders import find_encoder
+
+    model = embedding.load(find_encoder("all-minilm-l6-v2", tmp_path), 64)
+    tools = ["get_rain: Precipitation in a town", "find_train: Departures between two stations", "toss_coin: Chance"]
+    asked = ["Will I need an umbrella in Oslo?", "How do I get to Rome by railway?", "Heads or tails?"]
+    scores = embedding.embed(model, asked) @ embedding.embed(model, tools).T
+    assert scores.argmax(axis=1).tolist() == [0, 1, 2]
