@@ -28,6 +28,17 @@ def notice(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def open_streams() -> None:
+    """A stream that was closed before we were started would lend its number to the next file that is opened, and what
+    is printed would go into that one. What is said to it now is said to nobody."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
 class Forgiving:
     """stderr, which may be closed while a run goes on: what is said then, by us or a library, is said to nobody."""
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlite import console
 from agentlite.endpoint import Endpoint
-from agentlite.errors import MODEL, NETWORK, UserError
+from agentlite.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.extras import need
-from agentlite.stages import cache_folder, file_digest, finished, read_plan
+from agentlite.stages import Plan, cache_folder, file_digest, finished, read_plan
 from agentlite.words import encoder
 
 if TYPE_CHECKING:
@@ -206,7 +206,24 @@ def _stage_model(name: str, folder: Path) -> Source:
         raise UserError(f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
                         error.fix or "Bring it back: without its base an adapter is of no use.", place=str(folder),
                         exit_code=error.exit_code) from error  # fmt: skip
+    _refuse_other_base(plan, base, folder)
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
+
+
+def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
+    """An adapter means nothing on other weights than those it was trained on. Raises UserError 3. Of a stage that it
+    continued only the base counts; one of the hub may have moved on by no more than its card: that is told."""
+    trained_on, now = plan.inputs.get("model", ""), base.digest
+    if base.adapter:
+        trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
+    if trained_on in ("", now):
+        return
+    if base.base.count("/") == 1 and not Path(base.base).is_dir():
+        console.notice(f"{folder}: was trained on commit {trained_on[:12]} of {base.base}, and {now[:12]} is there now")
+        return
+    raise UserError(f"was trained on other weights, or another tokenizer, than {base.base} has now.",
+                    "Bring those back, or train it again: --force.", place=str(folder),
+                    exit_code=OTHER_PLAN)  # fmt: skip
 
 
 def trained_files(folder: Path, base: str) -> list[str]:
