@@ -220,6 +220,8 @@ class Grpo(Training, frozen=True, kw_only=True):
         "group"
     )
     skip_solved: Annotated[bool, Meta(description="leave out prompts whose first group all score the same")] = False
+    max_flat_steps: Annotated[int, Meta(ge=0, description="end after so many steps in which each group scores the same;"
+                                        " 0: never")] = 20  # fmt: skip
     vllm: Annotated[bool, Meta(description="sample with vLLM (CUDA; must be installed)")] = False
 
 
