@@ -16,6 +16,7 @@ from agentlite.extras import need
 
 Row = dict[str, Any]
 READ_ONLY = "Name a folder that you may write to: --run DIR; AGENTLITE_CACHE for the cache."
+AT_ONCE = 256  # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 GONE = "Is the disk still there? Once it is, the same command carries on."
 WAYS_OUT = {
     errno.ENAMETOOLONG: "Give it a shorter name.",
@@ -166,5 +167,5 @@ def read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches():
+        for batch in file.iter_batches(AT_ONCE):
             yield from batch.to_pylist()

@@ -234,7 +234,7 @@ def read_done(folder: Path) -> Done:
 def refuse_other_version(path: Path, error: Exception, said_by: Path | None = None) -> None:
     """Raises UserError 3 for a file that cannot be read because another version of agentlite wrote it: it is not
     harmed. `said_by`: the file that names the version, if it does not itself."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         json.loads(path.read_bytes())
         wrote, here = json.loads((said_by or path).read_bytes())["versions"]["agentlite"], versions()["agentlite"]
         if wrote != here:
@@ -266,7 +266,7 @@ def clear(folder: Path) -> None:
     if (folder / "failed.json").exists():
         for path in sorted(folder.iterdir(), key=lambda path: path.name == "failed.json"):
             if path.name not in (".lock", ".holder"):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def versions() -> dict[str, str]:
@@ -355,6 +355,7 @@ def held(folder: Path) -> Iterator[None]:
         raise cannot_write(folder, error) from error
     try:
         with disk_errors(folder):
+            holder.unlink(missing_ok=True)  # where it is a link, what it points to is not ours
             holder.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
         yield
     finally:

@@ -208,3 +208,42 @@ def test_a_clock_that_is_set_back_makes_no_time_negative(tmp_path, monkeypatch):
         assert stage.finish([], {"last_loss": 1.0, "dev_loss": None}).seconds >= 0
     (kept,) = inventory(tmp_path)
     assert kept.state == "done" and kept.age == 0
+
+
+def test_links_in_a_stage_are_taken_away_and_what_they_point_to_is_left(tmp_path):
+    folder, outside = tmp_path / "sft", tmp_path / "outside"
+    finish(folder)
+    outside.mkdir()
+    (outside / "thesis.txt").write_text("years of work", encoding="utf-8")
+    (folder / "checkpoints").symlink_to(outside)
+    (folder / "log").symlink_to(outside / "thesis.txt")
+    (folder / ".holder").symlink_to(outside / "thesis.txt")
+    with open_stage(folder, PLAN, force=True) as stage:
+        assert stage.status == "new" and not (folder / "checkpoints").exists()
+    assert (outside / "thesis.txt").read_text(encoding="utf-8") == "years of work"
+
+
+@pytest.mark.parametrize("edited", [
+    "", "{", "[]", "{}", '{"command": "sft"}', '{"command": "sft", "settings": [], "inputs": {}}', "[" * 10_000,
+    '{"command": "sft", "settings": {"lora_r": "' + "9" * 10_000 + '"}, "inputs": {}}', "\x00",
+])  # fmt: skip
+def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
+    from agentlite.inventory import inventory
+
+    folder = tmp_path / "sft"
+    finish(folder)
+    (folder / "plan.json").write_text(edited, encoding="utf-8")
+    with pytest.raises(UserError) as told, open_stage(folder, PLAN, force=False):
+        pass
+    assert told.value.exit_code == 3 and str(folder) in told.value.place
+    (folder / "done.json").unlink()
+    assert [kept.state for kept in inventory(tmp_path)] != ["done"]
+    with open_stage(folder, PLAN, force=True) as stage:
+        assert stage.status == "new"
+
+
+def test_a_done_without_its_files_is_not_believed(tmp_path):
+    finish(tmp_path / "sft")
+    (tmp_path / "sft" / "out.jsonl").unlink()
+    with pytest.raises(UserError, match=r"out\.jsonl is not as the stage left it"):
+        finished(tmp_path / "sft", "sft")

@@ -21,7 +21,8 @@ QUIET = {
     "TRL_EXPERIMENTAL_SILENCE": "1",  # grpo's rollout function is called experimental
     "DEEPSPEED_LOG_LEVEL": "warning",
 }
-
+# they would make torch run what a pickle holds, or refuse what it may hold
+UNPICKLING = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 
 PACKAGES = ("torch", "transformers", "trl", "peft")
 INSTALL = 'pip install "agentlite[train]"'
@@ -40,6 +41,8 @@ def load_libraries(engine: Engine) -> None:
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    for name in UNPICKLING:
+        os.environ.pop(name, None)
     # Unsloth puts a folder of compiled code first on sys.path; a private one cannot be planted or shared
     if "UNSLOTH_COMPILE_LOCATION" not in os.environ:
         os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(prefix="agentlite-compiled-")

@@ -462,4 +462,8 @@ def _explained(error: Exception, folder: Path) -> Exception:
         return UserError("one row alone does not fit into the GPU's memory.", "Add --load-in-4bit true, lower "
                          "--max-length, or take a smaller model; with --force.", place=str(folder),
                          exit_code=OUT_OF_MEMORY)  # fmt: skip
+    if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more
+        return UserError("its newest checkpoint holds more than data: code, which is never run.", "Remove that "
+                         "checkpoint to carry on from the one before, or start over with --force.", place=str(folder),
+                         exit_code=MODEL)  # fmt: skip
     return checkpoints.disk_full(folder) if checkpoints.is_disk_full(error) else error
