@@ -273,6 +273,10 @@ SWITCHES = {
 }
 
 
+# nobody is told what is done here; who wants to be counted says so in the environment
+PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
+
+
 class Given(NamedTuple):
     """What a user said about settings, strongest first: flags, --set, --config files, --profile. Between the last two
     stands the current folder's agentlite.yaml."""
@@ -343,6 +347,12 @@ class Card(NamedTuple):
     total: float
     free: float
     bf16: bool = True
+
+
+def keep_private() -> None:
+    """To be called before a library that would tell is imported."""
+    for name, value in PRIVATE.items():
+        os.environ.setdefault(name, value)
 
 
 def has_gpu() -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlite import console
+from agentlite.config import keep_private
 from agentlite.endpoint import Endpoint
 from agentlite.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.extras import need
@@ -302,6 +303,7 @@ def _tokenizer_folder(name: str) -> Path:
 
 
 def _hub_file(name: str, file: str, required: bool = True) -> Path:
+    keep_private()
     from huggingface_hub import hf_hub_download
     from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import (

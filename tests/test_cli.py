@@ -474,3 +474,23 @@ def test_code_that_was_planted_in_the_current_folder_is_not_run(workspace, tmp_p
     done = agentlite("sft", "--run", tmp_path, *SFT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
     assert not mark.exists() and sorted(planted.iterdir()) == before
+
+
+def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(workspace, tmp_path, monkeypatch):
+    from agentlite import sft
+    from agentlite.errors import MODEL, UserError
+    from agentlite.stages import file_digest
+
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    train, done = tmp_path / "prep" / "train.jsonl", tmp_path / "prep" / "done.json"
+    rows = [json.loads(line) for line in train.read_bytes().splitlines()]
+    for message in (message for row in rows for message in row["messages"] if message["role"] == "assistant"):
+        message["loss"] = False
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = json.loads(done.read_bytes())
+    told["outputs"]["train.jsonl"] = file_digest(train)
+    done.write_text(json.dumps({**told, "seal": ""}), encoding="utf-8")
+    monkeypatch.setattr("agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded"))
+    with pytest.raises(UserError, match="no token of this row would be trained") as caught:
+        sft(run=str(tmp_path), max_steps=1)
+    assert caught.value.exit_code == MODEL

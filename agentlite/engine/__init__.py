@@ -7,14 +7,11 @@ import tempfile
 from typing import Any
 
 from agentlite import console
-from agentlite.config import SWITCHES, Engine, has_gpu
+from agentlite.config import SWITCHES, Engine, has_gpu, keep_private
 from agentlite.errors import MODEL, UserError
 from agentlite.extras import how, need
 
 QUIET = {
-    "UNSLOTH_DISABLE_STATISTICS": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -39,6 +36,7 @@ def load_libraries(engine: Engine) -> None:
 
     TRL's fused loss is a CUDA kernel; on a machine without a GPU it is Unsloth that replaces it, for both engines.
     """
+    keep_private()
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     for name in UNPICKLING:

@@ -4,6 +4,7 @@ import difflib
 import json
 import logging
 import math
+import os
 import random
 import shutil
 import signal
@@ -115,6 +116,8 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
 def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
     """What transformers' TrainingArguments is told, for any trainer. The user's `trl` mapping comes last."""
     dtype = str(load_dtype()).removeprefix("torch.")
+    if "report_to" not in settings.trl:
+        os.environ.setdefault("WANDB_MODE", "disabled")
     return {
         "output_dir": str(folder / "checkpoints"),
         "max_steps": plan.steps,
