@@ -179,9 +179,10 @@ def group() -> None:
 
 def main() -> None:
     """Runs the command line; every error that a user can mend is told in a few lines, with its exit code."""
-    from agentlite.console import Forgiving
+    from agentlite.console import Forgiving, open_streams
     from agentlite.errors import DISK, UserError
 
+    open_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal that is not UTF-8 must not end a run
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
@@ -208,9 +209,10 @@ def main() -> None:
             _stopped(code)
         if debug:
             raise
-        if isinstance(error, OSError) and error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            _tell(UserError(f"the disk failed: {error.strerror}.", "Once it is mended, the same command carries on.",
-                            place=str(error.filename or "")))  # fmt: skip
+        if isinstance(error, OSError) and (error.filename or error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT)):
+            from agentlite.rows import way_out
+
+            _tell(UserError(f"the system says: {error.strerror}.", way_out(error), place=str(error.filename or "")))
             sys.exit(DISK)
         click.echo(f"Error: {type(error).__name__}: {error}\nThis is a fault of agentlite or of a library. "
                    "--debug shows where; please report it.", err=True)  # fmt: skip

@@ -232,6 +232,8 @@ class Grpo(Training, frozen=True, kw_only=True):
         "group"
     )
     skip_solved: Annotated[bool, Meta(description="leave out prompts whose first group all score the same")] = False
+    max_flat_steps: Annotated[int, Meta(ge=0, description="end after so many steps in which each group scores the same;"
+                                        " 0: never")] = 20  # fmt: skip
     vllm: Annotated[bool, Meta(description="sample with vLLM (CUDA; must be installed)")] = False
 
 
@@ -307,6 +309,8 @@ class Retriever(Struct, frozen=True, kw_only=True):
 COMMANDS: dict[str, type[Struct]] = {
     "prep": Prep, "retriever": Retriever, "sft": Sft, "pairs": Pairs, "dpo": Dpo, "grpo": Grpo, "eval": Eval,
 }  # fmt: skip
+LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
+SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}  # of TRL or PEFT: a plan would keep them
 OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"
 PROFILES = {"a100": 70, "rtx4090": 20, "t4": 12.5, "rtx3060": 0}  # free GB that each needs, the largest first
@@ -315,6 +319,10 @@ SWITCHES = {
     "UNSLOTH_FUSED_PREFERENCE_LOSS": "1",  # dpo: the logits of a batch are never there at once
     "UNSLOTH_DECODE_CUDA_GRAPHS": "1",  # eval and pairs: a decoding step is launched as a whole
 }
+
+
+# nobody is told what is done here; who wants to be counted says so in the environment
+PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
 
 
 class Given(NamedTuple):
@@ -387,6 +395,12 @@ class Card(NamedTuple):
     total: float
     free: float
     bf16: bool = True
+
+
+def keep_private() -> None:
+    """To be called before a library that would tell is imported."""
+    for name, value in PRIVATE.items():
+        os.environ.setdefault(name, value)
 
 
 def has_gpu() -> bool:
@@ -473,10 +487,11 @@ def _section(path: Path, command: str) -> dict[str, Any]:
     import yaml
 
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+        content = yaml_loader(path).get_single_data() or {}
+        refuse_grown(content, str(path))
     except OSError as error:
         raise UserError(f"cannot read the configuration: {error.strerror}.", place=str(path)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"no YAML: {' '.join(str(error).split())}", place=str(path)) from error
     if not isinstance(content, dict) or not all(isinstance(part, dict) for part in content.values()):
         raise UserError("must hold a section a command, for example `sft:`.", place=str(path))
@@ -485,6 +500,29 @@ def _section(path: Path, command: str) -> dict[str, Any]:
         for key in part:
             check_key(section, str(key), str(path))
     return dict(content.get(command, {}))
+
+
+def yaml_loader(path: Path) -> Any:
+    """libyaml's, which is quicker, but would end this process where a text is nested very deep."""
+    import yaml
+
+    if path.stat().st_size > LONGEST_FILE:
+        raise UserError(f"is longer than {LONGEST_FILE >> 20} MiB: no file of settings.", place=str(path))
+    text = path.read_text(encoding="utf-8")
+    nested = sum(map(text.count, ("[", "{", "? ", "- - ")))
+    return (yaml.SafeLoader if nested > 500 else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(text)
+
+
+def refuse_grown(content: Any, place: str) -> None:
+    """An alias stands for all that its anchor holds: a few lines of them for more than there is memory."""
+    waiting, seen = [content], 0
+    while waiting:
+        part = waiting.pop()
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        seen += 1 + (len(part) // 100 if isinstance(part, str) else 0)
+        if seen + len(waiting) > MOST_VALUES:
+            raise UserError(f"holds more than {MOST_VALUES} values.", "Are there aliases of aliases (*name)?",
+                            place=place)  # fmt: skip
 
 
 def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
@@ -500,7 +538,8 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     check_key(section, key, "--set")
     try:
         parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        refuse_grown(parsed, f"--set {name}")
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"'{value}' cannot be read as YAML.", place=f"--set {name}") from error
     for part in reversed(inner):
         parsed = {part: parsed}
@@ -517,6 +556,9 @@ def _known_command(section: Any, where: str) -> None:
 def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> Any:
     built = {}
     for key, value in values.items():
+        if isinstance(value, dict) and (secret := next(iter(value.keys() & SECRETS), "")):
+            raise UserError("a secret is no setting: it would stand in plan.json.", "Put it in the environment: "
+                            "HF_TOKEN=..., or `hf auth login`.", place=f"{command}.{key}.{secret}")  # fmt: skip
         annotation = fields(command)[key]
         try:
             listed = _listed(value, annotation, f"{command}.{key} (from {origin[key]})")

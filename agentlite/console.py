@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 import threading
 import time
@@ -11,6 +12,8 @@ from typing import Any, Protocol
 
 from agentlite import processes
 
+SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")  # how the names of such variables end
+PASSWORD = re.compile(r"(?<=://)[^\s/@]+(?=@)")
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a wait that is longer is told
 COLOURS = {"ok": "green", "done": "green", "half": "yellow", "warning": "yellow", "running": "cyan",
@@ -28,8 +31,28 @@ def notice(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def open_streams() -> None:
+    """A stream that was closed before we were started would lend its number to the next file that is opened, and what
+    is printed would go into that one. What is said to it now is said to nobody."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+
+
+def hidden(text: str) -> str:
+    """Without the keys of the environment, and without the password in an address."""
+    named = {value.strip() for name, value in os.environ.items() if name.endswith(SECRET)}
+    for value in sorted((value for value in named if len(value) >= 8 and value in text), key=len, reverse=True):
+        text = text.replace(value, "(hidden)")
+    return PASSWORD.sub("(hidden)", text) if "@" in text else text
+
+
 class Forgiving:
-    """stderr, which may be closed while a run goes on: what is said then, by us or a library, is said to nobody."""
+    """stderr, which may be closed while a run goes on: what is said then, by us or a library, is said to nobody. No
+    secret is ever said."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -39,7 +62,7 @@ class Forgiving:
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
+            self._stream.write(hidden(text))
         return len(text)
 
     def flush(self) -> None:

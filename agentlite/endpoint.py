@@ -192,5 +192,5 @@ def _refusal(endpoint: Endpoint, code: int, said: str) -> UserError:
 
 def _shown(endpoint: Endpoint, said: str) -> str:
     """The beginning of what a server said; some send back what they were sent."""
-    shown, key = " ".join(said.split())[:200], _key(endpoint)
-    return shown.replace(key, "(the key)") if key else shown
+    shown, key = " ".join(said.split()), _key(endpoint)
+    return (shown.replace(key, "(the key)") if key else shown)[:200]

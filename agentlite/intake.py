@@ -1,15 +1,20 @@
 """raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number of processes."""
 
+import signal
 import sys
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite import config
+from agentlite import config, console
 from agentlite.curation.cutting import cut
 from agentlite.curation.duplicates import near_text
 from agentlite.curation.minhash import sketches
@@ -19,6 +24,7 @@ from agentlite.curation.statistics import Sized, script
 from agentlite.curation.tasks import classified
 from agentlite.curation.validate import validate
 from agentlite.errors import RowError
+from agentlite.own_code import end_with_parent
 from agentlite.protocols import Mixture, rendering, settled
 from agentlite.records import ANY_TOOL, Record, to_row
 from agentlite.rejects import Reject
@@ -31,6 +37,8 @@ from agentlite.templates import Template, load_template
 PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
 REPAIRABLE = ("E121", "E122")  # no JSON; of any other row it is not all there, or clear what is wrong
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
+AHEAD = 3  # chunks a process that are read before the first of them is taken
+Chunk = list[tuple[str, Line]]
 
 
 class Way(NamedTuple):
@@ -89,12 +97,47 @@ def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Itera
         for source, line in lines:
             yield take(source, line, way)
         return
-    import multiprocessing
+    crew = Crew(workers, way)
+    try:
+        for chunk in _chunks(lines):
+            crew.hand(chunk)
+            if len(crew.handed) > AHEAD * workers:
+                yield from crew.next()
+        while crew.handed:
+            yield from crew.next()
+    finally:
+        crew.pool.shutdown(cancel_futures=True)
 
-    told = (way.settings, way.template.name)
-    with multiprocessing.get_context("spawn").Pool(workers, _start, told) as pool:
-        for taken in pool.imap(_take_chunk, _chunks(lines)):
-            yield from taken
+
+class Crew:
+    """Worker processes, and the chunks they were handed, in order. Once one has died none works any more: what they
+    have not given back, and all that follows, is taken here."""
+
+    def __init__(self, workers: int, way: Way):
+        self.way, self.alive = way, True
+        self.pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (way.settings, way.template.name))
+        self.handed: deque[tuple[Chunk, Future[list[Intake]] | None]] = deque()
+
+    def hand(self, chunk: Chunk) -> None:
+        try:
+            self.handed.append((chunk, self.pool.submit(_take_chunk, chunk) if self.alive else None))
+        except BrokenProcessPool:
+            self._mourn()
+            self.handed.append((chunk, None))
+
+    def next(self) -> list[Intake]:
+        chunk, future = self.handed.popleft()
+        try:
+            if future:
+                return future.result()
+        except BrokenProcessPool:
+            self._mourn()
+        return [take(source, line, self.way) for source, line in chunk]
+
+    def _mourn(self) -> None:
+        if self.alive:
+            console.notice("prep: a worker process died (out of memory?): going on without workers, no row is lost")
+        self.alive = False
 
 
 def take(source: str, line: Line, way: Way) -> Intake:
@@ -216,9 +259,9 @@ def _reject(raw: Raw | Line, error: RowError, part: int) -> Reject:
     return Reject(raw.place, raw.content.removesuffix(b"\n"), error.code, error.reason, part)
 
 
-def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[list[tuple[str, Line]]]:
+def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[Chunk]:
     """Rows of about a mebibyte."""
-    chunk: list[tuple[str, Line]] = []
+    chunk: Chunk = []
     size = 0
     for source, line in lines:
         chunk.append((source, line))
@@ -234,9 +277,11 @@ _WAY: list[Way] = []  # of a worker process
 
 
 def _start(settings: config.Prep, model: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
+    threading.Thread(target=end_with_parent, daemon=True).start()
     template = load_template(model)
     _WAY[:] = [Way(settings, template, settled(settings.protocol, template, settings.seed))]
 
 
-def _take_chunk(chunk: list[tuple[str, Line]]) -> list[Any]:
+def _take_chunk(chunk: Chunk) -> list[Intake]:
     return [take(source, line, _WAY[0]) for source, line in chunk]

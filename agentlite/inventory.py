@@ -124,7 +124,11 @@ def _progress(folder: Path, *, running: bool) -> str:
     step = int(newest.name.rpartition("-")[2]) if newest else 0
     if running and (row := _last_row(folder / "metrics.jsonl")):
         step = row["step"]
-    steps = _json(newest / "trainer_state.json").get("max_steps") if newest else plan["settings"].get("max_steps")
+    steps = (
+        _json(newest / "trainer_state.json").get("max_steps")
+        if newest
+        else (plan.get("settings") or {}).get("max_steps")
+    )
     return f"step {step} of {steps}" if steps else f"step {step}"
 
 
@@ -212,6 +216,6 @@ def _json(path: Path) -> dict[str, Any]:
     """{} for a file that is not there or cannot be read: a listing shows what it can."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

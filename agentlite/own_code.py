@@ -105,7 +105,7 @@ def _serve(connection: Connection, named: Sequence[Named], use: Callable[..., tu
         signal.signal(number, signal.SIG_IGN)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     loaded = _load(named)
     if isinstance(loaded, Refusal):
         return connection.send(loaded)
@@ -119,8 +119,8 @@ def _serve(connection: Connection, named: Sequence[Named], use: Callable[..., tu
         connection.send(_used(loaded[function], given, use, places[function]))
 
 
-def _end_with_parent() -> None:
-    """A function that hangs would outlive a parent that is killed."""
+def end_with_parent() -> None:
+    """What hangs, or waits for more to do, would outlive a parent that is killed."""
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()

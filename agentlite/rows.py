@@ -1,7 +1,9 @@
 """Rows on disk, JSONL or Parquet by suffix: whole lines appended, torn ones cut, whole files written by rename."""
 
+import errno
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,14 @@ from agentlite.errors import DISK, UserError
 from agentlite.extras import need
 
 Row = dict[str, Any]
+READ_ONLY = "Name a folder that you may write to: --run DIR; AGENTLITE_CACHE for the cache."
+AT_ONCE = 256  # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
+GONE = "Is the disk still there? Once it is, the same command carries on."
+WAYS_OUT = {
+    errno.ENAMETOOLONG: "Give it a shorter name.",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
+    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE),
+}  # fmt: skip
 
 
 @contextmanager
@@ -42,8 +52,20 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
-    fix = "Free some space, or give another folder with --run DIR; then run the same command again."
-    return UserError(f"cannot write: {error.strerror or error}.", fix, place=str(path), exit_code=DISK)
+    return UserError(f"cannot write: {error.strerror or error}.", way_out(error), place=str(path), exit_code=DISK)
+
+
+def way_out(error: OSError) -> str:
+    """What to do about what the system refuses."""
+    otherwise = "Free some space, or give another folder with --run DIR; then run the same command again."
+    return WAYS_OUT.get(error.errno or 0, otherwise)
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """For what will be written there once much has been computed. Makes the folder. Raises UserError 74."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def sync_folder(folder: Path) -> None:
@@ -145,5 +167,5 @@ def read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches():
+        for batch in file.iter_batches(AT_ONCE):
             yield from batch.to_pylist()

@@ -51,7 +51,7 @@ class Place(NamedTuple):
         return command if str(self.run) == DEFAULT_RUN else f"{command} --run {shlex.quote(str(self.run))}"
 
 
-class Plan(Struct, frozen=True):
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """What a stage is about to do: written first, compared when the command is run again."""
 
     command: str
@@ -60,7 +60,7 @@ class Plan(Struct, frozen=True):
     versions: dict[str, str] = {}
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, forbid_unknown_fields=True):
     """What a stage has done: written last, so that its presence proves the rest. `seal`: the digest of all but it."""
 
     outputs: dict[str, str]
@@ -140,7 +140,18 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
         status = compare(folder, plan)
         if status == "new":
             write_json(folder / "plan.json", plan)
+        elif status == "half":
+            _tell_other_versions(folder, plan)
         yield Stage(folder, plan, status)
+
+
+def _tell_other_versions(folder: Path, plan: Plan) -> None:
+    """They change no plan; training has checkpoints that say whether they can be carried on from."""
+    before, now = read_plan(folder).versions, plan.versions
+    both = sorted(before.keys() & now.keys())
+    changed = [f"{name} {before[name]} -> {now[name]}" for name in both if before[name] != now[name]]
+    if changed:
+        notice(f"{folder}: was begun with other versions: {', '.join(changed)}")
 
 
 def compare(folder: Path, plan: Plan) -> Status:
@@ -200,6 +211,7 @@ def read_plan(folder: Path) -> Plan:
     try:
         return msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        refuse_other_version(folder / "plan.json", error)
         raise UserError(f"cannot be read ({error}).", "Start over with --force.", place=str(folder / "plan.json"),
                         exit_code=OTHER_PLAN) from error  # fmt: skip
 
@@ -210,12 +222,25 @@ def read_done(folder: Path) -> Done:
         done = msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
         problem = "" if done.seal in ("", done.sealed().seal) else "it was changed"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        refuse_other_version(folder / "done.json", error, said_by=folder / "plan.json")
         problem = str(error)
     if problem:
         raise UserError(f"cannot be trusted ({problem}).", "Remove it and run the same command again, which makes it "
                         "anew, or start over with --force.", place=str(folder / "done.json"),
                         exit_code=OTHER_PLAN)  # fmt: skip
     return done
+
+
+def refuse_other_version(path: Path, error: Exception, said_by: Path | None = None) -> None:
+    """Raises UserError 3 for a file that cannot be read because another version of agentlite wrote it: it is not
+    harmed. `said_by`: the file that names the version, if it does not itself."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        json.loads(path.read_bytes())
+        wrote, here = json.loads((said_by or path).read_bytes())["versions"]["agentlite"], versions()["agentlite"]
+        if wrote != here:
+            raise UserError(f"was written by agentlite {wrote}, and this is {here}: {error}.", f"Use agentlite {wrote} "
+                            "for this folder, or another folder: --out NAME.", place=str(path),
+                            exit_code=OTHER_PLAN) from error  # fmt: skip
 
 
 def broken_outputs(folder: Path) -> list[str]:
@@ -241,7 +266,7 @@ def clear(folder: Path) -> None:
     if (folder / "failed.json").exists():
         for path in sorted(folder.iterdir(), key=lambda path: path.name == "failed.json"):
             if path.name not in (".lock", ".holder"):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def versions() -> dict[str, str]:
@@ -256,12 +281,12 @@ def versions() -> dict[str, str]:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file. That of a large one is remembered by path, size, time and inode."""
-    stat = path.stat()
-    if stat.st_size < 64 << 20:
+    """sha256 of a file. That of a large one is remembered by path, size, inode and times. The last of them, of a change
+    of any kind (ctime), nobody can set back."""
+    if path.stat().st_size < 64 << 20:
         return content_digest(path)
     memory = cache_folder() / "digests.json"
-    key = f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+    key = _stamp(path)
     try:
         known = json.loads(memory.read_bytes())
     except (OSError, ValueError):
@@ -269,10 +294,17 @@ def file_digest(path: Path) -> str:
     if key not in known:
         with console.waiting(f"reading {path.name} for its digest, once"):
             known[key] = content_digest(path)
+        if key != _stamp(path):  # it is being written
+            return str(known[key])
         with contextlib.suppress(OSError, UserError):  # a cache that cannot be written costs time, and nothing else
             memory.parent.mkdir(parents=True, exist_ok=True)
             write_json(memory, known)
     return str(known[key])
+
+
+def _stamp(path: Path) -> str:
+    stat = path.stat()
+    return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_ctime_ns}"
 
 
 def cache_folder() -> Path:
@@ -323,7 +355,10 @@ def held(folder: Path) -> Iterator[None]:
         raise cannot_write(folder, error) from error
     try:
         with disk_errors(folder):
-            named = folder / ".holder.new"  # renamed, so that nobody reads half of it
+            named = (
+                folder / ".holder.new"
+            )  # renamed, so that nobody reads half of it, or writes to what a link points to
+            named.unlink(missing_ok=True)
             named.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
             named.replace(holder)
         yield

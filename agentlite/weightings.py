@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from agentlite.config import refuse_grown, yaml_loader
 from agentlite.errors import UserError
 from agentlite.pairing import UNIT, Choice, Prepared, Reason, Rule, Scored, choices, count_reasons, prepare
 from agentlite.records import Step
@@ -213,15 +214,17 @@ def _entries(path: Path) -> list[tuple[str, Any]]:
     import yaml
 
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(path.read_text(encoding="utf-8"))
+        loader = yaml_loader(path)
         node = loader.get_single_node()
         if isinstance(node, yaml.MappingNode):
             made = [[loader.construct_object(half, deep=True) for half in entry] for entry in node.value]
+            refuse_grown(made, str(path))
             return [(str(name), weights) for name, weights in made]
         listed = loader.construct_document(node) if node else []
+        refuse_grown(listed, str(path))
     except OSError as error:
         raise UserError(f"cannot read the weightings: {error.strerror}.", place=str(path)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"no YAML: {' '.join(str(error).split())}", place=str(path)) from error
     return [(_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])]
 

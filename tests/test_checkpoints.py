@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from test_training import losses, rows, sft, source
 
-from agentlite.engine import checkpoints, supervised
+from agentlite.engine import checkpoints, supervised, training
 from agentlite.errors import DISK, MODEL, OTHER_PLAN, UserError
 
 
@@ -55,7 +55,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "no list": (lambda one: (one / "manifest.json").unlink(), "has no manifest.json"),
     "half a list": (lambda one: (one / "manifest.json").write_text("{"), "cannot be read"),
     "an empty list": (lambda one: (one / "manifest.json").write_bytes(b""), "cannot be read"),
-    "the list of a later version": (lambda one: edit(one / "manifest.json", more=1), "cannot be read"),
+    "a list with more in it": (lambda one: edit(one / "manifest.json", more=1), "cannot be read"),
     "a list that was edited": (lambda one: edit(one / "manifest.json", step=3), "manifest.json is not as it was saved"),
     "another step's": (lambda one: made(one, step=3), "is that of step 3"),
     "another run's": (lambda one: made(one, plan="0" * 16), "under another plan.json"),
@@ -149,3 +149,20 @@ def test_a_state_that_is_no_number_is_never_a_checkpoint(tiny_model, tmp_path, c
     lost = [row for row in losses(tmp_path) if row[1] != row[1]]
     assert "no finite number" in capsys.readouterr().err
     assert all(checkpoints.step_of(path) < (lost[0][0] if lost else 12) for path in checkpoints.manifests(tmp_path))
+
+
+def test_the_checkpoint_of_a_later_version_is_refused_naming_it_and_left_where_it_is(folder):
+    newest = folder / "checkpoints" / "checkpoint-4"
+    edit(newest / "manifest.json", more=1, versions={"agentlite": "9.1.0"})
+    with pytest.raises(UserError, match=r"agentlite 9\.1\.0") as caught:
+        checkpoints.newest(folder)
+    assert caught.value.exit_code == OTHER_PLAN and newest.is_dir()
+
+
+def test_a_folder_that_vanishes_while_it_is_trained_is_not_made_again(tiny_model, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.setattr(training, "_refuse_divergence", lambda *_: folder.exists() and folder.rename(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError):
+        supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+    assert not folder.exists()

@@ -396,3 +396,101 @@ def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
     assert done.returncode == 0, done.stderr.decode()
     shown = done.stdout.decode()
     assert shown.count("⟦") == shown.count("⟧") >= 6
+
+
+# --- what the system refuses, and streams that are closed ---
+
+
+@pytest.mark.parametrize("command", [
+    ["prep", "ROWS", "--out", "new"], ["sft", "--out", "new"], ["pairs", "--model", "sft"], ["grpo", "--model", "sft"],
+    ["eval", "--model", "sft"], ["eval", "--model", "sft", "--sheet", "BLOCKED/sheet.csv"],
+    ["export", "sft", "--merged", "BLOCKED/model"],
+])  # fmt: skip
+def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(workspace, rows, tmp_path, command,
+                                                                         monkeypatch):  # fmt: skip
+    from agentlite.cli import group
+    from agentlite.errors import DISK, UserError
+
+    (tmp_path / "blocked").write_bytes(b"a file is no folder")
+    for stage in ("prep", "sft"):
+        shutil.copytree(workspace / stage, tmp_path / stage)
+    if not any("BLOCKED" in part for part in command):
+        for out in ("new", "pairs", "grpo", "eval"):
+            (tmp_path / out).symlink_to(tmp_path / "blocked")
+    monkeypatch.setattr("agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded"))
+    given = [part.replace("BLOCKED", str(tmp_path / "blocked")).replace("ROWS", str(rows)) for part in command]
+    with pytest.raises(UserError) as told:
+        group([*given, "--run", str(tmp_path)], standalone_mode=False)
+    assert told.value.exit_code == DISK and str(tmp_path) in told.value.place
+
+
+@pytest.mark.parametrize("command", [
+    ["prep", "rows.jsonl", "--run", "LONG"], ["prep", "LONG.jsonl"], ["sft", "--config", "LONG"], ["init", "LONG"],
+    ["runs", "LONG"], ["chat", "LONG"], ["export", "LONG", "--merged", "x"],
+])  # fmt: skip
+def test_a_name_that_no_system_takes_is_named_and_no_fault_of_ours(rows, tmp_path, command):
+    done = agentlite(*(part.replace("LONG", "x" * 300) for part in command), cwd=tmp_path)
+    told = done.stderr.decode()
+    assert done.returncode == 74, told
+    assert "x" * 300 in told and "File name too long.\nGive it a shorter name." in told
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_closed_streams_end_nothing_and_no_file_takes_their_place(tmp_path, rows, closed):
+    line = f'exec "$@" {closed}'
+    for arguments, code in ((["prep", str(rows), *SPLIT], 0), (["runs"], 0), (["sft", "--nosuch"], 2)):
+        command = ["bash", "-c", line, "bash", sys.executable, "-m", "agentlite", *arguments, "--run", str(tmp_path)]
+        environment = {**os.environ, "PYTHONPATH": str(DATA.parent.parent)}
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=120)
+        assert done.returncode == code, done.stderr.decode()
+        assert b"Traceback" not in done.stderr
+    done = agentlite("prep", rows, *SPLIT, "--run", tmp_path, "--json")
+    assert json.loads(done.stdout)["status"] == "up to date"
+
+
+@pytest.mark.parametrize("environment", [
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "gbk"},
+    {"PYTHONIOENCODING": "ascii:strict"},
+])  # fmt: skip
+def test_what_is_printed_is_utf_8_and_whole_whatever_the_locale(tmp_path, environment, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(ROWS[0].replace(b"Oslo", "Reykjavík 雷克雅未克 ☔".encode()))
+    given = ["prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0"]
+    (row,) = map(json.loads, agentlite(*given, "--rows", "-").stdout.splitlines())
+    assert "Reykjavík 雷克雅未克 ☔" in json.dumps(row, ensure_ascii=False)
+    assert "⟦" in agentlite(*given, "--show", 1).stdout.decode()
+
+
+def test_code_that_was_planted_in_the_current_folder_is_not_run(workspace, tmp_path, monkeypatch):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    planted, mark = tmp_path / "unsloth_compiled_cache", tmp_path / "was-run"
+    planted.mkdir()
+    for name in ("__init__", "UnslothSFTTrainer", "unsloth_compiled_module_llama"):
+        (planted / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
+    before = sorted(planted.iterdir())
+    monkeypatch.delenv("UNSLOTH_COMPILE_LOCATION", raising=False)
+    done = agentlite("sft", "--run", tmp_path, *SFT, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert not mark.exists() and sorted(planted.iterdir()) == before
+
+
+def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(workspace, tmp_path, monkeypatch):
+    from agentlite import sft
+    from agentlite.errors import MODEL, UserError
+    from agentlite.stages import file_digest
+
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    train, done = tmp_path / "prep" / "train.jsonl", tmp_path / "prep" / "done.json"
+    rows = [json.loads(line) for line in train.read_bytes().splitlines()]
+    for message in (message for row in rows for message in row["messages"] if message["role"] == "assistant"):
+        message["loss"] = False
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = json.loads(done.read_bytes())
+    told["outputs"]["train.jsonl"] = file_digest(train)
+    done.write_text(json.dumps({**told, "seal": ""}), encoding="utf-8")
+    monkeypatch.setattr("agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded"))
+    with pytest.raises(UserError, match="no token of this row would be trained") as caught:
+        sft(run=str(tmp_path), max_steps=1)
+    assert caught.value.exit_code == MODEL

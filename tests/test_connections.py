@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agentlite.config import PRIVATE, Sft
+
 PROGRAM = """
 import sys, agentlite
 tiny, run, rows = sys.argv[1:]
@@ -62,3 +64,30 @@ def test_a_connection_would_be_seen(tmp_path):
     ]
     subprocess.run(traced, check=True)
     assert "sa_family=AF_INET" in log.read_text()
+
+
+def test_libraries_are_told_to_tell_nobody_also_where_none_of_ours_was_loaded_before(tmp_path):
+    program = (
+        "import os\nfrom agentlite.templates import find_model\nfrom agentlite.errors import UserError\n"
+        "try:\n    find_model('no/such', __import__('pathlib').Path('.'))\nexcept UserError:\n    pass\n"
+        "from huggingface_hub import constants\n"
+        "known = map(os.environ.get, ('DO_NOT_TRACK', 'UNSLOTH_DISABLE_STATISTICS'))\n"
+        "print(constants.HF_HUB_DISABLE_TELEMETRY, *known)"
+    )
+    clean = {key: value for key, value in os.environ.items() if key not in PRIVATE}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          env={**clean, "HF_HUB_OFFLINE": "1"})  # fmt: skip
+    assert done.stdout.split() == ["True", "1", "1"], done.stderr
+
+
+def test_no_tracker_is_told_unless_it_is_asked_for(tmp_path, monkeypatch):
+    from agentlite.engine import load_libraries
+    from agentlite.engine.training import arguments, schedule
+
+    load_libraries("unsloth")
+    plan = schedule(1, epochs=1, max_steps=1, batch_size=1, gradient_accumulation=1)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    asked = arguments(Sft(model="m", trl={"report_to": "wandb"}), tmp_path, plan, with_dev=False)
+    assert asked["report_to"] == "wandb" and "WANDB_MODE" not in os.environ
+    assert arguments(Sft(model="m"), tmp_path, plan, with_dev=False)["report_to"] == "none"
+    assert os.environ["WANDB_MODE"] == "disabled"

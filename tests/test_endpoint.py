@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -175,3 +175,8 @@ def test_what_a_protocol_cannot_hold_reads_as_no_call(dialog: Record, templates)
     prompt = next(iter(prompts([dialog], lambda record: PROTOCOLS["react"], template)))
     text, _ = written(Reply("", calls=[CALL, CALL]), prompt, template)
     assert not PROTOCOLS["react"].read(text, dialog.tools).calls
+
+
+def test_our_server_listens_on_this_machine_alone():
+    with Server(cast(Any, None), 0) as server:
+        assert server.server_address[0] == "127.0.0.1"

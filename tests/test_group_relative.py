@@ -17,7 +17,7 @@ from agentlite import config
 from agentlite.engine import checkpoints, group_relative, preference, sampling, training
 from agentlite.engine.group_relative import Task, Verdict, complaints
 from agentlite.engine.loading import load
-from agentlite.errors import UserError
+from agentlite.errors import DIVERGED, UserError
 from agentlite.templates import Source, load_template
 
 CITIES = ("Oslo", "Paris", "Rome", "Lyon", "Graz")
@@ -220,6 +220,34 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
     with pytest.raises(UserError) as told:
         group_relative.train(source(tiny_model), grpo(**settings), tmp_path, lambda loaded: task())
     assert named in str(told.value)
+
+
+def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(tiny_model, tmp_path):
+    flat = task(lambda answers: [Verdict({"even": 1.0, "long": 0.0, "timeout": 0.0}) for _ in answers])
+
+    def steps(most: int, wanted: int, code: int) -> int:
+        settings = grpo(max_flat_steps=most, max_steps=8)
+        if code:
+            with pytest.raises(UserError, match=f"for {wanted} steps all answers to each prompt") as told:
+                group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[]))
+            assert told.value.exit_code == code and "--max-flat-steps 0" in told.value.fix
+        else:
+            group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[]))
+        return len(training.logged(tmp_path))
+
+    assert steps(2, 2, DIVERGED) == 3  # the step under way is finished, and saved
+    assert steps(5, 5, DIVERGED) == 6  # three of them were before
+    assert steps(0, 0, 0) == 8
+
+
+def test_one_group_that_differs_begins_the_count_anew(tiny_model, tmp_path):
+    def judge(answers):
+        differing = answers[0].trained % 3 == 1
+        return [Verdict({"even": float(differing and n == 0), "long": 0.0, "timeout": 0.0})
+                for n in range(len(answers))]  # fmt: skip
+
+    figures = group_relative.train(source(tiny_model), grpo(max_flat_steps=3), tmp_path, lambda loaded: task(judge))
+    assert figures["steps"] == 6 and [row["flat"] for row in training.logged(tmp_path)] == [1, 0.5, 1, 1, 0.5, 1]
 
 
 def test_what_teaches_nothing_is_told_in_plain_words():

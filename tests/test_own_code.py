@@ -1,13 +1,15 @@
-"""A model that brings code of its own is refused, and the code is not run."""
+"""A model that brings code of its own, or a pickle, is refused, and no code is run."""
 
 import json
+import pickle
+import shutil
 from pathlib import Path
 
 import pytest
 
 from agentlite.engine.loading import Loading, load
 from agentlite.errors import MODEL, UserError
-from agentlite.templates import Source
+from agentlite.templates import Source, find_model
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
@@ -25,3 +27,59 @@ def test_code_that_comes_with_a_model_is_not_run(tiny_model: Path, tmp_path: Pat
         load(Source("planted", str(folder), None, ""), Loading(engine, 256), trainable=False)
     assert caught.value.exit_code == MODEL
     assert not mark.exists() and "code of its own" in str(caught.value)
+
+
+def changed(config: Path, **values: object) -> None:
+    config.write_text(json.dumps({**json.loads(config.read_text()), **values}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("values", [
+    {"_attn_implementation_internal": "someone/kernel"}, {"_experts_implementation_internal": "x"},
+    {"attn_implementation": "someone/kernel"}, {"text_config": {"layers": [{"_attn_implementation": "a/b@main:c"}]}},
+    {"attn_implementation": {"text": "someone/kernel"}},
+])  # fmt: skip
+def test_a_config_that_names_code_is_refused_before_anything_is_loaded(tiny_model, tmp_path, values):
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    changed(folder / "config.json", attn_implementation="sdpa", auto_map={}, quantization_config=None)
+    assert find_model(str(folder), tmp_path).base == str(folder)
+    changed(folder / "config.json", **values)
+    with pytest.raises(UserError, match="code of its own") as told:
+        find_model(str(folder), tmp_path)
+    assert told.value.exit_code == MODEL and told.value.place.endswith("config.json")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "consolidated.00.pth", "model.pkl"])
+def test_weights_in_a_pickle_are_refused_with_how_to_convert_them(tiny_model, tmp_path, name):
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    (folder / name).write_bytes(pickle.dumps({}))
+    assert find_model(str(folder), tmp_path).base == str(folder)  # beside safetensors nobody reads it
+    (folder / "model.safetensors").unlink()
+    for place in (folder, folder / name):
+        with pytest.raises(UserError, match="pickle") as told:
+            find_model(str(place), tmp_path)
+        assert told.value.exit_code == MODEL and "save_pretrained" in told.value.fix
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_no_pickle_is_loaded_where_safetensors_lie_beside_it_under_another_name(tiny_model, tmp_path, engine):
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    (folder / "model.safetensors").rename(folder / "other.safetensors")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+    with pytest.raises(UserError, match=r"safetensors"):
+        load(find_model(str(folder), tmp_path), Loading(engine, 256), trainable=False)
+
+
+def test_an_adapter_that_names_another_base_is_no_model(tiny_model, tmp_path):
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/else"}', encoding="utf-8")
+    with pytest.raises(UserError, match="is an adapter"):
+        find_model(str(folder), tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_a_generate_of_its_own_is_not_run(tiny_model, tmp_path, engine):
+    folder, mark = Path(shutil.copytree(tiny_model, tmp_path / "model")), tmp_path / "was-run"
+    (folder / "custom_generate").mkdir()
+    (folder / "custom_generate" / "generate.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
+    load(find_model(str(folder), tmp_path), Loading(engine, 256), trainable=False)
+    assert not mark.exists()

@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+import multiprocessing
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from malformed import KINDS, Kind, call, good, line, row
 
-from agentlite import prep
-from agentlite.errors import REJECTS, UserError
+from agentlite import intake, prep
+from agentlite.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.records import from_row
 from agentlite.rows import read_rows
 from agentlite.shapes import SHAPES, shaped
-from agentlite.sources import to_record
+from agentlite.sources import read_lines, to_record
 from agentlite.stages import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
@@ -354,3 +356,63 @@ def test_what_a_row_says_beside_its_dialog_is_kept(tmp_path: Path) -> None:
     record = to_record({"messages": messages, "difficulty": "hard"})
     assert record.messages[1].content == "Because.\n\nb"
     assert record.meta == {"turns": {"2": {"mood": 1}}, "beside": {"difficulty": "hard"}}
+
+
+# --- what happens while rows are read ---
+
+
+def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_finished(tmp_path, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(4)))
+
+    def meddled(source: str, stdin: object):  # the same size, and the same time
+        for number, found in enumerate(read_lines(source, stdin)):
+            if number == 1:
+                stat, content = path.stat(), path.read_bytes()
+                path.write_bytes(content.replace(b"Oslo", b"Rome"))
+                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+                assert path.read_bytes() != content and path.stat().st_size == stat.st_size
+            yield found
+
+    monkeypatch.setattr("agentlite.commands.prep.read_lines", meddled)
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match="changed while it was read") as told:
+            run(path, tmp_path, dry_run=dry_run)
+        assert told.value.exit_code == OTHER_PLAN and told.value.place == str(path)
+        path.write_bytes(path.read_bytes().replace(b"Rome", b"Oslo"))
+    assert not list((tmp_path / "prep").glob("*.jsonl")) and not (tmp_path / "prep" / "done.json").exists()
+    monkeypatch.undo()
+    assert run(path, tmp_path).status == "done"
+
+
+def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(60)))
+    run(path, tmp_path, workers=1, out="alone")
+    chunks, killed = intake._chunks, []
+
+    def deadly(lines: object):
+        for number, chunk in enumerate(chunks(lines)):
+            if number == 20:
+                killed.append(multiprocessing.active_children()[0])
+                killed[0].kill()
+            yield chunk
+
+    monkeypatch.setattr(intake, "AT_ONCE", 500)
+    monkeypatch.setattr(intake, "_chunks", deadly)
+    run(path, tmp_path, workers=2, out="killed")
+    assert killed and "a worker process died" in capsys.readouterr().err
+    for name in ("train.jsonl", "ways.jsonl", "stats.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+
+
+def test_no_name_in_a_row_is_taken_for_a_place_on_disk(tmp_path):
+    names = ("../../escaped", "/escaped", "..\\escaped", "a/../../../escaped")
+    path = tmp_path / "a" / "rows.jsonl"
+    path.parent.mkdir()
+    rows = [{**row(n=n), "id": name, "source": name, "task": name, "split": "train", "name": name}
+            for n, name in enumerate(names)]  # fmt: skip
+    path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in rows))
+    assert run(path, tmp_path / "a" / "b", long_rows="cut").figures["kept"] == len(names)
+    assert not list(tmp_path.parent.glob("escaped*")) and [found.name for found in tmp_path.iterdir()] == ["a"]
+    assert not [found for found in tmp_path.rglob("*") if "escaped" in found.name]

@@ -1,13 +1,16 @@
 """A stage's folder is up to date, carried on or refused; it is never half believed and never held twice."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from conftest import DATA
 
-from agentlite import config
+from agentlite import config, stages
 from agentlite.errors import UserError
 from agentlite.stages import Plan, file_digest, finished, open_stage
 
@@ -152,3 +155,95 @@ def test_a_setting_that_an_earlier_version_did_not_have_was_as_its_default_is(tm
     other = Plan("sft", {**newer.settings, "batch_tokens": 1 + known["batch_tokens"]}, PLAN.inputs)
     with pytest.raises(UserError, match=r"sft\.batch_tokens 8192 -> 8193"), open_stage(folder, other, force=False):
         pass
+
+
+def test_a_large_file_rewritten_in_its_place_with_its_time_put_back_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "large.bin"
+    path.write_bytes(b"a" * (65 << 20))
+    first, stat = file_digest(path), path.stat()
+    with open(path, "r+b") as file:
+        file.write(b"b")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+    assert file_digest(path) != first
+
+
+@pytest.mark.parametrize("name", ["plan.json", "done.json"])
+def test_what_a_later_version_wrote_is_refused_naming_it_and_not_called_harmed(tmp_path, name):
+    folder = tmp_path / "sft"
+    here = stages.versions()["agentlite"]
+    finish(folder, msgspec.structs.replace(PLAN, versions={"agentlite": here}))
+    (folder / name).write_text(json.dumps({**json.loads((folder / name).read_text()), "more": 1}), encoding="utf-8")
+    with pytest.raises(UserError, match="unknown field `more`"):  # of this version: somebody's edit
+        finished(folder, "sft")
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "versions": {"agentlite": "9.1.0"}}), encoding="utf-8")
+    for attempt in (lambda: finished(folder, "sft"), lambda: open_stage(folder, PLAN, force=False).__enter__()):
+        with pytest.raises(UserError, match=rf"written by agentlite 9\.1\.0, and this is {here}") as told:
+            attempt()
+        assert told.value.exit_code == 3 and "trusted" not in str(told.value)
+
+
+def test_what_was_begun_with_other_versions_is_told_when_it_is_carried_on(tmp_path, capsys):
+    for version in ("2.12", "2.13"):
+        with open_stage(tmp_path / "eval", Plan("eval", {}, {}, {"torch": version}), force=False) as stage:
+            told = capsys.readouterr().err
+    assert stage.status == "half" and "torch 2.12 -> 2.13" in told
+
+
+def test_folders_of_the_first_version_are_still_read():
+    earlier = DATA / "earlier"
+    assert finished(earlier / "prep", "prep").figures["kept"] == 6
+    assert finished(earlier / "sft", "sft").figures["steps"] == 2
+    assert stages.read_plan(earlier / "sft").settings["lora_r"] == 1
+
+
+def test_a_clock_that_is_set_back_makes_no_time_negative(tmp_path, monkeypatch):
+    from agentlite.inventory import inventory
+
+    folder = tmp_path / "sft"
+    with open_stage(folder, PLAN, force=False) as stage:
+        monkeypatch.setattr("time.time", lambda: 1e9)
+        assert stage.finish([], {"last_loss": 1.0, "dev_loss": None}).seconds >= 0
+    (kept,) = inventory(tmp_path)
+    assert kept.state == "done" and kept.age == 0
+
+
+def test_links_in_a_stage_are_taken_away_and_what_they_point_to_is_left(tmp_path):
+    folder, outside = tmp_path / "sft", tmp_path / "outside"
+    finish(folder)
+    outside.mkdir()
+    (outside / "thesis.txt").write_text("years of work", encoding="utf-8")
+    (folder / "checkpoints").symlink_to(outside)
+    (folder / "log").symlink_to(outside / "thesis.txt")
+    (folder / ".holder").symlink_to(outside / "thesis.txt")
+    with open_stage(folder, PLAN, force=True) as stage:
+        assert stage.status == "new" and not (folder / "checkpoints").exists()
+    assert (outside / "thesis.txt").read_text(encoding="utf-8") == "years of work"
+
+
+@pytest.mark.parametrize("edited", [
+    "", "{", "[]", "{}", '{"command": "sft"}', '{"command": "sft", "settings": [], "inputs": {}}', "[" * 10_000,
+    '{"command": "sft", "settings": {"lora_r": "' + "9" * 10_000 + '"}, "inputs": {}}', "\x00",
+])  # fmt: skip
+def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
+    from agentlite.inventory import inventory
+
+    folder = tmp_path / "sft"
+    finish(folder)
+    (folder / "plan.json").write_text(edited, encoding="utf-8")
+    with pytest.raises(UserError) as told, open_stage(folder, PLAN, force=False):
+        pass
+    assert told.value.exit_code == 3 and str(folder) in told.value.place
+    (folder / "done.json").unlink()
+    assert [kept.state for kept in inventory(tmp_path)] != ["done"]
+    with open_stage(folder, PLAN, force=True) as stage:
+        assert stage.status == "new"
+
+
+def test_a_done_without_its_files_is_not_believed(tmp_path):
+    finish(tmp_path / "sft")
+    (tmp_path / "sft" / "out.jsonl").unlink()
+    with pytest.raises(UserError, match=r"out\.jsonl is not as the stage left it"):
+        finished(tmp_path / "sft", "sft")

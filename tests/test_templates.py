@@ -1,7 +1,9 @@
 """The tokenizer read without torch is the model's own, and a template's facts are found by asking it."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import with_template
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.errors import UserError
+from agentlite.stages import Plan, open_stage
 from agentlite.templates import Template, find_model, load_template
 
 
@@ -81,3 +84,24 @@ def test_loops_know_where_they_are(smollm2):
     template = Template("loops", smollm2.tokenizer, source, {})
     assert template.render([{"role": "user", "content": "x"}] * 3) == "1/3,2/3,3/3"
     assert template.render([{"role": "user", "content": "x"}] * 1200).endswith(",1200/1200")
+
+
+def test_an_adapter_is_not_used_on_other_weights_than_it_was_trained_on(tmp_path, tiny_model):
+    base = Path(shutil.copytree(tiny_model, tmp_path / "base"))
+    made = find_model(str(base), tmp_path)
+    for name, model, digest in (("sft", str(base), made.digest), ("dpo", "sft", f"{made.digest[:16]}+0123")):
+        plan = Plan(name, {"model": model}, {"model": digest})
+        with open_stage(tmp_path / name, plan, force=False) as stage:
+            (tmp_path / name / "adapter").mkdir()
+            (tmp_path / name / "adapter" / "adapter_model.safetensors").write_bytes(b"1")
+            stage.finish(["adapter/adapter_model.safetensors"], {})
+    assert find_model("dpo", tmp_path).base == str(base)
+    for file in ("model.safetensors", "chat_template.jinja"):
+        content = (base / file).read_bytes()
+        (base / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        for name in ("sft", "dpo"):
+            with pytest.raises(UserError, match="was trained on other weights") as told:
+                find_model(name, tmp_path)
+            assert told.value.exit_code == 3 and str(base) in told.value.problem
+        (base / file).write_bytes(content)
+    assert find_model("dpo", tmp_path).base == str(base)

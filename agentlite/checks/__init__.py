@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from agentlite.checks.asking import Facts, ask
 from agentlite.checks.finding import Finding
 from agentlite.checks.machine import compiler, disk, gpu, memory, trains
 from agentlite.checks.packages import installed, known_bad, python, tested, torch
 from agentlite.checks.surroundings import embedded, environment, hub
+from agentlite.console import hidden
 
 Check = Callable[[Facts], Iterator[Finding]]
 
@@ -25,4 +28,4 @@ def findings(run: Path) -> list[Finding]:
         except Exception as error:
             name = check.__name__.replace("_", " ")
             found.append(Finding(name, "warning", f"cannot be told: {error}", "Please report it."))
-    return found
+    return [replace(one, found=hidden(one.found), fix=hidden(one.fix)) for one in found]

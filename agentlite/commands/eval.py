@@ -40,7 +40,15 @@ from agentlite.predictions import (
 from agentlite.protocols import Mixture, Prompt, Protocol, prompts, settled
 from agentlite.records import Answer, Prediction, Record, Step, digest, from_row, plain
 from agentlite.report import write_report
-from agentlite.rows import Appender, find_rows, read_rows, whole_lines_end, write_json, write_rows
+from agentlite.rows import (
+    Appender,
+    find_rows,
+    read_rows,
+    refuse_unwritable,
+    whole_lines_end,
+    write_json,
+    write_rows,
+)
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template
 
@@ -99,6 +107,8 @@ def run(settings: config.Eval, place: Place) -> Result:
         subjects = _subjects(settings, data, place.run)
         if place.dry_run:
             return _dry_run(settings, place, subjects, data)
+        if settings.sheet:
+            refuse_unwritable(Path(settings.sheet).parent)
         first = next((one.source for one in subjects if one.source), None)
         evaluated = {one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
                      for one in subjects}  # fmt: skip

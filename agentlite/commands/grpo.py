@@ -25,7 +25,7 @@ from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template, trained_files
 
 BATCH = 8  # prompts screened at once
-NOT_OF_THE_PLAN = ("reward_seconds", "max_failures")  # how it is done, not what comes out
+NOT_OF_THE_PLAN = ("reward_seconds", "max_failures", "max_flat_steps")  # how it is done, not what comes out
 MEND = "The same command carries on from here; a changed file of rewards is another plan: --out NAME, or --force."
 
 

@@ -30,14 +30,23 @@ from agentlite.curation.replay import Found, add_to_buffer, buffer_rows, find_bu
 from agentlite.curation.split import Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
 from agentlite.engine import check_libraries, embedding
-from agentlite.errors import REJECTS, UserError, nearest
+from agentlite.errors import OTHER_PLAN, REJECTS, UserError, nearest
 from agentlite.gathering import ENDS, Gathered, Spool, gather, ways_of
 from agentlite.intake import Way, changed, measure, told
 from agentlite.protocols import choose as choose_protocol
 from agentlite.protocols import rendering, settled
 from agentlite.records import SPLITS, canonical, digest, from_row, to_row
 from agentlite.rejects import Edits, Reject, edited_rows, reject_row
-from agentlite.rows import Row, check_parquet, disk_errors, find_rows, read_rows, write_json, write_rows
+from agentlite.rows import (
+    Row,
+    check_parquet,
+    disk_errors,
+    find_rows,
+    read_rows,
+    refuse_unwritable,
+    write_json,
+    write_rows,
+)
 from agentlite.sources import Line, check_format, files_of, raw_files, read_lines
 from agentlite.sources.repair import WAYS
 from agentlite.stages import Place, Plan, Result
@@ -149,13 +158,15 @@ def _refuse_mistakes(settings: config.Prep) -> None:
 
 
 def _check_packages(settings: config.Prep) -> None:
-    """Raises UserError 5 before a row is read."""
+    """Raises UserError 5 or 74 before a row is read."""
     if settings.rows == "parquet":
         check_parquet()
     if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
         check_libraries("unsloth")
     if settings.retrieve_by in ("tuned", "hybrid") and settings.retrieve:
         embedding.check_libraries()
+    if settings.replay:
+        refuse_unwritable(Path(settings.replay))
 
 
 def _is_default(settings: config.Prep, name: str) -> bool:
@@ -168,10 +179,7 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Pl
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)
     settings = replace(settings, model=name, protocol=mixture.name)
-    inputs = {source: _digest(source, stdin) for source in settings.sources}
-    if settings.retry_rejects:
-        inputs["retry_rejects"] = ",".join(stages.file_digest(path) for path in raw_files(settings.retry_rejects))
-    inputs |= {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
+    inputs = _digests(settings, stdin)
     coreset_model = find_model(settings.coreset_model, place.run) if settings.coreset_model else model
     if coreset_model.base != model.base:
         raise UserError(f"is made of {coreset_model.base}, and the rows are tokens of {model.base}.",
@@ -205,6 +213,22 @@ def _held_out(settings: config.Prep) -> HeldOut:
     return found
 
 
+def _digests(settings: config.Prep, stdin: BinaryIO) -> dict[str, str]:
+    """Of every file of rows."""
+    found = {source: _digest(source, stdin) for source in settings.sources}
+    if settings.retry_rejects:
+        found["retry_rejects"] = ",".join(stages.file_digest(path) for path in raw_files(settings.retry_rejects))
+    return found | {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
+
+
+def _refuse_changed(job: Job, plan: Plan) -> None:
+    """What was read must be what the plan says, and not half of one file and half of another. Raises UserError 3."""
+    for name, found in _digests(job.settings, job.stdin).items():
+        if found != plan.inputs[name]:
+            raise UserError("was changed while it was read.", "Run the same command again, once nobody writes to it.",
+                            place=name, exit_code=OTHER_PLAN)  # fmt: skip
+
+
 def _digest(source: str, stdin: BinaryIO) -> str:
     if source == "-":
         stdin.seek(0)
@@ -218,7 +242,9 @@ def _digest(source: str, stdin: BinaryIO) -> str:
 def _fill_or_fail(stage: stages.Stage, job: Job) -> None:
     try:
         with Spool(stage.folder) as spool, Spool(stage.folder) as ways:
-            _fill(stage, job, gather(_lines(job), job.way, spool, ways))
+            gathered = gather(_lines(job), job.way, spool, ways)
+            _refuse_changed(job, stage.plan)
+            _fill(stage, job, gathered)
     except UserError:
         stage.fail()
         raise
@@ -454,6 +480,7 @@ def _dry_run(job: Job, plan: Plan, place: Place) -> Result:
         stages.compare(place.folder, plan)
     with Spool(None) as spool, Spool(None) as ways:
         gathered = gather(_lines(job), job.way, spool, ways)
+        _refuse_changed(job, plan)
         choice = _chosen(job, gathered)
     _refuse_rejects(place.folder, job.settings, gathered, choice)
     _splits(job.settings, choice)

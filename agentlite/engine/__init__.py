@@ -7,14 +7,11 @@ import tempfile
 from typing import Any
 
 from agentlite import console
-from agentlite.config import SWITCHES, Engine, has_gpu
+from agentlite.config import SWITCHES, Engine, has_gpu, keep_private
 from agentlite.errors import MODEL, UserError
 from agentlite.extras import how, need
 
 QUIET = {
-    "UNSLOTH_DISABLE_STATISTICS": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -22,6 +19,8 @@ QUIET = {
     "TRL_EXPERIMENTAL_SILENCE": "1",  # grpo's rollout function is called experimental
     "DEEPSPEED_LOG_LEVEL": "warning",
 }
+# they would make torch run what a pickle holds, or refuse what it may hold
+UNPICKLING = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 PACKAGES = ("torch", "transformers", "trl", "peft")
 INSTALL = 'pip install "agentlite[train]"'
 
@@ -33,9 +32,12 @@ def check_libraries(engine: Engine) -> None:
 
 
 def be_quiet() -> None:
-    """Before libraries are imported: no telemetry, no bars."""
+    """Before libraries are imported: no telemetry, no bars, nothing that makes torch run what a pickle holds."""
+    keep_private()
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    for name in UNPICKLING:
+        os.environ.pop(name, None)
     import torch
 
     if not torch.cuda.is_available():

@@ -88,7 +88,8 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
     made = parent / ASIDE / f"checkpoint-{step}"
     if processes.first():
         _clear(folder)
-        made.parent.mkdir(parents=True)
+        parent.mkdir(exist_ok=True)  # where the folder itself has vanished, nothing is made in its place
+        made.parent.mkdir()
         _check_room(folder)
     together.barrier()
     where, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
@@ -228,6 +229,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
     except OSError:
         return f"has no {MANIFEST}"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        stages.refuse_other_version(checkpoint / MANIFEST, error)
         return f"its {MANIFEST} cannot be read ({error})"
     if manifest != manifest.sealed():
         return f"its {MANIFEST} is not as it was saved"

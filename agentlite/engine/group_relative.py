@@ -10,7 +10,7 @@ from agentlite import config, console
 from agentlite.engine import load_dtype, sampling, training
 from agentlite.engine.generation import ends_of
 from agentlite.engine.loading import Loaded, load, prepare
-from agentlite.errors import UserError
+from agentlite.errors import DIVERGED, UserError
 from agentlite.templates import Source
 
 MEASURES = {
@@ -74,13 +74,15 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
     ready = [prepared()]  # taken out by the first trainer, so that a second one finds its memory free
     todo = ready[0][1]
     plan = schedule(settings, len(todo.prompts))
-    look = _Look(folder, plan.steps)
+    look, flat = _Look(folder, plan.steps), _Flat(folder, settings.max_flat_steps)
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and settings.beta:
             allowed = 1e-4 if str(load_dtype()) == "torch.float32" else 1e-2
             training.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
         look(step, row)
+        if (nothing := flat(step, row)) and step < plan.steps:
+            todo.halt.append(nothing)
 
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = training.Watch(measures, at_step, todo.halt)
@@ -230,6 +232,27 @@ class _Look:
             for sentence in complaints(self.rows):
                 console.notice(f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}")
             self.rows = []
+
+
+class _Flat:
+    """Counts the steps in a row in which all answers to each prompt score the same, those before a stop as well."""
+
+    def __init__(self, folder: Path, most: int):
+        self.folder, self.most = folder, most
+        self.flat: dict[int, bool] = {}
+
+    def __call__(self, step: int, row: Mapping[str, float]) -> UserError | None:
+        """What ends the run, once there are too many."""
+        if not self.flat:
+            self.flat = {one["step"]: one.get("flat") == 1 for one in training.logged(self.folder)}
+        self.flat[step] = row.get("flat") == 1
+        many = next(number for number in range(step + 1) if not self.flat.get(step - number))
+        if not self.most or many < self.most:
+            return None
+        return UserError(f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
+                         "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or weigh other "
+                         "parts (--weights), with --force; or go on all the same: --max-flat-steps 0.",
+                         place=str(self.folder), exit_code=DIVERGED)  # fmt: skip
 
 
 def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:

@@ -165,7 +165,7 @@ def _unsloth(folder: str, how: Loading) -> Loaded:
     model, tokenizer = FastLanguageModel.from_pretrained(
         folder, max_seq_length=how.max_length, dtype=load_dtype(), load_in_4bit=how.load_in_4bit,
         load_in_8bit=how.load_in_8bit, full_finetuning=how.full, use_gradient_checkpointing=_checkpointing(),
-        trust_remote_code=False,
+        trust_remote_code=False, use_safetensors=True,
     )  # fmt: skip
     return Loaded(model, tokenizer)
 
@@ -181,7 +181,8 @@ def _transformers(folder: str, how: Loading) -> Loaded:
         )  # fmt: skip
     device = None if how.sharded else {"": 0} if on_gpu() else "cpu"
     own: dict[str, Any] = {"trust_remote_code": False}  # None would ask on a terminal
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, **own, **quantized)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, use_safetensors=True,
+                                                 **own, **quantized)  # fmt: skip
     return Loaded(model, AutoTokenizer.from_pretrained(folder, **own))
 
 

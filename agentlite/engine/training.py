@@ -4,6 +4,7 @@ import difflib
 import json
 import logging
 import math
+import os
 import random
 import shutil
 import signal
@@ -115,6 +116,8 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
 def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
     """What transformers' TrainingArguments is told, for any trainer. The user's `trl` mapping comes last."""
     dtype = str(load_dtype()).removeprefix("torch.")
+    if "report_to" not in settings.trl:
+        os.environ.setdefault("WANDB_MODE", "disabled")
     return {
         "output_dir": str(folder / "checkpoints"),
         "max_steps": plan.steps,
@@ -462,4 +465,8 @@ def _explained(error: Exception, folder: Path) -> Exception:
         return UserError("one row alone does not fit into the GPU's memory.", "Add --load-in-4bit true, lower "
                          "--max-length, or take a smaller model; with --force.", place=str(folder),
                          exit_code=OUT_OF_MEMORY)  # fmt: skip
+    if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more
+        return UserError("its newest checkpoint holds more than data: code, which is never run.", "Remove that "
+                         "checkpoint to carry on from the one before, or start over with --force.", place=str(folder),
+                         exit_code=MODEL)  # fmt: skip
     return checkpoints.disk_full(folder) if checkpoints.is_disk_full(error) else error

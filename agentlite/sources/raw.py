@@ -22,7 +22,8 @@ from agentlite.sources.decoding import json_value
 
 LONGEST_LINE = 16 << 20
 KEPT_OF_LONGER = 1 << 10
-PACKED_AT_ONCE = 1 << 16
+PACKED_AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
+GROWN, UNTIL = 200, 64 << 20  # a packed file may be so many times as large once unpacked, after so many bytes
 BOM = b"\xef\xbb\xbf"
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")  # read from a folder
 FOREIGN = {
@@ -66,6 +67,25 @@ def _gzip(file: BinaryIO) -> BinaryIO:
 
 
 PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {b"\x1f\x8b": _gzip, b"\x28\xb5\x2f\xfd": _zstd}
+
+
+class Grown(io.RawIOBase):
+    """What is unpacked, up to where it is far more than rows would be."""
+
+    def __init__(self, unpacked: BinaryIO, packed: BinaryIO, name: str):
+        self.unpacked, self.packed, self.name, self.size = unpacked, packed, name, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.unpacked.read(len(buffer))
+        buffer[: len(content)] = content
+        self.size += len(content)
+        if self.size > UNTIL and self.size > GROWN * self.packed.tell():
+            raise UserError(f"grows more than {GROWN}-fold when it is unpacked, as rows do not.", "If these do, unpack "
+                            "it first.", place=self.name, exit_code=REJECTS)  # fmt: skip
+        return len(content)
 
 
 class Line(NamedTuple):
@@ -129,14 +149,14 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[Line]:
 
 def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Line]:
     if source == "-":
-        with _unpacked(stdin) as file:
+        with _unpacked(stdin, "stdin") as file:
             yield from _lines(file, "stdin", _line(file), 1)
     elif source.startswith("bfcl:"):
         yield from _values(source, bfcl.rows(paths))
     elif paths[0].suffix.lower() == ".parquet" or _begins_with(paths[0], b"PAR1"):
         yield from _parquet(paths[0])
     else:
-        with open(paths[0], "rb") as packed, _unpacked(packed) as file:
+        with open(paths[0], "rb") as packed, _unpacked(packed, source) as file:
             first, number = _line(file), 1
             while isinstance(first, bytes) and first and not _unmarked(first).strip():
                 first, number = _line(file), number + 1
@@ -152,11 +172,11 @@ def _begins_with(path: Path, magic: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
+def _unpacked(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
     start = file.read(4)
     file.seek(0)
     unpack = next((unpack for magic, unpack in PACKED.items() if start.startswith(magic)), None)
-    yield unpack(file) if unpack else file
+    yield cast(BinaryIO, io.BufferedReader(Grown(unpack(file), file, name), 1 << 16)) if unpack else file
 
 
 def _line(file: BinaryIO) -> bytes | RowError:
