@@ -163,6 +163,22 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(workspace, arguments, co
     assert told in done.stderr.decode()
 
 
+def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):
+    from agentlite.errors import UserError
+    from agentlite.retrieval.encoders import find_encoder
+
+    foreign, pickled = tmp_path / "foreign", tmp_path / "pickled"
+    for folder in (foreign, pickled):
+        shutil.copytree(tiny_encoder, folder)
+    modules = json.loads((foreign / "modules.json").read_bytes())
+    (foreign / "modules.json").write_text(json.dumps([*modules, {"idx": 2, "path": "", "type": "os.system"}]))
+    for path in pickled.rglob("*.safetensors"):
+        path.rename(path.with_suffix(".bin"))
+    for folder, told in ((foreign, "os.system"), (pickled, r"holds no \*.safetensors")):
+        with pytest.raises(UserError, match=told):
+            find_encoder(str(folder), tmp_path)
+
+
 def test_more_tools_than_there_are_is_said_and_all_are_brought(workspace):
     done = agentlite("eval", "--run", workspace, "--model", model_of(workspace), "--retrieve", 99, "--retrieve-by",
                      "keyword", "--limit", 2, *ASK, "--json")  # fmt: skip

@@ -1,6 +1,7 @@
 """The name of a model that turns texts into vectors -> where it is, and a digest that names it; nothing is loaded."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 from agentlite.errors import MODEL, UserError
@@ -66,5 +67,18 @@ def _digest(folder: Path) -> str:
         lacking = MODULES if weights else "*.safetensors"
         raise UserError(f"holds no {lacking}.", "Name the folder of a sentence-transformers model, its weights saved "
                         "as safetensors.", place=str(folder), exit_code=MODEL)  # fmt: skip
+    _refuse_foreign(folder / MODULES)
     files = [*weights, *sorted(folder.rglob("*.json"))]
     return ",".join(file_digest(path)[:16] for path in files)
+
+
+def _refuse_foreign(modules: Path) -> None:
+    """A layer may be any class of any installed package: those of sentence-transformers alone are made."""
+    try:
+        kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"cannot be read ({error}).", "Save the model again, or name another.", place=str(modules),
+                        exit_code=MODEL) from error  # fmt: skip
+    if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise UserError(f"has a layer that is code of its own: {foreign[0]}.", "Choose a model of layers that "
+                        "sentence-transformers has.", place=str(modules), exit_code=MODEL)  # fmt: skip
