@@ -5,12 +5,15 @@ from pathlib import Path
 
 from agentlite import config, console, stages
 from agentlite.engine import embedding
+from agentlite.extras import need
 from agentlite.retrieval import index
 from agentlite.retrieval.encoders import MADE, find_encoder
 from agentlite.retrieval.index import Index
 from agentlite.retrieval.offers import Missing, Offers
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused
 from agentlite.templates import Source
+
+NEEDED = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}
 
 
 def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
@@ -19,9 +22,18 @@ def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
     return ",".join(value[:16] for name, value in sorted(done.outputs.items()) if name.startswith(("index", MADE)))
 
 
+def check_packages(method: str) -> None:
+    """Asked before anything slow: whether what the method needs is installed. Raises UserError 5."""
+    if method in ("tuned", "hybrid"):
+        embedding.check_libraries()
+    else:
+        need(f"ranking by {method}", NEEDED.get(method, ()), 'pip install "agentlite[retriever]"')
+
+
 def offers(settings: config.Prep | config.Eval, run: Path, missing: Missing) -> Offers:
     """Raises UserError 2, 5 or 8."""
     assert settings.retrieve
+    check_packages(settings.retrieve_by)
     folder = stages.find_stage(settings.retriever, run)
     stages.finished(folder, "retriever")
     found = index.read(folder)
