@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from agentlite import config, console, stages
 from agentlite.augmenting import augmented, augments, learnable
-from agentlite.bringing import digest_of, offers
+from agentlite.bringing import check_packages, digest_of, offers
 from agentlite.codes import CODES
 from agentlite.curation.choosing import Choice, End, check_duplicates, choose
 from agentlite.curation.coreset import LOSSES, STRATEGIES, Coreset, coreset, proxy_loss
@@ -29,7 +29,7 @@ from agentlite.curation.mixing import check_task_weights, parse_mix
 from agentlite.curation.replay import Found, add_to_buffer, buffer_rows, find_buffer, replayed
 from agentlite.curation.split import Traits, assign_splits, traits
 from agentlite.curation.statistics import Sized, statistics
-from agentlite.engine import check_libraries, embedding
+from agentlite.engine import check_libraries
 from agentlite.errors import OTHER_PLAN, REJECTS, UserError, nearest
 from agentlite.gathering import ENDS, Gathered, Spool, gather, ways_of
 from agentlite.intake import Way, changed, measure, told
@@ -163,8 +163,8 @@ def _check_packages(settings: config.Prep) -> None:
         check_parquet()
     if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
         check_libraries("unsloth")
-    if settings.retrieve_by in ("tuned", "hybrid") and settings.retrieve:
-        embedding.check_libraries()
+    if settings.retrieve:
+        check_packages(settings)
     if settings.replay:
         refuse_unwritable(Path(settings.replay))
 
