@@ -11,9 +11,8 @@ from agentlite.retrieval.encoders import MADE, find_encoder
 from agentlite.retrieval.index import Index
 from agentlite.retrieval.offers import Missing, Offers
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused
-from agentlite.templates import Source
 
-NEEDED = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}
+PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
 
 
 def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
@@ -22,18 +21,18 @@ def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
     return ",".join(value[:16] for name, value in sorted(done.outputs.items()) if name.startswith(("index", MADE)))
 
 
-def check_packages(method: str) -> None:
-    """Asked before anything slow: whether what the method needs is installed. Raises UserError 5."""
-    if method in ("tuned", "hybrid"):
+def check_packages(settings: config.Prep | config.Eval) -> None:
+    """Raises UserError 5 for what the way to rank needs."""
+    if settings.retrieve_by in ("tuned", "hybrid"):
         embedding.check_libraries()
     else:
-        need(f"ranking by {method}", NEEDED.get(method, ()), 'pip install "agentlite[retriever]"')
+        need(f"ranking by {settings.retrieve_by}", PACKAGES.get(settings.retrieve_by, ()), embedding.INSTALL)
 
 
 def offers(settings: config.Prep | config.Eval, run: Path, missing: Missing) -> Offers:
     """Raises UserError 2, 5 or 8."""
     assert settings.retrieve
-    check_packages(settings.retrieve_by)
+    check_packages(settings)
     folder = stages.find_stage(settings.retriever, run)
     stages.finished(folder, "retriever")
     found = index.read(folder)
@@ -46,8 +45,9 @@ def offers(settings: config.Prep | config.Eval, run: Path, missing: Missing) -> 
 
 def _tuned(found: Index, folder: Path, run: Path) -> Ranker:
     source = find_encoder(str(folder), run)
-    model = embedding.load(Source(f"{folder.name}'s model", source.base, None, source.digest),
-                           int(stages.read_plan(folder).settings["max_length"]))  # fmt: skip
+    if source.name == str(folder):
+        source = source._replace(name=f"{folder.name}'s model")
+    model = embedding.load(source, int(stages.read_plan(folder).settings["max_length"]))
     return by_vectors(found.vectors, lambda texts: embedding.embed(model, texts))
 
 

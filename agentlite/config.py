@@ -286,7 +286,7 @@ class Retriever(Struct, frozen=True, kw_only=True):
     num_epochs: Annotated[Positive | None, Meta(description="times through the pairs [1; a static model: 10]")] = None
     max_steps: Annotated[Steps | None, Meta(description="steps; 0: only an index [as num_epochs says]")] = None
     batch_size: Annotated[Count, Meta(description="pairs in a step; the others' tools are wrong ones too")] = 32
-    learning_rate: Annotated[NonNegative | None, Meta(description="highest one [5e-5; a static model: 0.02]")] = None
+    learning_rate: Annotated[NonNegative | None, Meta(description="highest one [2e-4; a static model: 0.02]")] = None
     warmup_ratio: Annotated[Share, Meta(description="share of the steps in which it rises")] = 0.1
     lr_scheduler: Annotated[Scheduler, Meta(description="how it falls: cosine, linear, constant, ...")] = "linear"
     scale: Annotated[float, Meta(gt=0, description="what cosines are multiplied by: 1 / temperature")] = 20.0

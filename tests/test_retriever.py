@@ -163,6 +163,63 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(workspace, arguments, co
     assert told in done.stderr.decode()
 
 
+def test_where_one_question_needs_nearly_every_tool_the_others_columns_are_as_few():
+    from agentlite.engine.contrastive import _dataset
+    from agentlite.records import Tool
+    from agentlite.retrieval.contrasts import Pair
+    from agentlite.retrieval.pool import Pool
+
+    pool = Pool()
+    for name in ("rain", "train", "coin"):
+        pool.add(Tool(name))
+    found = [Pair("any", 0, (1, 2), frozenset({"rain"})), Pair("both", 1, (2,), frozenset({"rain", "train"}))]
+    assert _dataset(found, pool).column_names == ["query", "tool", "negative_0"]
+
+
+@pytest.mark.parametrize(("steps", "code"), [(3, 2), (0, 0)])
+def test_train_without_a_call_is_refused_unless_only_an_index_is_wanted(workspace, tiny_encoder, tmp_path,
+                                                                        steps, code):  # fmt: skip
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row("planets", town, call=False)) + "\n" for town in TOWNS), encoding="utf-8")
+    told = agentlite("prep", source, "--run", tmp_path, "--model", model_of(workspace), "--protocol", "hermes")
+    assert told.returncode == 0, told.stderr.decode()
+    done = agentlite("retriever", "--run", tmp_path, "--model", tiny_encoder, "--max-steps", steps, "--dry-run")
+    assert done.returncode == code, done.stderr.decode()
+    assert ("no question in train needs a tool" in done.stderr.decode()) == bool(code)
+
+
+def test_an_index_is_not_searched_by_another_model_than_made_it(workspace, tiny_encoder, tmp_path):
+    from agentlite.errors import UserError
+    from agentlite.retrieval.encoders import find_encoder
+
+    own = tmp_path / "own"
+    shutil.copytree(tiny_encoder, own)
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    done = agentlite("retriever", "--run", tmp_path, "--model", own, "--out", "bare", "--max-steps", 0)
+    assert done.returncode == 0, done.stderr.decode()
+    assert find_encoder("bare", tmp_path).base == str(own)
+    shutil.copyfile(workspace / "retriever" / "model" / "model.safetensors", own / "model.safetensors")
+    with pytest.raises(UserError, match="another model now"):
+        find_encoder("bare", tmp_path)
+
+
+def test_pairs_that_were_harmed_are_made_again(workspace, tmp_path):
+    for name in ("prep", "retriever"):
+        shutil.copytree(workspace / name, tmp_path / name)
+    path = tmp_path / "retriever" / "pairs.jsonl"
+    path.write_bytes(path.read_bytes()[:-9])
+    done = agentlite("retriever", "--run", tmp_path, *same(workspace))
+    assert done.returncode == 0, done.stderr.decode()
+    assert path.read_bytes() == (workspace / "retriever" / "pairs.jsonl").read_bytes()
+
+
+def test_a_way_to_rank_without_a_number_of_tools_changes_no_plan(workspace):
+    asked = ["eval", "--run", workspace, "--model", model_of(workspace), "--limit", 2, "--dry-run", *ASK]
+    told = agentlite(*asked, "--retrieve-by", "bm25")
+    assert "retrieve_by does nothing without retrieve" in told.stderr.decode()
+    assert told.stdout == agentlite(*asked).stdout
+
+
 def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):
     from agentlite.errors import UserError
     from agentlite.retrieval.encoders import find_encoder
@@ -237,8 +294,8 @@ def test_a_static_model_is_made_once_has_a_vector_a_token_and_learns(workspace, 
     mean = weights[[*ids[0], *ids[1]]].mean(0)
     assert numpy.allclose(both, mean / numpy.linalg.norm(mean), atol=1e-5)
     assert not numpy.allclose(one, other, atol=1e-2)
-    assert encoders.is_static("static-tiny", tmp_path)
-    assert not encoders.is_static(str(tiny_encoder), tmp_path)
+    assert encoders.is_static(source)
+    assert not encoders.is_static(encoders.find_encoder(str(tiny_encoder), tmp_path))
     done = agentlite("retriever", "--run", workspace, "--out", "static", "--model", source.base, "--max-steps", 40,
                      "--batch-size", 8, "--json")  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite import config, console, stages
 from agentlite.asking import Question, replies, served
@@ -101,6 +102,9 @@ def run(settings: config.Eval, place: Place) -> Result:
         if getattr(settings, name):
             return way(settings, place.run, gate)
     _check(settings)
+    if not settings.retrieve and settings.retrieve_by != (usual := config.default("eval", "retrieve_by")):
+        console.notice("eval: retrieve_by does nothing without retrieve")
+        settings = replace(settings, retrieve_by=usual)  # it is part of no plan then
     data = _data(settings, place.run)
     base = place.folder / slug(_asked_as(settings))
     with console.stdout_to_stderr():

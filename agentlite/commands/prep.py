@@ -164,7 +164,7 @@ def _check_packages(settings: config.Prep) -> None:
     if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
         check_libraries("unsloth")
     if settings.retrieve:
-        check_packages(settings.retrieve_by)
+        check_packages(settings)
     if settings.replay:
         refuse_unwritable(Path(settings.replay))
 

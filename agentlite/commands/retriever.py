@@ -24,11 +24,10 @@ from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source
 
 TUNED, UNTRAINED = "tuned", "untrained"
+PAIRS = "pairs.jsonl"
 TIMED, BROUGHT = 50, 10
-BY_KIND = {
-    False: (1.0, 5e-5),
-    True: (10.0, 2e-2),
-}  # epochs and learning rate of a model with layers, and of a static one
+# epochs and learning rate of a static model, and of one with layers
+BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
 
 
 class Work(NamedTuple):
@@ -43,7 +42,8 @@ def run(settings: config.Retriever, place: Place) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
     data = stages.find_stage(settings.data, place.run)
     prepared = stages.finished(data, "prep")
-    source, settings = find_encoder(settings.model, place.run), _settled(settings, place.run)
+    source = find_encoder(settings.model, place.run)
+    settings = _settled(settings, source)
     files = {f"tools {name}": stages.file_digest(_file(name)) for name in settings.tools}
     digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS))
     plan = Plan("retriever", config.plain_settings(settings), {"data": digest, "model": source.digest, **files},
@@ -57,14 +57,15 @@ def run(settings: config.Retriever, place: Place) -> Result:
     with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             with failing_early(stage):
+                stage.set_aside_changed(PAIRS)
                 _fill(stage, settings, source, _read(settings, data))
         given = "" if place.out == "retriever" else f" --retriever {place.out}"
         return stage.result(place.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}"))
 
 
-def _settled(settings: config.Retriever, run: Path) -> config.Retriever:
+def _settled(settings: config.Retriever, source: Source) -> config.Retriever:
     """With what its kind of model is trained by, where that is not said."""
-    epochs, rate = BY_KIND[is_static(settings.model, run)]
+    epochs, rate = BY_KIND[is_static(source)]
     return replace(settings, num_epochs=settings.num_epochs or epochs,
                    learning_rate=rate if settings.learning_rate is None else settings.learning_rate)  # fmt: skip
 
@@ -87,6 +88,9 @@ def _read(settings: config.Retriever, data: Path) -> Work:
             if name not in read.pool.names]  # fmt: skip
     several = [{"place": name, "code": "several schemas", "problem": f"{count} tools of one name: each is kept"}
                for name, count in read.pool.versions.items()]  # fmt: skip
+    if settings.max_steps != 0 and not any(query.places for query in asked["train"]):
+        raise UserError("no question in train needs a tool.", "Prepare dialogs with calls; or --max-steps 0, for an "
+                        "index by the model as it is.", place=str(data))  # fmt: skip
     return Work(read.pool, asked, [*read.problems, *lost, *several])
 
 
@@ -119,9 +123,6 @@ def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work:
     counts = ", ".join(f"{len(asked)} questions in {split}" for split, asked in work.asked.items())
     console.notice(f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}")
     trains = settings.max_steps != 0
-    if trains and not work.asked["train"]:
-        raise UserError("no question in train needs a tool.", "Prepare dialogs with calls; or --max-steps 0, for an "
-                        "index by the model as it is.", place=settings.data)  # fmt: skip
     untrained = _Encoder(source, settings, work.pool)
     figures: dict[str, Any] = {}
     if trains:
@@ -133,7 +134,7 @@ def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work:
     figures |= {"tools": len(work.pool.entries), "names": len(work.pool.names),
                 **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
                 **({"problems": told} if told else {}), **measured}  # fmt: skip
-    trained = [*_files(folder / MADE), "pairs.jsonl", "metrics.jsonl"] if trains else []
+    trained = [*_files(folder / MADE), PAIRS, "metrics.jsonl"] if trains else []
     outputs += [*trained, "problems.jsonl", *(["metrics.json", "rankings.jsonl"] if work.asked["test"] else [])]
     stage.finish(outputs, figures)
 
@@ -177,7 +178,7 @@ def _train(folder: Path, settings: config.Retriever, source: Source, work: Work,
     from agentlite.engine import contrastive
 
     contrastive.check(settings)
-    path = folder / "pairs.jsonl"
+    path = folder / PAIRS
     if not path.exists():
         with console.waiting("retriever: looking for tools that look right"):
             rankers: dict[str, Ranker] = {}

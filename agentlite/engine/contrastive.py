@@ -109,7 +109,7 @@ def _dataset(found: Sequence[Pair], pool: Pool) -> Any:
     from datasets import Dataset
 
     texts = pool.texts
-    negatives = range(len(found[0].negatives))
+    negatives = range(min(len(pair.negatives) for pair in found))  # in a small pool nearly every tool may be right
     return Dataset.from_dict({
         "query": [pair.text for pair in found],
         "tool": [texts[pair.place] for pair in found],

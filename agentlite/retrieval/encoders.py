@@ -39,17 +39,20 @@ def find_encoder(name: str, run: Path) -> Source:
                     exit_code=MODEL)  # fmt: skip
 
 
-def is_static(name: str, run: Path) -> bool:
+def is_static(source: Source) -> bool:
     """Whether a model has a vector a token, and no layers: it learns in larger steps."""
-    if name in STATIC:
-        return True
-    folder = next((one for one in (run / name / MADE, Path(name)) if (one / MODULES).exists()), None)
-    return folder is not None and b"StaticEmbedding" in (folder / MODULES).read_bytes()
+    modules = Path(source.base) / MODULES
+    return source.name in STATIC or (modules.exists() and b"StaticEmbedding" in modules.read_bytes())
 
 
 def _base_of(folder: Path, run: Path) -> Source:
-    """Of a stage that trained nothing, and only made an index."""
-    return find_encoder(str(read_plan(folder).settings["model"]), run)
+    """Of a stage that trained nothing, and only made an index. Raises UserError for a model that is another by now."""
+    plan = read_plan(folder)
+    source = find_encoder(str(plan.settings["model"]), run)
+    if source.digest != plan.inputs["model"]:
+        raise UserError(f"was made by {source.name}, which is another model now.", "Run `agentlite retriever` again "
+                        "with --force.", place=str(folder), exit_code=MODEL)  # fmt: skip
+    return source
 
 
 def _embedded(alias: str) -> Path:

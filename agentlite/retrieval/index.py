@@ -62,13 +62,16 @@ def likeliest(scores: Scores, pool: Pool, k: int) -> list[int]:
 
 
 def _first_of_names(row: Scores, pool: Pool, k: int) -> list[int]:
-    """Looks at a few of the likeliest entries, and at more only where they bear too few names."""
+    """Looks at a few of the likeliest entries, and at more only where they bear too few names. Equal ones come in their
+    order, on any machine.
+    """
     import numpy
 
     most, wanted = len(row), min(k, len(pool.names))
     count = min(most, 8 * k)
     while True:
-        top = numpy.argpartition(-row, count - 1)[:count] if count < most else numpy.arange(most)
+        least = numpy.partition(row, most - count)[most - count]
+        top = numpy.flatnonzero(row >= least) if count < most else numpy.arange(most)
         order = top[numpy.lexsort((top, -row[top]))]
         found: dict[int, int] = {}
         for entry in map(int, order):

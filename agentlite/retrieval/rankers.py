@@ -78,13 +78,12 @@ def by_vectors(vectors: Scores, embed: Embed) -> Ranker:
 
 
 def places(scores: Scores) -> Scores:
-    """The place of each column in its row, 1 for the largest; equal ones in their order."""
+    """The place of each column in its row, 1 for the largest; equal ones all have the last of theirs, so that the order
+    of the columns tells nothing.
+    """
     import numpy
 
-    order = numpy.argsort(-scores, axis=1, kind="stable")
-    found = numpy.empty_like(order)
-    numpy.put_along_axis(found, order, numpy.arange(1, order.shape[1] + 1)[None, :], axis=1)
-    return found
+    return numpy.array([numpy.searchsorted(numpy.sort(-row), -row, side="right") for row in scores])
 
 
 def fused(*tables: Scores) -> Scores:
