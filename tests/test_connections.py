@@ -13,7 +13,7 @@ from agentlite.config import PRIVATE, Sft
 
 PROGRAM = """
 import sys, agentlite
-tiny, run, rows = sys.argv[1:]
+tiny, encoder, run, rows = sys.argv[1:]
 small = {"run": run, "max_steps": 1, "batch_size": 2, "gradient_accumulation": 1}
 agentlite.prep(rows, run=run, model=tiny, protocol="hermes", dev=0.0, test=0.3)
 agentlite.sft(**small)
@@ -21,6 +21,9 @@ agentlite.pairs(run=run, num_samples=2, max_new_tokens=8, gold=True)
 agentlite.dpo(**small)
 agentlite.grpo(**small, group_size=2, max_new_tokens=8)
 agentlite.evaluate(run=run, model=["sft", "dpo"], max_new_tokens=8)
+agentlite.retriever(run=run, model=encoder, max_steps=1, batch_size=2)
+agentlite.prep(rows, run=run, out="prep-1", model=tiny, protocol="hermes", dev=0.0, test=0.3, retrieve=1)
+agentlite.evaluate(run=run, model=["sft"], max_new_tokens=8, retrieve=1)
 """
 DATA = Path(__file__).parent / "data"
 TRACED = ["strace", "-f", "--seccomp-bpf", "-e", "trace=connect,sendto", "-o"]
@@ -33,12 +36,12 @@ def strace_works() -> bool:
 
 
 @pytest.mark.skipif(not strace_works(), reason="strace is not here, or may not trace")
-def test_no_command_connects_to_anything(tiny_model, tmp_path):
+def test_no_command_connects_to_anything(tiny_model, tiny_encoder, tmp_path):
     log = tmp_path / "connects"
     environment = {
         key: value for key, value in os.environ.items() if key not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     }
-    program = [sys.executable, "-c", PROGRAM, tiny_model, tmp_path / "run", DATA / "weather.jsonl"]
+    program = [sys.executable, "-c", PROGRAM, tiny_model, tiny_encoder, tmp_path / "run", DATA / "weather.jsonl"]
     done = subprocess.run([*TRACED, log, *program], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     seen = log.read_text(errors="replace")

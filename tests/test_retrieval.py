@@ -255,6 +255,11 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     assert (min(seen), max(seen)) in ((4, 6), (5, 6))  # 160 rows for 30 pairs, epoch after epoch
 
 
+def test_of_no_question_there_is_no_pair():
+    pool = read_pool([record("x", "get_rain")], []).pool
+    assert contrasts.pairs([], pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 1, seed=0) == []
+
+
 def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
     pool = read_pool([record("x", "get_rain")], []).pool
     asked = queries([record(f"rain number {number}, please", "get_rain") for number in range(6)], pool)

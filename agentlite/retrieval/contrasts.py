@@ -36,6 +36,8 @@ def pairs(queries: Sequence[Query], pool: Pool, rankers: dict[str, Ranker], coun
     likeliest of each ranker and one of the right tool's group, then any. Never one that is due for an equal question,
     or that only bears another name.
     """
+    if not queries:
+        return []
     right, twins = _right(queries), _twins(pool)
     found = []
     likely = {name: _likeliest(ranker, queries, pool) for name, ranker in rankers.items()}
