@@ -6,6 +6,7 @@ from pathlib import Path
 from agentlite import config, console, stages
 from agentlite.engine import embedding
 from agentlite.extras import need
+from agentlite.records import canonical, digest
 from agentlite.retrieval import index
 from agentlite.retrieval.encoders import MADE, find_encoder
 from agentlite.retrieval.index import Index
@@ -18,7 +19,7 @@ PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no 
 def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
     """Names the tools, and the model that ranks them. Raises UserError for a stage that is not finished."""
     done = stages.finished(stages.find_stage(settings.retriever, run), "retriever")
-    return ",".join(value[:16] for name, value in sorted(done.outputs.items()) if name.startswith(("index", MADE)))
+    return digest(canonical({name: value for name, value in done.outputs.items() if name.startswith(("index", MADE))}))
 
 
 def check_packages(settings: config.Prep | config.Eval) -> None:

@@ -83,6 +83,7 @@ def test_killed_in_training_it_carries_on_and_ends_with_the_same_bits(workspace,
     done = agentlite(*arguments)
     assert done.returncode == 0, done.stderr.decode()
     assert "carrying on after step 2 of 6" in done.stderr.decode()
+    assert "widget" not in done.stderr.decode()  # a bar of the library's
     for name in (VECTORS, "index/tools.jsonl", "pairs.jsonl", "metrics.jsonl", "model/model.safetensors",
                  "rankings.jsonl"):  # fmt: skip
         assert (tmp_path / "retriever" / name).read_bytes() == (workspace / "retriever" / name).read_bytes(), name
@@ -142,6 +143,13 @@ def test_eval_says_what_is_lost_to_retrieval_and_what_to_choosing(workspace):
     tuned = agentlite("eval", "--run", workspace, "--model", model, "--retrieve", 3, "--limit", 4, *ASK)
     assert tuned.returncode == 0, tuned.stderr.decode()
     assert (workspace / "eval" / "prep-retrieve-3").is_dir()
+    shutil.copytree(workspace / "eval" / "prep-retrieve-3", workspace / "changed" / "prep-retrieve-3")
+    plan = next((workspace / "changed").rglob("plan.json"))
+    before = json.loads(plan.read_bytes())["inputs"]["data"]
+    plan.write_text(plan.read_text(encoding="utf-8").replace(before.rpartition(" ")[2], "0" * 16), encoding="utf-8")
+    again = agentlite("eval", "--run", workspace, "--model", model, "--retrieve", 3, "--limit", 4, *ASK, "--out",
+                      "changed")  # fmt: skip
+    assert (again.returncode, len(again.stderr) < 1000) == (3, True), again.stderr.decode()
 
 
 @pytest.mark.parametrize(
