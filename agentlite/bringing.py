@@ -1,16 +1,20 @@
 """A finished retriever and a way to rank -> what brings its tools to records; loads a model only where one ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from agentlite import config, console, stages
 from agentlite.engine import embedding
 from agentlite.extras import need
+from agentlite.records import Record, canonical, digest
 from agentlite.retrieval import index
+from agentlite.retrieval.contrasts import PAIRS, normal
 from agentlite.retrieval.encoders import MADE, find_encoder
 from agentlite.retrieval.index import Index
 from agentlite.retrieval.offers import Missing, Offers
-from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused
+from agentlite.retrieval.questions import questions
+from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
+from agentlite.rows import read_rows
 
 PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
 
@@ -18,7 +22,15 @@ PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no 
 def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
     """Names the tools, and the model that ranks them. Raises UserError for a stage that is not finished."""
     done = stages.finished(stages.find_stage(settings.retriever, run), "retriever")
-    return ",".join(value[:16] for name, value in sorted(done.outputs.items()) if name.startswith(("index", MADE)))
+    return digest(canonical({name: value for name, value in done.outputs.items() if name.startswith(("index", MADE))}))
+
+
+def learned(settings: config.Eval, records: Iterable[Record], run: Path) -> int:
+    """How many of the records ask what the retriever learned from: it was trained on another split, or on all of them."""
+    pairs = stages.find_stage(settings.retriever, run) / PAIRS
+    rows = read_rows(pairs) if pairs.exists() else ()
+    known = {normal(row["query"]) for row in rows if row["split"] == "train"}
+    return sum(any(normal(text) in known for text in questions(record)) for record in records if record.tools)
 
 
 def check_packages(settings: config.Prep | config.Eval) -> None:
@@ -53,7 +65,7 @@ def _tuned(found: Index, folder: Path, run: Path) -> Ranker:
 
 def _hybrid(found: Index, folder: Path, run: Path) -> Ranker:
     tuned, words = _tuned(found, folder, run), BY_WORDS["bm25"](found.pool.texts)
-    return lambda texts: fused(tuned(texts), words(texts))
+    return lambda texts: fused_by_name(tuned(texts), words(texts), found.pool.owners, len(found.pool.names))
 
 
 def _by_words(name: str) -> Callable[[Index, Path, Path], Ranker]:

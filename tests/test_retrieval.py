@@ -17,7 +17,7 @@ from agentlite.retrieval import contrasts, index, measuring
 from agentlite.retrieval.offers import META, Offers, counted
 from agentlite.retrieval.pool import Pool, read_pool
 from agentlite.retrieval.questions import queries, questions
-from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, places, words
+from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places, words
 from agentlite.sources import sage_tools
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
@@ -114,6 +114,15 @@ def test_reciprocal_rank_fusion_adds_what_each_place_is_worth_and_equal_ones_hav
     scores = numpy.array(rows, numpy.float32)
     assert places(scores).tolist() == [[sum(other >= own for other in row) for own in row] for row in rows]
     assert numpy.allclose(fused(scores, scores), 2 / (60 + places(scores)))
+
+
+def test_the_hybrid_that_is_brought_is_the_one_that_is_measured():
+    one, other = numpy.array([[0.9, 0.8, 0.1, 0.2]]), numpy.array([[0.5, 0.4, 0.3, 0.6]])
+    owners = [0, 0, 0, 1]
+    names = fused(by_name(one, owners, 2), by_name(other, owners, 2))
+    entries = fused_by_name(one, other, owners, 2)
+    assert numpy.allclose(by_name(entries, owners, 2), names, atol=1e-6)
+    assert entries[0, :3].argmax() == 0
 
 
 def test_a_name_has_the_best_score_of_its_versions():

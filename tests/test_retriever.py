@@ -83,6 +83,7 @@ def test_killed_in_training_it_carries_on_and_ends_with_the_same_bits(workspace,
     done = agentlite(*arguments)
     assert done.returncode == 0, done.stderr.decode()
     assert "carrying on after step 2 of 6" in done.stderr.decode()
+    assert "widget" not in done.stderr.decode()  # a bar of the library's
     for name in (VECTORS, "index/tools.jsonl", "pairs.jsonl", "metrics.jsonl", "model/model.safetensors",
                  "rankings.jsonl"):  # fmt: skip
         assert (tmp_path / "retriever" / name).read_bytes() == (workspace / "retriever" / name).read_bytes(), name
@@ -142,6 +143,13 @@ def test_eval_says_what_is_lost_to_retrieval_and_what_to_choosing(workspace):
     tuned = agentlite("eval", "--run", workspace, "--model", model, "--retrieve", 3, "--limit", 4, *ASK)
     assert tuned.returncode == 0, tuned.stderr.decode()
     assert (workspace / "eval" / "prep-retrieve-3").is_dir()
+    shutil.copytree(workspace / "eval" / "prep-retrieve-3", workspace / "changed" / "prep-retrieve-3")
+    plan = next((workspace / "changed").rglob("plan.json"))
+    before = json.loads(plan.read_bytes())["inputs"]["data"]
+    plan.write_text(plan.read_text(encoding="utf-8").replace(before.rpartition(" ")[2], "0" * 16), encoding="utf-8")
+    again = agentlite("eval", "--run", workspace, "--model", model, "--retrieve", 3, "--limit", 4, *ASK, "--out",
+                      "changed")  # fmt: skip
+    assert (again.returncode, len(again.stderr) < 1000) == (3, True), again.stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -234,6 +242,14 @@ def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_en
     for folder, told in ((foreign, "os.system"), (pickled, r"holds no \*.safetensors")):
         with pytest.raises(UserError, match=told):
             find_encoder(str(folder), tmp_path)
+
+
+def test_questions_that_the_retriever_learned_from_are_told(workspace):
+    asked = ["eval", "--run", workspace, "--model", model_of(workspace), "--retrieve", 2, "--retrieve-by", "keyword",
+             "--limit", 3, *ASK]  # fmt: skip
+    assert "learned from" not in agentlite(*asked).stderr.decode()
+    assert "3 of 3 records ask what retriever learned from" in agentlite(*asked, "--split", "train", "--out",
+                                                                         "train").stderr.decode()  # fmt: skip
 
 
 def test_more_tools_than_there_are_is_said_and_all_are_brought(workspace):

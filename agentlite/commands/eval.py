@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentlite import config, console, stages
 from agentlite.asking import Question, replies, served
 from agentlite.besides import Asking, drawn, forgotten, general_records
-from agentlite.bringing import digest_of, offers
+from agentlite.bringing import digest_of, learned, offers
 from agentlite.comparing import WITHOUT_A_MODEL, finished_beside
 from agentlite.curation.sample import sample
 from agentlite.drawing import Drawing
@@ -197,6 +197,9 @@ def _data(settings: config.Eval, run: Path) -> Data:
 def _retrieved(settings: config.Eval, records: list[Record], run: Path) -> list[Record]:
     """With the tools that the retriever brings, and no others. The model's own libraries come first: Unsloth changes
     those below it when it is loaded."""
+    if count := learned(settings, records, run):
+        console.notice(f"eval: {count} of {len(records)} records ask what {settings.retriever} learned from: prepare "
+                       "both alike, with the same seed, test and split_by")  # fmt: skip
     with console.stdout_to_stderr():
         if settings.retrieve_by in ("tuned", "hybrid") and not settings.endpoint:
             load_libraries(settings.engine)

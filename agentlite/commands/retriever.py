@@ -15,6 +15,7 @@ from agentlite.lineage import failing_early
 from agentlite.metrics.retrieval import headline
 from agentlite.records import SPLITS, Record, from_row
 from agentlite.retrieval import contrasts, index, measuring
+from agentlite.retrieval.contrasts import PAIRS
 from agentlite.retrieval.encoders import MADE, find_encoder, is_static
 from agentlite.retrieval.pool import Pool, Read, read_pool
 from agentlite.retrieval.questions import Query, queries, questions
@@ -24,7 +25,6 @@ from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source
 
 TUNED, UNTRAINED = "tuned", "untrained"
-PAIRS = "pairs.jsonl"
 TIMED, BROUGHT = 50, 10
 # epochs and learning rate of a static model, and of one with layers
 BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}

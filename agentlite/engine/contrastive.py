@@ -40,7 +40,7 @@ def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, 
         from sentence_transformers.losses import MultipleNegativesRankingLoss
 
         model = embedding.load(source, settings.max_length)
-        model.model_card_data.generate_widget_examples = False  # a bar, for a card that nobody reads
+        model.model_card_data.generate_widget_examples = False  # for a card that is not written, with a bar of its own
         return SentenceTransformerTrainer(
             model=model,
             args=_arguments(settings, folder, micro, with_dev=bool(dev)),

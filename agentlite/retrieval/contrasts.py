@@ -15,6 +15,7 @@ from agentlite.retrieval.questions import Query
 from agentlite.retrieval.rankers import Ranker
 from agentlite.rows import Row
 
+PAIRS = "pairs.jsonl"
 LOOKED_AT = 30  # of the likeliest wrong tools of each ranker
 SPARE = 6  # wrong tools more than are wanted: one that is right for another row of a batch makes room for the next
 
