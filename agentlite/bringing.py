@@ -26,7 +26,7 @@ def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
 
 
 def learned(settings: config.Eval, records: Iterable[Record], run: Path) -> int:
-    """How many of the records ask what the retriever learned from: it was trained on another split, or on all of them."""
+    """How many of the records ask what the retriever learned from: it was trained on another split."""
     pairs = stages.find_stage(settings.retriever, run) / PAIRS
     rows = read_rows(pairs) if pairs.exists() else ()
     known = {normal(row["query"]) for row in rows if row["split"] == "train"}
