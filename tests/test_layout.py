@@ -45,7 +45,7 @@ LAYERS = [
         "comparing",
     ],
     ["report", "engine", "planning"],
-    ["asking", "bringing", "drawing", "besides", "speaker", "exporting", "checks", "inventory"],
+    ["asking", "bringing", "drawing", "rating", "besides", "speaker", "exporting", "checks", "inventory"],
     ["server", "talking"],
     ["commands"],
     ["functions", "present", "shell"],

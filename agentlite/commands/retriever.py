@@ -1,8 +1,7 @@
 """finished prep and files of tools -> a model and an index that bring the right tools, beside what others bring."""
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,20 +11,18 @@ from msgspec.structs import replace
 from agentlite import config, console, stages
 from agentlite.errors import UserError
 from agentlite.lineage import failing_early
-from agentlite.metrics.retrieval import headline
+from agentlite.rating import TUNED, UNTRAINED, Encoder, measure
 from agentlite.records import SPLITS, Record, from_row
-from agentlite.retrieval import contrasts, index, measuring
+from agentlite.retrieval import contrasts, index
 from agentlite.retrieval.contrasts import PAIRS
 from agentlite.retrieval.encoders import MADE, find_encoder, is_static
 from agentlite.retrieval.pool import Pool, Read, read_pool
 from agentlite.retrieval.questions import Query, queries, questions
-from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
-from agentlite.rows import Row, find_rows, read_rows, write_json, write_rows
+from agentlite.retrieval.rankers import BY_WORDS, Ranker
+from agentlite.rows import Row, find_rows, read_rows, write_rows
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source
 
-TUNED, UNTRAINED = "tuned", "untrained"
-TIMED, BROUGHT = 50, 10
 # epochs and learning rate of a static model, and of one with layers
 BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
 
@@ -123,14 +120,14 @@ def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work:
     counts = ", ".join(f"{len(asked)} questions in {split}" for split, asked in work.asked.items())
     console.notice(f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}")
     trains = settings.max_steps != 0
-    untrained = _Encoder(source, settings, work.pool)
+    untrained = Encoder(source, settings, work.pool)
     figures: dict[str, Any] = {}
     if trains:
         figures = _train(folder, settings, source, work, untrained)
     made = Source(TUNED, str(folder / MADE), None, "") if trains else source
-    tuned = _Encoder(made, settings, work.pool) if trains else untrained
+    tuned = Encoder(made, settings, work.pool) if trains else untrained
     outputs = index.write(index.Index(work.pool, tuned.vectors), folder)
-    measured = _measure(folder, settings, work, untrained, tuned)
+    measured = measure(folder, settings, work.asked, untrained, tuned)
     figures |= {"tools": len(work.pool.entries), "names": len(work.pool.names),
                 **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
                 **({"problems": told} if told else {}), **measured}  # fmt: skip
@@ -143,37 +140,8 @@ def _files(made: Path) -> list[str]:
     return sorted(path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file())
 
 
-class _Encoder:
-    """A model, and its vectors of the pool: each computed once, when it is first wanted."""
-
-    def __init__(self, source: Source, settings: config.Retriever, pool: Pool):
-        self.source, self.max_length, self.pool = source, settings.max_length, pool
-        self._model: Any = None
-        self._vectors: Scores = None
-
-    @property
-    def vectors(self) -> Scores:
-        if self._vectors is None:
-            self._vectors = self.embed(self.pool.texts, f"{self.source.name}: tools read:")
-        return self._vectors
-
-    def embed(self, texts: Sequence[str], title: str = "") -> Scores:
-        from agentlite.engine import embedding
-
-        if self._model is None:
-            self._model = embedding.load(self.source, self.max_length)
-        if not title:
-            return embedding.embed(self._model, texts)
-        with console.progress(title, len(texts)) as advance:
-            return embedding.embed(self._model, texts, advance)
-
-    @property
-    def ranker(self) -> Ranker:
-        return by_vectors(self.vectors, self.embed)
-
-
 def _train(folder: Path, settings: config.Retriever, source: Source, work: Work,
-           untrained: _Encoder) -> dict[str, Any]:  # fmt: skip
+           untrained: Encoder) -> dict[str, Any]:  # fmt: skip
     """The pairs are written once: a run that carries on learns from those very ones."""
     from agentlite.engine import contrastive
 
@@ -193,74 +161,6 @@ def _train(folder: Path, settings: config.Retriever, source: Source, work: Work,
         found[row["split"]].append(contrasts.from_row(row))
     told = contrastive.train(source, settings, folder, work.pool, found["train"], found["dev"])
     return {"pairs": len(found["train"]), **told}
-
-
-def _measure(folder: Path, settings: config.Retriever, work: Work, untrained: _Encoder,
-             tuned: _Encoder) -> dict[str, Any]:  # fmt: skip
-    """Every way of ranking, on the questions of test. Returns the figures that stand in done.json."""
-    asked, pool = work.asked["test"], work.pool
-    if not asked:
-        console.notice("retriever: no question in test needs a tool: nothing is measured. Prepare with --test 0.2")
-        return {}
-    known = {name for query in work.asked["train"] for name in query.names}
-    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()} | {UNTRAINED: untrained.ranker}
-    rankers |= {TUNED: tuned.ranker} if tuned is not untrained else {}
-    best = TUNED if TUNED in rankers else UNTRAINED
-    with console.waiting(f"retriever: ranking {len(pool.entries)} tools for {len(asked)} questions"):
-        texts = [query.text for query in asked]
-        entries = {name: ranker(texts) for name, ranker in rankers.items()}
-        scores = {name: by_name(one, pool.owners, len(pool.names)) for name, one in entries.items()}
-        found = list(measuring.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25")))
-    with console.waiting("retriever: measuring"):
-        figures = measuring.figures(asked, found, settings.top, known, settings.seed)
-        shown = headline(figures["all"][str(found[0].size)][best])
-        compared = measuring.differences(asked, found, shown[0], best, known, settings.seed)
-        latency = _latency(texts, pool, rankers, tuned if best == TUNED else untrained)
-    write_json(folder / "metrics.json", {"methods": [*found[0].by_method], "ranking": figures, "differences": compared,
-                                         "latency_ms": latency})  # fmt: skip
-    write_rows(folder / "rankings.jsonl", _rankings(asked, pool, entries[best], found[-1], best))
-    return {"ranking": _short(figures, shown), "differences": compared, "latency_ms": latency}
-
-
-def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
-    """Of each method what is told first; metrics.json has the rest."""
-    return {view: {size: {method: {name: {key: one[name][key] for key in ("mean", "low", "high", "count")}
-                                   for name in shown} for method, one in methods.items()}
-                   for size, methods in sizes.items()} for view, sizes in figures.items()}  # fmt: skip
-
-
-def _rankings(asked: Sequence[Query], pool: Pool, scores: Scores, found: measuring.Found, best: str) -> list[Row]:
-    """What the best ranker brings to each question, for people to look at."""
-    rows = []
-    for number, query in enumerate(asked):
-        brought = index.likeliest(scores[number : number + 1], pool, BROUGHT)
-        rows.append({**query.step._asdict(), "question": query.text, "right": query.names,
-                     "ranks": found.by_method[best][number].ranks,
-                     "brought": [pool.entries[place].tool.name for place in brought]})  # fmt: skip
-    return rows
-
-
-def _latency(texts: Sequence[str], pool: Pool, rankers: Mapping[str, Ranker], encoder: _Encoder) -> dict[str, float]:
-    """Median milliseconds of one question at a time: encoding it, and searching the pool with what came of it."""
-    some = texts[:TIMED]
-    vectors = encoder.embed(some)
-    timed: dict[str, Callable[[int], Any]] = {
-        "encode": lambda number: encoder.embed(some[number : number + 1]),
-        "search": lambda number: index.likeliest(vectors[number : number + 1] @ encoder.vectors.T, pool, 5),
-        "bm25": lambda number: index.likeliest(rankers["bm25"](some[number : number + 1]), pool, 5),
-    }
-    return {name: _median(one, len(some)) for name, one in timed.items()}
-
-
-def _median(one: Callable[[int], Any], count: int) -> float:
-    from statistics import median
-
-    taken = []
-    for number in range(count):
-        started = time.perf_counter()
-        one(number)
-        taken.append(1000 * (time.perf_counter() - started))
-    return round(median(taken), 3)
 
 
 def _dry_run(settings: config.Retriever, place: Place, plan: Plan, data: Path) -> Result:
