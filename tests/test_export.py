@@ -258,13 +258,11 @@ def test_an_adapter_on_tied_embeddings_leaves_the_head_as_it_was(engine, run, tm
     assert torch.allclose(alone, adapted, atol=1e-5)
 
 
-def as_if_trained_on(model: str, path: Path, **settings: object) -> None:
-    """The plan of a stage, written anew."""
-    from agentlite.templates import find_model
-
+def as_if_trained_on(run: Path, base: str, **settings: object) -> None:
+    path = run / "sft" / "plan.json"
     plan = json.loads(path.read_bytes())
-    plan["settings"] |= {"model": model, **settings}
-    plan["inputs"]["model"] = find_model(model, path.parent).digest
+    plan["settings"] |= {"model": base, **settings}
+    plan["inputs"]["model"] = find_model(base, run).digest
     path.write_text(json.dumps(plan), encoding="utf-8")
 
 
@@ -277,7 +275,7 @@ def test_weights_keep_the_precision_of_the_base(run, tiny_model, tmp_path):
     shutil.copytree(tiny_model, base)
     AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16).save_pretrained(base)
     shutil.copytree(run, tmp_path / "run")
-    as_if_trained_on(str(base), tmp_path / "run/sft/plan.json", load_in_4bit=True)
+    as_if_trained_on(tmp_path / "run", str(base), load_in_4bit=True)
     export("sft", "--run", tmp_path / "run", "--merged", tmp_path / "m")
     found = load_file(tmp_path / "m/model.safetensors")
     assert {value.dtype for value in found.values()} == {torch.bfloat16}
@@ -307,7 +305,7 @@ def test_peft_finds_the_base_of_the_adapter(run, tiny_model, tmp_path):
 def test_the_embedded_base_is_named_by_where_it_came_from(run, tmp_path):
     """Only files are read here: an adapter of the tiny model does for one of SmolLM2."""
     shutil.copytree(run, tmp_path / "run")
-    as_if_trained_on("smollm2-135m", tmp_path / "run/sft/plan.json")
+    as_if_trained_on(tmp_path / "run", "smollm2-135m")
     export("sft", "--run", tmp_path / "run", "--adapter", tmp_path / "a")
     config = json.loads((tmp_path / "a/adapter_config.json").read_bytes())
     assert config["base_model_name_or_path"] == "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import DATA
 
 from agentlite import config, stages
 from agentlite.errors import UserError
@@ -193,7 +192,7 @@ def test_what_was_begun_with_other_versions_is_told_when_it_is_carried_on(tmp_pa
 
 
 def test_folders_of_the_first_version_are_still_read():
-    earlier = DATA / "earlier"
+    earlier = Path(__file__).parent / "earlier"
     assert finished(earlier / "prep", "prep").figures["kept"] == 6
     assert finished(earlier / "sft", "sft").figures["steps"] == 2
     assert stages.read_plan(earlier / "sft").settings["lora_r"] == 1
