@@ -31,7 +31,7 @@ class Mistake(NamedTuple):
 
 MISTAKES = [
     Mistake("evla", 2, "Did you mean 'eval'?"),
-    Mistake("train rows.jsonl", 2, "Known: prep, sft"),
+    Mistake("train rows.jsonl", 2, "Known: prep, retriever, sft"),
     Mistake("sft --max-step 3", 2, "--max-steps"),
     Mistake("sft rows.jsonl", 2, "agentlite prep FILE"),
     Mistake("sft --set sft.lora_rr=8", 2, "Did you mean 'sft.lora_r'?"),

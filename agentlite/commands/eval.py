@@ -101,6 +101,7 @@ def run(settings: config.Eval, place: Place) -> Result:
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
             return way(settings, place.run, gate)
+    stages.finished(stages.find_stage(settings.data, place.run), "prep")
     _check(settings)
     if not settings.retrieve and settings.retrieve_by != (usual := config.default("eval", "retrieve_by")):
         console.notice("eval: retrieve_by does nothing without retrieve")

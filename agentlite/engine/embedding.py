@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from agentlite import console
@@ -37,6 +38,7 @@ def load(source: Source, max_length: int) -> Any:
         transformers.utils.logging.disable_progress_bar()
         try:
             model = SentenceTransformer(source.base, device="cuda" if on_gpu() else "cpu", trust_remote_code=False,
+                                        local_files_only=Path(source.base).is_dir(),  # else its card asks the hub
                                         model_kwargs={"use_safetensors": True})  # fmt: skip
         except Exception as error:
             raise explained(error, source.name) from error
