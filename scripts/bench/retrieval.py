@@ -75,6 +75,8 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     model = embedding.load(source, 96)
     embedding.embed(model, texts[:8])
     tools_a_second = rate(lambda: embedding.embed(model, pool.texts[:ENCODED]), ENCODED)
+    static = embedding.load(find_encoder("static-minilm", options.work), 96)
+    static_a_second = rate(lambda: embedding.embed(static, pool.texts), len(pool.entries))
     vectors = normal(len(pool.entries), model.get_embedding_dimension())
     asked = normal(QUESTIONS, vectors.shape[1])
     started = time.perf_counter()
@@ -83,6 +85,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     table = index.Index(pool, vectors)
     found = {
         "tools": len(pool.entries), "names": len(pool.names), "encode_tools_a_second": tools_a_second,
+        "static_tools_a_second": static_a_second,
         "bm25_tools_a_second": len(pool.entries) / bm25_seconds,
         "encode_question_ms": timed(lambda n: embedding.embed(model, texts[n : n + 1])),
         "search_ms": timed(lambda n: index.likeliest(asked[n : n + 1] @ table.vectors.T, pool, 5)),
