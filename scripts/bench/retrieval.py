@@ -7,7 +7,6 @@ train; speed: an index of 10,000 tools, on one core. What was done already is no
 """
 
 import argparse
-import io
 import json
 import os
 import subprocess
@@ -99,12 +98,15 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
     """BFCL's own, again and again under other names; and its questions."""
     from msgspec.structs import replace
 
+    from agentlite.records import from_row
     from agentlite.retrieval.pool import Pool
     from agentlite.retrieval.questions import questions
-    from agentlite.sources import read_raw, to_record
+    from agentlite.rows import read_rows
 
-    records = [to_record(raw.value, "bfcl") for part in CATEGORIES.split(",")[:10]
-               for raw in read_raw(f"bfcl:{part}", io.BytesIO())]  # fmt: skip
+    prepared = work / "query" / "prep"
+    if not prepared.exists():
+        sys.exit(f"{prepared}: run the part `query` first")
+    records = [from_row(row) for split in ("train", "test") for row in read_rows(prepared / f"{split}.jsonl")]
     tools = [tool for record in records for tool in record.tools]
     pool = Pool()
     number = 0
