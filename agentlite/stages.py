@@ -355,9 +355,8 @@ def held(folder: Path) -> Iterator[None]:
         raise cannot_write(folder, error) from error
     try:
         with disk_errors(folder):
-            named = (
-                folder / ".holder.new"
-            )  # renamed, so that nobody reads half of it, or writes to what a link points to
+            # renamed, so that nobody reads half of it, or writes to what a link points to
+            named = folder / ".holder.new"
             named.unlink(missing_ok=True)
             named.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
             named.replace(holder)

@@ -83,6 +83,7 @@ def test_killed_in_training_it_carries_on_and_ends_with_the_same_bits(workspace,
     done = agentlite(*arguments)
     assert done.returncode == 0, done.stderr.decode()
     assert "carrying on after step 2 of 6" in done.stderr.decode()
+    assert "widget" not in done.stderr.decode()  # a bar of the library's
     for name in (VECTORS, "index/tools.jsonl", "pairs.jsonl", "metrics.jsonl", "model/model.safetensors",
                  "rankings.jsonl"):  # fmt: skip
         assert (tmp_path / "retriever" / name).read_bytes() == (workspace / "retriever" / name).read_bytes(), name
@@ -159,6 +160,8 @@ def test_eval_says_what_is_lost_to_retrieval_and_what_to_choosing(workspace):
         (["retriever", "--tools", "gone.jsonl"], 2, "gone.jsonl: there is no such file"),
         (["retriever", "--set", "retriever.negativ=3"], 2, "Did you mean 'retriever.negatives'?"),
         (["retriever", "--set", "retriever.trl.weight_decai=3", "--out", "other"], 2, "weight_decay"),
+        (["retriever", "--set", "retriever.trl.gradient_accumulation_steps=2", "--out", "other"], 2, "wrong ones"),
+        (["retriever", "--set", "retriever.trl.learning_rate=2", "--out", "other"], 2, "retriever.learning_rate"),
         (["eval", "--retrieve", 3, "--retriever", "prep"], 2, "not of `retriever`"),
         (["eval", "--retrieve", 3, "--retriever", "none"], 2, "Run `agentlite retriever` first"),
         (["eval", "--retrieve", 3, "--predictions", "x.jsonl"], 2, "agentlite prep --retrieve 3"),

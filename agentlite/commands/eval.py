@@ -101,12 +101,13 @@ def run(settings: config.Eval, place: Place) -> Result:
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
             return way(settings, place.run, gate)
-    stages.finished(stages.find_stage(settings.data, place.run), "prep")
+    data = _data(settings, place.run)
     _check(settings)
-    if not settings.retrieve and settings.retrieve_by != (usual := config.default("eval", "retrieve_by")):
+    if settings.retrieve:
+        data = _retrieved(settings, data, place.run)
+    elif settings.retrieve_by != (usual := config.default("eval", "retrieve_by")):
         console.notice("eval: retrieve_by does nothing without retrieve")
         settings = replace(settings, retrieve_by=usual)  # it is part of no plan then
-    data = _data(settings, place.run)
     base = place.folder / slug(_asked_as(settings))
     with console.stdout_to_stderr():
         subjects = _subjects(settings, data, place.run)
@@ -188,24 +189,24 @@ def _data(settings: config.Eval, run: Path) -> Data:
                         exit_code=USAGE)  # fmt: skip
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
     name = next(value for name, value in prepared.outputs.items() if name.startswith(settings.split))
-    if settings.retrieve:
-        digest = digest_of(settings, run)
-        records = chosen = _retrieved(settings, chosen, run)
-        name = f"{name}, {digest}"
     return Data(chosen, {record.id: record for record in records}, folder, name)
 
 
-def _retrieved(settings: config.Eval, records: list[Record], run: Path) -> list[Record]:
+def _retrieved(settings: config.Eval, data: Data, run: Path) -> Data:
     """With the tools that the retriever brings, and no others. The model's own libraries come first: Unsloth changes
     those below it when it is loaded."""
-    if count := learned(settings, records, run):
-        console.notice(f"eval: {count} of {len(records)} records ask what {settings.retriever} learned from: prepare "
-                       "both alike, with the same seed, test and split_by")  # fmt: skip
+    retriever = digest_of(settings, run)
+    count = len(data.records)
+    if known := learned(settings, data.records, run):
+        console.notice(f"eval: {known} of {count} records ask what {settings.retriever} learned from: prepare both "
+                       "alike, with the same seed, test and split_by")  # fmt: skip
     with console.stdout_to_stderr():
         if settings.retrieve_by in ("tuned", "hybrid") and not settings.endpoint:
             load_libraries(settings.engine)
-        with console.waiting(f"eval: bringing {settings.retrieve} tools to each of {len(records)} records"):
-            return offers(settings, run, "left out").all(records)
+        with console.waiting(f"eval: bringing {settings.retrieve} tools to each of {count} records"):
+            records = offers(settings, run, "left out").all(data.records)
+    return data._replace(records=records, every={record.id: record for record in records},
+                         digest=f"{data.digest}, {retriever}")  # fmt: skip
 
 
 def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:

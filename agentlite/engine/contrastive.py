@@ -7,16 +7,14 @@ from typing import Any
 
 from agentlite import config
 from agentlite.engine import checkpoints, embedding, on_gpu, training
-from agentlite.errors import UserError, nearest
 from agentlite.retrieval.contrasts import Pair, batches, with_wrong
 from agentlite.retrieval.encoders import MADE
 from agentlite.retrieval.pool import Pool
 from agentlite.templates import Source
 
-OURS = {"learning_rate": "learning_rate", "max_steps": "max_steps", "num_train_epochs": "num_epochs", "seed": "seed",
-        "per_device_train_batch_size": "batch_size", "warmup_ratio": "warmup_ratio", "warmup_steps": "warmup_ratio",
-        "lr_scheduler_type": "lr_scheduler", "save_steps": "save_steps", "eval_steps": "save_steps",
-        "output_dir": "out"}  # fmt: skip
+FIXED = {"gradient_accumulation_steps": "A step is one batch: its tools are each other's wrong ones.",
+         "batch_sampler": "The order is agentlite's: no row's right tool stands among another's.",
+         "deepspeed": "A retriever is trained by one process."}  # fmt: skip
 
 
 def schedule(settings: config.Retriever, count: int) -> training.Schedule:
@@ -40,7 +38,7 @@ def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, 
         from sentence_transformers.losses import MultipleNegativesRankingLoss
 
         model = embedding.load(source, settings.max_length)
-        model.model_card_data.generate_widget_examples = False  # for a card that is not written, with a bar of its own
+        model.model_card_data.widget = [{"text": "-"}]  # else it looks for some, with a bar of its own
         return SentenceTransformerTrainer(
             model=model,
             args=_arguments(settings, folder, micro, with_dev=bool(dev)),
@@ -57,43 +55,19 @@ def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, 
 
 
 def check(settings: config.Retriever) -> None:
-    """Raises UserError 2 for a key that sentence-transformers does not know, or that is a setting here."""
-    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+    """Raises UserError 2 for what sentence-transformers does not know, or what is not to be changed."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
 
-    for key in settings.trl:
-        place = f"retriever.trl.{key}"
-        if key in OURS:
-            raise UserError(f"is a setting of agentlite: retriever.{OURS[key]}.", "Set that one.", place=place)
-        if key not in Arguments.__dataclass_fields__:
-            raise UserError("sentence-transformers has no such setting.", nearest(key, Arguments.__dataclass_fields__),
-                            place=place)  # fmt: skip
+    training.check_passed_through("retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED)
 
 
 def _arguments(settings: config.Retriever, folder: Path, plan: training.Schedule, *, with_dev: bool) -> Any:
     from sentence_transformers import SentenceTransformerTrainingArguments
 
     return SentenceTransformerTrainingArguments(**{
-        "output_dir": str(folder / "checkpoints"),
-        "max_steps": plan.steps,
-        "per_device_train_batch_size": plan.batch_size,
-        "per_device_eval_batch_size": plan.batch_size,
-        "gradient_accumulation_steps": plan.gradient_accumulation,
-        "learning_rate": settings.learning_rate,
-        "warmup_steps": math.ceil(settings.warmup_ratio * plan.steps),
-        "lr_scheduler_type": settings.lr_scheduler,
+        **training.shared_arguments(settings, folder, plan, with_dev=with_dev),
         "batch_sampler": in_order,
         "use_cpu": not on_gpu(),
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # it would show the last good loss in place of a NaN
-        "eval_strategy": "steps" if with_dev else "no",
-        "eval_steps": settings.save_steps,
-        "save_strategy": "steps",
-        "save_steps": settings.save_steps,
-        "prediction_loss_only": True,
-        "disable_tqdm": True,
-        "report_to": "none",
-        "seed": settings.seed,
-        "dataloader_pin_memory": on_gpu(),
         **settings.trl,
     })  # fmt: skip
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from agentlite import console, processes, sharding
+from agentlite import config, console, processes, sharding
 from agentlite.engine import checkpoints, load_dtype, on_gpu, together
 from agentlite.engine.loading import Loaded, Loading, add_adapter, free_memory, is_out_of_memory, weight_files
 from agentlite.errors import DIVERGED, MODEL, OUT_OF_MEMORY, UserError
@@ -114,8 +114,23 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
 
 
 def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
-    """What transformers' TrainingArguments is told, for any trainer. The user's `trl` mapping comes last."""
+    """What TRL's trainers are told. The user's `trl` mapping comes last."""
     dtype = str(load_dtype()).removeprefix("torch.")
+    return {
+        **shared_arguments(settings, folder, plan, with_dev=with_dev),
+        "optim": "adamw_8bit" if on_gpu() and not settings.deepspeed else "adamw_torch",
+        "deepspeed": _deepspeed(settings.deepspeed),
+        "bf16": dtype == "bfloat16",
+        "fp16": dtype == "float16",
+        "use_cpu": not on_gpu() and not settings.deepspeed,  # which has a switch of its own
+        "gradient_checkpointing": on_gpu(),
+        "train_sampling_strategy": "sequential",  # the order is ours: row_order
+        **settings.trl,
+    }
+
+
+def shared_arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
+    """What transformers' TrainingArguments is told for any trainer."""
     if "report_to" not in settings.trl:
         os.environ.setdefault("WANDB_MODE", "disabled")
     return {
@@ -127,13 +142,6 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
         "learning_rate": settings.learning_rate,
         "warmup_steps": math.ceil(settings.warmup_ratio * plan.steps),
         "lr_scheduler_type": settings.lr_scheduler,
-        "optim": "adamw_8bit" if on_gpu() and not settings.deepspeed else "adamw_torch",
-        "deepspeed": _deepspeed(settings.deepspeed),
-        "bf16": dtype == "bfloat16",
-        "fp16": dtype == "float16",
-        "use_cpu": not on_gpu() and not settings.deepspeed,  # which has a switch of its own
-        "gradient_checkpointing": on_gpu(),
-        "train_sampling_strategy": "sequential",  # the order is ours: row_order
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # it would show the last good loss in place of a NaN
         "eval_strategy": "steps" if with_dev else "no",
@@ -145,7 +153,6 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
         "report_to": "none",
         "seed": settings.seed,
         "dataloader_pin_memory": on_gpu(),
-        **settings.trl,
     }
 
 
@@ -169,11 +176,11 @@ def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[st
 
     for name, given, known, own in (
         ("trl", settings.trl, trl.__dataclass_fields__, {**OURS_OF_TRL, **ours}),
-        ("peft", settings.peft, LoraConfig.__dataclass_fields__, OURS_OF_PEFT),
+        ("peft", getattr(settings, "peft", {}), LoraConfig.__dataclass_fields__, OURS_OF_PEFT),
     ):
         for key in given:
             place = f"{command}.{name}.{key}"
-            if key in own:
+            if own.get(key) in ("out", *config.fields(command)):
                 raise UserError(f"is a setting of agentlite: {command}.{own[key]}.", "Set that one.", place=place)
             if reason := {**FIXED, **fixed}.get(key):
                 raise UserError("is fixed.", reason, place=place)
