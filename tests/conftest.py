@@ -1,13 +1,17 @@
 """What the tests share: the real tokenizer, templates of every kind, a dialog with all its parts, a tiny model."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from agentlite.records import Call, Message, Record, Tool
-from agentlite.templates import Template, embedded_folder, load_template
+from agentlite.templates import Template, load_template
+
+sys.path.append(str(Path(__file__).parents[1] / "scripts/bench"))
+import tiny
 
 settings.register_profile("agentlite", deadline=None)  # the first example may import much
 settings.load_profile("agentlite")
@@ -60,51 +64,16 @@ def dialog() -> Record:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two random layers under the real tokenizer: for what does not depend on the weights."""
-    import shutil
-
-    from agentlite.engine import load_libraries
-
-    load_libraries("unsloth")  # before transformers, which it patches
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     folder = tmp_path_factory.mktemp("tiny") / "tiny-model"
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=49152, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True, eos_token_id=2, pad_token_id=0,
-        bos_token_id=None,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    load_template("smollm2-135m")
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copyfile(embedded_folder("smollm2-135m") / name, folder / name)
+    tiny.make_model(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two random layers under the tokenizer of the embedded model for texts."""
-    import shutil
-
-    from agentlite.engine import load_libraries
-    from agentlite.retrieval.encoders import find_encoder
-
-    load_libraries("unsloth")
-    import torch
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import BertConfig, BertModel
-
-    real, bare = Path(find_encoder("all-minilm-l6-v2", Path()).base), tmp_path_factory.mktemp("tiny") / "bert"
-    torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=30522, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                         intermediate_size=64, max_position_embeddings=128)).save_pretrained(bare)  # fmt: skip
-    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
-        shutil.copyfile(real / name, bare / name)
-    words = Transformer(str(bare), max_seq_length=64)
-    folder = bare.parent / "tiny-encoder"
-    SentenceTransformer(modules=[words, Pooling(32)], device="cpu").save_pretrained(str(folder))
+    folder = tmp_path_factory.mktemp("tiny") / "tiny-encoder"
+    tiny.make_encoder(folder)
     return folder
 
 

@@ -61,7 +61,7 @@ def test_where_there_is_no_strace_python_fails_its_own_calls(tmp_path):
 
 
 def test_a_checkpoint_survives_and_a_killed_run_ends_with_the_same_bits(tmp_path):
-    one = random.SystemRandom().choice(["sft", "dpo", "grpo"])
+    one = random.SystemRandom().choice(["sft", "dpo", "grpo", "retriever"])
     code, found, told = sweep(tmp_path, "saves", "checkpoints", "steps", "locks", "--few", "1", "--times", "1",
                               "--only", one)  # fmt: skip
     assert clean(code, found, told) >= 13

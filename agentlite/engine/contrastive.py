@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, 
 
         model = embedding.load(source, settings.max_length)
         model.model_card_data.widget = [{"text": "-"}]  # else it looks for some, with a bar of its own
+        # a card tells the losses since the last start: it would make a checkpoint another one after a kill
+        model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
         return SentenceTransformerTrainer(
             model=model,
             args=_arguments(settings, folder, micro, with_dev=bool(dev)),

@@ -19,6 +19,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 import injection
 import training
 from commands import Subject, Take, Tally, subjects, sweep
@@ -54,8 +56,12 @@ def harm(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
             yield from torn_tails(found[name], left, file, count, options.seed)
 
 
+TRAINERS = ("sft", "dpo", "grpo", "retriever")
+ALL = (*TRAINERS, "pairs", "eval")
+
+
 def trained(each: Callable[[Subject, argparse.Namespace], Iterator[Tally]], steps: int, save_steps: int,
-            names: tuple[str, ...] = ("sft", "dpo", "grpo")) -> Part:  # fmt: skip
+            names: tuple[str, ...] = TRAINERS) -> Part:  # fmt: skip
     """Of a tiny model that is trained and asked in earnest."""
 
     def part(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
@@ -69,7 +75,6 @@ def trained(each: Callable[[Subject, argparse.Namespace], Iterator[Tally]], step
     return part
 
 
-ALL = ("sft", "dpo", "grpo", "pairs", "eval")
 PARTS: dict[str, Part] = {
     **{name: command(name) for name in ("prep", "eval", "pairs")},
     "harm": harm,

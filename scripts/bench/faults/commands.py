@@ -18,6 +18,7 @@ import injection
 
 KINDS = ("kill", "ENOSPC", "EIO")
 TIMES = re.compile("runtime|per_second|step_time|num_tokens")  # TRL begins to count tokens anew where it carries on
+TIMED = ("done.json", "manifest.json", "trainer_state.json", "metrics.json")
 Take = Callable[[list[Any], str], list[Any]]  # what there is -> what is tried of it
 LOCAL = {".lock", ".holder", ".holder.new"}
 DISK = 74
@@ -137,7 +138,7 @@ def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
 
 
 def state(run: Path) -> dict[str, bytes]:
-    """Every file under a workspace; times of day and seconds left out."""
+    """Every file under a workspace; times of day, and how long something took, left out."""
     paths = (path for path in sorted(run.rglob("*")) if path.is_file() and path.name not in LOCAL)
     return {path.relative_to(run).as_posix(): _timeless(path.name, path.read_bytes()) for path in paths}
 
@@ -145,14 +146,17 @@ def state(run: Path) -> dict[str, bytes]:
 def _timeless(name: str, content: bytes) -> bytes:
     if name.startswith("report."):
         return SECONDS.sub(b"", content)
-    if name not in ("done.json", "manifest.json", "trainer_state.json") or is_broken(content):
+    if name not in TIMED or is_broken(content):
         return content
-    told = {key: value for key, value in json.loads(content).items() if key not in ("seconds", "seal")}
+    told = {key: value for key, value in json.loads(content).items() if key not in ("seconds", "seal", "latency_ms")}
     if name == "trainer_state.json":
         told["log_history"] = [{key: value for key, value in row.items() if not TIMES.search(key)}
                                for row in told["log_history"]]  # fmt: skip
-    if isinstance(told.get("files"), dict):
-        told["files"].pop("trainer_state.json", None)
+    for files in ("files", "outputs"):
+        if isinstance(told.get(files), dict):
+            told[files] = {key: value for key, value in told[files].items() if key not in TIMED}
+    if isinstance(told.get("figures"), dict):
+        told["figures"].pop("latency_ms", None)
     return json.dumps(told).encode()
 
 
@@ -242,6 +246,16 @@ def write_rows(path: Path, count: int, *, first: int = 0, broken: int = 0) -> No
     rows += rows[:2] if broken else []  # copies
     rows += ['{"messages": [{"role": "tool"'] * broken
     path.write_text("".join(one + "\n" for one in rows), encoding="utf-8")
+
+
+def write_tools(path: Path) -> None:
+    """A tool for each city, of SAGE's kind, with two questions that it answers."""
+    told = [{"tool_id": f"rain_{city}", "name": f"Rain in {city}", "category": "weather",
+             "capabilities": ["rain of today"], "inputs": [], "outputs": [], "invoke_examples": [
+                 {"instruction": question, "arguments": {}, "expected_output": {}}
+                 for question in (f"Is {city} wet?", f"Do I need an umbrella in {city} today?")]}
+            for city in CITIES]  # fmt: skip
+    path.write_text("".join(json.dumps(one) + "\n" for one in told), encoding="utf-8")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""sft, dpo and grpo of a tiny model -> killed at any file call of a save, at any step, at any moment; and carried on.
+"""Trainers of a tiny model -> killed at any file call of a save, at any step, at any moment; and carried on.
 
 Everything is imported once; each run is a forked child. On one thread, so that a fork takes nothing half done along.
 """
@@ -21,7 +21,8 @@ from typing import Any
 from unittest.mock import patch
 
 import injection
-from commands import DISK, KINDS, Subject, Take, Tally, compare, differing, fresh, state, write_rows
+import tiny
+from commands import DISK, KINDS, Subject, Take, Tally, compare, differing, fresh, state, write_rows, write_tools
 from harm import REFUSED, WAYS
 
 AT = 3  # the save that is disturbed: the first after which an earlier checkpoint goes
@@ -44,11 +45,13 @@ def warm() -> None:
 
 
 def subjects(work: Path, steps: int, save_steps: int) -> dict[str, Subject]:
-    """sft, dpo, grpo, pairs and eval of a tiny model that is asked in earnest."""
-    run, base, model = work / "run", work / "base", work / "model"
+    """Of a tiny model that is trained and asked in earnest."""
+    run, base, model, encoder = (work / name for name in ("run", "base", "model", "encoder"))
     if not model.exists():
-        _must(lambda: _make_model(model))
+        _must(lambda: tiny.make_model(model))
+        _must(lambda: tiny.make_encoder(encoder))
         write_rows(work / "rows.jsonl", 24)
+        write_tools(work / "tools.jsonl")
         (work / "mine.py").write_text(SHORT, encoding="utf-8")
     told = ["--run", str(run), "--model", str(model)]
     few = ["--max-new-tokens", "6", "--max-length", "512"]
@@ -70,6 +73,8 @@ def subjects(work: Path, steps: int, save_steps: int) -> dict[str, Subject]:
         "dpo": ["dpo", *train, *small],
         "grpo": ["grpo", *train, "--model", str(model), *few, *rewards, "--batch-size", "4",
                  "--gradient-accumulation", "2"],
+        "retriever": ["retriever", *train[:-2], "--model", str(encoder), "--tools", str(work / "tools.jsonl"),
+                      "--batch-size", "2", "--negatives", "2", "--max-length", "32"],
         "pairs": [*pairs, "--out", "pairs-2"],
         "eval": ["eval", *told, "--max-new-tokens", "6", "--batch-size", "2"],
     }  # fmt: skip
@@ -80,25 +85,6 @@ def _must(job: injection.Job) -> None:
     end = injection.forked(job)
     if end.code:
         raise RuntimeError(end.told)
-
-
-def _make_model(folder: Path) -> None:
-    """Two random layers under the real tokenizer."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from agentlite.templates import embedded_folder, load_template
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=49152, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True, eos_token_id=2, pad_token_id=0,
-        bos_token_id=None,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    load_template("smollm2-135m")
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copyfile(embedded_folder("smollm2-135m") / name, folder / name)
 
 
 # --- a save ---
