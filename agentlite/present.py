@@ -9,7 +9,7 @@ from agentlite.metrics.bringing import in_words as retrieval_in_words
 from agentlite.metrics.dialogs import HOW
 from agentlite.records import from_row
 from agentlite.report import ranking
-from agentlite.report.tables import in_words, share, table
+from agentlite.report.tables import TABLED, in_words, share, table
 from agentlite.rewards import COMPONENTS, PENALTIES
 from agentlite.rows import encode
 from agentlite.stages import Result
@@ -75,7 +75,7 @@ def _table(result: Result, stream: Any) -> None:
         console.print_table(_weightings(result.figures["weightings"]), stream)
         print("", *result.figures["told"], sep="\n", file=stream)
     elif "ranking" in result.figures:
-        _figures({name: value for name, value in result.figures.items() if name not in ranking.OWN}, stream)
+        _figures({name: value for name, value in result.figures.items() if name not in TABLED}, stream)
         ranking.show(result.figures, stream)
     else:
         _figures(result.figures, stream)

@@ -178,3 +178,36 @@ def test_a_table_has_a_head_and_a_row_a_model():
     assert rows[0] == ["model", "exact_call", "call_decision", "rouge"]
     assert rows[1][:2] == ["base", "50.0 % [25.0, 75.0] n=104"]
     assert rows[2] == ["other", "-", "50.0 % [25.0, 75.0] n=104", "-"]
+
+
+def ranked(mean, count=40):
+    return {name: figure(mean, count) for name in ("recall@5", "comp@5", "ndcg@5", "mrr", "map")}
+
+
+def test_a_retriever_is_shown_beside_what_else_brings_tools_before_the_rows_that_it_brought(run):
+    sizes = {"100": {"bm25": ranked(0.5), "tuned": ranked(0.75)}, "500": {"bm25": ranked(0.25), "tuned": ranked(0.625)}}
+    few = {"500": {"bm25": ranked(0.1, 7), "tuned": ranked(0.2, 7)}}
+    over = {"view": "all", "tools": 500, "metric": "recall@5", "first": "bm25", "second": "tuned", "mean": 0.375,
+            "low": 0.2, "high": 0.5, "count": 40, "beyond_noise": True}  # fmt: skip
+    told = {"ranking": {"all": sizes, "known tools": sizes, "new tools": few}, "latency_ms": {"search": 0.5},
+            "differences": [over, {**over, "first": "keyword"}, {**over, "view": "new tools"}]}  # fmt: skip
+    write(run / "retriever" / "plan.json", {"command": "retriever", "settings": {}})
+    write(run / "retriever" / "metrics.json", told)
+    write(run / "retriever" / "done.json", {"outputs": {}, "figures": {"pairs": 12, **told}, "seconds": 9.0})
+    write(run / "prep-5" / "plan.json", {"command": "prep", "settings": {"sources": ["x"], "retrieve": 5}})
+    report, page = read_report(run), (run / "report.html").read_text(encoding="utf-8")
+    part = report[report.index("## What retriever brings") :]
+    assert "### All questions: Questions with a tool that was right in training" in part  # the same ones, told once
+    assert "| by | recall@5 of 100 | recall@5 of 500 | comp@5 of 500 |" in part
+    assert "| tuned | 75.0 % [37.5, 87.5] n=40 | 62.5 % [31.2, 81.2] n=40 |" in part
+    assert "### Questions whose tools were never right in training" in part
+    assert part.count("- recall@5 of 500: tuned over") == 1 and "over bm25 +37.5 points [+20.0, +50.0]" in part
+    assert "ms a question: search 0.5" in part
+    assert "- figures: pairs 12\n" in part  # what has tables is not told as a line
+    assert "- figures: kept 300" in part and part.index("**retriever**") < part.index("**prep-5**")
+    assert part.index("**prep-5**") < part.index("**sft**")
+    assert '<a href="#retrieval">Retrieval</a>' in page and page.count("recall@5 of 500") >= 2
+    assert page.index("agentlite retriever") < page.index("agentlite prep --out prep-5 x")
+    write(run / "retriever" / "done.json", {"outputs": {"metrics.json": "0" * 64}, "figures": {}, "seconds": 9.0})
+    assert "metrics.json is not as it was left, so not read: retriever" in read_report(run)
+    assert "What retriever brings" not in read_report(run)

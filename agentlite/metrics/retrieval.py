@@ -8,7 +8,7 @@ from math import log2
 from statistics import stdev
 from typing import NamedTuple
 
-from agentlite.metrics.intervals import Summary, middle, redrawn_sums
+from agentlite.metrics.intervals import Summary, middle, redrawn_sums, summary
 
 
 class Ranked(NamedTuple):
@@ -43,13 +43,17 @@ def value(one: Ranked, metric: str) -> float:
 
 
 def summaries(ranked: Sequence[Ranked], ks: Sequence[int], seed: int) -> dict[str, Summary]:
-    """Means over queries with bootstrap intervals; the same queries are drawn for every metric."""
+    """Means over queries. Intervals: Wilson's of what is all or nothing, else the bootstrap's, which draws the same
+    queries for every metric."""
     rows = [values(one, ks) for one in ranked]
     names, count = list(rows[0]), len(rows)
     drawn = list(redrawn_sums([tuple(row.values()) for row in rows], seed))
     found = {}
     for place, name in enumerate(names):
         column = [row[name] for row in rows]
+        if {*column} <= {0.0, 1.0}:
+            found[name] = summary(column, seed)
+            continue
         low, high = middle(sums[place] / count for sums in drawn)
         found[name] = Summary(mean=sum(column) / count, std=stdev(column) if count > 1 else None, count=count, low=low,
                               high=high, interval="bootstrap")  # fmt: skip

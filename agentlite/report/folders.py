@@ -14,8 +14,8 @@ from agentlite.stages import file_digest
 
 Json = dict[str, Any]
 
-STAGES = ("prep", "sft", "pairs", "dpo", "grpo")
-SHOWN = ("metrics.jsonl", "stats.json")  # of a stage; of an evaluation, all there is
+STAGES = ("prep", "retriever", "prep --retrieve", "sft", "pairs", "dpo", "grpo")
+SHOWN = ("metrics.jsonl", "stats.json", "metrics.json")  # of a stage; of an evaluation, all there is
 
 
 class Stage(Struct, frozen=True, dict=True):
@@ -28,6 +28,12 @@ class Stage(Struct, frozen=True, dict=True):
     @property
     def name(self) -> str:
         return self.folder.name
+
+    @property
+    def kind(self) -> str:
+        """Its command; a `prep` with tools that a retriever brings comes after that one."""
+        retrieves = self.plan.get("command") == "prep" and self.settings.get("retrieve")
+        return "prep --retrieve" if retrieves else self.plan.get("command", "")
 
     @property
     def settings(self) -> Json:
@@ -118,8 +124,8 @@ def read_run(folder: Path) -> Run:
         raise UserError("there is no such run.", "Name the folder that the stages wrote, with --run.",
                         place=str(folder))  # fmt: skip
     stages = [_stage(plan.parent) for plan in sorted(folder.glob("*/plan.json"))]
-    known = [stage for stage in stages if stage.plan.get("command") in STAGES]
-    known.sort(key=lambda stage: (STAGES.index(stage.plan["command"]), stage.name))
+    known = [stage for stage in stages if stage.kind in STAGES]
+    known.sort(key=lambda stage: (STAGES.index(stage.kind), stage.name))
     asked = [_stage(plan.parent) for plan in folder.glob("*/*/*/plan.json")]
     evaluated = sorted({stage.folder.parent for stage in asked})
     return Run(folder, known, [_evaluation(path, [one for one in asked if one.folder.parent == path])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from agentlite.report import tables
+from agentlite.report import ranking, tables
 from agentlite.report.folders import Evaluation, Run, Stage
 from agentlite.report.tables import Figures
 
@@ -10,7 +10,7 @@ WIDEST = 8  # a table with more figures than that is turned
 
 
 def markdown(run: Run) -> str:
-    blocks = [f"# Report of {_cell(run.name)}", *_evaluations(run), *_stages(run)]
+    blocks = [f"# Report of {_cell(run.name)}", *_evaluations(run), *_retrievers(run), *_stages(run)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -54,6 +54,16 @@ def _differences(evaluation: Evaluation) -> Iterator[str]:
 def _problems(problems: Figures) -> Iterator[str]:
     yield f"### {problems.title}"
     yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE
+
+
+def _retrievers(run: Run) -> Iterator[str]:
+    for stage in run.stages:
+        if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
+            yield f"## What {_cell(stage.name)} brings"
+            for view in ranking.tables(figures):
+                yield from _titled(view)
+            yield "\n".join(f"- {_cell(tables.in_words(row))}" for row in ranking.differences(figures))
+            yield ranking.milliseconds(figures)
 
 
 def _stages(run: Run) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.report import drawing, tables
+from agentlite.report import drawing, ranking, tables
 from agentlite.report.answers import MOST, confusion, read_answers
 from agentlite.report.folders import Evaluation, Json, Run, Stage
 from agentlite.report.origins import commands, is_given, origins
@@ -27,6 +27,8 @@ def page(run: Run) -> str:
     found = {
         "run": run,
         "evaluations": [_evaluation(run, evaluation) for evaluation in run.evaluations],
+        "retrievers": [_retriever(stage) for stage in run.stages if stage.kind == "retriever"
+                       and stage.is_as_left("metrics.json")],
         "trained": [_trained(stage) for stage in run.stages if stage.is_as_left("metrics.jsonl")],
         "origins": origins(run),
         "statistics": [(stage, list(_statistics(stage.json("stats.json")))) for stage in run.stages
@@ -47,8 +49,8 @@ def _links(found: Json) -> list[tuple[str, str]]:
                     "Predictions": "models"}  # fmt: skip
         on = f" on {one['evaluation'].name}" if len(found["evaluations"]) > 1 else ""
         links += [(f"{name.lower()}-{at}", f"{name}{on}") for name, needed in sections.items() if one.get(needed)]
-    sections = {"Training": "trained", "Lineage": "origins", "Data": "statistics", "Settings": "commands",
-                "Commands": "commands"}  # fmt: skip
+    sections = {"Retrieval": "retrievers", "Training": "trained", "Lineage": "origins", "Data": "statistics",
+                "Settings": "commands", "Commands": "commands"}  # fmt: skip
     return links + [(name.lower(), name) for name, needed in sections.items() if found[needed]]
 
 
@@ -104,6 +106,14 @@ def _by_pair(differences: list[Json]) -> list[Json]:
     for row in differences:
         pairs.setdefault((row["second"], row["first"]), []).append(row)
     return [{"second": second, "first": first, "rows": rows, "scale": scale} for (second, first), rows in pairs.items()]
+
+
+def _retriever(stage: Stage) -> Json:
+    figures = stage.json("metrics.json")
+    every, *views = ranking.tables(figures)
+    return {"stage": stage, "title": every.title, "every": _by_metric(every), "views": views,
+            "differences": _by_pair(ranking.differences(figures)),
+            "milliseconds": ranking.milliseconds(figures)}  # fmt: skip
 
 
 def _trained(stage: Stage) -> Json:

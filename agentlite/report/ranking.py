@@ -1,12 +1,18 @@
-"""The figures of a retriever -> tables on the terminal: a row a way to rank, and what the last one has over others."""
+"""The figures of a retriever -> tables of them: a row a way to rank, and what the last one has over others."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from agentlite.console import print_table
 from agentlite.metrics.retrieval import headline
+from agentlite.report.tables import Figures
 
-OWN = ("ranking", "differences", "latency_ms")  # of the figures, what is shown here
+VIEWS = {
+    "all": "All questions",
+    "new tools": "Questions whose tools were never right in training",
+    "known tools": "Questions with a tool that was right in training",
+    "tool_retrieval": "Task tool_retrieval",
+}
 BASELINES = ("bm25", "untrained")
 
 
@@ -18,8 +24,7 @@ def show(figures: dict[str, Any], stream: Any) -> None:
     for one in figures["differences"]:
         if one["view"] == "all" and one["first"] in BASELINES:
             print(in_words(one), file=stream)
-    print(f"ms a question: {', '.join(f'{name} {value:.3g}' for name, value in figures['latency_ms'].items())}",
-          file=stream)  # fmt: skip
+    print(milliseconds(figures), file=stream)
 
 
 def rows(sizes: dict[str, Any]) -> list[list[str]]:
@@ -29,6 +34,34 @@ def rows(sizes: dict[str, Any]) -> list[list[str]]:
     heads = ["", *(f"{recall}\nof {size}" for size in sizes), *(f"{name}\nof {list(sizes)[-1]}" for name in others)]
     return [heads, *([method, *(_percent(sizes[size][method][recall]) for size in sizes),
                       *(_percent(largest[method][name]) for name in others)] for method in largest)]  # fmt: skip
+
+
+def tables(figures: Mapping[str, Any]) -> list[Figures]:
+    """One a view, with intervals: the columns of `rows`. A view of all questions is named in the title of the first."""
+    ranked = figures["ranking"]
+    every = [view for view in ranked if _any(ranked[view])["mrr"]["count"] == _any(ranked["all"])["mrr"]["count"]]
+    titles = {"all": ": ".join(VIEWS[view] for view in every)}
+    titles |= {view: VIEWS[view] for view in ranked if view not in every}
+    return [_figures(title, ranked[view]) for view, title in titles.items()]
+
+
+def _figures(title: str, sizes: dict[str, Any]) -> Figures:
+    recall, *others = headline(_any(sizes))
+    last = list(sizes)[-1]
+    columns = [(size, recall) for size in sizes] + [(last, name) for name in others]
+    return Figures(title, ["by"], [f"{name} of {size}" for size, name in columns],
+                   [([method], [sizes[size][method][name] for size, name in columns])
+                    for method in sizes[last]])  # fmt: skip
+
+
+def differences(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those over the baselines on all questions, each named by its metric and the number of tools."""
+    return [{**one, "metric": f"{one['metric']} of {one['tools']}"} for one in figures["differences"]
+            if one["view"] == "all" and one["first"] in BASELINES]  # fmt: skip
+
+
+def milliseconds(figures: Mapping[str, Any]) -> str:
+    return f"ms a question: {', '.join(f'{name} {value:.3g}' for name, value in figures['latency_ms'].items())}"
 
 
 def in_words(one: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from agentlite.metrics.calls import METRICS
 from agentlite.report.folders import Evaluation, Json
 
 TIMING = ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity")
+TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
 OF_THE_WHOLE = ("prompts", "metrics", "by", "problems")  # what metrics.json holds beside its groups of figures
 SLICES = {
     "tools": "By number of tools to choose from",
@@ -166,9 +167,10 @@ def short(value: Any) -> str:
 
 
 def listed(values: Json) -> str:
-    """A line of them all; a lineage as a chain."""
+    """A line of them all, but for what has tables of its own; a lineage as a chain."""
     shown = {**values, **({"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {})}
-    return ", ".join(f"{key} {short(value)}" for key, value in shown.items() if value not in (None, ""))
+    return ", ".join(f"{key} {short(value)}" for key, value in shown.items()
+                     if value not in (None, "") and key not in TABLED)  # fmt: skip
 
 
 def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Figures:
