@@ -1,13 +1,16 @@
 """The source of a chat template -> the template, compiled in the environment that transformers documents.
 
 A template is a program of somebody else's: sandboxed, it can do nothing, but it could go on for ever or grow without
-end. So loops look at the clock, and what makes texts longer looks at their length.
+end. So loops, calls and filters look at the clock, what makes texts longer looks at their length before, and all the
+long texts that are made count.
 """
 
 import json
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import wraps
 from itertools import islice
 from typing import Any, cast
 
@@ -20,6 +23,7 @@ from agentlite.templates import Printed
 
 SECONDS = 10.0  # of one rendering
 LONGEST_SOURCE, LONGEST_TEXT = 1 << 20, 64 << 20  # characters
+MOST = 1 << 30  # characters of all texts that one rendering makes
 SHORT = 1000
 TURNS, JOINED = "_agentlite_turns", "_agentlite_joined"
 
@@ -27,8 +31,18 @@ TURNS, JOINED = "_agentlite_turns", "_agentlite_joined"
 class Environment(ImmutableSandboxedEnvironment):
     """Sandboxed, blocks trimmed, tojson plain."""
 
-    intercepted_binops = frozenset({"+", "*", "**"})
-    until = 0.0
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    until, made = 0.0, 0
+
+    def call(self, context: Any, function: Any, /, *given: Any, **named: Any) -> Any:
+        """Of a macro, a loop in itself, a method."""
+        self.look_at_the_clock()
+        called = getattr(function, "__wrapped__", function)  # the sandbox has wrapped str.format
+        if type(own := getattr(called, "__self__", None)) is str and (method := called.__name__) in GROWING:
+            if method == "join":
+                given = ([*given[0]],)
+            self.refuse_long(GROWING[method](*((*given, own) if method == "join" else (own, *given)), **named))
+        return super().call(context, function, *given, **named)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """A key of a dict at once: jinja looks for an attribute first, and makes and drops an error each time."""
@@ -38,15 +52,18 @@ class Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "+" and type(left) is str and type(right) is str:
-            _refuse_long(len(left) + len(right))
+            self.refuse_long(len(left) + len(right))
             return left + right
+        if operator == "%":
+            self.refuse_long(_formatted(left, right) if isinstance(left, str) else 0)
+            return super().call_binop(context, operator, left, right)
         sizes = [len(side) if hasattr(side, "__len__") else 0 for side in (left, right)]
         if operator == "+":
-            _refuse_long(sum(sizes))
+            self.refuse_long(sum(sizes))
         elif any(sizes):  # "ab" * 3
-            _refuse_long(max(sizes) * int(right if sizes[0] else left))
+            self.refuse_long(max(sizes) * int(right if sizes[0] else left))
         elif operator == "**":
-            _refuse_long(abs(int(right)) << 16)
+            self.refuse_long(abs(int(right)) << 16)
         return super().call_binop(context, operator, left, right)
 
     def watched(self, values: Any) -> Any:
@@ -58,14 +75,80 @@ class Environment(ImmutableSandboxedEnvironment):
         if time.monotonic() > self.until:
             raise TemplateError(f"it takes longer than {SECONDS:g} s")
 
+    def refuse_long(self, length: int) -> None:
+        self.made += length
+        if length > LONGEST_TEXT or self.made > MOST:
+            raise TemplateError(f"it writes a text of more than {LONGEST_TEXT >> 20} million characters")
+
     def joined(self, *parts: Any) -> str:
         """`a ~ b`."""
         texts = [str(part) for part in parts]
-        _refuse_long(sum(map(len, texts)))
+        self.refuse_long(sum(map(len, texts)))
         return "".join(texts)
+
+    def filtered(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A filter that looks at the clock, and at what comes of it."""
+        own = hasattr(function, "jinja_pass_arg")  # an environment or a context is given first
+
+        @wraps(function)
+        def watched(*given: Any, **named: Any) -> Any:
+            self.look_at_the_clock()
+            if name == "join":  # may be gone through only once
+                given = (*given[:own], [*given[own]], *given[own + 1 :])
+            if name in GROWING:
+                self.refuse_long(GROWING[name](*given[own:], **named))
+            value = function(*given, **named)
+            if isinstance(value, str) and len(value) > SHORT:
+                self.refuse_long(len(value))
+            return value
+
+        return watched
 
 
 OF_DICTS = frozenset(dir(Printed()))
+
+
+def _formatted(text: Any, *given: Any, **named: Any) -> int:
+    """What is put in, and the widths that the form asks for, or leaves to a value."""
+    parts = [part for one in given for part in (one if isinstance(one, tuple) else [one])]
+    values = [*parts, *named.values()]
+    widths = [int(digits[:20]) for digits in re.findall("[0-9]+", str(text))]
+    if re.search(r"%[^a-z%]*\*|\{[^}]*\{", str(text)):
+        widths += map(_number, values)
+    return len(str(text)) + sum(widths) + sum(len(str(value)) for value in values)
+
+
+def _replaced(text: Any, old: Any, new: Any, count: Any = -1) -> int:
+    places = str(text).count(str(old))
+    return len(str(text)) + len(str(new)) * (places if count is None or count < 0 else min(count, places))
+
+
+def _joined(values: list[Any], between: Any = "", attribute: Any = None) -> int:
+    return sum(len(str(value)) + len(str(between)) for value in values)
+
+
+def _indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> int:
+    return len(str(text)) + (str(text).count("\n") + 1) * (_number(width) or len(str(width)))
+
+
+def _padded(value: Any, *given: Any, **named: Any) -> int:
+    return max(map(_number, (0, *given, *named.values())))
+
+
+def _number(value: Any) -> int:
+    return abs(value) if isinstance(value, int) else 0
+
+
+# the most that a method of a text, or a filter, makes of what it is given
+GROWING: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(("ljust", "rjust", "center", "zfill", "batch", "slice", "wordwrap"), _padded),
+    "replace": _replaced,
+    "join": _joined,
+    "indent": _indented,
+    "expandtabs": lambda text, tabsize=8: text.count("\t") * _number(tabsize),
+    "tojson": lambda value, *given, **named: len(str(value)) * _padded(value, *given, **named),
+    **dict.fromkeys(("format", "format_map"), _formatted),
+}
 
 
 class Turns:
@@ -88,8 +171,7 @@ class Watched(NodeTransformer):
 
     def visit_For(self, loop: nodes.For) -> nodes.Node:
         self.generic_visit(loop)
-        if not loop.recursive:  # those call themselves, which ends by itself
-            loop.iter = nodes.Filter(cast(nodes.Expr, loop.iter), TURNS, [], [], None, None)  # cheaper than a call
+        loop.iter = nodes.Filter(cast(nodes.Expr, loop.iter), TURNS, [], [], None, None)  # cheaper than a call
         return loop
 
     def visit_Concat(self, join: nodes.Concat) -> nodes.Node:
@@ -105,7 +187,10 @@ class Compiled:
         if len(source) > LONGEST_SOURCE:
             raise TemplateError(f"its source is longer than {LONGEST_SOURCE >> 20} MiB")
         self.environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        self.environment.filters |= {"tojson": to_json, TURNS: self.environment.watched}
+        given: dict[str, Any] = {**self.environment.filters, "tojson": to_json}
+        self.environment.filters = {name: self.environment.filtered(name, one) for name, one in given.items()}
+        self.environment.filters[TURNS] = self.environment.watched
+        del self.environment.globals["lipsum"]
         self.environment.globals |= {"raise_exception": refused, "strftime_now": today, JOINED: self.environment.joined}
         tree = Watched().visit(self.environment.parse(source))
         tree.set_environment(self.environment)
@@ -114,24 +199,23 @@ class Compiled:
 
     def render(self, **values: Any) -> str:
         """Raises jinja2.TemplateError, also for what goes on too long."""
-        self.environment.until = time.monotonic() + SECONDS
+        self.environment.until, self.environment.made = time.monotonic() + SECONDS, 0
         text, parts = "", self.template.root_render_func(self.template.new_context(values))
         try:
             while some := list(islice(parts, SHORT)):
-                _refuse_long(len(text) + sum(map(len, some)))
+                more = sum(map(len, some))
+                if len(text) + more > LONGEST_TEXT:
+                    self.environment.refuse_long(len(text) + more)
                 text += "".join(some)
         except RecursionError as error:
             raise TemplateError("it calls itself without end") from error
+        except (MemoryError, OverflowError) as error:
+            raise TemplateError(f"it asks for too much ({error or 'memory'})") from error
         return text
 
 
 def _call(name: str, given: list[nodes.Expr]) -> nodes.Call:
     return nodes.Call(nodes.Name(name, "load"), given, [], None, None)
-
-
-def _refuse_long(length: int) -> None:
-    if length > LONGEST_TEXT:
-        raise TemplateError(f"it writes a text of more than {LONGEST_TEXT >> 20} million characters")
 
 
 def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,

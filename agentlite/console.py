@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from agentlite import processes
 
 SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")  # how the names of such variables end
-PASSWORD = re.compile(r"(?<=://)[^\s/@]+(?=@)")
+# passwords in addresses; what looks like a key of the hub, of OpenAI's kind, or in a request
+HIDDEN = re.compile(r"(?<=://)[^\s/@]+(?=@)|\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=Bearer )[^\s'\"]{8,}")
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a wait that is longer is told
 COLOURS = {"ok": "green", "done": "green", "half": "yellow", "warning": "yellow", "running": "cyan",
@@ -43,11 +44,11 @@ def open_streams() -> None:
 
 
 def hidden(text: str) -> str:
-    """Without the keys of the environment, and without the password in an address."""
+    """Without the keys of the environment, what looks like one, and the password in an address."""
     named = {value.strip() for name, value in os.environ.items() if name.endswith(SECRET)}
     for value in sorted((value for value in named if len(value) >= 8 and value in text), key=len, reverse=True):
         text = text.replace(value, "(hidden)")
-    return PASSWORD.sub("(hidden)", text) if "@" in text else text
+    return HIDDEN.sub("(hidden)", text)
 
 
 class Forgiving:

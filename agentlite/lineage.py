@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite import processes, stages
-from agentlite.errors import UserError
+from agentlite.errors import DISK, REJECTS, UserError
 from agentlite.records import plain
 from agentlite.stages import Place
 from agentlite.templates import Source
@@ -59,10 +59,12 @@ def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path)
 
 @contextmanager
 def failing_early(stage: stages.Stage) -> Iterator[None]:
-    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it needs no --force."""
+    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it needs no --force. A
+    full disk, or a reward that fails, is none: the same command carries on, with what was drawn until then."""
     try:
         yield
-    except UserError:
-        if processes.first() and not any(stage.folder.glob("checkpoints/checkpoint-*")):
+    except UserError as error:
+        worth = any(any(stage.folder.glob(name)) for name in ("checkpoints/checkpoint-*", "done.json"))
+        if processes.first() and not worth and error.exit_code not in (DISK, REJECTS):
             stage.fail()
         raise

@@ -1,12 +1,14 @@
 """A file of the user's -> its functions, run in a child process that may raise, hang, print or die."""
 
+import contextlib
 import importlib.util
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -52,7 +54,8 @@ class OwnCode:
         self.connection, theirs = context.Pipe()
         self.child = context.Process(target=_serve, args=(theirs, self.named, self.use), daemon=True)
         try:
-            self.child.start()
+            with _held_back():
+                self.child.start()
             theirs.close()
             refusal = self._answer(LOADING)
         except TimeoutError:
@@ -82,6 +85,8 @@ class OwnCode:
 
     def stop(self) -> None:
         if self.child is not None and self.child.pid is not None:
+            with contextlib.suppress(OSError, AttributeError):  # before it leads a group; where there are none
+                os.killpg(self.child.pid, signal.SIGKILL)  # what it has started, too
             self.child.kill()
             self.child.join()
             self.connection.close()
@@ -100,12 +105,15 @@ class OwnCode:
 
 
 def _serve(connection: Connection, named: Sequence[Named], use: Callable[..., tuple[Any, str]]) -> None:
-    """What the child does. A signal to the whole group is the parent's to answer."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """What the child does, as the leader of a group of its own: a signal to the parent's is the parent's to answer."""
+    for number in _ending():
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(os, "setsid"):
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ending())
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, args=(True,), daemon=True).start()
     loaded = _load(named)
     if isinstance(loaded, Refusal):
         return connection.send(loaded)
@@ -119,12 +127,31 @@ def _serve(connection: Connection, named: Sequence[Named], use: Callable[..., tu
         connection.send(_used(loaded[function], given, use, places[function]))
 
 
-def end_with_parent() -> None:
-    """What hangs, or waits for more to do, would outlive a parent that is killed."""
+def end_with_parent(leads: bool = False) -> None:
+    """What hangs, or waits for more to do, would outlive a parent that is killed. `leads`: its group ends as well."""
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()
+    if leads and hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
+
+
+def _ending() -> list[signal.Signals]:
+    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Signals that come while a child is started reach it when it ignores them, and the parent right after."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ending())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:

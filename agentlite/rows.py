@@ -5,12 +5,13 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from agentlite.console import notice
 from agentlite.errors import DISK, UserError
 from agentlite.extras import need
 
@@ -78,6 +79,16 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def sync_all(paths: Iterable[Path]) -> None:
+    """Files and their folders: what is named as written is there after a power cut."""
+    found = [*paths]
+    for path in found:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    for folder in sorted({path.parent for path in found}):
+        sync_folder(folder)
+
+
 def write_json(path: Path, value: Any) -> None:
     with replacing(path) as file:
         file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
@@ -130,8 +141,9 @@ class Appender:
     def append(self, row: Any) -> None:
         with disk_errors(self.path):
             line = encode(row)
-            if self.file.write(line) != len(line):  # the disk took a part: the next start cuts it
-                raise OSError(28, "the disk is full")
+            if (written := self.file.write(line)) != len(line):  # the disk took a part
+                self.file.truncate(self.file.tell() - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def __enter__(self) -> "Appender":
         return self
@@ -140,6 +152,35 @@ class Appender:
         with disk_errors(self.path):
             os.fsync(self.file.fileno())
             self.file.close()
+
+
+class PatientAppender(Appender):
+    """One whose rows wait in memory while the disk takes none, for something that goes on."""
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        self.waiting: list[Any] = []
+
+    def append(self, row: Any) -> None:
+        self.waiting.append(row)
+        try:
+            self.settle()
+        except UserError as error:
+            if len(self.waiting) == 1:
+                notice(f"{error.place}: {error.problem} Its rows wait in memory; going on. {error.fix}")
+
+    def settle(self) -> None:
+        """Writes those that wait. Raises UserError 74 where that cannot be."""
+        while self.waiting:
+            super().append(self.waiting[0])
+            del self.waiting[0]
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            with suppress(UserError) if any(error) else nullcontext():  # that error is told
+                self.settle()
+        finally:
+            super().__exit__(*error)
 
 
 def whole_lines_end(path: Path) -> int:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,7 @@ from agentlite.config import SWITCHES, has_gpu, plain_defaults
 from agentlite.console import notice
 from agentlite.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.records import canonical, digest
-from agentlite.rows import cannot_write, disk_errors, write_json
+from agentlite.rows import cannot_write, disk_errors, sync_all, write_json
 
 VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft", "sentence-transformers")
 DEFAULT_RUN = "runs/default"
@@ -51,7 +51,22 @@ class Place(NamedTuple):
         return command if str(self.run) == DEFAULT_RUN else f"{command} --run {shlex.quote(str(self.run))}"
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class Sealed(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is written with the digest of the rest, so that a change by hand is seen."""
+
+    seal: str = ""  # an earlier version wrote none
+
+    def sealed(self) -> Self:
+        """As it will be read."""
+        told = msgspec.json.decode(msgspec.json.encode(self), type=type(self))
+        return replace(told, seal=digest(canonical(msgspec.to_builtins(replace(told, seal="")))))
+
+    @property
+    def is_as_written(self) -> bool:
+        return self.seal in ("", self.sealed().seal)
+
+
+class Plan(Sealed, frozen=True, forbid_unknown_fields=True):
     """What a stage is about to do: written first, compared when the command is run again."""
 
     command: str
@@ -60,16 +75,12 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str] = {}
 
 
-class Done(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a stage has done: written last, so that its presence proves the rest. `seal`: the digest of all but it."""
+class Done(Sealed, frozen=True, forbid_unknown_fields=True):
+    """What a stage has done: written last, so that its presence proves the rest."""
 
     outputs: dict[str, str]
     figures: dict[str, Any]
     seconds: float
-    seal: str = ""  # an earlier version wrote none
-
-    def sealed(self) -> "Done":
-        return replace(self, seal=digest(canonical(msgspec.to_builtins(replace(self, seal="")))))
 
 
 class Result(Struct, frozen=True):
@@ -98,10 +109,12 @@ class Stage:
         return read_done(self.folder)
 
     def finish(self, outputs: Iterable[str], figures: dict[str, Any]) -> Done:
-        """Names the outputs with their digests, and writes done.json."""
-        digests = {name: file_digest(self.folder / name) for name in outputs}
-        told = Done(digests, figures, round(time.monotonic() - self.started, 1))
-        done = msgspec.json.decode(msgspec.json.encode(told), type=Done).sealed()  # as it will be read
+        """Names the outputs with their digests, and writes done.json. They are synced before."""
+        paths = {name: self.folder / name for name in outputs}
+        with disk_errors(self.folder):
+            sync_all(paths.values())
+        digests = {name: file_digest(path) for name, path in paths.items()}
+        done = Done(digests, figures, round(time.monotonic() - self.started, 1)).sealed()
         write_json(self.folder / "done.json", done)
         self.status = "done"
         return done
@@ -139,9 +152,10 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
             clear(folder)
         status = compare(folder, plan)
         if status == "new":
-            write_json(folder / "plan.json", plan)
+            write_json(folder / "plan.json", plan.sealed())
         elif status == "half":
             _tell_other_versions(folder, plan)
+            _tell_what_is_gone(folder)
         yield Stage(folder, plan, status)
 
 
@@ -152,6 +166,12 @@ def _tell_other_versions(folder: Path, plan: Plan) -> None:
     changed = [f"{name} {before[name]} -> {now[name]}" for name in both if before[name] != now[name]]
     if changed:
         notice(f"{folder}: was begun with other versions: {', '.join(changed)}")
+
+
+def _tell_what_is_gone(folder: Path) -> None:
+    """Of a folder that was finished once."""
+    if (folder / "done.json").exists() and (broken := broken_outputs(folder)):
+        notice(f"{folder}: was finished, and {broken[0]} is not as it was left; making again what is missing")
 
 
 def compare(folder: Path, plan: Plan) -> Status:
@@ -208,19 +228,26 @@ def find_stage(name: str, run: Path) -> Path:
 
 
 def read_plan(folder: Path) -> Plan:
+    """Raises UserError 3 for one that was harmed, or changed by hand: what is there was made under another one."""
+    path = folder / "plan.json"
     try:
-        return msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
+        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        refuse_other_version(folder / "plan.json", error)
-        raise UserError(f"cannot be read ({error}).", "Start over with --force.", place=str(folder / "plan.json"),
+        refuse_other_version(path, error)
+        raise UserError(f"cannot be read ({error}).", "Start over with --force.", place=str(path),
                         exit_code=OTHER_PLAN) from error  # fmt: skip
+    if not plan.is_as_written:
+        refuse_other_version(path, ValueError("it is not as that would be written here"))
+        raise UserError("was changed since it was written.", "Put it back as it was, or start over with --force; other "
+                        "settings are given with the command.", place=str(path), exit_code=OTHER_PLAN)  # fmt: skip
+    return plan
 
 
 def read_done(folder: Path) -> Done:
     """Raises UserError 3 for one that was harmed."""
     try:
         done = msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
-        problem = "" if done.seal in ("", done.sealed().seal) else "it was changed"
+        problem = "" if done.is_as_written else "it was changed"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         refuse_other_version(folder / "done.json", error, said_by=folder / "plan.json")
         problem = str(error)
@@ -337,6 +364,20 @@ def holder(folder: Path) -> str:
     except OSError:  # no holder, or the folder of somebody else
         return ""
     return ""
+
+
+@contextmanager
+def in_turn(run: Path) -> Iterator[None]:
+    """For what several commands write into one workspace: one after the other."""
+    from filelock import FileLock
+
+    lock = FileLock(run / ".lock")
+    with disk_errors(run):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 from hypothesis import assume, given, settings
@@ -643,6 +644,42 @@ def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, to
 
 def test_an_interrupt_of_the_terminal_does_not_reach_the_child(own):
     assert judge(ATTEMPT, {"interrupts": own["interrupts"]}).parts["interrupts"] == 1.0
+
+
+def test_a_signal_to_the_group_of_a_terminal_is_the_parents_to_answer(mine):
+    with OwnFunctions(["mine.py:short"]) as functions:
+        child = functions["short"].func.__self__.code.child
+        assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            os.kill(child.pid, number)
+        assert judge(ATTEMPT, functions).error == "" and child.is_alive()
+
+
+def test_what_a_function_has_started_ends_with_it(tmp_path):
+    text = f"""
+import subprocess
+
+def starts(attempt):
+    child = subprocess.Popen(["sleep", "600"])
+    open({str(tmp_path / "started")!r}, "w").write(str(child.pid))
+    child.wait()
+"""
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    with OwnFunctions([f"{tmp_path}/mine.py:starts"], seconds=3) as functions:
+        assert "took longer than 3 s" in judge(ATTEMPT, functions).error
+        started = int((tmp_path / "started").read_text())
+        for _ in range(100):
+            if not is_running(started):
+                break
+            sleep(0.05)
+        assert not is_running(started)
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_all_that_fail_are_named(own):

@@ -120,3 +120,16 @@ def test_a_token_is_no_setting(prepared, said, key):
     for flags in ([], ["--print-config"]):
         assert "a secret is no setting" in run(said, prepared, "sft", *flags, code=2)
     given.unlink()
+
+
+@pytest.mark.parametrize(("said", "kept"), [
+    ("401 for token hf_abcdefghijklmnopqrstuvwx, which", "401 for token (hidden), which"),
+    ("{'Authorization': 'Bearer abc.def-123'}", "{'Authorization': 'Bearer (hidden)'}"),
+    ("key sk-proj-0123456789abcdef: refused", "key (hidden): refused"),
+    ("http://me:secret@there/v1 said no", "http://(hidden)@there/v1 said no"),
+    ("hf_hub is no key, nor is task-force, nor sk-learn", "hf_hub is no key, nor is task-force, nor sk-learn"),
+])  # fmt: skip
+def test_what_looks_like_a_key_is_hidden_also_where_no_variable_holds_it(said, kept):
+    from agentlite.console import hidden
+
+    assert hidden(said) == kept

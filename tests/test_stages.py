@@ -241,6 +241,67 @@ def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
         assert stage.status == "new"
 
 
+WRITING = """
+import sys
+from pathlib import Path
+from agentlite.rows import write_json
+from agentlite.stages import in_turn
+for number in range(100):
+    with in_turn(Path(sys.argv[1])):
+        write_json(Path(sys.argv[1]) / "compare.json", {"number": number})
+"""
+
+
+def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
+    both = [subprocess.Popen([sys.executable, "-c", WRITING, str(tmp_path)], stderr=subprocess.PIPE) for _ in range(2)]
+    assert [one.communicate(timeout=60)[1] for one in both] == [b"", b""]
+    assert json.loads((tmp_path / "compare.json").read_bytes()) == {"number": 99}
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_path, done):
+    folder, asked = tmp_path / "sft", msgspec.structs.replace(PLAN, settings={"lora_r": 8, "seed": 0})
+    finish(folder)
+    if not done:
+        (folder / "done.json").unlink()
+    text = (folder / "plan.json").read_text(encoding="utf-8")
+    (folder / "plan.json").write_text(text.replace('"lora_r": 16', '"lora_r": 8'), encoding="utf-8")
+    for attempt in (
+        lambda: open_stage(folder, asked, force=False).__enter__(),
+        lambda: open_stage(folder, PLAN, force=False).__enter__(),
+        lambda: stages.read_plan(folder),
+    ):
+        with pytest.raises(UserError, match="was changed since it was written") as told:
+            attempt()
+        assert told.value.exit_code == 3 and told.value.place == str(folder / "plan.json")
+    (folder / "plan.json").write_text(text, encoding="utf-8")
+    with open_stage(folder, PLAN, force=False) as stage:
+        assert stage.status == ("done" if done else "half")
+
+
+def test_a_done_without_its_files_is_told_when_they_are_made_again(tmp_path, capsys):
+    finish(tmp_path / "sft")
+    (tmp_path / "sft" / "out.jsonl").unlink()
+    with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
+        assert stage.status == "half"
+    assert "was finished, and out.jsonl is not as it was left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "kept"), [(2, False), (4, True), (74, True)])
+def test_a_mistake_before_the_first_checkpoint_gives_a_folder_up_and_a_full_disk_does_not(tmp_path, code, kept):
+    from agentlite.lineage import failing_early
+
+    def run() -> None:
+        with open_stage(tmp_path / "grpo", PLAN, force=False) as stage, failing_early(stage):
+            (stage.folder / "rollouts.jsonl").write_text("{}\n", encoding="utf-8")
+            raise UserError("something.", exit_code=code)
+
+    with pytest.raises(UserError, match="something"):
+        run()
+    with open_stage(tmp_path / "grpo", PLAN, force=False) as stage:
+        assert (stage.folder / "rollouts.jsonl").exists() == kept
+
+
 def test_a_done_without_its_files_is_not_believed(tmp_path):
     finish(tmp_path / "sft")
     (tmp_path / "sft" / "out.jsonl").unlink()

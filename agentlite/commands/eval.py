@@ -118,13 +118,12 @@ def run(settings: config.Eval, place: Place) -> Result:
         first = next((one.source for one in subjects if one.source), None)
         evaluated = {one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
                      for one in subjects}  # fmt: skip
-        with console.waiting("eval: comparing the models"):
-            _write_comparison(base, evaluated, data.digest, settings.seed)
         if settings.sheet:
             by_model = {name: list(read_predictions(one.folder / "predictions.jsonl"))
                         for name, one in evaluated.items()}  # fmt: skip
             write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
-        with console.waiting("eval: writing the report"):
+        with console.waiting("eval: comparing the models, writing the report"), stages.in_turn(place.run):
+            _write_comparison(base, evaluated, data.digest, settings.seed)
             report = write_report(place.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()]

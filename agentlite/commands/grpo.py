@@ -19,7 +19,7 @@ from agentlite.prompting import Prompts, find_prompts
 from agentlite.protocols import Prompt, prompts, settled
 from agentlite.records import GOLD, Candidate, Key, Rollout, Score, to_row
 from agentlite.rewards import settle_weights, total
-from agentlite.rows import Appender, write_rows
+from agentlite.rows import Appender, PatientAppender, write_rows
 from agentlite.scoring import Judge, Tally, reading
 from agentlite.stages import Place, Plan, Result
 from agentlite.templates import Source, find_model, load_template, trained_files
@@ -130,9 +130,10 @@ class Rollouts:
                 if (row.trained < done if row.model == self.folder.name else not row.error)]  # fmt: skip
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
-        self.file = Appender(path)
+        self.file = PatientAppender(path)
         gold = [Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0) for one in self.asked]
         self.add([candidate for candidate in gold if candidate.key not in self.rows])
+        self.settle()
         self.tally.refuse()
 
     @property
@@ -165,7 +166,7 @@ class Rollouts:
         if self.settings.skip_solved:
             self.asked = self._unsolved(loaded, how)
         ids, stops = [one.ids for one in self.asked], [self.judge.protocols[one.protocol].stops for one in self.asked]
-        return group_relative.Task(ids, stops, self.verdicts, self.weights, how, self.halt)
+        return group_relative.Task(ids, stops, self.verdicts, self.weights, how, self.halt, self.settle)
 
     def verdicts(self, answers: Sequence[group_relative.Answer]) -> list[group_relative.Verdict]:
         """Judges the answers of an optimizer step. Where too many rewards failed, the step is the last one."""
@@ -180,6 +181,9 @@ class Rollouts:
         except UserError as error:
             self.halt.append(error)
         return [group_relative.Verdict(None if score.error else score.parts) for score in scores]
+
+    def settle(self) -> None:
+        self.file.settle()
 
     def _candidate(self, prompt: Prompt, drawn: sampling.Drawn, model: str, number: int, trained: int) -> Candidate:
         return Candidate(*prompt.step, prompt.protocol, model, number, drawn.text, drawn.ended,
@@ -204,6 +208,7 @@ class Rollouts:
         drawn = sampling.sample(loaded, asked, how)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
+        self.settle()
         self.tally.refuse()
 
     def _differing(self) -> list[Prompt]:

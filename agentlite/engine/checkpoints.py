@@ -5,6 +5,7 @@ A folder of that name is therefore whole, or was harmed later, which its list te
 
 import contextlib
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -12,14 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 from agentlite import console, processes, stages
 from agentlite.engine import together
 from agentlite.errors import DISK, MODEL, OTHER_PLAN, UserError
 from agentlite.records import canonical, digest
-from agentlite.rows import replacing, sync_folder, write_json
+from agentlite.rows import replacing, sync_all, sync_folder, write_json
 
 MANIFEST, LOGS = "manifest.json", "logs"
 LOGGED = ("metrics.jsonl", "rollouts.jsonl")  # a checkpoint has a copy of them, with a digest as all it has
@@ -33,9 +32,8 @@ SIGNS = ("No space left", "os error 28", "os error 5)", "File too large", "Pytor
          "iostream error")  # of safetensors, and of torch that cannot write  # fmt: skip
 
 
-class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by its path. `seal`: the
-    digest of the rest."""
+class Manifest(stages.Sealed, frozen=True, forbid_unknown_fields=True):
+    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by its path."""
 
     step: int
     dev_loss: float | None
@@ -43,10 +41,6 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     trained: str
     versions: dict[str, str]
     files: dict[str, tuple[int, str]]
-    seal: str = ""
-
-    def sealed(self) -> "Manifest":
-        return replace(self, seal=digest(canonical(msgspec.to_builtins(replace(self, seal="")))))
 
 
 class Facts(NamedTuple):
@@ -64,11 +58,12 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) 
     def save(model: Any, trial: Any) -> None:
         nonlocal failures
         step = trainer.state.global_step
-        known = facts(step)
-        if not known.sound:
-            console.notice(f"{folder.name}: no checkpoint of step {step}: its loss or gradient is no finite number")
-            return
         try:
+            known = facts(step)
+            if not known.sound:
+                console.notice(f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are no finite "
+                               "numbers")  # fmt: skip
+                return
             _save(trainer, lambda: write(model, trial), folder, known)
             failures = 0
         except Exception as error:
@@ -81,6 +76,7 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) 
             console.notice(f"{folder.name}: no room for the checkpoint of step {step}; going on. Free some space")
 
     trainer._save_checkpoint = save
+    trainer.create_model_card = lambda *_, **__: None  # TRL makes one beside each checkpoint, its tags in any order
 
 
 def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -> None:
@@ -90,7 +86,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
         _clear(folder)
         parent.mkdir(exist_ok=True)  # where the folder itself has vanished, nothing is made in its place
         made.parent.mkdir()
-        _check_room(folder)
+        _check_room(folder, trainer)
     together.barrier()
     where, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
     try:
@@ -102,6 +98,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
         # with a second adapter beside it, transformers would not load the first one again; and it never changes
         if (made / REFERENCE).exists():
             shutil.rmtree(made / REFERENCE)
+        _order(made / "adapter_config.json")
         _copy_logs(folder, made)
         manifest = Manifest(
             step, known.dev_loss, _plan(folder), trained(trainer.model), stages.versions(), _listed(made)
@@ -109,6 +106,14 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
         write_json(made / MANIFEST, manifest.sealed())
         _put_in_place(made, parent / made.name)
         _rotate(folder)
+
+
+def _order(path: Path) -> None:
+    """PEFT keeps names as a set, and writes them in another order each time."""
+    if path.exists():
+        values = json.loads(path.read_bytes())
+        found = {key: sorted(value) if isinstance(value, list) else value for key, value in values.items()}
+        path.write_text(json.dumps(found, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def _copy_logs(folder: Path, made: Path) -> None:
@@ -126,23 +131,26 @@ def restore_log(name: str, folder: Path, checkpoint: Path | None) -> None:
             file.write((checkpoint / LOGS / name).read_bytes())
 
 
-def _check_room(folder: Path) -> None:
+def _check_room(folder: Path, trainer: Any) -> None:
+    """For as much as the last one took; the first one, what is trained, and what the optimizer knows of it."""
     before = list(manifests(folder).values())
-    size = sum(size for size, _ in before[-1].files.values()) if before else 0
+    size = sum(size for size, _ in before[-1].files.values()) if before else _in_memory(trainer)
     if shutil.disk_usage(folder).free < SPARE * size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def _in_memory(trainer: Any) -> int:
+    states = getattr(trainer.optimizer, "state", {}).values()
+    known = [value for state in states for value in state.values()]
+    weights = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    return sum(one.nbytes for one in [*weights, *known] if hasattr(one, "nbytes"))
+
+
 def _listed(made: Path) -> dict[str, tuple[int, str]]:
     """Synced first: what is renamed must not be empty after a power cut."""
-    found = {}
-    for path in sorted(path for path in made.rglob("*") if path.is_file()):
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
-        found[path.relative_to(made).as_posix()] = (path.stat().st_size, stages.content_digest(path))
-    for inner in [*(path for path in made.rglob("*") if path.is_dir()), made]:
-        sync_folder(inner)
-    return found
+    paths = sorted(path for path in made.rglob("*") if path.is_file())
+    sync_all(paths)
+    return {path.relative_to(made).as_posix(): (path.stat().st_size, stages.content_digest(path)) for path in paths}
 
 
 def _put_in_place(made: Path, target: Path) -> None:
@@ -231,7 +239,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         stages.refuse_other_version(checkpoint / MANIFEST, error)
         return f"its {MANIFEST} cannot be read ({error})"
-    if manifest != manifest.sealed():
+    if not manifest.seal or not manifest.is_as_written:
         return f"its {MANIFEST} is not as it was saved"
     if manifest.step != step_of(checkpoint):
         return f"is that of step {manifest.step}, by its {MANIFEST}"
@@ -310,7 +318,9 @@ def _plan(folder: Path) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """As the system says it, or a library above it."""
+    """As the system says it, or a library above it, or we."""
+    if isinstance(error, UserError):
+        return error.exit_code == DISK
     return (isinstance(error, OSError) and error.errno in FULL) or any(sign in str(error) for sign in SIGNS)
 
 

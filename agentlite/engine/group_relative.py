@@ -47,7 +47,10 @@ Judge = Callable[[Sequence[Answer]], Sequence[Verdict]]
 
 
 class Task(NamedTuple):
-    """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and how parts weigh."""
+    """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and how parts weigh.
+
+    `halt` and `settle`: of training.Watch.
+    """
 
     prompts: Sequence[Sequence[int]]
     stops: Sequence[tuple[str, ...]]
@@ -55,6 +58,7 @@ class Task(NamedTuple):
     weights: Mapping[str, float]
     how: sampling.Sampling
     halt: list[Exception]
+    settle: Callable[[], None] = lambda: None
 
 
 def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]) -> dict[str, Any]:
@@ -85,7 +89,7 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
             todo.halt.append(nothing)
 
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
-    watch = training.Watch(measures, at_step, todo.halt)
+    watch = training.Watch(measures, at_step, todo.halt, todo.settle)
     figures = training.train(make, folder, plan, watch)
     rows = training.logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))

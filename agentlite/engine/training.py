@@ -16,14 +16,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from agentlite import config, console, processes, sharding
+from agentlite import config, console, processes, sharding, stages
 from agentlite.engine import checkpoints, load_dtype, on_gpu, together
 from agentlite.engine.loading import Loaded, Loading, add_adapter, free_memory, is_out_of_memory, weight_files
-from agentlite.errors import DIVERGED, MODEL, OUT_OF_MEMORY, UserError
-from agentlite.rows import Appender, read_rows, write_json
+from agentlite.errors import DIVERGED, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError
+from agentlite.rows import PatientAppender, read_rows, write_json
 
 MICRO_BATCH = "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
 BAD_STEPS = 3
+SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
 OURS_OF_TRL = {
     "learning_rate": "learning_rate", "max_steps": "max_steps", "num_train_epochs": "num_epochs", "seed": "seed",
     "per_device_train_batch_size": "batch_size", "gradient_accumulation_steps": "gradient_accumulation",
@@ -33,6 +34,11 @@ OURS_OF_TRL = {
 }  # fmt: skip
 FIXED = dict.fromkeys(("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step.") | (
     dict.fromkeys(("save_strategy", "eval_strategy", "save_total_limit"), "Checkpoints follow save_steps.")
+    | dict.fromkeys(
+        ("save_only_model", "ignore_data_skip", "resume_from_checkpoint", "enable_jit_checkpoint"),
+        "A run that is carried on would be another one.",
+    )
+    | {"auto_find_batch_size": "A micro-batch that does not fit is halved as it is."}
 )
 OURS_OF_PEFT = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout",
                 "target_modules": "lora_target_modules"}  # fmt: skip
@@ -66,12 +72,14 @@ class Watch:
     """What a trainer measures beside its loss, and who looks on.
 
     `measures`: what the library logs -> its name in metrics.jsonl. `at_step` sees the number of each optimizer step
-    and its row, and may raise. An exception in `halt` ends the run once the step that is under way is saved.
+    and its row, and may raise. An exception in `halt` ends the run once the step that is under way is saved. `settle`
+    writes what waits for room on the disk, before a save, and raises UserError 74 where there is none.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
     at_step: Callable[[int, Mapping[str, float]], None] = lambda step, row: None
     halt: list[Exception] = field(default_factory=list)
+    settle: Callable[[], None] = lambda: None
 
 
 class Stopped(Exception):
@@ -288,7 +296,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         checkpoints.refuse_other(checkpoint, trainer.model)
         console.notice(f"{folder.name}: carrying on after step {checkpoints.step_of(checkpoint)} of {plan.steps}")
     with _signals() as caught, console.progress(folder.name, plan.steps) as advance, _journal(folder) as journal:
-        run = Run(folder, plan, journal, advance, caught, watch, [])
+        run = Run(folder, plan, journal, advance, caught, watch, trainer.model, [], [])
         _listen(trainer, _callback(run))
         checkpoints.keep(trainer, folder, plan.steps, run.facts)
         try:
@@ -299,6 +307,8 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         raise watch.halt[0]
     if caught or trainer.state.global_step < plan.steps:
         raise Stopped(*caught[:1] or (signal.SIGTERM,))
+    if run.bad:
+        raise _diverged(run)
     together.leave()
     return _keep_best(folder)
 
@@ -312,13 +322,42 @@ class Run(NamedTuple):
     advance: console.Advance
     caught: list[int]
     watch: Watch
-    bad: list[int]  # the last steps, whose loss or gradient is no number
+    model: Any
+    bad: list[int]  # the last steps, if something in them is no finite number
+    skipped: list[int]  # the last steps, if float16's loss scaling took them for nothing
 
     def facts(self, step: int) -> checkpoints.Facts:
-        """Of a step that is about to be saved, and whose row is whole: it is written now."""
+        """Of a step that is about to be saved, and whose row is whole: it is written now. Raises UserError 74."""
         if self.journal:
-            self.journal.flush()
+            self.journal.settle()
+        self.watch.settle()
+        if together.any_of(not (self.bad or _is_finite(self.model))):
+            self.bad.append(step)
         return checkpoints.Facts(self.journal.dev.get(step) if self.journal else None, not self.bad)
+
+    def judge(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
+        """Raises UserError 6 where training has diverged. `scaled`: in float16."""
+        overflow = scaled and math.isfinite(loss) and not math.isfinite(grad_norm)
+        steps, most = (self.skipped, SCALINGS) if overflow else (self.bad, BAD_STEPS)
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            self.bad.clear()
+            self.skipped.clear()
+            return
+        steps.append(step)
+        if len(steps) >= most:
+            raise _diverged(self)
+
+
+def _is_finite(model: Any) -> bool:
+    """Whether every weight that is trained is: a step may ruin them, and only the next one's loss would say so."""
+    return all(bool(weight.isfinite().all()) for weight in model.parameters() if weight.requires_grad)
+
+
+def _diverged(run: Run) -> UserError:
+    first = min(run.bad + run.skipped)
+    return UserError(f"loss, gradient or weights are no finite numbers since step {first}.", "Lower --learning-rate (a "
+                     "tenth is a good try) and start over with --force.", place=str(run.folder),
+                     exit_code=DIVERGED)  # fmt: skip
 
 
 def _listen(trainer: Any, callback: Any) -> None:
@@ -337,7 +376,7 @@ class _Journal:
     """metrics.jsonl: one row a step. A row waits until its dev loss may have come."""
 
     def __init__(self, folder: Path):
-        self.appender = Appender(folder / "metrics.jsonl")
+        self.appender = PatientAppender(folder / "metrics.jsonl")
         self.row: dict[str, Any] = {}
         self.dev = {row["step"]: row["dev_loss"] for row in read_rows(self.appender.path) if "dev_loss" in row}
 
@@ -351,6 +390,10 @@ class _Journal:
             self.appender.append(self.row)
         self.row = {}
 
+    def settle(self) -> None:
+        self.flush()
+        self.appender.settle()
+
     def __enter__(self) -> "_Journal":
         return self
 
@@ -363,7 +406,7 @@ def _callback(run: Run) -> Any:
     """A TrainerCallback; built here because its base class costs seconds to import."""
     from transformers import TrainerCallback
 
-    folder, journal, bad = run.folder, run.journal, run.bad
+    journal = run.journal
 
     class Follow(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -376,35 +419,33 @@ def _callback(run: Run) -> Any:
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
             if "loss" not in logs:
                 return
-            _refuse_divergence(bad, state.global_step, float(logs["loss"]), float(logs.get("grad_norm", 0.0)), folder)
+            run.judge(state.global_step, float(logs["loss"]), float(logs.get("grad_norm", 0.0)), scaled=args.fp16)
             known = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(run.watch.measures)
             row = {name: round(float(logs[key]), 8) for key, name in known.items() if logs.get(key) is not None}
             run.watch.at_step(state.global_step, row)
             if not journal:
                 return
-            journal.add(state.global_step, row)
+            journal.add(state.global_step, {name: _or_none(value) for name, value in row.items()})
             run.advance(state.global_step, f"loss {float(logs['loss']):.3f}")
 
         def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any) -> None:
+            loss = round(float(metrics["eval_loss"]), 6)
+            if not math.isfinite(loss) and state.global_step not in run.bad:
+                run.judge(state.global_step, loss, 0.0, scaled=False)
             if not journal:
                 return
-            loss = round(float(metrics["eval_loss"]), 6)
-            journal.add(state.global_step, {"dev_loss": loss})
+            journal.add(state.global_step, {"dev_loss": _or_none(loss)})
+            if not math.isfinite(loss):
+                return
             _notice_overfitting(journal.dev, state.global_step, loss)
             journal.dev[state.global_step] = loss
 
     return Follow()
 
 
-def _refuse_divergence(bad: list[int], step: int, loss: float, grad_norm: float, folder: Path) -> None:
-    if math.isfinite(loss) and math.isfinite(grad_norm):
-        bad.clear()
-        return
-    bad.append(step)
-    if len(bad) >= BAD_STEPS:
-        fix = "Lower --learning-rate (a tenth is a good try) and start over with --force."
-        raise UserError(f"loss or gradient is no finite number since step {bad[0]}.", fix, place=str(folder),
-                        exit_code=DIVERGED)  # fmt: skip
+def _or_none(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None
 
 
 def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> None:
@@ -435,24 +476,37 @@ def _keep_best(folder: Path) -> dict[str, Any]:
 
 
 def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
-    """Steps after the checkpoint are taken again: their rows go."""
+    """Steps after the checkpoint are taken again: their rows go. Raises UserError 3 where those would be all the steps
+    of a run that was finished."""
+    if not checkpoint and (folder / "done.json").exists():
+        raise UserError(f"was finished, but {stages.broken_outputs(folder)[0]} is not as it was left, and there is no "
+                        "checkpoint to make it from.", "Put it back as it was, or train anew with --force.",
+                        place=str(folder), exit_code=OTHER_PLAN)  # fmt: skip
     checkpoints.restore_log("metrics.jsonl", folder, checkpoint)
     if not checkpoint:
+        if rows := logged(folder) if (folder / "metrics.jsonl").exists() else []:
+            console.notice(f"{folder.name}: no checkpoint of the {len(rows)} steps in metrics.jsonl: taking them again")
         (folder / "metrics.jsonl").unlink(missing_ok=True)
 
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
     """The first signal that ends a process is noted, and the step finished; the second one acts as it always did. A
-    closed terminal sends SIGHUP, which nohup has ignored."""
+    closed terminal sends SIGHUP, more than once: by the shell, and by the system. nohup has it ignored."""
     caught: list[int] = []
     ending = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
         caught.append(number)
-        console.notice(f"{signal.Signals(number).name}: finishing the step and saving; once more stops at once")
-        signal.signal(number, before[number])
+        name = signal.Signals(number).name
+        if name == "SIGHUP":
+            signal.signal(number, signal.SIG_IGN)
+            console.notice(f"{name}: finishing the step and saving")
+            return
+        console.notice(f"{name}: finishing the step and saving; once more stops at once")
+        for one in before.keys() & {signal.SIGINT, signal.SIGTERM}:
+            signal.signal(one, before[one])
 
     try:
         heeded = [number for number in ending if signal.getsignal(number) != signal.SIG_IGN]

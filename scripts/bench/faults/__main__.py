@@ -11,6 +11,7 @@ resumed, and files that are otherwise than they should be without a word: all sh
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -100,6 +101,7 @@ def taking(options: argparse.Namespace) -> Take:
 
 def main() -> None:
     options = asked()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and theirs, ignore it
     if options.show:
         rows = [row for path in options.show for row in stored(path)]
         print(table(Tally(**{one.name: row[one.name] for one in fields(Tally)}) for row in rows))
