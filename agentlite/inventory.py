@@ -1,5 +1,6 @@
 """A workspace -> its stages: what state each is in, its key figure, size and age; and room made of finished ones."""
 
+import contextlib
 import json
 import shutil
 import time
@@ -83,7 +84,9 @@ def _kept(run: Path, folder: Path) -> Kept:
     seen, plan = _seen(folder), _json(_plan_file(folder))
     done = _json(folder / "done.json")
     tell = FIGURES.get(str(plan.get("command")))
-    figure = tell(done.get("figures") or {}) if tell and done else _last_loss(folder)
+    figure = ""
+    with contextlib.suppress(KeyError, TypeError, ValueError):  # figures of another version, or null
+        figure = tell(done.get("figures") or {}) if tell and done else _last_loss(folder)
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
     return Kept(str(run), folder.relative_to(run).as_posix(), str(plan.get("command", "?")), *seen, figure,
                 size(folder), size(folder / CHECKPOINTS), round(max(0.0, time.time() - written), 1))  # fmt: skip
@@ -101,6 +104,10 @@ def _lies(folder: Path) -> Seen:
         return Seen("failed", "the same command starts over")
     if not _json(folder / "plan.json"):
         return Seen("broken", "plan.json cannot be read")
+    try:
+        stages.read_plan(folder)
+    except UserError as error:
+        return Seen("broken", f"plan.json {error.problem.rstrip('.')}")
     if not (folder / "done.json").exists():
         return Seen("half", _progress(folder, running=False))
     try:

@@ -260,7 +260,7 @@ def test_an_adapter_on_tied_embeddings_leaves_the_head_as_it_was(engine, run, tm
 
 def as_if_trained_on(run: Path, base: str, **settings: object) -> None:
     path = run / "sft" / "plan.json"
-    plan = json.loads(path.read_bytes())
+    plan = json.loads(path.read_bytes()) | {"seal": ""}
     plan["settings"] |= {"model": base, **settings}
     plan["inputs"]["model"] = find_model(base, run).digest
     path.write_text(json.dumps(plan), encoding="utf-8")

@@ -9,9 +9,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import agentlite
+from agentlite import stages
 from agentlite.commands import dpo as dpo_command
 from agentlite.config import Dpo
 from agentlite.errors import UserError
@@ -402,8 +404,8 @@ def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_p
     for path in paired.iterdir():
         if path.is_file():
             (tmp_path / "pairs" / path.name).write_bytes(path.read_bytes())
-    plan = json.loads((paired / "plan.json").read_bytes())
-    plan["settings"]["split"] = "test"
-    (tmp_path / "pairs" / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    plan = stages.read_plan(paired)
+    plan = msgspec.structs.replace(plan, settings={**plan.settings, "split": "test"}, seal="")
+    (tmp_path / "pairs" / "plan.json").write_bytes(msgspec.json.encode(plan))
     with pytest.raises(UserError, match="test records"):
         agentlite.dpo(run=str(tmp_path), data=str(tmp_path / "pairs"), **TRAIN)

@@ -260,6 +260,8 @@ def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_path, done):
+    from agentlite.inventory import inventory
+
     folder, asked = tmp_path / "sft", msgspec.structs.replace(PLAN, settings={"lora_r": 8, "seed": 0})
     finish(folder)
     if not done:
@@ -274,6 +276,7 @@ def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_pat
         with pytest.raises(UserError, match="was changed since it was written") as told:
             attempt()
         assert told.value.exit_code == 3 and told.value.place == str(folder / "plan.json")
+    assert [kept.detail for kept in inventory(tmp_path)] == ["plan.json was changed since it was written"]
     (folder / "plan.json").write_text(text, encoding="utf-8")
     with open_stage(folder, PLAN, force=False) as stage:
         assert stage.status == ("done" if done else "half")
