@@ -109,11 +109,12 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
 
 
 def _order(path: Path) -> None:
-    """PEFT keeps names as a set, and writes them in another order each time."""
+    """PEFT keeps some names as sets, and writes them in another order each time."""
     if path.exists():
-        values = json.loads(path.read_bytes())
-        found = {key: sorted(value) if isinstance(value, list) else value for key, value in values.items()}
-        path.write_text(json.dumps(found, indent=2, sort_keys=True), encoding="utf-8")
+        told = json.loads(path.read_bytes())
+        for key in ("target_modules", "exclude_modules"):
+            told[key] = sorted(told[key]) if isinstance(told.get(key), list) else told.get(key)
+        path.write_text(json.dumps(told, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def _copy_logs(folder: Path, made: Path) -> None:
