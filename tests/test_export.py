@@ -549,9 +549,9 @@ def test_what_is_no_model_is_refused(run, merged, tmp_path):
 
 def test_an_adapter_without_its_base_is_refused(run, tiny_model, tmp_path):
     shutil.copytree(run, tmp_path / "run")
-    plan = tmp_path / "run/sft/plan.json"
-    gone = plan.read_text(encoding="utf-8").replace(str(tiny_model), str(tmp_path / "gone"))
-    plan.write_text(gone, encoding="utf-8")
+    path = tmp_path / "run/sft/plan.json"
+    plan = json.loads(path.read_text(encoding="utf-8").replace(str(tiny_model), str(tmp_path / "gone")))
+    path.write_text(json.dumps({**plan, "seal": ""}), encoding="utf-8")
     error = refused("sft", "--run", tmp_path / "run", "--merged", tmp_path / "m")
     assert f"is an adapter on {tmp_path / 'gone'}, which cannot be had" in str(error)
 
