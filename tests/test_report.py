@@ -197,7 +197,7 @@ def test_a_retriever_is_shown_beside_what_else_brings_tools_before_the_rows_that
     write(run / "prep-5" / "plan.json", {"command": "prep", "settings": {"sources": ["x"], "retrieve": 5}})
     report, page = read_report(run), (run / "report.html").read_text(encoding="utf-8")
     part = report[report.index("## What retriever brings") :]
-    assert "### All questions: Questions with a tool that was right in training" in part  # the same ones, told once
+    assert "### All questions, Questions with a tool that was right in training" in part  # the same ones, told once
     assert "| by | recall@5 of 100 | recall@5 of 500 | comp@5 of 500 |" in part
     assert "| tuned | 75.0 % [37.5, 87.5] n=40 | 62.5 % [31.2, 81.2] n=40 |" in part
     assert "### Questions whose tools were never right in training" in part

@@ -17,8 +17,8 @@ BASELINES = ("bm25", "untrained")
 
 
 def show(figures: dict[str, Any], stream: Any) -> None:
-    for view, sizes in figures["ranking"].items():
-        print(f"\n{view}: {_any(sizes)['mrr']['count']} questions; %", file=stream)
+    for title, sizes in _views(figures).items():
+        print(f"\n{title}: {_any(sizes)['mrr']['count']}; %", file=stream)
         print_table(rows(sizes), stream)
     print(file=stream)
     for one in figures["differences"]:
@@ -37,12 +37,17 @@ def rows(sizes: dict[str, Any]) -> list[list[str]]:
 
 
 def tables(figures: Mapping[str, Any]) -> list[Figures]:
-    """One a view, with intervals: the columns of `rows`. A view of all questions is named in the title of the first."""
+    """One a view, with intervals: the columns of `rows`."""
+    return [_figures(title, sizes) for title, sizes in _views(figures).items()]
+
+
+def _views(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures by title. A view of all questions is named in the title of the first."""
     ranked = figures["ranking"]
     every = [view for view in ranked if _any(ranked[view])["mrr"]["count"] == _any(ranked["all"])["mrr"]["count"]]
-    titles = {"all": ": ".join(VIEWS[view] for view in every)}
-    titles |= {view: VIEWS[view] for view in ranked if view not in every}
-    return [_figures(title, ranked[view]) for view, title in titles.items()]
+    titles = {view: VIEWS[view] for view in ranked if view not in every}
+    return {", ".join(VIEWS[view] for view in every): ranked["all"],
+            **{title: ranked[view] for view, title in titles.items()}}  # fmt: skip
 
 
 def _figures(title: str, sizes: dict[str, Any]) -> Figures:
