@@ -38,10 +38,12 @@ class Environment(ImmutableSandboxedEnvironment):
         """Of a macro, a loop in itself, a method."""
         self.look_at_the_clock()
         called = getattr(function, "__wrapped__", function)  # the sandbox has wrapped str.format
-        if type(own := getattr(called, "__self__", None)) is str and (method := called.__name__) in GROWING:
-            if method == "join":
-                given = ([*given[0]],)
-            self.refuse_long(GROWING[method](*((*given, own) if method == "join" else (own, *given)), **named))
+        if type(text := getattr(called, "__self__", None)) is str:
+            if called.__name__ == "join":
+                given = ([*given[0]],)  # may be gone through only once
+                self.refuse_long(_joined(given[0], text))
+            elif called.__name__ in GROWING:
+                self.refuse_long(GROWING[called.__name__](text, *given, **named))
         return super().call(context, function, *given, **named)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -77,8 +79,10 @@ class Environment(ImmutableSandboxedEnvironment):
 
     def refuse_long(self, length: int) -> None:
         self.made += length
-        if length > LONGEST_TEXT or self.made > MOST:
+        if length > LONGEST_TEXT:
             raise TemplateError(f"it writes a text of more than {LONGEST_TEXT >> 20} million characters")
+        if self.made > MOST:
+            raise TemplateError(f"it makes texts of more than {MOST >> 20} million characters in all")
 
     def joined(self, *parts: Any) -> str:
         """`a ~ b`."""

@@ -167,7 +167,7 @@ class PatientAppender(Appender):
             self.settle()
         except UserError as error:
             if len(self.waiting) == 1:
-                notice(f"{error.place}: {error.problem} Its rows wait in memory; going on. {error.fix}")
+                notice(f"{error.place}: {error.problem} Its rows wait in memory; going on. Free some space")
 
     def settle(self) -> None:
         """Writes those that wait. Raises UserError 74 where that cannot be."""

@@ -13,9 +13,10 @@ import msgspec
 import pytest
 from test_training import losses, rows, sft, source
 
-from agentlite.engine import checkpoints, supervised, training
+from agentlite import config
+from agentlite.engine import checkpoints, preference, supervised, training
 from agentlite.errors import DISK, DIVERGED, MODEL, OTHER_PLAN, UserError
-from agentlite.rows import Appender, read_rows
+from agentlite.rows import Appender, read_rows, write_rows
 from agentlite.stages import Done
 
 
@@ -226,6 +227,17 @@ def test_what_float16_skips_while_it_looks_for_a_scale_is_no_divergence(tmp_path
         found.judge(step, 2.0, float("inf"), scaled=False)
     with pytest.raises(UserError, match="since step 1"):
         found.judge(3, 2.0, float("inf"), scaled=False)
+
+
+def test_one_step_that_is_no_number_ends_neither_the_run_nor_what_comes_after_it(tmp_path):
+    steps = [{"step": 1, "loss": 1.0, "margin": 0.5, "accuracy": 1.0, "dev_loss": 2.0},
+             {"step": 2, "loss": None, "margin": None, "accuracy": None, "dev_loss": None}]  # fmt: skip
+    write_rows(tmp_path / "metrics.jsonl", steps)
+    with training._Journal(tmp_path) as journal:
+        assert journal.dev == {1: 2.0}
+    figures = preference._figures(config.Dpo(reference_free=True), training.logged(tmp_path))
+    assert figures == {"margin": 0.5, "accuracy": 1.0}
+    assert training.mean(steps, "kl") == 0.0
 
 
 def test_rows_of_steps_that_find_no_room_wait_and_cost_nothing(tiny_model, tmp_path, monkeypatch, capsys):

@@ -93,13 +93,13 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
     figures = training.train(make, folder, plan, watch)
     rows = training.logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
-    drift = {"kl": _mean(rows[-few:], "kl")} if settings.beta else {}
+    drift = {"kl": training.mean(rows[-few:], "kl")} if settings.beta else {}
     return {
         **figures,
-        "first_reward": _mean(rows[:few], "reward"),
-        "last_reward": _mean(rows[-few:], "reward"),
+        "first_reward": training.mean(rows[:few], "reward"),
+        "last_reward": training.mean(rows[-few:], "reward"),
         **drift,
-        "flat_groups": _mean(rows, "flat"),
+        "flat_groups": training.mean(rows, "flat"),
     }
 
 
@@ -261,7 +261,7 @@ class _Flat:
 
 def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
     """What is wrong with some steps, each with a way out; nothing if they are well."""
-    flat, cut, kl = _mean(rows, "flat"), _mean(rows, "reward/timeout"), _mean(rows, "kl")
+    flat, cut, kl = training.mean(rows, "flat"), training.mean(rows, "reward/timeout"), training.mean(rows, "kl")
     told = []
     if flat >= 0.5:
         told.append(f"in {flat:.0%} of groups all candidates score the same: raise temperature or group size, or leave "
@@ -272,8 +272,3 @@ def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
     if kl > 1:
         told.append(f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta")
     return told
-
-
-def _mean(rows: Sequence[Mapping[str, float]], name: str) -> float:
-    values = [row[name] for row in rows if name in row]
-    return round(sum(values) / len(values), 4) if values else 0.0

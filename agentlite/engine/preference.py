@@ -123,9 +123,8 @@ def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
 
 def _figures(settings: config.Dpo, last: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Over the last steps: how far chosen is above rejected, how often, and how many nats both sides moved."""
-    mean = {name: sum(row[name] for row in last) / len(last) for name in MEASURES.values()}
-    figures = {"margin": round(mean["margin"], 4), "accuracy": round(mean["accuracy"], 4)}
+    figures = {name: training.mean(last, name) for name in ("margin", "accuracy")}
     if not settings.reference_free:
         for side in ("chosen", "rejected"):
-            figures[f"{side}_drift"] = round(mean[f"{side}_reward"] / settings.beta, 3)
+            figures[f"{side}_drift"] = round(training.mean(last, f"{side}_reward") / settings.beta, 3)
     return figures

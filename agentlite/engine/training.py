@@ -9,7 +9,7 @@ import random
 import shutil
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -378,7 +378,8 @@ class _Journal:
     def __init__(self, folder: Path):
         self.appender = PatientAppender(folder / "metrics.jsonl")
         self.row: dict[str, Any] = {}
-        self.dev = {row["step"]: row["dev_loss"] for row in read_rows(self.appender.path) if "dev_loss" in row}
+        self.dev = {row["step"]: row["dev_loss"] for row in read_rows(self.appender.path)
+                    if row.get("dev_loss") is not None}  # fmt: skip
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         if self.row and self.row["step"] != step:
@@ -460,6 +461,12 @@ def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> Non
 def logged(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl."""
     return list(read_rows(folder / "metrics.jsonl"))
+
+
+def mean(rows: Iterable[Mapping[str, Any]], name: str) -> float:
+    """Over the rows that have it: a step may have been no number, and others not have measured it. 0 if none has."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return round(sum(values) / len(values), 4) if values else 0.0
 
 
 def _keep_best(folder: Path) -> dict[str, Any]:

@@ -17,37 +17,28 @@ BASELINES = ("bm25", "untrained")
 
 
 def show(figures: dict[str, Any], stream: Any) -> None:
-    for title, sizes in _views(figures).items():
-        print(f"\n{title}: {_any(sizes)['mrr']['count']}; %", file=stream)
-        print_table(rows(sizes), stream)
+    for view in tables(figures):
+        print(f"\n{view.title} ({view.rows[0][1][0]['count']}), in %", file=stream)
+        print_table(_means(view), stream)
     print(file=stream)
-    for one in figures["differences"]:
-        if one["view"] == "all" and one["first"] in BASELINES:
-            print(in_words(one), file=stream)
+    for one in differences(figures):
+        print(in_words(one), file=stream)
     print(milliseconds(figures), file=stream)
 
 
-def rows(sizes: dict[str, Any]) -> list[list[str]]:
-    """Recall at every size of the pool, the rest at the largest."""
-    recall, *others = headline(_any(sizes))
-    largest = sizes[list(sizes)[-1]]
-    heads = ["", *(f"{recall}\nof {size}" for size in sizes), *(f"{name}\nof {list(sizes)[-1]}" for name in others)]
-    return [heads, *([method, *(_percent(sizes[size][method][recall]) for size in sizes),
-                      *(_percent(largest[method][name]) for name in others)] for method in largest)]  # fmt: skip
+def _means(view: Figures) -> list[list[str]]:
+    """For the terminal: means alone, and a head of two lines."""
+    heads = ["", *(name.replace(" of ", "\nof ") for name in view.names)]
+    return [heads, *([*labels, *map(_percent, figures)] for labels, figures in view.rows)]
 
 
 def tables(figures: Mapping[str, Any]) -> list[Figures]:
-    """One a view, with intervals: the columns of `rows`."""
-    return [_figures(title, sizes) for title, sizes in _views(figures).items()]
-
-
-def _views(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures by title. A view of all questions is named in the title of the first."""
+    """One a view, recall at every size of the pool and the rest at the largest. A view of all questions is named in the
+    title of the first."""
     ranked = figures["ranking"]
-    every = [view for view in ranked if _any(ranked[view])["mrr"]["count"] == _any(ranked["all"])["mrr"]["count"]]
-    titles = {view: VIEWS[view] for view in ranked if view not in every}
-    return {", ".join(VIEWS[view] for view in every): ranked["all"],
-            **{title: ranked[view] for view, title in titles.items()}}  # fmt: skip
+    every = [view for view in ranked if _count(ranked[view]) == _count(ranked["all"])]
+    return [_figures(", ".join(VIEWS[view] for view in every), ranked["all"]),
+            *(_figures(VIEWS[view], ranked[view]) for view in ranked if view not in every)]  # fmt: skip
 
 
 def _figures(title: str, sizes: dict[str, Any]) -> Figures:
@@ -72,7 +63,7 @@ def milliseconds(figures: Mapping[str, Any]) -> str:
 def in_words(one: dict[str, Any]) -> str:
     noise = "" if one["beyond_noise"] else ", within noise"
     mean, low, high = (f"{100 * one[name]:+.1f}" for name in ("mean", "low", "high"))
-    return f"{one['metric']} of {one['tools']}: {one['second']} {mean} [{low}, {high}] over {one['first']}{noise}"
+    return f"{one['metric']}: {one['second']} {mean} [{low}, {high}] over {one['first']}{noise}"
 
 
 def best_in_words(figures: Mapping[str, Any]) -> str:
@@ -88,6 +79,10 @@ def best_in_words(figures: Mapping[str, Any]) -> str:
 def _any(sizes: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = next(iter(next(iter(sizes.values())).values()))
     return found
+
+
+def _count(sizes: dict[str, Any]) -> int:
+    return int(_any(sizes)["mrr"]["count"])
 
 
 def _percent(figure: dict[str, Any]) -> str:
