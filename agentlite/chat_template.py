@@ -37,13 +37,14 @@ class Environment(ImmutableSandboxedEnvironment):
     def call(self, context: Any, function: Any, /, *given: Any, **named: Any) -> Any:
         """Of a macro, a loop in itself, a method."""
         self.look_at_the_clock()
-        called = getattr(function, "__wrapped__", function)  # the sandbox has wrapped str.format
-        if type(text := getattr(called, "__self__", None)) is str:
-            if called.__name__ == "join":
+        if (name := getattr(function, "__name__", "")) in GROWING:
+            called = getattr(function, "__wrapped__", function)  # the sandbox has wrapped str.format
+            text = getattr(called, "__self__", None)
+            if name == "join" and isinstance(text, str):
                 given = ([*given[0]],)  # may be gone through only once
                 self.refuse_long(_joined(given[0], text))
-            elif called.__name__ in GROWING:
-                self.refuse_long(GROWING[called.__name__](text, *given, **named))
+            elif isinstance(text, str):
+                self.refuse_long(GROWING[name](text, *given, **named))
         return super().call(context, function, *given, **named)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -93,14 +94,15 @@ class Environment(ImmutableSandboxedEnvironment):
     def filtered(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A filter that looks at the clock, and at what comes of it."""
         own = hasattr(function, "jinja_pass_arg")  # an environment or a context is given first
+        grows = GROWING.get(name)
 
         @wraps(function)
         def watched(*given: Any, **named: Any) -> Any:
             self.look_at_the_clock()
             if name == "join":  # may be gone through only once
                 given = (*given[:own], [*given[own]], *given[own + 1 :])
-            if name in GROWING:
-                self.refuse_long(GROWING[name](*given[own:], **named))
+            if grows:
+                self.refuse_long(grows(*given[own:], **named))
             value = function(*given, **named)
             if isinstance(value, str) and len(value) > SHORT:
                 self.refuse_long(len(value))
@@ -136,7 +138,7 @@ def _indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> int:
 
 
 def _padded(value: Any, *given: Any, **named: Any) -> int:
-    return max(map(_number, (0, *given, *named.values())))
+    return max(map(_number, (*given, *named.values())), default=0)
 
 
 def _number(value: Any) -> int:
@@ -150,7 +152,7 @@ GROWING: dict[str, Callable[..., int]] = {
     "join": _joined,
     "indent": _indented,
     "expandtabs": lambda text, tabsize=8: text.count("\t") * _number(tabsize),
-    "tojson": lambda value, *given, **named: len(str(value)) * _padded(value, *given, **named),
+    "tojson": lambda value, *given, **named: (most := _padded(value, *given, **named)) and len(str(value)) * most,
     **dict.fromkeys(("format", "format_map"), _formatted),
 }
 
