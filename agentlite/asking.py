@@ -16,7 +16,8 @@ from agentlite.protocols import PROTOCOLS, Prompt, render
 from agentlite.protocols.rendering import said
 from agentlite.records import Ending, Message, digest
 from agentlite.sources.calls import read_call
-from agentlite.templates import Source, Template
+from agentlite.template import Template
+from agentlite.templates import Source
 
 AT_ONCE = 4  # requests under way
 IN_A_ROW = 4  # prompts without a reply, one after the other, before the server is given up

@@ -22,7 +22,8 @@ from agentlite.prompting import Prompts
 from agentlite.protocols import Mixture, Prompt, Protocol, rendering
 from agentlite.records import Answer, Candidate, Record, Step, canonical, digest
 from agentlite.rows import Appender, read_rows
-from agentlite.templates import Source, Template, load_template
+from agentlite.template import Template
+from agentlite.templates import Source, load_template
 
 QUESTIONS = Path(__file__).parent / "questions.jsonl"
 ANSWER_TOKENS = 24

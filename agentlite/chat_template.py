@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import wraps
+from functools import cached_property, wraps
 from itertools import islice
 from typing import Any, cast
 
@@ -19,13 +19,19 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from agentlite.templates import Printed
-
 SECONDS = 10.0  # of one rendering
 LONGEST_SOURCE, LONGEST_TEXT = 1 << 20, 64 << 20  # characters
 MOST = 1 << 30  # characters of all texts that one rendering makes
 SHORT = 1000
 TURNS, JOINED = "_agentlite_turns", "_agentlite_joined"
+
+
+class Printed(dict[str, Any]):
+    """A dict that does not change, and is printed by many renderings: its JSON is written once."""
+
+    @cached_property
+    def as_json(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
 
 
 class Environment(ImmutableSandboxedEnvironment):

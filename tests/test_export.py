@@ -26,7 +26,8 @@ from agentlite.exporting.proof import minijinja_writer, prove
 from agentlite.lineage import setting_of
 from agentlite.metrics.calls import METRICS
 from agentlite.protocols import PROTOCOLS, render, settled
-from agentlite.templates import Template, find_model, load_template
+from agentlite.template import Template
+from agentlite.templates import find_model, load_template
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {"max_steps": 3, "batch_size": 2, "gradient_accumulation": 1, "warmup_ratio": 0.0,

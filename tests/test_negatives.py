@@ -20,7 +20,7 @@ from agentlite.curation.validate import validate
 from agentlite.metrics.calls import calls_problem, fits
 from agentlite.protocols import choose, render, rendering
 from agentlite.records import Call, Gold, GoldCall, Message, Record, Tool
-from agentlite.templates import Template
+from agentlite.template import Template
 
 RATE = Tool("exchange_rate", "Converts money from one currency to another.", {"type": "object", "properties": {
     "pair": {"type": "object", "properties": {"from": {"type": "string"}}},

@@ -17,7 +17,7 @@ from agentlite.metrics.calls import score_step
 from agentlite.protocols import PROTOCOLS, Protocol, choose, encode, render, rendering, training_rows
 from agentlite.records import Call, Gold, Message, Parsed, Record
 from agentlite.sources import FORMATS, detected, read_raw, to_record
-from agentlite.templates import Template
+from agentlite.template import Template
 
 COMBINATIONS = [("chat", "tools"), *((p, t) for p in PROTOCOLS if p != "chat" for t in ("smollm2", "tools", "forgets"))]
 anywhere = pytest.mark.parametrize(("protocol_name", "template_name"), COMBINATIONS)

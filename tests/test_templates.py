@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from agentlite.errors import UserError
 from agentlite.stages import Plan, open_stage
-from agentlite.templates import Template, find_model, load_template
+from agentlite.template import Template
+from agentlite.templates import find_model, load_template
 
 
 # the vocabulary lacks some control characters, and the byte with which characters above plane 3 begin

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
-from agentlite.templates import Template
+from agentlite.template import Template
 from agentlite.words import KNOWN, Words, encoder
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -15,7 +15,8 @@ from agentlite.protocols import encode_said, prompts, settled
 from agentlite.records import from_row
 from agentlite.rows import read_rows
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import Source, Template, find_model, load_template, trained_files
+from agentlite.template import Template
+from agentlite.templates import Source, find_model, load_template, trained_files
 
 
 def inherit(settings: config.Dpo, run: Path) -> dict[str, tuple[Any, str]]:

@@ -14,7 +14,8 @@ from agentlite.protocols import TABLES, Encoded, settled, training_rows
 from agentlite.records import from_row
 from agentlite.rows import find_rows, read_rows
 from agentlite.stages import Place, Plan, Result
-from agentlite.templates import EMBEDDED, Source, Template, find_model, load_template, trained_files
+from agentlite.template import Template
+from agentlite.templates import EMBEDDED, Source, find_model, load_template, trained_files
 
 TOKENS_A_SECOND = 155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
 

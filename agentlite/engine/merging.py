@@ -9,7 +9,8 @@ from agentlite.engine import load_libraries
 from agentlite.engine.embedded import convert
 from agentlite.engine.loading import explained
 from agentlite.errors import DISK, UserError
-from agentlite.templates import EMBEDDED, Messages, Source
+from agentlite.template import Messages
+from agentlite.templates import EMBEDDED, Source
 
 
 def merge(source: Source, folder: Path) -> str:

@@ -23,7 +23,8 @@ from agentlite.exporting.ollama import (
 )
 from agentlite.exporting.proof import Proof, minijinja_writer, prove, prove_tokens
 from agentlite.exporting.subject import ORIGINS, Subject, refuse_quantized
-from agentlite.templates import Template, copy_tokenizer, hub_revision, load_template
+from agentlite.template import Template
+from agentlite.templates import copy_tokenizer, hub_revision, load_template
 from agentlite.toolbox import read_toolbox
 
 # beside the tokenizer's own files, those that a converter may look for

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from agentlite.errors import MODEL, UserError
 from agentlite.protocols import Protocol, render
 from agentlite.records import Message, Record, Tool
-from agentlite.templates import Messages, Template
+from agentlite.template import Messages, Template
 
 SYSTEM, USER, SAID, AGAIN, RESULT = "probesystem", "probeuser", "probesaid", "probeagain", "proberesult"
 FENCE = '"""'

@@ -8,7 +8,7 @@ from agentlite.chat_template import refused, to_json, today
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.exporting.goldens import Golden
 from agentlite.protocols import Rendered, render
-from agentlite.templates import Messages, Template
+from agentlite.template import Messages, Template
 
 Write = Callable[[Messages, Sequence[Mapping[str, Any]], bool], str]
 

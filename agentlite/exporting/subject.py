@@ -9,7 +9,8 @@ from agentlite.lineage import lineage, setting_of
 from agentlite.protocols import Mixture, choose, settled
 from agentlite.report.folders import Evaluation, Run, Stage, read_run
 from agentlite.stages import find_stage
-from agentlite.templates import EMBEDDED, Source, Template, embedded_folder, find_model, hub_config, load_template
+from agentlite.template import Template
+from agentlite.templates import EMBEDDED, Source, embedded_folder, find_model, hub_config, load_template
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
 LICENCES = {"smollm2-135m": "apache-2.0"}

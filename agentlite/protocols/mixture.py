@@ -12,7 +12,7 @@ from agentlite.protocols import autogpt, chat, hermes, modelscope, react, toolll
 from agentlite.protocols.protocol import Protocol
 from agentlite.protocols.rendering import check
 from agentlite.records import Record
-from agentlite.templates import Template
+from agentlite.template import Template
 
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol

@@ -9,7 +9,7 @@ import msgspec
 from agentlite.records import Message, Parsed, Record, Tool
 
 if TYPE_CHECKING:
-    from agentlite.templates import Template
+    from agentlite.template import Template
 
 
 DEEPEST = 64

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from agentlite.chat_template import Printed
 from agentlite.errors import MODEL, RowError, UserError
 from agentlite.protocols.protocol import Protocol
 from agentlite.protocols.weights import Segment, Table, segments, weight_at
 from agentlite.records import Call, Ending, Message, Record, Step, Tool, plain
-from agentlite.templates import Printed, Template
+from agentlite.template import Template
 
 IGNORED = -100
 

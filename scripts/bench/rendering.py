@@ -201,7 +201,8 @@ def ours(folder: Path) -> Callable[[int], Any]:
     """What prep and sft call; each time with a template that remembers nothing yet."""
     from agentlite.protocols import choose, training_rows
     from agentlite.sources import to_record
-    from agentlite.templates import Template, load_template
+    from agentlite.template import Template
+    from agentlite.templates import load_template
 
     loaded = load_template(str(folder))
     protocol = choose("chat", loaded).protocols["chat"]
