@@ -10,12 +10,12 @@ __version__ = "0.1.0"
 __all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "sft"]
 
 if TYPE_CHECKING:
-    from agentlite.functions import dpo, evaluate, grpo, pairs, prep, retriever, sft
+    from agentlite.stages.api import dpo, evaluate, grpo, pairs, prep, retriever, sft
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from agentlite import functions
+        from agentlite.stages import api as functions
 
         return getattr(functions, name)
     raise AttributeError(f"module 'agentlite' has no attribute '{name}'")

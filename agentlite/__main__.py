@@ -1,5 +1,5 @@
 """python -m agentlite."""
 
-from agentlite.cli import main
+from agentlite.cli.main import main
 
 main()

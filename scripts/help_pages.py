@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "commands"
 sys.path.insert(0, str(ROOT))
 
-from agentlite.cli import COMMANDS, group  # noqa: E402  (of this checkout, whatever is installed)
+from agentlite.cli.main import COMMANDS, group  # noqa: E402  (of this checkout, whatever is installed)
 
 BLOCK = re.compile(r"```text\n\$ agentlite [a-z]+ --help\n.*?```\n", re.DOTALL)
 COLUMNS = 100

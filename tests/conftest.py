@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from agentlite.records import Call, Message, Record, Tool
-from agentlite.template import Template
-from agentlite.templates import load_template
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.rendering.template import Template
+from agentlite.workspace.model_source import load_template
 
 sys.path.append(str(Path(__file__).parents[1] / "scripts/bench"))
 import tiny

@@ -32,7 +32,7 @@ def _die() -> None:
 
 
 def _die_at_log(step: int) -> None:
-    from agentlite import console
+    from agentlite.core import console
 
     class Dying:
         def __enter__(self) -> Any:
@@ -57,7 +57,7 @@ def _die_at_save(step: int) -> None:
 
 
 if __name__ == "__main__":
-    from agentlite.cli import main
+    from agentlite.cli.main import main
 
     die_at(sys.argv.pop(1))
     main()

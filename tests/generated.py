@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from agentlite.figures import figures
-from agentlite.metrics.calls import score_step
-from agentlite.metrics.dialogs import dialogs
-from agentlite.metrics.summaries import compare, scores
-from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Tool, plain, to_row
-from agentlite.rows import write_json, write_rows
-from agentlite.stages import file_digest
+from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Tool, plain, to_row
+from agentlite.core.row_files import write_json, write_rows
+from agentlite.scoring.metrics.all_figures import figures
+from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.summarize import compare, scores
+from agentlite.scoring.metrics.tool_calls import score_step
+from agentlite.workspace.run_folder import file_digest
 
 ZIPF = list(accumulate(1 / rank for rank in range(1, 5001)))  # how often words occur, the first the most often
 Text = Callable[[int], str]

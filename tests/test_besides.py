@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite import besides, evaluate, prep
-from agentlite.besides import QUESTIONS
-from agentlite.commands.eval import slug
-from agentlite.metrics.forgetting import forgetting, is_right, questions_forgotten
-from agentlite.metrics.passes import pass_hat, passes
-from agentlite.rows import read_rows
+from agentlite import evaluate, prep
+from agentlite.core.row_files import read_rows
+from agentlite.scoring.metrics.forgetting import forgetting, is_right, questions_forgotten
+from agentlite.scoring.metrics.pass_hat_k import pass_hat, passes
+from agentlite.stages.eval import extra_metrics as besides
+from agentlite.stages.eval import slug
+from agentlite.stages.eval.extra_metrics import QUESTIONS
 
 
 @given(st.integers(1, 8), st.data())
@@ -134,7 +135,7 @@ def test_another_temperature_is_drawn_anew(workspace: Path, tiny_model: Path) ->
 
 
 def test_forgetting_is_that_of_the_two_models_losses(workspace: Path, tiny_model: Path, monkeypatch: Any) -> None:
-    from agentlite.engine import loading
+    from agentlite.engine import load as loading
 
     loads: list[str] = []
     load = loading.load

@@ -1,4 +1,4 @@
-"""agentlite.metrics.bfcl: BFCL's verdicts, its ways to read a text, and v4's group scores."""
+"""agentlite.scoring.metrics.bfcl: BFCL's verdicts, its ways to read a text, and v4's group scores."""
 
 import importlib.util
 import io
@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlite.errors import RowError
-from agentlite.metrics.bfcl import GROUPS, RULES, SUBSET, WHOLE, category_of, check, group_scores
-from agentlite.metrics.bfcl_texts import read_text
-from agentlite.metrics.bfcl_values import LANGUAGES, LONGEST, read_literal
-from agentlite.records import ANY_TOOL, Call, Gold, GoldCall, Tool
-from agentlite.sources import read_raw, to_record
-from agentlite.sources.bfcl import ANY_CALL, CATEGORIES, TUPLE
-from agentlite.sources.bfcl_literals import as_text, written
+from agentlite.core.errors import RowError
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
+from agentlite.data.formats import read_raw, to_record
+from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, TUPLE
+from agentlite.data.formats.bfcl_literals import as_text, written
+from agentlite.scoring.metrics.bfcl import GROUPS, RULES, SUBSET, WHOLE, category_of, check, group_scores
+from agentlite.scoring.metrics.bfcl_java_js import LANGUAGES, LONGEST, read_literal
+from agentlite.scoring.metrics.bfcl_text_parser import read_text
 
 needs_bfcl = pytest.mark.skipif(not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed")
 UNWRITABLE = {"simple_java_36", "simple_java_65"}  # gold with a number in a list that BFCL reads as texts

@@ -13,8 +13,8 @@ import pytest
 from conftest import DATA
 from malformed import line
 
-from agentlite.errors import UserError
-from agentlite.weightings import read_grid
+from agentlite.core.errors import UserError
+from agentlite.scoring.weight_sweep import read_grid
 
 LIMIT = 3 << 30  # of address space; what is read below stands for 16 GB and more
 ROW = line() + b"\n"
@@ -69,7 +69,7 @@ def test_one_long_value_in_every_row_of_parquet_is_read_a_few_at_a_time(tmp_path
     parquet.write_table(pyarrow.table({"text": values}), tmp_path / "rows.parquet", compression="zstd")
     assert (tmp_path / "rows.parquet").stat().st_size < 4 << 20
     program = (
-        "import sys; from pathlib import Path; from agentlite.rows import read_parquet\n"
+        "import sys; from pathlib import Path; from agentlite.core.row_files import read_parquet\n"
         "rows = read_parquet(Path(sys.argv[1]))\nprint(sum(len(next(rows)['text']) for _ in range(600)))"
     )
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "rows.parquet"], capture_output=True, text=True,

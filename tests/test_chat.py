@@ -10,10 +10,10 @@ import pytest
 from conftest import OSLO, WEATHER_TOOL
 
 import agentlite
-from agentlite.cli import main
-from agentlite.errors import UserError
-from agentlite.records import Call
-from agentlite.toolbox import executed, read_toolbox, recorded
+from agentlite.cli.main import main
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call
+from agentlite.deploy.tool_results import executed, read_toolbox, recorded
 
 CALL = Call("get_weather", {"city": "Oslo"})
 SAID = [{"role": "user", "content": OSLO["content"]}, "a call", {"role": "tool", "content": "4 mm"},
@@ -166,6 +166,6 @@ def test_recorded_results_come_in_their_order(tmp_path):
 
 
 def read_tool() -> Any:
-    from agentlite.sources.calls import read_tools
+    from agentlite.data.formats.tool_calls import read_tools
 
     return read_tools([WEATHER_TOOL])[0]

@@ -13,11 +13,14 @@ import msgspec
 import pytest
 from test_training import losses, rows, sft, source
 
-from agentlite import config
-from agentlite.engine import checkpoints, preference, supervised, training
-from agentlite.errors import DISK, DIVERGED, MODEL, OTHER_PLAN, UserError
-from agentlite.rows import Appender, read_rows, write_rows
-from agentlite.stages import Done
+from agentlite.config import settings as config
+from agentlite.core.errors import DISK, DIVERGED, MODEL, OTHER_PLAN, UserError
+from agentlite.core.row_files import Appender, read_rows, write_rows
+from agentlite.engine import checkpoints
+from agentlite.engine import dpo as preference
+from agentlite.engine import sft as supervised
+from agentlite.engine import trainer as training
+from agentlite.workspace.run_folder import Done
 
 
 @pytest.fixture(scope="module")

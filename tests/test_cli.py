@@ -316,7 +316,7 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, argument
 def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); import signal; "
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from agentlite.cli import main; main()"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from agentlite.cli.main import main; main()"
     )
     command = [sys.executable, "-c", program, "prep", str(rows), "--run", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, cwd=DATA.parent.parent)
@@ -408,8 +408,8 @@ def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
 ])  # fmt: skip
 def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(workspace, rows, tmp_path, command,
                                                                          monkeypatch):  # fmt: skip
-    from agentlite.cli import group
-    from agentlite.errors import DISK, UserError
+    from agentlite.cli.main import group
+    from agentlite.core.errors import DISK, UserError
 
     (tmp_path / "blocked").write_bytes(b"a file is no folder")
     for stage in ("prep", "sft"):
@@ -478,8 +478,8 @@ def test_code_that_was_planted_in_the_current_folder_is_not_run(workspace, tmp_p
 
 def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(workspace, tmp_path, monkeypatch):
     from agentlite import sft
-    from agentlite.errors import MODEL, UserError
-    from agentlite.stages import file_digest
+    from agentlite.core.errors import MODEL, UserError
+    from agentlite.workspace.run_folder import file_digest
 
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     train, done = tmp_path / "prep" / "train.jsonl", tmp_path / "prep" / "done.json"

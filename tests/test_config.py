@@ -7,9 +7,9 @@ import sys
 import pytest
 import yaml
 
-from agentlite.config import COMMANDS, PROFILES, Given, as_yaml, config_folder, describe, fields, resolve
-from agentlite.errors import UserError
-from agentlite.weightings import read_grid
+from agentlite.config.settings import COMMANDS, PROFILES, Given, as_yaml, config_folder, describe, fields, resolve
+from agentlite.core.errors import UserError
+from agentlite.scoring.weight_sweep import read_grid
 
 
 def test_flag_beats_set_beats_file_beats_profile_beats_what_is_inherited_beats_default(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.config import PRIVATE, Sft
+from agentlite.config.settings import PRIVATE, Sft
 
 PROGRAM = """
 import sys, agentlite
@@ -71,7 +71,7 @@ def test_a_connection_would_be_seen(tmp_path):
 
 def test_libraries_are_told_to_tell_nobody_also_where_none_of_ours_was_loaded_before(tmp_path):
     program = (
-        "import os\nfrom agentlite.templates import find_model\nfrom agentlite.errors import UserError\n"
+        "import os\nfrom agentlite.workspace.model_source import find_model\nfrom agentlite.core.errors import UserError\n"
         "try:\n    find_model('no/such', __import__('pathlib').Path('.'))\nexcept UserError:\n    pass\n"
         "from huggingface_hub import constants\n"
         "known = map(os.environ.get, ('DO_NOT_TRACK', 'UNSLOTH_DISABLE_STATISTICS'))\n"
@@ -85,7 +85,7 @@ def test_libraries_are_told_to_tell_nobody_also_where_none_of_ours_was_loaded_be
 
 def test_no_tracker_is_told_unless_it_is_asked_for(tmp_path, monkeypatch):
     from agentlite.engine import load_libraries
-    from agentlite.engine.training import arguments, schedule
+    from agentlite.engine.trainer import arguments, schedule
 
     load_libraries("unsloth")
     plan = schedule(1, epochs=1, max_steps=1, batch_size=1, gradient_accumulation=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentlite import console
+from agentlite.core import console
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""agentlite.curation: what is chosen to train on, what its losses are, and what is learned again."""
+"""agentlite.data.curation: what is chosen to train on, what its losses are, and what is learned again."""
 
 import json
 import math
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlite.curation import replay
-from agentlite.curation.coreset import LOSSES, STRATEGIES, Coreset, Vectors, coreset, proxy_loss, tokens
-from agentlite.curation.losses import all_losses, known_losses, losses_file
-from agentlite.curation.replay import Found, Kept, add_to_buffer, buffer_rows, find_buffer, replayed
-from agentlite.errors import UserError
-from agentlite.records import Message, Record, to_row
-from agentlite.rows import Row
+from agentlite.core.errors import UserError
+from agentlite.core.records import Message, Record, to_row
+from agentlite.core.row_files import Row
+from agentlite.data.curation import replay_buffer as replay
+from agentlite.data.curation.coreset import LOSSES, STRATEGIES, Coreset, Vectors, coreset, proxy_loss, tokens
+from agentlite.data.curation.loss_cache import all_losses, known_losses, losses_file
+from agentlite.data.curation.replay_buffer import Found, Kept, add_to_buffer, buffer_rows, find_buffer, replayed
 
 TOPICS = [
     ["the ferry leaves the harbour", "a ferry in the harbour", "ferry and harbour"],

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from malformed import call, line, row
 
-from agentlite import config, prep
-from agentlite.curation.losses import known_losses
-from agentlite.curation.mixing import check_task_weights
-from agentlite.curation.validate import validate
-from agentlite.errors import UserError
-from agentlite.records import SPLITS, from_row
-from agentlite.rows import read_rows
-from agentlite.stages import Result
-from agentlite.ways import told, why
+from agentlite import prep
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.core.records import SPLITS, from_row
+from agentlite.core.row_files import read_rows
+from agentlite.data.curation.loss_cache import known_losses
+from agentlite.data.curation.mix import check_task_weights
+from agentlite.data.curation.validate import validate
+from agentlite.stages.prep.provenance import told, why
+from agentlite.workspace.run_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
 CITIES = ("Oslo", "Bergen", "Lagos", "Quito", "Hanoi", "Turin", "Perth", "Dakar", "Kyoto", "Lille")
@@ -251,7 +252,7 @@ def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
 
 
 def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):
-    from agentlite.engine import losses
+    from agentlite.engine import record_losses as losses
 
     monkeypatch.setattr(losses, "record_losses", lambda *_: pytest.fail("a forward pass"))
     figures = run(tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500).figures
@@ -267,7 +268,7 @@ def test_losses_of_a_model_with_another_tokenizer_are_refused(files, tmp_path, t
 def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model_s(
     files, tmp_path, tiny_model, monkeypatch
 ):
-    from agentlite.engine import losses
+    from agentlite.engine import record_losses as losses
 
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -310,8 +311,8 @@ def _check_by_hand(model_folder: Path, rows: Path, found: dict[str, float]) -> N
     import torch
     from transformers import AutoModelForCausalLM
 
-    from agentlite.protocols import choose, training_rows
-    from agentlite.templates import load_template
+    from agentlite.rendering import choose, training_rows
+    from agentlite.workspace.model_source import load_template
 
     template = load_template(str(model_folder))
     protocol = choose("auto", template).of

@@ -1,4 +1,4 @@
-"""agentlite.curation: what is refused, dropped, kept apart and put together."""
+"""agentlite.data.curation: what is refused, dropped, kept apart and put together."""
 
 import itertools
 import random
@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlite.curation.duplicates import borne, equal_copies
-from agentlite.curation.joining import add_distractors, join_dialogs
-from agentlite.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal, traits
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError, UserError
-from agentlite.metrics.calls import format_compliance
-from agentlite.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
+from agentlite.data.curation.dedup import borne, equal_copies
+from agentlite.data.curation.join_dialogs import add_distractors, join_dialogs
+from agentlite.data.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal, traits
+from agentlite.data.curation.validate import validate
+from agentlite.scoring.metrics.tool_calls import format_compliance
 
 BY = ("query", "near", "parent", "tools")
 CITY = {

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import agentlite
-from agentlite.engine import checkpoints, training
-from agentlite.templates import find_model
+from agentlite.engine import checkpoints
+from agentlite.engine import trainer as training
+from agentlite.workspace.model_source import find_model
 
 pytest.importorskip("deepspeed")
 TESTS = Path(__file__).parent

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from agentlite.cli import COMMANDS, group
+from agentlite.cli.main import COMMANDS, group
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 from conftest import DATA
 
-from agentlite import checks, config
-from agentlite.checks import asking, machine, packages, surroundings
-from agentlite.checks.asking import HUB, MIRROR, Facts
+from agentlite.cli import doctor as checks
+from agentlite.cli.doctor import environment as surroundings
+from agentlite.cli.doctor import hardware as machine
+from agentlite.cli.doctor import packages
+from agentlite.cli.doctor import probe as asking
+from agentlite.cli.doctor.probe import HUB, MIRROR, Facts
+from agentlite.config import settings as config
 
 CARD = config.Card("NVIDIA GeForce RTX 4090", 24.0, 23.0)
 BARE = Facts(Path("runs/default"), None, None, {})
@@ -55,7 +59,7 @@ def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
     table = doctor("--run", tmp_path).stdout
     for name in names:
         assert f"  {name} " in table
-    program = "import sys; from agentlite.checks import findings; from pathlib import Path; findings(Path('r')); "
+    program = "import sys; from agentlite.cli.doctor import findings; from pathlib import Path; findings(Path('r')); "
     program += "print(*{'torch', 'numpy', 'transformers'} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)

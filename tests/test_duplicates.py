@@ -1,4 +1,4 @@
-"""agentlite.curation: copies, contradictions and leaks."""
+"""agentlite.data.curation: copies, contradictions and leaks."""
 
 import json
 import random
@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agentlite.curation import minhash
-from agentlite.curation.contradictions import contradictions
-from agentlite.curation.duplicates import Copies, borne, call_copies, equal_copies, near_copies, near_text
-from agentlite.curation.keys import keys
-from agentlite.curation.leaks import check_held_out, leaks, read_held_out
-from agentlite.curation.minhash import CROWD, Index, jaccard, near_ties, shingles, sketches
-from agentlite.curation.split import Traits, traits
-from agentlite.errors import UserError
-from agentlite.records import Call, Message, Record, Tool, to_row
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Message, Record, Tool, to_row
+from agentlite.data.curation import minhash
+from agentlite.data.curation.contradictions import contradictions
+from agentlite.data.curation.decontaminate import check_held_out, leaks, read_held_out
+from agentlite.data.curation.dedup import Copies, borne, call_copies, equal_copies, near_copies, near_text
+from agentlite.data.curation.fingerprints import keys
+from agentlite.data.curation.minhash import CROWD, Index, jaccard, near_ties, shingles, sketches
+from agentlite.data.curation.split import Traits, traits
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")

@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 import agentlite
-from agentlite.asking import written
-from agentlite.endpoint import Reply
-from agentlite.errors import NETWORK, UserError
-from agentlite.protocols import PROTOCOLS, prompts
-from agentlite.records import Record
-from agentlite.rows import read_rows
-from agentlite.server import Server
-from agentlite.speaker import Speaker, Speaking
+from agentlite.core.errors import NETWORK, UserError
+from agentlite.core.openai_client import Reply
+from agentlite.core.records import Record
+from agentlite.core.row_files import read_rows
+from agentlite.deploy.chat_model import Speaker, Speaking
+from agentlite.deploy.http_server import Server
+from agentlite.engine.remote import written
+from agentlite.rendering import PROTOCOLS, prompts
 
 CALL = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
 
@@ -125,9 +125,9 @@ def test_a_server_that_refuses_costs_nothing_and_the_same_command_asks_again(cal
 
 
 def test_one_that_falls_silent_keeps_what_it_said(caller, theirs, monkeypatch):
-    monkeypatch.setattr("agentlite.endpoint._pause", lambda endpoint, trial: 0.0)
-    monkeypatch.setattr("agentlite.asking.AT_ONCE", 1)
-    monkeypatch.setattr("agentlite.asking.IN_A_ROW", 1)
+    monkeypatch.setattr("agentlite.core.openai_client._pause", lambda endpoint, trial: 0.0)
+    monkeypatch.setattr("agentlite.engine.remote.AT_ONCE", 1)
+    monkeypatch.setattr("agentlite.engine.remote.IN_A_ROW", 1)
     given = asking(caller, "falls-silent", theirs.url)
     theirs.replies[:] = [(200, completion(None, [CALL])), (503, {})]
     with pytest.raises(UserError, match="answered 503"):

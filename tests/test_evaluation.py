@@ -20,19 +20,26 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from agentlite import evaluate, prep
-from agentlite.errors import UserError
-from agentlite.gates import failures, parse_gate
-from agentlite.metrics.dialogs import METRICS, Taken, dialogs, end_to_end_success, plan_partial, plan_success_rate
-from agentlite.metrics.dialogs import step_efficiency as efficiency
-from agentlite.metrics.intervals import mcnemar, paired_difference, summary, wilson
-from agentlite.predictions import answered, difficulty, predicted, prompt_key, read_answers
-from agentlite.present import present
-from agentlite.protocols import PROTOCOLS, Prompt
-from agentlite.protocols.hermes import assistant
-from agentlite.records import Answer, Call, Gold, GoldCall, Message, Parsed, Record, Step, Tool, from_row
-from agentlite.report.folders import read_run
-from agentlite.report.origins import commands
-from agentlite.rows import read_rows
+from agentlite.cli.output import present
+from agentlite.core.errors import UserError
+from agentlite.core.records import Answer, Call, Gold, GoldCall, Message, Parsed, Record, Step, Tool, from_row
+from agentlite.core.row_files import read_rows
+from agentlite.rendering import PROTOCOLS, Prompt
+from agentlite.rendering.protocols.hermes import assistant
+from agentlite.report.provenance import commands
+from agentlite.report.read_run import read_run
+from agentlite.scoring.gates import failures, parse_gate
+from agentlite.scoring.metrics.confidence import mcnemar, paired_difference, summary, wilson
+from agentlite.scoring.metrics.dialogs import (
+    METRICS,
+    Taken,
+    dialogs,
+    end_to_end_success,
+    plan_partial,
+    plan_success_rate,
+)
+from agentlite.scoring.metrics.dialogs import step_efficiency as efficiency
+from agentlite.scoring.predictions import answered, difficulty, predicted, prompt_key, read_answers
 
 TOOLS = tuple(Tool(name, "", {"type": "object"}) for name in ("find", "book", "pay"))
 NAMES = st.lists(st.lists(st.sampled_from(["find", "book", "pay"]), max_size=2), min_size=1, max_size=4)

@@ -16,18 +16,18 @@ from conftest import DATA, with_template
 from go_templates import execute
 
 import agentlite
-from agentlite.commands.export import COMMAND
-from agentlite.engine.generation import Greedy, generate
-from agentlite.engine.loading import Loaded, Loading, load
-from agentlite.errors import UserError
-from agentlite.exporting.goldens import dialogs, goldens
-from agentlite.exporting.ollama import go_template, modelfile, turns_of, with_results, without_bos
-from agentlite.exporting.proof import minijinja_writer, prove
-from agentlite.lineage import setting_of
-from agentlite.metrics.calls import METRICS
-from agentlite.protocols import PROTOCOLS, render, settled
-from agentlite.template import Template
-from agentlite.templates import find_model, load_template
+from agentlite.cli.commands.export import COMMAND
+from agentlite.core.errors import UserError
+from agentlite.deploy.export.golden_dialogs import dialogs, goldens
+from agentlite.deploy.export.ollama import go_template, modelfile, turns_of, with_results, without_bos
+from agentlite.deploy.export.verify import minijinja_writer, prove
+from agentlite.engine.generate import Greedy, generate
+from agentlite.engine.load import Loaded, Loading, load
+from agentlite.rendering import PROTOCOLS, render, settled
+from agentlite.rendering.template import Template
+from agentlite.scoring.metrics.tool_calls import METRICS
+from agentlite.workspace.lineage import setting_of
+from agentlite.workspace.model_source import find_model, load_template
 
 ROWS = str(DATA / "weather.jsonl")
 SHORT: dict[str, Any] = {"max_steps": 3, "batch_size": 2, "gradient_accumulation": 1, "warmup_ratio": 0.0,
@@ -129,7 +129,7 @@ def test_a_template_that_writes_otherwise_is_refused_by_the_first_dialog_that_sh
 
 
 def test_an_export_whose_template_differs_leaves_nothing(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("agentlite.exporting.kinds.minijinja_writer", lambda template: lambda *_: "otherwise")
+    monkeypatch.setattr("agentlite.deploy.export.targets.minijinja_writer", lambda template: lambda *_: "otherwise")
     error = refused("sft", "--run", run, "--merged", tmp_path / "m")
     assert error.exit_code == 5 and "'a question'" in str(error)
     assert not list(tmp_path.iterdir())
@@ -588,7 +588,7 @@ def test_only_what_export_made_is_replaced(run, merged, tmp_path):
 
 
 def test_a_target_that_cannot_be_written_is_exit_74_before_any_work(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("agentlite.exporting.kinds.merge", lambda *_: pytest.fail("it began to work"))
+    monkeypatch.setattr("agentlite.deploy.export.targets.merge", lambda *_: pytest.fail("it began to work"))
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert refused("sft", "--run", run, "--merged", tmp_path / "file" / "m").exit_code == 74
     mkdir = Path.mkdir

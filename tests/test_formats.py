@@ -10,12 +10,12 @@ import pytest
 from conftest import DATA
 from msgspec.structs import replace
 
-from agentlite.codes import CODES, explain
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError, UserError
-from agentlite.records import Message, Record, Tool, from_row, to_row
-from agentlite.shapes import SHAPES, shaped
-from agentlite.sources import FORMATS, detected, read_raw, to_record
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Message, Record, Tool, from_row, to_row
+from agentlite.core.reject_codes import CODES, explain
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, detected, read_raw, to_record
+from agentlite.data.write_formats import SHAPES, shaped
 
 FILES = sorted((DATA / "formats").glob("*.jsonl"))
 READ_AS = {"apigen_mt": "sharegpt"}

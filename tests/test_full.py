@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 import agentlite
-from agentlite import config, processes, sharding
-from agentlite.config import Given, resolve
-from agentlite.engine import training
-from agentlite.errors import UserError
-from agentlite.stages import finished, read_plan
-from agentlite.templates import Source, find_model, load_template
+from agentlite.config import settings as config
+from agentlite.config.settings import Given, resolve
+from agentlite.core import distributed as processes
+from agentlite.core.errors import UserError
+from agentlite.engine import deepspeed as sharding
+from agentlite.engine import trainer as training
+from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.run_folder import finished, read_plan
 
 DATA = str(Path(__file__).parent / "data" / "weather.jsonl")
 SHORT: dict[str, Any] = {"max_steps": 2, "batch_size": 2, "gradient_accumulation": 1, "warmup_ratio": 0.0,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.engine.generation import Greedy, Said, generate
-from agentlite.engine.loading import Loaded, Loading, add_adapter, load, load_to_ask
-from agentlite.templates import Source, load_template
+from agentlite.engine.generate import Greedy, Said, generate
+from agentlite.engine.load import Loaded, Loading, add_adapter, load, load_to_ask
+from agentlite.workspace.model_source import Source, load_template
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")
 

@@ -15,8 +15,8 @@ sys.path.insert(0, str(BENCH))
 import gpu  # noqa: E402
 import gpu_parts  # noqa: E402
 
-from agentlite.planning.memory import GIB, fits, memory  # noqa: E402
-from agentlite.planning.work import CARDS, Card, operations  # noqa: E402
+from agentlite.engine.planning.memory import GIB, fits, memory  # noqa: E402
+from agentlite.engine.planning.time_and_disk import CARDS, Card, operations  # noqa: E402
 
 ONE_OF_EACH = ("sft-0.5b", "dpo-7b-24gb", "grpo-1.5b-12gb", "beside-best")
 HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])

@@ -13,12 +13,16 @@ import torch
 from dying import die_at, moments
 from transformers import AutoModelForCausalLM
 
-from agentlite import config
-from agentlite.engine import checkpoints, group_relative, preference, sampling, training
-from agentlite.engine.group_relative import Task, Verdict, complaints
-from agentlite.engine.loading import load
-from agentlite.errors import DIVERGED, UserError
-from agentlite.templates import Source, load_template
+from agentlite.config import settings as config
+from agentlite.core.errors import DIVERGED, UserError
+from agentlite.engine import checkpoints
+from agentlite.engine import dpo as preference
+from agentlite.engine import grpo as group_relative
+from agentlite.engine import sample as sampling
+from agentlite.engine import trainer as training
+from agentlite.engine.grpo import Task, Verdict, complaints
+from agentlite.engine.load import load
+from agentlite.workspace.model_source import Source, load_template
 
 CITIES = ("Oslo", "Paris", "Rome", "Lyon", "Graz")
 WEIGHTS = {"even": 1.0, "long": 0.5, "timeout": -0.25}

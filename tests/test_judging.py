@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agentlite.endpoint import Endpoint
-from agentlite.errors import NETWORK, UserError
-from agentlite.judging.judge import LONGEST, Item, Prices, judge, messages, read_verdict
-from agentlite.judging.sheets import COLUMNS, key_path, rated, read_key, read_scores, write_sheet
+from agentlite.core.errors import NETWORK, UserError
+from agentlite.core.openai_client import Endpoint
+from agentlite.scoring.judge.human_ratings import COLUMNS, key_path, rated, read_key, read_scores, write_sheet
+from agentlite.scoring.judge.llm_judge import LONGEST, Item, Prices, judge, messages, read_verdict
 
 ITEMS = [Item(f"i{n}", f"What is {n} + {n}?", f"It is {2 * n}.", str(2 * n)) for n in range(6)]
 GOOD = json.dumps({"reason": "as the {reference} has it", "score": 5})

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.errors import UserError
-from agentlite.metrics.kagent import RULES, WEIGHTS, Row, Task, overall, read, score
-from agentlite.metrics.kagent_texts import READERS
-from agentlite.metrics.rouge import common_length, mixed_tokens, rouge_l
-from agentlite.metrics.tokens import tokens
+from agentlite.core.errors import UserError
+from agentlite.scoring.metrics.kagentbench import RULES, WEIGHTS, Row, Task, overall, read, score
+from agentlite.scoring.metrics.kagentbench_parser import READERS
+from agentlite.scoring.metrics.punkt_tokens import tokens
+from agentlite.scoring.metrics.rouge import common_length, mixed_tokens, rouge_l
 
 NLTK = {  # what nltk 3.10 says, with Punkt's English model
     "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": "Muffins cost $ 3.88 ( 3,36 ) in New York . Buy two .",

@@ -7,49 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.cli import COMMANDS
+from agentlite.cli.main import COMMANDS
 
 PACKAGE = Path(__file__).parent.parent / "agentlite"
 # Data flows down this list; imports only point up it, or to a neighbour in the same line.
 LAYERS = [
-    ["errors", "extras", "codes", "records", "options"],
-    ["processes", "rows", "config", "stages", "console", "endpoint"],
-    ["gguf_tokenizer", "words", "chat_template", "templates", "lineage", "sharding"],
-    ["sources", "protocols"],
-    [
-        "curation",
-        "retrieval",
-        "metrics",
-        "rewards",
-        "own_rewards",
-        "judging",
-        "scoring",
-        "prompting",
-        "pairing",
-        "weightings",
-        "stored",
-        "rejects",
-        "shapes",
-        "intake",
-        "gathering",
-        "augmenting",
-        "ways",
-        "predictions",
-        "conversing",
-        "completions",
-        "own_code",
-        "toolbox",
-        "figures",
-        "gates",
-        "opinions",
-        "comparing",
-    ],
-    ["report", "engine", "planning"],
-    ["asking", "bringing", "drawing", "rating", "besides", "speaker", "exporting", "checks", "inventory"],
-    ["server", "talking"],
-    ["commands"],
-    ["functions", "present", "shell"],
-    ["cli", "__init__", "__main__"],
+    ["core"],
+    ["config", "rendering"],
+    ["workspace"],
+    ["data", "scoring"],
+    ["retrieval", "report"],
+    ["engine"],
+    ["deploy", "stages"],
+    ["cli"],
+    ["__init__", "__main__"],
 ]
 HEAVY = {"torch", "transformers", "datasets", "numpy", "pyarrow", "trl", "peft", "unsloth"}
 
@@ -77,14 +48,14 @@ def test_imports_point_one_way(path):
 
 
 def test_no_command_imports_another():
-    for path in (PACKAGE / "commands").glob("*.py"):
-        assert "agentlite.commands" not in path.read_text(encoding="utf-8")
+    for path in (PACKAGE / "cli/commands").glob("*.py"):
+        assert "agentlite.cli.commands" not in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])
 def test_help_loads_nothing_heavy(arguments):
     program = (
-        "import sys\nfrom agentlite.cli import main\n"
+        "import sys\nfrom agentlite.cli.main import main\n"
         f"sys.argv = ['agentlite', *{arguments!r}]\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)"
     )

@@ -1,4 +1,4 @@
-"""agentlite.metrics: what counts as right, how sure a figure is, and how figures are summed up."""
+"""agentlite.scoring.metrics: what counts as right, how sure a figure is, and how figures are summed up."""
 
 import json
 import random
@@ -7,11 +7,11 @@ from statistics import NormalDist
 
 import pytest
 
-from agentlite.metrics.calls import METRICS, call_problem, calls_problem, score_step
-from agentlite.metrics.intervals import bootstrap, paired_difference, summary, wilson
-from agentlite.metrics.summaries import compare, scores, summarize
-from agentlite.metrics.timing import Decision, timing
-from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Step, Tool
+from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Step, Tool
+from agentlite.scoring.metrics.call_timing import Decision, timing
+from agentlite.scoring.metrics.confidence import bootstrap, paired_difference, summary, wilson
+from agentlite.scoring.metrics.summarize import compare, scores, summarize
+from agentlite.scoring.metrics.tool_calls import METRICS, call_problem, calls_problem, score_step
 
 FIELDS = {
     "city": {"type": "string"},

@@ -1,4 +1,4 @@
-"""agentlite.curation.mixing: what is asked for is what is drawn, or it is said what else."""
+"""agentlite.data.curation.mix: what is asked for is what is drawn, or it is said what else."""
 
 import random
 from collections import Counter
@@ -8,19 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.curation.mixing import (
-    REST,
-    TASKS,
-    Drawn,
-    Group,
-    check_task_weights,
-    draw,
-    parse_mix,
-    scaled,
-)
-from agentlite.curation.split import Traits
-from agentlite.errors import UserError
-from agentlite.records import digest
+from agentlite.core.errors import UserError
+from agentlite.core.records import digest
+from agentlite.data.curation.mix import REST, TASKS, Drawn, Group, check_task_weights, draw, parse_mix, scaled
+from agentlite.data.curation.split import Traits
 
 TASK_WEIGHTS = {
     "tool_selection": 0.35,

@@ -1,4 +1,4 @@
-"""agentlite.curation.negatives: variants that are valid, say their parent and teach nothing wrong."""
+"""agentlite.data.curation.hard_negatives: variants that are valid, say their parent and teach nothing wrong."""
 
 from typing import Any
 
@@ -8,19 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlite.curation.negatives import (
+from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.data.curation.hard_negatives import (
     NO_CALL_ANSWER,
     NO_CALL_ANSWER_ZH,
     hard_negatives,
     with_masked_names,
     without_right_tool,
 )
-from agentlite.curation.split import due_tools
-from agentlite.curation.validate import validate
-from agentlite.metrics.calls import calls_problem, fits
-from agentlite.protocols import choose, render, rendering
-from agentlite.records import Call, Gold, GoldCall, Message, Record, Tool
-from agentlite.template import Template
+from agentlite.data.curation.split import due_tools
+from agentlite.data.curation.validate import validate
+from agentlite.rendering import choose, render
+from agentlite.rendering import renderer as rendering
+from agentlite.rendering.template import Template
+from agentlite.scoring.metrics.tool_calls import calls_problem, fits
 
 RATE = Tool("exchange_rate", "Converts money from one currency to another.", {"type": "object", "properties": {
     "pair": {"type": "object", "properties": {"from": {"type": "string"}}},

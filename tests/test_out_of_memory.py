@@ -17,10 +17,15 @@ from test_preference import rows as preferences
 from test_training import rows, sft, source
 
 import agentlite
-from agentlite.engine import generation, group_relative, preference, sampling, supervised, training
-from agentlite.engine.loading import Loading, load_to_ask
-from agentlite.errors import OUT_OF_MEMORY, UserError
-from agentlite.rows import read_rows
+from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.core.row_files import read_rows
+from agentlite.engine import dpo as preference
+from agentlite.engine import generate as generation
+from agentlite.engine import grpo as group_relative
+from agentlite.engine import sample as sampling
+from agentlite.engine import sft as supervised
+from agentlite.engine import trainer as training
+from agentlite.engine.load import Loading, load_to_ask
 
 Fits = Callable[[int, int], bool]
 ENGINES = {"sft": supervised, "dpo": preference, "grpo": group_relative}

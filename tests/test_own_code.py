@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.engine.loading import Loading, load
-from agentlite.errors import MODEL, UserError
-from agentlite.templates import Source, find_model
+from agentlite.core.errors import MODEL, UserError
+from agentlite.engine.load import Loading, load
+from agentlite.workspace.model_source import Source, find_model
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])

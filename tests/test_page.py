@@ -16,14 +16,14 @@ from generated import stage, write_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlite.cli import group
-from agentlite.records import Parsed, Step
+from agentlite.cli.main import group
+from agentlite.core.records import Parsed, Step
 from agentlite.report import write_report
-from agentlite.report.answers import NO_CALL, UNREADABLE, Answers, confusion, read_answers
-from agentlite.report.drawing import charts, interval
-from agentlite.report.folders import read_run
-from agentlite.report.origins import commands, origins
-from agentlite.report.reader import pack
+from agentlite.report.charts import charts, interval
+from agentlite.report.prediction_viewer import pack
+from agentlite.report.predictions import NO_CALL, UNREADABLE, Answers, confusion, read_answers
+from agentlite.report.provenance import commands, origins
+from agentlite.report.read_run import read_run
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.config import parse_weights
-from agentlite.errors import UserError
-from agentlite.pairing import (
+from agentlite.config.settings import parse_weights
+from agentlite.core.errors import UserError
+from agentlite.core.records import GOLD, Candidate, Pair, Score, Side, Step
+from agentlite.core.row_files import encode
+from agentlite.scoring.preference_pairs import (
     REASONS,
     Rule,
     build_pairs,
@@ -21,9 +23,7 @@ from agentlite.pairing import (
     read_scores,
     write_pairs,
 )
-from agentlite.records import GOLD, Candidate, Pair, Score, Side, Step
-from agentlite.rows import encode
-from agentlite.weightings import compare_weightings, read_grid, report_parts, sentences
+from agentlite.scoring.weight_sweep import compare_weightings, read_grid, report_parts, sentences
 
 WEIGHTS = {"exact": 0.5, "efficiency": 0.2, "wrong_tool": -0.3}
 

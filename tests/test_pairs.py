@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 import agentlite
-from agentlite import stages
-from agentlite.commands import dpo as dpo_command
-from agentlite.config import Dpo
-from agentlite.errors import UserError
-from agentlite.pairing import read_candidates, read_pairs, read_rollouts, read_scores
-from agentlite.protocols import PROTOCOLS, training_rows
-from agentlite.records import GOLD, from_row
-from agentlite.rewards import WEIGHTS, total
-from agentlite.templates import load_template
+from agentlite.config.settings import Dpo
+from agentlite.core.errors import UserError
+from agentlite.core.records import GOLD, from_row
+from agentlite.rendering import PROTOCOLS, training_rows
+from agentlite.scoring.preference_pairs import read_candidates, read_pairs, read_rollouts, read_scores
+from agentlite.scoring.rewards import WEIGHTS, total
+from agentlite.stages import dpo as dpo_command
+from agentlite.workspace import run_folder as stages
+from agentlite.workspace.model_source import load_template
 
 TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip
@@ -78,7 +78,7 @@ def done(folder: Path) -> dict:
 
 
 def command(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    program = "import sys; from agentlite.cli import main; main()"
+    program = "import sys; from agentlite.cli.main import main; main()"
     return subprocess.run([sys.executable, "-c", program, *arguments], input=stdin, capture_output=True, text=True)
 
 
@@ -151,7 +151,7 @@ def test_killed_at_any_row_everything_is_there_once_and_equal(file, paired, run,
 
 def test_other_weights_rank_what_is_there_without_a_model(paired, run):
     program = (
-        "import sys\nfrom agentlite.cli import main\n"
+        "import sys\nfrom agentlite.cli.main import main\n"
         f"sys.argv = ['agentlite', 'pairs', '--run', {str(run)!r}, '--from', 'pairs', '--weights', 'short=0', "
         "'--margin', '0', '--out', 'pairs-b', '--json']\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
@@ -202,7 +202,7 @@ def test_what_cannot_be_ranked_is_refused_in_plain_words(options, named, paired,
 
 
 def test_candidates_of_other_records_are_refused(paired, run, tmp_path):
-    from agentlite.scoring import Judge
+    from agentlite.scoring.rewards.scorer import Judge
 
     candidates = list(read_candidates(paired / "candidates.jsonl"))
     with pytest.raises(UserError, match="there is none"):

@@ -1,4 +1,4 @@
-"""agentlite.curation.personal: what names a person or opens a door is found, what only looks so is not."""
+"""agentlite.data.curation.pii: what names a person or opens a door is found, what only looks so is not."""
 
 import io
 import random
@@ -11,11 +11,11 @@ from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.curation.personal import find, mask
-from agentlite.curation.validate import validate
-from agentlite.metrics.calls import calls_problem
-from agentlite.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
-from agentlite.sources import read_raw, samples, to_record
+from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.pii import find, mask
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import read_raw, samples, to_record
+from agentlite.scoring.metrics.tool_calls import calls_problem
 
 chances = st.integers(0, 10**9).map(random.Random)
 LETTERS = string.ascii_letters + string.digits

@@ -14,17 +14,17 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite import config
-from agentlite.cli import group
-from agentlite.errors import UserError
-from agentlite.planning.fitting import fitting, largest
-from agentlite.planning.machines import gigabytes, machine_of, with_memory
-from agentlite.planning.memory import GIB, REGIMES, Load, Regime, adapter_parameters, fits, memory
-from agentlite.planning.models import PUBLISHED, Shape, base_of, find_shape, shape_of
-from agentlite.planning.picture import sweep
-from agentlite.planning.planner import Data, data_of, load_of, plan
-from agentlite.planning.work import CARDS, operations
-from agentlite.templates import embedded_file
+from agentlite.cli.main import group
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.engine.planning.estimate import Data, data_of, load_of, plan
+from agentlite.engine.planning.gpus import gigabytes, machine_of, with_memory
+from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, adapter_parameters, fits, memory
+from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape, shape_of
+from agentlite.engine.planning.suggest_fit import fitting, largest
+from agentlite.engine.planning.sweep_plot import sweep
+from agentlite.engine.planning.time_and_disk import CARDS, operations
+from agentlite.workspace.model_source import embedded_file
 
 POINTS = Path(__file__).parent / "data" / "published_memory.csv"
 COMMANDS = ("sft", "dpo", "grpo", "pairs", "eval")
@@ -347,13 +347,13 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
 
 
 def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
-    from agentlite.planning.dry_runs import dry_run_memory
+    from agentlite.engine.planning.dry_run import dry_run_memory
 
     assert "cannot be reached" in dry_run_memory("sft", settings_of("sft"), "some/model", 100)["unknown"]
 
 
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
-    from agentlite.planning.dry_runs import dry_run_memory
+    from agentlite.engine.planning.dry_run import dry_run_memory
 
     monkeypatch.setattr(config, "card", lambda: config.Card("RTX 3060", 12.0, 12.0))
     told = dry_run_memory("sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000)

@@ -11,12 +11,14 @@ import pytest
 import torch
 from dying import die_at, moments
 
-from agentlite import config
-from agentlite.engine import checkpoints, preference, training
-from agentlite.engine.loading import load
-from agentlite.engine.preference import Preference
-from agentlite.errors import UserError
-from agentlite.templates import Source, load_template
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.engine import checkpoints
+from agentlite.engine import dpo as preference
+from agentlite.engine import trainer as training
+from agentlite.engine.dpo import Preference
+from agentlite.engine.load import load
+from agentlite.workspace.model_source import Source, load_template
 
 CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon")
 

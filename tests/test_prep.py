@@ -16,13 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from malformed import KINDS, Kind, call, good, line, row
 
-from agentlite import intake, prep
-from agentlite.errors import OTHER_PLAN, REJECTS, UserError
-from agentlite.records import from_row
-from agentlite.rows import read_rows
-from agentlite.shapes import SHAPES, shaped
-from agentlite.sources import read_lines, to_record
-from agentlite.stages import Result
+from agentlite import prep
+from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
+from agentlite.core.records import from_row
+from agentlite.core.row_files import read_rows
+from agentlite.data import ingest_row as intake
+from agentlite.data.formats import read_lines, to_record
+from agentlite.data.write_formats import SHAPES, shaped
+from agentlite.workspace.run_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
 
@@ -374,7 +375,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_fini
                 assert path.read_bytes() != content and path.stat().st_size == stat.st_size
             yield found
 
-    monkeypatch.setattr("agentlite.commands.prep.read_lines", meddled)
+    monkeypatch.setattr("agentlite.stages.prep.read_lines", meddled)
     for dry_run in (True, False):
         with pytest.raises(UserError, match="changed while it was read") as told:
             run(path, tmp_path, dry_run=dry_run)

@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError, UserError
-from agentlite.metrics.calls import score_step
-from agentlite.protocols import PROTOCOLS, Protocol, choose, encode, render, rendering, training_rows
-from agentlite.records import Call, Gold, Message, Parsed, Record
-from agentlite.sources import FORMATS, detected, read_raw, to_record
-from agentlite.template import Template
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Call, Gold, Message, Parsed, Record
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, detected, read_raw, to_record
+from agentlite.rendering import PROTOCOLS, Protocol, choose, encode, render, training_rows
+from agentlite.rendering import renderer as rendering
+from agentlite.rendering.template import Template
+from agentlite.scoring.metrics.tool_calls import score_step
 
 COMBINATIONS = [("chat", "tools"), *((p, t) for p in PROTOCOLS if p != "chat" for t in ("smollm2", "tools", "forgets"))]
 anywhere = pytest.mark.parametrize(("protocol_name", "template_name"), COMBINATIONS)

@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
-from agentlite.rows import read_rows, write_rows
+from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
+from agentlite.core.row_files import read_rows, write_rows
 
 words = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 objects = st.dictionaries(words, st.none() | st.integers(-9, 9) | words | st.lists(words, max_size=2), max_size=3)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentlite.errors import UserError
+from agentlite.core.errors import UserError
 from agentlite.report import write_report
 from agentlite.report.tables import BFCL_SENTENCE, table
 

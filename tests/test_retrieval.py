@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlite.errors import UserError
-from agentlite.metrics import bringing
-from agentlite.metrics.retrieval import Ranked, summaries, values
-from agentlite.records import Call, Gold, Message, Prediction, Record, Tool
-from agentlite.retrieval import contrasts, index, measuring
-from agentlite.retrieval.offers import META, Offers, counted
-from agentlite.retrieval.pool import Pool, read_pool
-from agentlite.retrieval.questions import queries, questions
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Gold, Message, Prediction, Record, Tool
+from agentlite.data.formats import sage_tools
+from agentlite.retrieval import evaluate as measuring
+from agentlite.retrieval import index
+from agentlite.retrieval import training_pairs as contrasts
+from agentlite.retrieval.offer_tools import META, Offers, counted
+from agentlite.retrieval.queries import queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places, words
-from agentlite.sources import sage_tools
+from agentlite.retrieval.tool_pool import Pool, read_pool
+from agentlite.scoring.metrics import retrieval_loss as bringing
+from agentlite.scoring.metrics.ranking import Ranked, summaries, values
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
 

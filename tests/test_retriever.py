@@ -12,9 +12,9 @@ import pytest
 from conftest import DATA
 from test_cli import agentlite
 
-from agentlite.records import from_row
+from agentlite.core.records import from_row
+from agentlite.core.row_files import read_rows
 from agentlite.retrieval.index import VECTORS, read
-from agentlite.rows import read_rows
 
 DOES = ("rain", "trains", "letters", "coins", "songs", "bread", "maps", "taxes", "planets", "poems", "shoes", "rivers")
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork")
@@ -175,10 +175,10 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(workspace, arguments, co
 
 
 def test_where_one_question_needs_nearly_every_tool_the_others_columns_are_as_few():
-    from agentlite.engine.contrastive import _dataset
-    from agentlite.records import Tool
-    from agentlite.retrieval.contrasts import Pair
-    from agentlite.retrieval.pool import Pool
+    from agentlite.core.records import Tool
+    from agentlite.engine.retriever import _dataset
+    from agentlite.retrieval.tool_pool import Pool
+    from agentlite.retrieval.training_pairs import Pair
 
     pool = Pool()
     for name in ("rain", "train", "coin"):
@@ -200,8 +200,8 @@ def test_train_without_a_call_is_refused_unless_only_an_index_is_wanted(workspac
 
 
 def test_an_index_is_not_searched_by_another_model_than_made_it(workspace, tiny_encoder, tmp_path):
-    from agentlite.errors import UserError
-    from agentlite.retrieval.encoders import find_encoder
+    from agentlite.core.errors import UserError
+    from agentlite.workspace.encoder_source import find_encoder
 
     own = tmp_path / "own"
     shutil.copytree(tiny_encoder, own)
@@ -232,8 +232,8 @@ def test_a_way_to_rank_without_a_number_of_tools_changes_no_plan(workspace):
 
 
 def test_a_layer_that_is_code_of_its_own_and_pickled_weights_are_refused(tiny_encoder, tmp_path):
-    from agentlite.errors import UserError
-    from agentlite.retrieval.encoders import find_encoder
+    from agentlite.core.errors import UserError
+    from agentlite.workspace.encoder_source import find_encoder
 
     foreign, pickled = tmp_path / "foreign", tmp_path / "pickled"
     for folder in (foreign, pickled):
@@ -288,8 +288,8 @@ def test_without_training_there_is_an_index_by_the_model_as_it_is(workspace, tin
 
 @pytest.mark.slow
 def test_the_embedded_model_brings_a_tool_that_is_asked_for_in_other_words(tmp_path):
-    from agentlite.engine import embedding
-    from agentlite.retrieval.encoders import find_encoder
+    from agentlite.engine import sentence_encoder as embedding
+    from agentlite.workspace.encoder_source import find_encoder
 
     model = embedding.load(find_encoder("all-minilm-l6-v2", tmp_path), 64)
     tools = ["get_rain: Precipitation in a town", "find_train: Departures between two stations", "toss_coin: Chance"]
@@ -299,8 +299,8 @@ def test_the_embedded_model_brings_a_tool_that_is_asked_for_in_other_words(tmp_p
 
 
 def test_a_static_model_is_made_once_has_a_vector_a_token_and_learns(workspace, tiny_encoder, tmp_path, monkeypatch):
-    from agentlite.engine import embedding
-    from agentlite.retrieval import encoders
+    from agentlite.engine import sentence_encoder as embedding
+    from agentlite.workspace import encoder_source as encoders
 
     monkeypatch.setitem(encoders.STATIC, "static-tiny", str(tiny_encoder))
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))

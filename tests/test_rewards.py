@@ -1,4 +1,4 @@
-"""agentlite.rewards: what a text earns, part by part; what holds whatever it says; functions of one's own."""
+"""agentlite.scoring.rewards: what a text earns, part by part; what holds whatever it says; functions of one's own."""
 
 import itertools
 import math
@@ -15,21 +15,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import agentlite
-from agentlite.errors import UserError
-from agentlite.metrics.calls import calls_problem
-from agentlite.own_rewards import OwnFunctions, function_files
-from agentlite.records import Call, Gold, GoldCall, Parsed, Tool
-from agentlite.rewards import (
-    COMPONENTS,
-    PENALTIES,
-    WEIGHTS,
-    Attempt,
-    TraceStep,
-    judge,
-    settle_weights,
-    total,
-)
-from agentlite.rewards.matching import cast
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
+from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS, Attempt, TraceStep, judge, settle_weights, total
+from agentlite.scoring.rewards.call_matching import cast
+from agentlite.scoring.rewards.user_functions import OwnFunctions, function_files
 
 PARAMETERS = {
     "city": {"type": "string"},

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from agentlite.errors import UserError
-from agentlite.rows import Appender, encode, read_rows, replacing, write_json, write_rows
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import Appender, encode, read_rows, replacing, write_json, write_rows
 
 
 def test_a_torn_last_line_is_cut_wherever_it_was_torn(tmp_path):

@@ -11,9 +11,9 @@ import pytest
 from conftest import DATA
 
 import agentlite
-from agentlite.errors import UserError
-from agentlite.inventory import free, inventory
-from agentlite.stages import Plan, file_digest, open_stage
+from agentlite.cli.run_listing import free, inventory
+from agentlite.core.errors import UserError
+from agentlite.workspace.run_folder import Plan, file_digest, open_stage
 
 STEPS = {"max_steps": 3, "save_steps": 1, "batch_size": 1, "gradient_accumulation": 1, "profile": "cpu"}
 EVAL = {"max_new_tokens": 4, "profile": "cpu"}
@@ -87,7 +87,7 @@ def test_the_step_of_a_stopped_run_is_that_from_which_it_carries_on(run):
 
 def test_a_stage_that_is_held_is_running_and_a_killed_holder_leaves_it_half_done(tmp_path):
     program = (
-        "import sys, time; from pathlib import Path; from agentlite.stages import *\n"
+        "import sys, time; from pathlib import Path; from agentlite.workspace.run_folder import *\n"
         f"with open_stage(Path({str(tmp_path / 'sft')!r}), Plan('sft', {{}}, {{}}), force=False):\n"
         "    print('held', flush=True); time.sleep(60)"
     )

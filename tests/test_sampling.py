@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlite.engine import sampling
-from agentlite.engine.loading import Loading, load
-from agentlite.templates import Source
+from agentlite.engine import sample as sampling
+from agentlite.engine.load import Loading, load
+from agentlite.workspace.model_source import Source
 
 SEEDS = ("a", "b", "c")
 PROMPTS = ([5, 6, 7, 8, 9, 10, 11], [400, 401, 402], [77, 12, 900, 31, 5])

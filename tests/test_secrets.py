@@ -130,6 +130,6 @@ def test_a_token_is_no_setting(prepared, said, key):
     ("hf_hub is no key, nor is task-force, nor sk-learn", "hf_hub is no key, nor is task-force, nor sk-learn"),
 ])  # fmt: skip
 def test_what_looks_like_a_key_is_hidden_also_where_no_variable_holds_it(said, kept):
-    from agentlite.console import hidden
+    from agentlite.core.console import hidden
 
     assert hidden(said) == kept

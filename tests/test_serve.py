@@ -16,11 +16,11 @@ import pytest
 from conftest import OSLO, WEATHER_TOOL
 
 import agentlite
-from agentlite.engine.generation import Greedy, generate
-from agentlite.engine.speaking import Speech, speak
-from agentlite.errors import UserError
-from agentlite.server import LONGEST_BODY, Server
-from agentlite.speaker import Speaker, Speaking
+from agentlite.core.errors import UserError
+from agentlite.deploy.chat_model import Speaker, Speaking
+from agentlite.deploy.http_server import LONGEST_BODY, Server
+from agentlite.engine.generate import Greedy, generate
+from agentlite.engine.stream import Speech, speak
 
 openai = pytest.importorskip("openai")
 ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}

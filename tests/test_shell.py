@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from agentlite.cli import COMMANDS, group
+from agentlite.cli.main import COMMANDS, group
 
 # As bash does it: the function that was sourced is called with the words, and leaves its answer in COMPREPLY.
 COMPLETE = """

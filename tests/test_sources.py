@@ -1,4 +1,4 @@
-"""agentlite.sources: bytes become rows, rows become records, and what cannot says why."""
+"""agentlite.data.formats: bytes become rows, rows become records, and what cannot says why."""
 
 import gzip
 import importlib.util
@@ -15,14 +15,14 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentlite.curation.split import TIES, traits
-from agentlite.curation.validate import validate
-from agentlite.errors import REJECTS, RowError, UserError
-from agentlite.metrics.calls import calls_problem, score_step
-from agentlite.records import ANY_TOOL, Call, Gold, GoldCall, Message, Parsed, Record, from_row, to_row
-from agentlite.sources import FORMATS, Raw, files_of, read_raw, to_record
-from agentlite.sources.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
-from agentlite.sources.raw import FOREIGN, LONGEST_LINE, PACKED
+from agentlite.core.errors import REJECTS, RowError, UserError
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Parsed, Record, from_row, to_row
+from agentlite.data.curation.split import TIES, traits
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, Raw, files_of, read_raw, to_record
+from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
+from agentlite.data.formats.readers import FOREIGN, LONGEST_LINE, PACKED
+from agentlite.scoring.metrics.tool_calls import calls_problem, score_step
 
 GOOD = Record(messages=(Message("user", "q"), Message("assistant", "a")))
 DATA = Path(__file__).parent / "data"

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentlite import config, stages
-from agentlite.errors import UserError
-from agentlite.stages import Plan, file_digest, finished, open_stage
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.workspace import run_folder as stages
+from agentlite.workspace.run_folder import Plan, file_digest, finished, open_stage
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
 
@@ -114,7 +115,7 @@ def test_a_folder_of_somebody_else_is_neither_written_into_nor_cleared(tmp_path)
 
 def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_nothing(tmp_path):
     program = (
-        "import sys, time; from pathlib import Path; from agentlite.stages import *\n"
+        "import sys, time; from pathlib import Path; from agentlite.workspace.run_folder import *\n"
         f"with open_stage(Path({str(tmp_path / 'sft')!r}), Plan('sft', {{}}, {{}}), force=False):\n"
         "    print('held', flush=True); time.sleep(60)"
     )
@@ -199,7 +200,7 @@ def test_folders_of_the_first_version_are_still_read():
 
 
 def test_a_clock_that_is_set_back_makes_no_time_negative(tmp_path, monkeypatch):
-    from agentlite.inventory import inventory
+    from agentlite.cli.run_listing import inventory
 
     folder = tmp_path / "sft"
     with open_stage(folder, PLAN, force=False) as stage:
@@ -227,7 +228,7 @@ def test_links_in_a_stage_are_taken_away_and_what_they_point_to_is_left(tmp_path
     '{"command": "sft", "settings": {"lora_r": "' + "9" * 10_000 + '"}, "inputs": {}}', "\x00",
 ])  # fmt: skip
 def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
-    from agentlite.inventory import inventory
+    from agentlite.cli.run_listing import inventory
 
     folder = tmp_path / "sft"
     finish(folder)
@@ -260,7 +261,7 @@ def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_path, done):
-    from agentlite.inventory import inventory
+    from agentlite.cli.run_listing import inventory
 
     folder, asked = tmp_path / "sft", msgspec.structs.replace(PLAN, settings={"lora_r": 8, "seed": 0})
     finish(folder)
@@ -292,7 +293,7 @@ def test_a_done_without_its_files_is_told_when_they_are_made_again(tmp_path, cap
 
 @pytest.mark.parametrize(("code", "kept"), [(2, False), (4, True), (74, True)])
 def test_a_mistake_before_the_first_checkpoint_gives_a_folder_up_and_a_full_disk_does_not(tmp_path, code, kept):
-    from agentlite.lineage import failing_early
+    from agentlite.workspace.lineage import failing_early
 
     def run() -> None:
         with open_stage(tmp_path / "grpo", PLAN, force=False) as stage, failing_early(stage):

@@ -1,10 +1,10 @@
-"""agentlite.curation.tasks: which of seed 002's tasks a record trains."""
+"""agentlite.data.curation.task_labels: which of seed 002's tasks a record trains."""
 
 import pytest
 from msgspec.structs import replace
 
-from agentlite.curation.tasks import RULES, classified
-from agentlite.records import Call, Gold, Message, Record, Tool
+from agentlite.core.records import Call, Gold, Message, Record, Tool
+from agentlite.data.curation.task_labels import RULES, classified
 
 TOOLS = tuple(Tool(name, f"Does {name}.") for name in ("weather", "book", "mail", "search_tools"))
 

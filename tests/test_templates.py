@@ -10,10 +10,10 @@ from conftest import with_template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.errors import UserError
-from agentlite.stages import Plan, open_stage
-from agentlite.template import Template
-from agentlite.templates import find_model, load_template
+from agentlite.core.errors import UserError
+from agentlite.rendering.template import Template
+from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.run_folder import Plan, open_stage
 
 
 # the vocabulary lacks some control characters, and the byte with which characters above plane 3 begin
@@ -45,7 +45,7 @@ def test_a_template_is_asked_whether_it_takes_tools(smollm2):
 
 def test_prep_reads_a_tokenizer_without_torch_or_transformers():
     program = (
-        "import sys; from agentlite.templates import load_template; load_template('smollm2-135m').encode('x')\n"
+        "import sys; from agentlite.workspace.model_source import load_template; load_template('smollm2-135m').encode('x')\n"
         "assert not {'torch', 'transformers', 'numpy', 'gguf'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -87,7 +87,7 @@ def test_a_stage_of_the_workspace_comes_before_a_folder_and_an_alias(tmp_path, t
     ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
 ])  # fmt: skip
 def test_a_template_that_would_go_on_for_ever_is_given_up(smollm2, monkeypatch, source, told):
-    monkeypatch.setattr("agentlite.chat_template.SECONDS", 0.5)
+    monkeypatch.setattr("agentlite.rendering.chat_template.SECONDS", 0.5)
     template = Template("planted", smollm2.tokenizer, source, {})
     with pytest.raises(UserError, match=told):
         template.render([{"role": "user", "content": "x"}])

@@ -1,4 +1,4 @@
-"""agentlite.metrics.tools and agreement: micro figures by counts made by hand, and alpha by published examples."""
+"""agentlite.scoring.metrics.tool_f1 and agreement: micro figures by counts made by hand, and alpha by published examples."""
 
 import random
 from statistics import fmean, variance
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlite.metrics.agreement import agreement, alpha
-from agentlite.metrics.intervals import redrawn_sums
-from agentlite.metrics.tools import SHARES, Answer, count, parse_problems, tool_metrics
-from agentlite.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
+from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
+from agentlite.scoring.metrics.confidence import redrawn_sums
+from agentlite.scoring.metrics.rater_agreement import agreement, alpha
+from agentlite.scoring.metrics.tool_f1 import SHARES, Answer, count, parse_problems, tool_metrics
 
 FIELDS = {"city": {"type": "string"}, "days": {"type": "integer"}, "user": {"type": "object"}}
 WEATHER = Tool("weather", "", {"type": "object", "properties": FIELDS, "required": ["city"]})

@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite import config
-from agentlite.engine import checkpoints, loading, supervised, training
-from agentlite.errors import UserError
-from agentlite.protocols import Encoded, choose, encode, render
-from agentlite.records import Call, Message, Record, Tool
-from agentlite.templates import Source, find_model, load_template
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.engine import checkpoints
+from agentlite.engine import load as loading
+from agentlite.engine import sft as supervised
+from agentlite.engine import trainer as training
+from agentlite.rendering import Encoded, choose, encode, render
+from agentlite.workspace.model_source import Source, find_model, load_template
 
 CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon", "Bonn", "Graz")
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
@@ -179,7 +182,7 @@ def test_the_adapter_is_on_the_layers_that_were_named(targets, expected, tiny_mo
 
 def _train_and_die(model: str, folder: str, step: int) -> None:
     """A run that is killed without warning when it has logged a step."""
-    from agentlite import console
+    from agentlite.core import console
 
     def deadly(title: str, total: int) -> object:
         class Dying:

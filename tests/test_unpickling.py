@@ -11,9 +11,10 @@ import torch
 from test_checkpoints import made
 from test_training import rows, sft, source
 
-from agentlite.engine import checkpoints, load_libraries, supervised
-from agentlite.errors import MODEL, UserError
-from agentlite.stages import content_digest
+from agentlite.core.errors import MODEL, UserError
+from agentlite.engine import checkpoints, load_libraries
+from agentlite.engine import sft as supervised
+from agentlite.workspace.run_folder import content_digest
 
 
 class Planted:

@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_training import sft, source
 
-from agentlite.engine import loading, supervised, training
-from agentlite.errors import UserError
-from agentlite.protocols import TABLES, Encoded, choose, training_rows
-from agentlite.protocols.weights import segments, weight_at
-from agentlite.records import Call, Message, Record, Tool
-from agentlite.templates import load_template
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.engine import load as loading
+from agentlite.engine import sft as supervised
+from agentlite.engine import trainer as training
+from agentlite.rendering import TABLES, Encoded, choose, training_rows
+from agentlite.rendering.loss_weights import segments, weight_at
+from agentlite.workspace.model_source import load_template
 
 TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
 WEIGHED = {

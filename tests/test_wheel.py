@@ -17,7 +17,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from agentlite.templates import embedded_folder, load_template
+from agentlite.workspace.model_source import embedded_folder, load_template
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"torch", "transformers", "trl", "peft", "unsloth", "datasets", "accelerate", "pyarrow", "gguf"}

@@ -5,8 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
-from agentlite.template import Template
-from agentlite.words import KNOWN, Words, encoder
+from agentlite.rendering.template import Template
+from agentlite.rendering.token_cache import KNOWN, Words, encoder
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 SPLITS = [pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(rule), "isolated"), BYTES]) for rule in sorted(KNOWN)]
@@ -71,7 +71,7 @@ def test_added_tokens_that_take_blanks_with_them_are_left_to_the_tokenizer(smoll
 
 
 def test_memory_is_bounded(smollm2, monkeypatch):
-    monkeypatch.setattr("agentlite.words.MOST", 30)
+    monkeypatch.setattr("agentlite.rendering.token_cache.MOST", 30)
     encode = encoder(smollm2.tokenizer)
     text = " ".join(f"word{number}" for number in range(200))
     assert encode(text) == smollm2.tokenizer.encode(text, add_special_tokens=False).ids

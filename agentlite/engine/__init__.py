@@ -6,10 +6,10 @@ import shutil
 import tempfile
 from typing import Any
 
-from agentlite import console
-from agentlite.config import SWITCHES, Engine, has_gpu, keep_private
-from agentlite.errors import MODEL, UserError
-from agentlite.extras import how, need
+from agentlite.config.settings import SWITCHES, Engine, has_gpu, keep_private
+from agentlite.core import console
+from agentlite.core.errors import MODEL, UserError
+from agentlite.core.optional_deps import how, need
 
 QUIET = {
     "TOKENIZERS_PARALLELISM": "false",

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite import console, processes, stages
-from agentlite.engine import together
-from agentlite.errors import DISK, MODEL, OTHER_PLAN, UserError
-from agentlite.records import canonical, digest
-from agentlite.rows import replacing, sync_all, sync_folder, write_json
+from agentlite.core import console
+from agentlite.core import distributed as processes
+from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, UserError
+from agentlite.core.records import canonical, digest
+from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
+from agentlite.engine import coordinate as together
+from agentlite.workspace import run_folder as stages
 
 MANIFEST, LOGS = "manifest.json", "logs"
 LOGGED = ("metrics.jsonl", "rollouts.jsonl")  # a checkpoint has a copy of them, with a digest as all it has

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from agentlite.report.folders import read_run
+from agentlite.core.row_files import replacing
 from agentlite.report.markdown import markdown
 from agentlite.report.page import page
-from agentlite.rows import replacing
+from agentlite.report.read_run import read_run
 
 
 def write_report(run: Path) -> Path:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from agentlite.report import ranking, tables
-from agentlite.report.folders import Evaluation, Run, Stage
+from agentlite.report import retrieval_tables as ranking
+from agentlite.report import tables
+from agentlite.report.read_run import Evaluation, Run, Stage
 from agentlite.report.tables import Figures
 
 WIDEST = 8  # a table with more figures than that is turned

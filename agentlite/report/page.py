@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.report import drawing, ranking, tables
-from agentlite.report.answers import MOST, confusion, read_answers
-from agentlite.report.folders import Evaluation, Json, Run, Stage
-from agentlite.report.origins import commands, is_given, origins
-from agentlite.report.reader import pack
+from agentlite.report import charts as drawing
+from agentlite.report import retrieval_tables as ranking
+from agentlite.report import tables
+from agentlite.report.prediction_viewer import pack
+from agentlite.report.predictions import MOST, confusion, read_answers
+from agentlite.report.provenance import commands, is_given, origins
+from agentlite.report.read_run import Evaluation, Json, Run, Stage
 from agentlite.report.tables import Figures
 
 FILES = Path(__file__).parent

@@ -3,9 +3,9 @@
 import json
 from typing import Any, NamedTuple
 
-from agentlite.metrics import dialogs
-from agentlite.metrics.calls import METRICS
-from agentlite.report.folders import Evaluation, Json
+from agentlite.report.read_run import Evaluation, Json
+from agentlite.scoring.metrics import dialogs
+from agentlite.scoring.metrics.tool_calls import METRICS
 
 TIMING = ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity")
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures

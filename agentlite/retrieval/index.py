@@ -6,11 +6,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.errors import UserError
-from agentlite.records import Tool, plain
-from agentlite.retrieval.pool import Pool
+from agentlite.core.errors import UserError
+from agentlite.core.records import Tool, plain
+from agentlite.core.row_files import read_rows, replacing, write_rows
 from agentlite.retrieval.rankers import Scores
-from agentlite.rows import read_rows, replacing, write_rows
+from agentlite.retrieval.tool_pool import Pool
 
 TOOLS, VECTORS = "index/tools.jsonl", "index/vectors.npy"
 

@@ -203,7 +203,7 @@ BREAKS: list[Any] = [
 
 
 def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
-    from agentlite.sources import bfcl
+    from agentlite.data.formats import bfcl
 
     draw = random.Random(seed)
     pool = []
@@ -253,7 +253,7 @@ def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls
 
 def spoken(arguments: Arguments, properties: dict[str, Any]) -> Arguments:
     """Values of Java and JavaScript as the text they are to be given as."""
-    from agentlite.sources.bfcl_literals import LANGUAGES, written
+    from agentlite.data.formats.bfcl_literals import LANGUAGES, written
 
     declared = {name: str(properties.get(name, {}).get("format", "")) for name in arguments}
     return {name: written(one, declared[name]) if declared[name].startswith(tuple(LANGUAGES.values())) else one
@@ -265,10 +265,10 @@ def spoken(arguments: Arguments, properties: dict[str, Any]) -> Arguments:
 
 def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
     """The verdicts, and how many of them a second of the processor, texts read and all."""
-    from agentlite.metrics.bfcl import check
-    from agentlite.metrics.bfcl_texts import read_text
-    from agentlite.records import Call, Gold, GoldCall
-    from agentlite.sources import bfcl
+    from agentlite.core.records import Call, Gold, GoldCall
+    from agentlite.data.formats import bfcl
+    from agentlite.scoring.metrics.bfcl import check
+    from agentlite.scoring.metrics.bfcl_text_parser import read_text
 
     known = {}
     for category in bfcl.CATEGORIES:

@@ -31,9 +31,10 @@ import rl_overhead
 import sft_overhead
 from msgspec.structs import replace
 
-from agentlite import stages
-from agentlite.engine import checkpoints, training
-from agentlite.metrics.intervals import middle, redrawn
+from agentlite.engine import checkpoints
+from agentlite.engine import trainer as training
+from agentlite.scoring.metrics.confidence import middle, redrawn
+from agentlite.workspace import run_folder as stages
 
 WAYS = ("safe", "plain")
 EVERY = (10, 50)  # steps between checkpoints: often, and as it is by default

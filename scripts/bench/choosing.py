@@ -23,9 +23,9 @@ from typing import Any
 
 import msgspec
 
-from agentlite.metrics.intervals import bootstrap, paired_difference
-from agentlite.records import Step
-from agentlite.rows import read_rows
+from agentlite.core.records import Step
+from agentlite.core.row_files import read_rows
+from agentlite.scoring.metrics.confidence import bootstrap, paired_difference
 
 Told = dict[str, dict[int, dict[str, dict[Step, float]]]]  # by way, seed and metric
 STRATEGIES = ("random", "loss_topk", "diversity", "hybrid")

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.curation.duplicates import call_copies, equal_copies, near_copies, near_text
-from agentlite.curation.leaks import leaks, read_held_out
-from agentlite.curation.minhash import SHINGLE, SLOTS, band_size, jaccard, near_ties, shingles, sketches
-from agentlite.curation.split import NEAR, traits
-from agentlite.records import Call, Message, Record, Tool, to_row
+from agentlite.core.records import Call, Message, Record, Tool, to_row
+from agentlite.data.curation.decontaminate import leaks, read_held_out
+from agentlite.data.curation.dedup import call_copies, equal_copies, near_copies, near_text
+from agentlite.data.curation.minhash import SHINGLE, SLOTS, band_size, jaccard, near_ties, shingles, sketches
+from agentlite.data.curation.split import NEAR, traits
 
 NEAR_SHARE, LEAKED_SHARE, PERSONAL_SHARE = 0.03, 0.02, 0.01
 
@@ -190,9 +190,9 @@ def tied(pair: frozenset[int], copies: dict[int, int]) -> bool:
 
 def personal(made: Planted) -> dict[str, Any] | str:
     try:
-        from agentlite.curation.personal import find
+        from agentlite.data.curation.pii import find
     except ImportError:
-        return "agentlite.curation.personal is not there"
+        return "agentlite.data.curation.pii is not there"
     found = {index for index, record in enumerate(made.rows) if any(find(record).values())}
     return verdict(len(made.personal), len(found & made.personal), len(found - made.personal), len(made.rows))
 

@@ -27,13 +27,14 @@ from typing import Any, NamedTuple
 ROOT, PARTS = Path(__file__).resolve().parents[2], Path(__file__).with_name("gpu_parts.py")
 sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been installed but the packages
 
-from agentlite import config, console  # noqa: E402
-from agentlite.planning.machines import Machine, with_memory  # noqa: E402
-from agentlite.planning.memory import GIB, Load, memory  # noqa: E402
-from agentlite.planning.models import PUBLISHED, shape_of  # noqa: E402
-from agentlite.planning.planner import Data, load_of, plan  # noqa: E402
-from agentlite.planning.work import CARDS, Card, operations  # noqa: E402
-from agentlite.rows import write_json  # noqa: E402
+from agentlite.config import settings as config  # noqa: E402
+from agentlite.core import console  # noqa: E402
+from agentlite.core.row_files import write_json  # noqa: E402
+from agentlite.engine.planning.estimate import Data, load_of, plan  # noqa: E402
+from agentlite.engine.planning.gpus import Machine, with_memory  # noqa: E402
+from agentlite.engine.planning.memory import GIB, Load, memory  # noqa: E402
+from agentlite.engine.planning.model_shape import PUBLISHED, shape_of  # noqa: E402
+from agentlite.engine.planning.time_and_disk import CARDS, Card, operations  # noqa: E402
 
 SECONDS = 70  # of steps in a cell, as the planner reckons; the rest of its minutes goes to building and loading
 FEWEST, MOST = 4, 40  # steps

@@ -16,9 +16,9 @@ from typing import Any
 
 from gpu import CELLS, Cell, lengths_of, settings_of  # first: it finds agentlite in a plain checkout
 
-from agentlite.errors import OUT_OF_MEMORY
-from agentlite.planning.memory import GIB
-from agentlite.rows import write_json
+from agentlite.core.errors import OUT_OF_MEMORY
+from agentlite.core.row_files import write_json
+from agentlite.engine.planning.memory import GIB
 
 ALIAS = "smollm2-135m"  # whose tokenizer every model gets; it has fewer tokens than their vocabularies
 CONTEXT = 0.55  # GiB of a card that the CUDA context takes beside what torch allocates
@@ -26,7 +26,7 @@ CONTEXT = 0.55  # GiB of a card that the CUDA context takes beside what torch al
 
 def main(job: dict[str, Any]) -> None:
     """Writes what the part found, or the error that ended it."""
-    from agentlite.engine.loading import is_out_of_memory
+    from agentlite.engine.load import is_out_of_memory
 
     try:
         result = PARTS[job["part"]](job)
@@ -51,7 +51,7 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from agentlite.templates import embedded_folder, load_template
+    from agentlite.workspace.model_source import embedded_folder, load_template
 
     folder, device = Path(job["folder"]), "cuda" if torch.cuda.is_available() else "cpu"
     part = folder.with_name(folder.name + ".part")
@@ -78,7 +78,7 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
 def _ours(job: dict[str, Any]) -> dict[str, Any]:
     """The command's own engine, from the model in its folder to the adapter."""
     from agentlite.engine import load_libraries
-    from agentlite.templates import Source
+    from agentlite.workspace.model_source import Source
 
     cell = CELLS[job["name"]]
     settings = settings_of(cell, job["toy"], job["steps"])
@@ -95,8 +95,8 @@ def _ours(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sft(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
-    from agentlite.engine import supervised
-    from agentlite.protocols import Encoded
+    from agentlite.engine import sft as supervised
+    from agentlite.rendering import Encoded
 
     rows = [Encoded(ids, ids) for ids in _rows(cell, settings, source.base)]
     return supervised.train(source, settings, folder, rows, [])
@@ -104,7 +104,7 @@ def _sft(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> di
 
 def _dpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
     """A quarter of a row is the answer."""
-    from agentlite.engine import preference
+    from agentlite.engine import dpo as preference
 
     whole, cut = _rows(cell, settings, source.base), settings.max_length * 3 // 4
     rows = [preference.Preference(ids[:cut], ids[cut:], ids[cut:][::-1]) for ids in whole]
@@ -113,7 +113,8 @@ def _dpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> di
 
 def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
     """What an answer earns is chance. The tokens of prompts and answers are counted where they are judged."""
-    from agentlite.engine import group_relative, sampling
+    from agentlite.engine import grpo as group_relative
+    from agentlite.engine import sample as sampling
 
     chance = random.Random(0)
     prompts = [ids[settings.max_new_tokens :] for ids in _rows(cell, settings, source.base)]

@@ -180,7 +180,7 @@ def write_model(folder: Path) -> None:
 
     from trl.chat_template_utils import qwen2_5_chat_template
 
-    from agentlite.templates import embedded_folder, load_template
+    from agentlite.workspace.model_source import embedded_folder, load_template
 
     load_template(ALIAS)
     for file in ("tokenizer.json", "tokenizer_config.json"):
@@ -199,10 +199,10 @@ def write_model(folder: Path) -> None:
 
 def ours(folder: Path) -> Callable[[int], Any]:
     """What prep and sft call; each time with a template that remembers nothing yet."""
-    from agentlite.protocols import choose, training_rows
-    from agentlite.sources import to_record
-    from agentlite.template import Template
-    from agentlite.templates import load_template
+    from agentlite.data.formats import to_record
+    from agentlite.rendering import choose, training_rows
+    from agentlite.rendering.template import Template
+    from agentlite.workspace.model_source import load_template
 
     loaded = load_template(str(folder))
     protocol = choose("chat", loaded).protocols["chat"]
@@ -407,7 +407,7 @@ def compared(folder: Path, sides: list[str], repeats: int) -> dict[str, Any]:
 
 def against(ours: Rows, theirs: Rows, folder: Path) -> dict[str, Any]:
     """How many rows are the same; what is in those whose ids differ; else the tokens that only one side trains."""
-    from agentlite.templates import load_template
+    from agentlite.workspace.model_source import load_template
 
     decode = load_template(str(folder)).decode
     told: dict[str, Counter[str]] = {"ids_differ": Counter(), "only_theirs": Counter(), "only_ours": Counter()}

@@ -59,8 +59,8 @@ def comparing(run: Path, runs: int) -> dict[str, Any]:
 
 
 def seconds_to_rank(folder: Path) -> float:
-    from agentlite.pairing import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
-    from agentlite.rewards import settle_weights
+    from agentlite.scoring.preference_pairs import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
+    from agentlite.scoring.rewards import settle_weights
 
     started = time.process_time()
     scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
@@ -71,10 +71,11 @@ def seconds_to_rank(folder: Path) -> float:
 
 def make_stage(folder: Path) -> None:
     """A finished stage as `pairs` leaves it."""
-    from agentlite import config, stages
-    from agentlite.records import Candidate, Message, Record, Score, Tool, to_row
-    from agentlite.rewards import COMPONENTS, PENALTIES
-    from agentlite.rows import write_rows
+    from agentlite.config import settings as config
+    from agentlite.core.records import Candidate, Message, Record, Score, Tool, to_row
+    from agentlite.core.row_files import write_rows
+    from agentlite.scoring.rewards import COMPONENTS, PENALTIES
+    from agentlite.workspace import run_folder as stages
 
     generator = random.Random(0)
     tool = Tool("add_numbers", "Adds whole numbers.")

@@ -61,10 +61,10 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     """On one core: reading tools into vectors, and finding five of 10,000 once a question is a vector."""
     import torch
 
-    from agentlite.engine import embedding
+    from agentlite.engine import sentence_encoder as embedding
     from agentlite.retrieval import index
-    from agentlite.retrieval.encoders import find_encoder
     from agentlite.retrieval.rankers import BY_WORDS
+    from agentlite.workspace.encoder_source import find_encoder
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
@@ -98,10 +98,10 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
     """BFCL's own, again and again under other names; and its questions."""
     from msgspec.structs import replace
 
-    from agentlite.records import from_row
-    from agentlite.retrieval.pool import Pool
-    from agentlite.retrieval.questions import questions
-    from agentlite.rows import read_rows
+    from agentlite.core.records import from_row
+    from agentlite.core.row_files import read_rows
+    from agentlite.retrieval.queries import questions
+    from agentlite.retrieval.tool_pool import Pool
 
     prepared = work / "query" / "prep"
     if not prepared.exists():

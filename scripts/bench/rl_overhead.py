@@ -77,9 +77,9 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
 
 def steps() -> list[Any]:
     """Prompts with a tool, of different lengths."""
-    from agentlite.protocols import choose, prompts
-    from agentlite.records import Call, Message, Record, Tool
-    from agentlite.templates import load_template
+    from agentlite.core.records import Call, Message, Record, Tool
+    from agentlite.rendering import choose, prompts
+    from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
     schema = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}}}
@@ -95,8 +95,8 @@ def steps() -> list[Any]:
 
 def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
     """Of every step the prompt, the right call and a wrong one, the end of turn included."""
-    from agentlite.protocols import encode_said
-    from agentlite.templates import load_template
+    from agentlite.rendering import encode_said
+    from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
     return [(one.ids, encode_said(one.said, one.ended, template),
@@ -104,7 +104,7 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
 
 
 def settings(command: str, steps: int) -> Any:
-    from agentlite import config
+    from agentlite.config import settings as config
 
     shared = {"model": ALIAS, "max_steps": steps, "save_steps": 10_000, "learning_rate": 1e-4}
     if command == "dpo":
@@ -113,7 +113,8 @@ def settings(command: str, steps: int) -> Any:
 
 
 def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
-    from agentlite.engine import preference, training
+    from agentlite.engine import dpo as preference
+    from agentlite.engine import trainer as training
 
     chosen = settings("dpo", options.steps)
     rows = [preference.Preference(*row) for row in pairs_of_ids()]
@@ -126,12 +127,14 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     """The command's own way: rewards in a child process, every part of the score, rollouts.jsonl."""
     from msgspec.structs import replace
 
-    from agentlite.commands.grpo import Rollouts
-    from agentlite.engine import group_relative, sampling, training
-    from agentlite.own_rewards import OwnFunctions
-    from agentlite.protocols import PROTOCOLS
-    from agentlite.rewards import WEIGHTS
-    from agentlite.scoring import Judge
+    from agentlite.engine import grpo as group_relative
+    from agentlite.engine import sample as sampling
+    from agentlite.engine import trainer as training
+    from agentlite.rendering import PROTOCOLS
+    from agentlite.scoring.rewards import WEIGHTS
+    from agentlite.scoring.rewards.scorer import Judge
+    from agentlite.scoring.rewards.user_functions import OwnFunctions
+    from agentlite.stages.grpo import Rollouts
 
     asked = steps()
     with tempfile.TemporaryDirectory() as folder, OwnFunctions([f"{__file__}:digits_of"]) as own:
@@ -167,10 +170,10 @@ def digits(text: str) -> float:
 
 
 def _ours(chosen: Any, make: Callable[[Any, Path, Any], Any], watch: Any, plan: Any) -> dict[str, Any]:
-    from agentlite.console import stdout_to_stderr
-    from agentlite.engine import training
-    from agentlite.engine.loading import load
-    from agentlite.templates import find_model
+    from agentlite.core.console import stdout_to_stderr
+    from agentlite.engine import trainer as training
+    from agentlite.engine.load import load
+    from agentlite.workspace.model_source import find_model
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
@@ -192,7 +195,7 @@ def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
             def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
                 return dataset
 
-        from agentlite.engine import training
+        from agentlite.engine import trainer as training
 
         rows = pairs_of_ids()
         lengths = [2 * len(p) + len(c) + len(r) for p, c, r in rows]
@@ -228,7 +231,8 @@ def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Nam
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from agentlite.engine import group_relative, training
+    from agentlite.engine import grpo as group_relative
+    from agentlite.engine import trainer as training
 
     def reward(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [digits(tokenizer.decode(ids)) for ids in completion_ids]
@@ -255,8 +259,8 @@ def _arguments(folder: str, steps: int) -> dict[str, Any]:
 
 
 def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
-    from agentlite.console import stdout_to_stderr
-    from agentlite.engine.embedded import convert
+    from agentlite.core.console import stdout_to_stderr
+    from agentlite.engine.packaged_model import convert
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         import unsloth  # noqa: F401, I001  (first, as Unsloth asks)

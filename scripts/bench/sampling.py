@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--batch", type=int, default=4, help="prompts that the sampler draws at once")
     options = parser.parse_args()
-    from agentlite.console import stdout_to_stderr
+    from agentlite.core.console import stdout_to_stderr
 
     with stdout_to_stderr():
         asked = prompts(options.prompts)
@@ -40,9 +40,9 @@ def main() -> None:
 
 def prompts(count: int) -> list[list[int]]:
     """Steps with as many tools as it takes to reach the length."""
-    from agentlite.protocols import choose, prompts
-    from agentlite.records import Call, Message, Record, Tool
-    from agentlite.templates import load_template
+    from agentlite.core.records import Call, Message, Record, Tool
+    from agentlite.rendering import choose, prompts
+    from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
     protocol_of = choose("hermes", template).of
@@ -63,9 +63,10 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     """Prompts -> how many tokens were made."""
     import torch
 
-    from agentlite.engine import load_libraries, sampling
-    from agentlite.engine.loading import Loading, load_to_ask
-    from agentlite.templates import find_model
+    from agentlite.engine import load_libraries
+    from agentlite.engine import sample as sampling
+    from agentlite.engine.load import Loading, load_to_ask
+    from agentlite.workspace.model_source import find_model
 
     load_libraries("unsloth")
     with tempfile.TemporaryDirectory() as folder:

@@ -60,7 +60,7 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def settings(steps: int) -> Any:
-    from agentlite import config
+    from agentlite.config import settings as config
 
     return config.Sft(model=ALIAS, max_steps=steps, batch_size=1, gradient_accumulation=1, save_steps=10_000,
                       learning_rate=1e-3)  # fmt: skip
@@ -68,9 +68,9 @@ def settings(steps: int) -> Any:
 
 def rows() -> list[Any]:
     """Short dialogs with one call; the numbers make their lengths differ."""
-    from agentlite.protocols import choose, encode, render
-    from agentlite.records import Call, Message, Record, Tool
-    from agentlite.templates import load_template
+    from agentlite.core.records import Call, Message, Record, Tool
+    from agentlite.rendering import choose, encode, render
+    from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
     protocol = choose("hermes", template).protocols["hermes"]
@@ -86,10 +86,11 @@ def rows() -> list[Any]:
 
 
 def ours(steps: int) -> dict[str, Any]:
-    from agentlite.console import stdout_to_stderr
-    from agentlite.engine import supervised, training
-    from agentlite.engine.loading import load
-    from agentlite.templates import find_model
+    from agentlite.core.console import stdout_to_stderr
+    from agentlite.engine import sft as supervised
+    from agentlite.engine import trainer as training
+    from agentlite.engine.load import load
+    from agentlite.workspace.model_source import find_model
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         chosen = settings(steps)
@@ -104,9 +105,9 @@ def ours(steps: int) -> dict[str, Any]:
 
 def bare(steps: int) -> dict[str, Any]:
     """The loop a reader of Unsloth's and TRL's pages would write; only rows and their order come from agentlite."""
-    from agentlite.console import stdout_to_stderr
-    from agentlite.engine import training
-    from agentlite.engine.embedded import convert
+    from agentlite.core.console import stdout_to_stderr
+    from agentlite.engine import trainer as training
+    from agentlite.engine.packaged_model import convert
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         import unsloth  # noqa: F401, I001  (first, as Unsloth asks)

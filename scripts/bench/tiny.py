@@ -7,7 +7,7 @@ from pathlib import Path
 def make_model(folder: Path) -> None:
     """Of SmolLM2's kind, 1.6 M weights, nearly all of them the vocabulary's."""
     from agentlite.engine import load_libraries
-    from agentlite.templates import embedded_folder, load_template
+    from agentlite.workspace.model_source import embedded_folder, load_template
 
     load_libraries("unsloth")  # before transformers, which it patches
     import torch
@@ -28,7 +28,7 @@ def make_model(folder: Path) -> None:
 def make_encoder(folder: Path) -> None:
     """Of all-MiniLM-L6-v2's kind, 1 M weights, nearly all of them the vocabulary's."""
     from agentlite.engine import load_libraries
-    from agentlite.retrieval.encoders import find_encoder
+    from agentlite.workspace.encoder_source import find_encoder
 
     load_libraries("unsloth")
     import torch

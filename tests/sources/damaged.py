@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from agentlite.errors import RowError
+from agentlite.core.errors import RowError
 
 DATA = Path(__file__).parent.parent / "data"
 Row = dict[str, Any]

@@ -1,4 +1,4 @@
-"""agentlite.sources.agentinstruct: texts as they are, and learned exactly where the row says so."""
+"""agentlite.data.formats.agentinstruct: texts as they are, and learned exactly where the row says so."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Message, Record, from_row, to_row
-from agentlite.sources import agentinstruct
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message, Record, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import agentinstruct
 
 ROWS = rows("agentinstruct")
 EXPECTED = [

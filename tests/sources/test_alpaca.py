@@ -1,4 +1,4 @@
-"""agentlite.sources.alpaca: an instruction with its input is asked, the output answers, the history goes before."""
+"""agentlite.data.formats.alpaca: an instruction with its input is asked, the output answers, the history goes before."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Message, Record, from_row, to_row
-from agentlite.sources import alpaca
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message, Record, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import alpaca
 
 ROWS = rows("alpaca")
 EXPECTED = [

@@ -1,4 +1,4 @@
-"""agentlite.sources.anthropic: blocks of a message become one turn, or a turn for each result."""
+"""agentlite.data.formats.anthropic: blocks of a message become one turn, or a turn for each result."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import anthropic
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import anthropic
 
 ROWS = rows("anthropic")
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

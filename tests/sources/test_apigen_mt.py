@@ -1,4 +1,4 @@
-"""APIGen-MT rows are ShareGPT rows with turns of their own for calls and results: agentlite.sources.sharegpt."""
+"""APIGen-MT rows are ShareGPT rows with turns of their own for calls and results: agentlite.data.formats.sharegpt."""
 
 from contextlib import suppress
 
@@ -7,10 +7,10 @@ from damaged import Row, damaged, refused, rows
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import FORMATS, sharegpt
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, sharegpt
 
 ROWS = rows("apigen_mt")
 LINES = {"type": "object", "properties": {"lines": {"type": "array", "items": {"type": "integer"}}}}

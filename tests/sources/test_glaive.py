@@ -1,4 +1,4 @@
-"""agentlite.sources.glaive: a chat in one text, with JSON in single quotes that may hold apostrophes."""
+"""agentlite.data.formats.glaive: a chat in one text, with JSON in single quotes that may hold apostrophes."""
 
 from contextlib import suppress
 from typing import Any
@@ -8,10 +8,10 @@ from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import glaive
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import glaive
 
 ROWS = rows("glaive")
 FUNCTIONS = "You are a helpful assistant with access to the following functions. Use them if required -\n"

@@ -1,4 +1,4 @@
-"""agentlite.sources.hermes_fc: tools, calls, results and thoughts between tags, often as Python writes them."""
+"""agentlite.data.formats.hermes_fc: tools, calls, results and thoughts between tags, often as Python writes them."""
 
 import json
 from contextlib import suppress
@@ -9,10 +9,10 @@ from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import hermes_fc
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import hermes_fc
 
 ROWS = rows("hermes_fc")
 QUOTE = Tool(

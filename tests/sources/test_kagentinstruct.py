@@ -1,4 +1,4 @@
-"""agentlite.sources.kagentinstruct: one record for each prompt and response of a row."""
+"""agentlite.data.formats.kagentinstruct: one record for each prompt and response of a row."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import from_row, to_row
-from agentlite.sources import kagentinstruct
+from agentlite.core.errors import RowError
+from agentlite.core.records import from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import kagentinstruct
 
 ROWS = rows("kagentinstruct")
 EXPECTED: list[list[tuple[str, str, dict[str, Any]]]] = [

@@ -1,4 +1,4 @@
-"""agentlite.sources.modelscope: one answer with marked calls and results becomes the turns it stands for."""
+"""agentlite.data.formats.modelscope: one answer with marked calls and results becomes the turns it stands for."""
 
 import json
 from contextlib import suppress
@@ -9,10 +9,10 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import modelscope
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import modelscope
 
 ROWS = rows("ms_agent_exec")
 CITY = {

@@ -1,4 +1,4 @@
-"""agentlite.sources.ms_bench: general chat, filtered as ms-swift does, without the default system text."""
+"""agentlite.data.formats.ms_bench: general chat, filtered as ms-swift does, without the default system text."""
 
 from contextlib import suppress
 from typing import Any
@@ -8,10 +8,10 @@ from damaged import Row, damaged, refused, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Message, from_row, to_row
-from agentlite.sources import ms_bench
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import ms_bench
 
 ROWS = rows("ms_bench")
 EXPECTED: list[tuple[tuple[Message, ...], dict[str, Any]]] = [

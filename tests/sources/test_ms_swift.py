@@ -1,4 +1,4 @@
-"""agentlite.sources.ms_swift: calls that are turns of their own, weights by turn, and two shapes of plain chat."""
+"""agentlite.data.formats.ms_swift: calls that are turns of their own, weights by turn, and two shapes of plain chat."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import ms_swift
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import ms_swift
 
 ROWS = rows("ms_swift")
 NUMBERS = {"a": {"type": "number"}, "b": {"type": "number"}}

@@ -1,4 +1,4 @@
-"""agentlite.sources.sage_benchmark: what the ground truth of each task is as an answer."""
+"""agentlite.data.formats.sage_benchmark: what the ground truth of each task is as an answer."""
 
 from contextlib import suppress
 from typing import Any
@@ -8,11 +8,11 @@ from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Gold, Message, Record, Task, Tool, from_row, to_row
-from agentlite.sources import sage_benchmark
-from agentlite.sources.bfcl import NO_CALL_ANSWER
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Gold, Message, Record, Task, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import sage_benchmark
+from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 
 ROWS = rows("sage_benchmark")
 OPEN = {"type": "object", "properties": {}, "additionalProperties": True}

@@ -1,4 +1,4 @@
-"""agentlite.sources.sage_tools: each example of a tool's use is a question and the call that is due."""
+"""agentlite.data.formats.sage_tools: each example of a tool's use is a question and the call that is due."""
 
 from contextlib import suppress
 from typing import Any
@@ -8,10 +8,10 @@ from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import sage_tools
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import sage_tools
 
 ROWS = rows("sage_tools")
 RAIN = Tool(

@@ -1,4 +1,4 @@
-"""agentlite.sources.self_cognition: who the model is and who made it, filled in per language."""
+"""agentlite.data.formats.self_cognition: who the model is and who made it, filled in per language."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import from_row, to_row
-from agentlite.sources import self_cognition
+from agentlite.core.errors import RowError
+from agentlite.core.records import from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import self_cognition
 
 ROWS = rows("self_cognition")
 EXPECTED: list[tuple[str, str, dict[str, Any]]] = [

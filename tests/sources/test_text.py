@@ -1,4 +1,4 @@
-"""agentlite.sources.text: a plain text is one turn, kept to the last blank."""
+"""agentlite.data.formats.text: a plain text is one turn, kept to the last blank."""
 
 from contextlib import suppress
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 
-from agentlite.errors import RowError
-from agentlite.records import Message, Record, from_row, to_row
-from agentlite.sources import text
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message, Record, from_row, to_row
+from agentlite.data.formats import text
 
 ROWS = rows("text")
 EXPECTED: list[tuple[str, dict[str, Any]]] = [

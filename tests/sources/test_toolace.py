@@ -1,4 +1,4 @@
-"""agentlite.sources.toolace: lists of calls that look like Python, with names that are none."""
+"""agentlite.data.formats.toolace: lists of calls that look like Python, with names that are none."""
 
 import json
 from contextlib import suppress
@@ -9,10 +9,10 @@ from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import toolace
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import toolace
 
 ROWS = rows("toolace")
 

@@ -1,4 +1,4 @@
-"""agentlite.sources.toolllama: chains of thought, action and input, of which only the last step trains."""
+"""agentlite.data.formats.toolllama: chains of thought, action and input, of which only the last step trains."""
 
 from contextlib import suppress
 
@@ -7,11 +7,11 @@ from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.protocols.toolllama import FINISH
-from agentlite.records import Call, Message, Record, Tool, from_row, to_row
-from agentlite.sources import toolllama
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import toolllama
+from agentlite.rendering.protocols.toolllama import FINISH
 
 ROWS = rows("toolllama")
 TEA = Tool(

@@ -10,10 +10,10 @@ from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.errors import RowError
-from agentlite.records import Record
-from agentlite.sources import FORMATS, decoded, detected, quick, read_lines, to_record
-from agentlite.sources.raw import Line
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+from agentlite.data.formats import FORMATS, decoded, detected, quick, read_lines, to_record
+from agentlite.data.formats.readers import Line
 
 ROWS = [json.loads(line.content) for path in sorted((DATA / "formats").iterdir())
         for line in read_lines(str(path), io.BytesIO())]  # fmt: skip

@@ -1,4 +1,4 @@
-"""agentlite.sources.xlam: a question and all its calls in one turn; types of Python become those of JSON Schema."""
+"""agentlite.data.formats.xlam: a question and all its calls in one turn; types of Python become those of JSON Schema."""
 
 import json
 from contextlib import suppress
@@ -9,11 +9,11 @@ from damaged import Row, damaged, refused, rows, strangers
 from hypothesis import given
 from mangled import mangled
 
-from agentlite.curation.validate import validate
-from agentlite.errors import RowError
-from agentlite.records import Call, Gold, Message, Record, Tool, from_row, to_row
-from agentlite.sources import xlam
-from agentlite.sources.bfcl import NO_CALL_ANSWER
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Gold, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import xlam
+from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 
 ROWS = rows("xlam")
 KM = Tool(

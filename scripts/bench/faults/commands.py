@@ -63,7 +63,7 @@ class Subject(NamedTuple):
 
     def job(self) -> None:
         """The command line, in this process."""
-        from agentlite.cli import main
+        from agentlite.cli.main import main
 
         answers = canned(self.run.parent / "asked") if self.stubbed else nullcontext()
         with answers, patch.object(sys, "argv", ["agentlite", *self.arguments]):
@@ -180,7 +180,9 @@ def fresh(subject: Subject) -> None:
 @contextmanager
 def canned(asked: Path) -> Iterator[None]:
     """In here nothing is loaded, and what is said to a prompt depends on it alone; every answer is a line there."""
-    from agentlite.engine import generation, loading, sampling
+    from agentlite.engine import generate as generation
+    from agentlite.engine import load as loading
+    from agentlite.engine import sample as sampling
 
     def text(ids: Sequence[int], number: int) -> str:
         city = CITIES[(sum(ids) + number) % len(CITIES)]

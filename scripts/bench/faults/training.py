@@ -39,7 +39,11 @@ def warm() -> None:
     import torch
     from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer  # noqa: F401
 
-    from agentlite.engine import checkpoints, group_relative, preference, supervised, training  # noqa: F401
+    from agentlite.engine import checkpoints  # noqa: F401
+    from agentlite.engine import dpo as preference  # noqa: F401
+    from agentlite.engine import grpo as group_relative  # noqa: F401
+    from agentlite.engine import sft as supervised  # noqa: F401
+    from agentlite.engine import trainer as training  # noqa: F401
 
     torch.set_num_threads(1)
 
@@ -142,7 +146,7 @@ def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) ->
     before = state(parent)
 
     def job() -> None:
-        from agentlite.errors import UserError
+        from agentlite.core.errors import UserError
 
         random.setstate(drawn)  # Python seeds it anew in a child
         try:
@@ -204,8 +208,8 @@ def _of(files: dict[str, bytes], name: str) -> dict[str, bytes]:
 
 def _newest(folder: Path) -> Path | None:
     """As a new process finds it. What it says of those that it sets aside is left unsaid: they are thousands."""
+    from agentlite.core.errors import UserError
     from agentlite.engine import checkpoints
-    from agentlite.errors import UserError
 
     checkpoints._sound.clear()
     try:
@@ -297,7 +301,7 @@ def harmed_logs(subject: Subject, take: Take) -> Iterator[Tally]:
 
 
 def _dying(subject: Subject, moment: str, step: int) -> None:
-    from agentlite import console
+    from agentlite.core import console
 
     def die(now: int) -> None:
         if now >= step:

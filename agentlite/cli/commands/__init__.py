@@ -1,0 +1,1 @@
+"""commands: see docs/design.md."""

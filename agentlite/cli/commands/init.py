@@ -1,0 +1,55 @@
+"""A folder's name -> sample rows, settings with comments and a README in it: all that a first run needs."""
+
+import json
+import shlex
+from pathlib import Path
+
+import click
+
+from agentlite.cli.options import AS_JSON, DEBUG
+from agentlite.core.errors import DISK, UserError
+from agentlite.core.row_files import replacing
+
+STARTER = Path(__file__).parent.parent / "starter"
+
+
+def fill(folder: Path) -> list[str]:
+    """The names of the files it writes. Raises UserError 2 for a folder that is in use, 74 where it cannot write."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError("is a file.", "Name a new folder.", place=str(folder))
+    there = sorted(path.name for path in folder.glob("[!.]*"))
+    if there:
+        names = ", ".join(there[:4]) + (f" and {len(there) - 4} more" if there[4:] else "")
+        fix = "Name a new folder: nothing is overwritten."
+        raise UserError(f"is not empty: it holds {names}.", fix, place=str(folder))
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in sorted(path for path in STARTER.iterdir() if path.is_file()):
+            written.append(folder / path.name)
+            with replacing(written[-1]) as file:
+                file.write(path.read_bytes())
+    except (OSError, UserError) as error:
+        for path in written:  # or the next try would find the folder in use
+            path.unlink(missing_ok=True)
+        fix = "Name a folder that you may write to, on a disk with space."
+        reason = error.__cause__ or error
+        raise UserError(
+            f"cannot write: {getattr(reason, 'strerror', reason)}.", fix, place=str(folder), exit_code=DISK
+        ) from error
+    return [path.name for path in written]
+
+
+def init(folder: str, as_json: bool, debug: bool) -> None:
+    """Writes the folder, and says what to do in it."""
+    names = fill(Path(folder))
+    into = "" if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && "
+    next_command = f"{into}agentlite prep data.jsonl && agentlite sft && agentlite eval"
+    if as_json:
+        print(json.dumps({"command": "init", "folder": folder, "files": names, "next": next_command}))
+        return
+    print(f"init: {folder}: {', '.join(names)}")
+    print(f"next: {next_command}")
+
+
+COMMAND = click.Command("init", params=[click.Argument(["folder"], metavar="DIR"), AS_JSON, DEBUG], callback=init)

@@ -1,0 +1,47 @@
+"""What is typed in a shell so far -> how it may go on: a setting's values, stages of the workspace, or files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+OF_STAGES = ("model", "data", "candidates", "coreset_model", "names", "retriever")
+
+
+class Text(click.types.StringParamType):
+    """A string; Click alone would offer nothing for it, not even files."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+        from click.shell_completion import CompletionItem
+
+        found = [value for value in _values(ctx, param.name or "") if value.startswith(incomplete)]
+        files = CompletionItem(incomplete, type="file")  # first: bash asks for files only if nothing comes after
+        return [files, *map(CompletionItem, found)]
+
+
+def completed(command: click.Command) -> click.Command:
+    """The same command, with values that a shell can complete."""
+    for parameter in command.params:
+        if parameter.type is click.STRING:
+            parameter.type = Text()
+    return command
+
+
+def _values(context: click.Context, name: str) -> Iterator[str]:
+    from agentlite.config.settings import COMMANDS, config_folder, fields
+
+    command = context.command.name or ""
+    setting = fields(command).get(name) if command in COMMANDS else None
+    kind = setting.__origin__ if setting else None
+    if kind is bool:
+        yield from ("true", "false")
+    elif get_origin(kind) is Literal:
+        yield from get_args(kind)
+    elif name == "profile":
+        yield from ("auto", *sorted(path.stem for path in config_folder().glob("*.yaml")))
+    elif name in OF_STAGES:
+        yield from sorted(plan.parent.name for plan in Path(context.params["run"]).glob("*/plan.json"))

@@ -1,0 +1,31 @@
+"""This machine and its packages -> findings: what is there, whether it will do, and what to do where it will not."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from agentlite.cli.doctor.environment import embedded, environment, hub
+from agentlite.cli.doctor.finding import Finding
+from agentlite.cli.doctor.hardware import compiler, disk, gpu, memory, trains
+from agentlite.cli.doctor.packages import installed, known_bad, python, tested, torch
+from agentlite.cli.doctor.probe import Facts, ask
+from agentlite.core.console import hidden
+
+Check = Callable[[Facts], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    python, installed, tested, known_bad, torch, gpu, memory, disk, compiler, trains, embedded, hub, environment,
+)  # fmt: skip
+
+
+def findings(run: Path) -> list[Finding]:
+    """`run`: the workspace, whose disk counts. A check that fails is a finding itself."""
+    facts, found = ask(run), list[Finding]()
+    for check in CHECKS:
+        try:
+            found += check(facts)
+        except Exception as error:
+            name = check.__name__.replace("_", " ")
+            found.append(Finding(name, "warning", f"cannot be told: {error}", "Please report it."))
+    return [replace(one, found=hidden(one.found), fix=hidden(one.fix)) for one in found]

@@ -1,0 +1,148 @@
+"""Installed packages -> what is missing, what is not as tested, what is known to do harm. None of them is imported."""
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite import __version__
+from agentlite.cli.doctor.finding import Finding
+from agentlite.cli.doctor.probe import Facts
+
+PYTHONS = ((3, 11), (3, 15))  # from, below: as pyproject.toml has it
+WITH_CUDA = ("bitsandbytes", "xformers")
+WITHOUT_TRAIN = ("pyarrow", "gguf", "accelerate", "datasets")  # many environments have these for something else
+DRIVERS = {11: 450, 12: 525, 13: 580}  # the oldest that runs a torch which is built for this CUDA
+TOLD = 5
+Release = tuple[int, ...]
+
+
+class Bad(NamedTuple):
+    """Versions of a package that do harm, why, and what to ask pip for."""
+
+    package: str
+    is_bad: Callable[[Release], bool]
+    why: str
+    instead: str
+
+
+KNOWN_BAD = (
+    Bad("torch", lambda v: v < (2, 6), "loading a checkpoint can run code (CVE-2025-32434)", "torch==2.13.0"),
+    Bad("torch", lambda v: v >= (2, 15), "Unsloth 2026.10.9 takes none from 2.15 on", "torch==2.13.0"),
+    Bad("transformers", lambda v: v < (5, 3), "a model's config.json can run code (CVE-2026-4372, CVE-2026-5241)",
+        "transformers==5.17.0"),
+    Bad("transformers", lambda v: v >= (5, 18), "Unsloth 2026.10.9 takes none above 5.17", "transformers==5.17.0"),
+    Bad("trl", lambda v: v < (1, 15), "lacks what dpo and grpo stand on", "trl==1.15.0"),
+    Bad("trl", lambda v: v > (1, 15, 0), "Unsloth 2026.10.9 takes none above 1.15.0", "trl==1.15.0"),
+    Bad("datasets", lambda v: v >= (5,), "Unsloth 2026.10.9 takes none from 5 on", "datasets==4.8.5"),
+    Bad("datasets", lambda v: (4,) <= v <= (4, 1, 0) or v[:2] in ((4, 4), (4, 5)), "Unsloth 2026.10.9 leaves it out",
+        "datasets==4.8.5"),
+    Bad("litellm", lambda v: v in ((1, 82, 7), (1, 82, 8)), "was published with malware in it, in March 2026; change "
+        "every key that this machine has seen", "--upgrade litellm"),
+)  # fmt: skip
+
+
+def python(facts: Facts) -> Iterator[Finding]:
+    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    fits = PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]
+    yield Finding("python", "ok" if fits else "problem", found, "" if fits else "Take one from 3.11 to 3.14.")
+
+
+def installed(facts: Facts) -> Iterator[Finding]:
+    """Without the extra `train` much works; with half of it, training does not."""
+    by_extra = named()
+    training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
+    missing = [name for name in by_extra[""] + training if not version(name)]
+    fix = f"bash scripts/setup.sh (in a checkout), or pip install -c {tested_file()} 'agentlite[train]'"
+    if not missing:
+        count = len(by_extra[""] + training)
+        yield Finding("packages", "ok", f"agentlite {__version__}, and all {count} that it asks for")
+    elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
+        yield Finding("packages", "warning", f"agentlite {__version__} without the extra `train`: prep, eval "
+                      "--predictions, pairs --from and reports work; what needs a model does not", fix)  # fmt: skip
+    else:
+        yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
+
+
+def tested(facts: Facts) -> Iterator[Finding]:
+    """Of the packages that agentlite names itself: what these bring along is theirs."""
+    by_extra, pinned = named(), tested_set()
+    ours = [
+        name.lower().replace("_", "-") for extra in ("", "train", "retriever", "deepspeed") for name in by_extra[extra]
+    ]
+    there = {name: found for name in ours if name in pinned and (found := version(name))}
+    other = [f"{name} {found} (tested: {pinned[name]})" for name, found in there.items()
+             if found.partition("+")[0] != pinned[name]]  # fmt: skip
+    if not other:
+        yield Finding("tested set", "ok", f"{len(there)} packages, each in the version that was tested")
+        return
+    more = f", and {len(other) - TOLD} others" if other[TOLD:] else ""
+    yield Finding("tested set", "warning", ", ".join(other[:TOLD]) + more,
+                  f"It may well work; to be sure: pip install -c {tested_file()} 'agentlite[train]'")  # fmt: skip
+
+
+def known_bad(facts: Facts) -> Iterator[Finding]:
+    for bad in KNOWN_BAD:
+        if (found := version(bad.package)) and bad.is_bad(release(found)):
+            yield Finding(bad.package, "problem", f"{found}: {bad.why}", f"pip install {bad.instead}")
+
+
+def torch(facts: Facts) -> Iterator[Finding]:
+    """Whether it is built for the GPU that is there, and the driver is new enough for it."""
+    found = version("torch")
+    spec = importlib.util.find_spec("torch") if found else None
+    if not spec or not spec.origin:
+        return
+    told = re.search(r"^cuda\b.*?'(\d+)[\d.]*'", Path(spec.origin).with_name("version.py").read_text(), re.MULTILINE)
+    cuda = int(told[1]) if told else 0
+    text = f"{found}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
+    again = f"uv pip install --torch-backend=auto --reinstall torch=={found.partition('+')[0]} torchvision"
+    vision = version("torchvision")
+    if facts.card and not cuda:
+        yield Finding("torch", "problem", f"{text}: the GPU is not used", again)
+    elif facts.card and facts.driver and release(facts.driver)[0] < DRIVERS.get(cuda, 0):
+        yield Finding("torch", "problem", f"{text}, which needs driver {DRIVERS[cuda]}; this is {facts.driver}",
+                      f"Update the driver, or: {again}")  # fmt: skip
+    elif vision and not cuda and "+cpu" not in vision:
+        yield Finding("torch", "problem", f"{text}; torchvision is built for CUDA: transformers cannot be imported",
+                      "pip uninstall torchvision")  # fmt: skip
+    else:
+        yield Finding("torch", "ok", text)
+
+
+def version(package: str) -> str:
+    """ "" where it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def release(text: str) -> Release:
+    """2.13.0+cpu -> 2, 13, 0."""
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
+
+
+def named() -> dict[str, list[str]]:
+    """The packages that agentlite asks for, by extra; under "" those that it always needs."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in importlib.metadata.requires("agentlite") or ():
+        extra = re.search(r"""extra == ['"](\w+)['"]""", line)
+        found[extra[1] if extra else ""] += re.findall(r"^[\w.-]+", line)
+    return found
+
+
+def tested_file() -> Path:
+    """constraints.txt: beside the package in a checkout, inside it in a wheel."""
+    inside = Path(__file__).parents[2] / "constraints.txt"
+    return inside if inside.exists() else inside.parent.parent / inside.name
+
+
+def tested_set() -> dict[str, str]:
+    text = tested_file().read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, flags=re.MULTILINE))

@@ -1,0 +1,139 @@
+"""A command's result -> what stands on stdout: one JSON object, records, or a short table and the next command."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from agentlite.core import console
+from agentlite.core.records import from_row
+from agentlite.core.row_files import encode
+from agentlite.report import retrieval_tables as ranking
+from agentlite.report.tables import TABLED, in_words, share, table
+from agentlite.scoring.metrics.dialogs import HOW
+from agentlite.scoring.metrics.retrieval_loss import in_words as retrieval_in_words
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES
+from agentlite.workspace.run_folder import Result
+
+OWN = "agentlite"  # the shape of rows as they are on disk
+
+
+def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
+    """With --json, --as or --rows -, the table and the shown records go to stderr, so that stdout holds one thing.
+
+    `shape`: how records are written to stdout; "" if they are not.
+    """
+    taken = as_json or bool(shape)
+    folder = Path(result.folder)
+    if show and result.command == "prep" and result.status != "dry run":
+        from agentlite.stages.prep import shown
+
+        for text in shown(folder, show):
+            print(text, file=sys.stderr if taken else sys.stdout)
+    if shape and result.status != "dry run":
+        _write_records(folder, shape)
+    if as_json and not shape:
+        import msgspec
+
+        print(msgspec.json.encode(result).decode())
+    elif not as_json:
+        _table(result, sys.stderr if taken else sys.stdout)
+
+
+def _write_records(folder: Path, shape: str) -> None:
+    from agentlite.data.write_formats import ALL_TRAINED, shaped
+    from agentlite.stages.prep import stored
+
+    if shape == OWN:
+        sys.stdout.buffer.writelines(map(encode, stored(folder)))
+        return
+    unlearned = 0
+    for record in map(from_row, stored(folder)):
+        unlearned += any(not message.loss for message in record.messages if message.role == "assistant")
+        sys.stdout.buffer.write(encode(shaped(record, shape)))
+    if unlearned and shape in ALL_TRAINED:
+        console.notice(f"prep: {unlearned} records have turns that are not to be learned, which {shape} cannot say")
+
+
+def _table(result: Result, stream: Any) -> None:
+    took = f" in {result.seconds:.0f} s" if result.status == "done" else ""
+    print(f"{result.command}: {result.status}{took}, {result.folder}", file=stream)
+    if result.command == "eval" and result.status != "dry run":
+        compared = result.status == "compared"
+        _models(result.figures["models"] if compared else result.figures, stream)
+        for name, one in () if compared else result.figures.items():
+            if found := one.get("retrieval"):
+                print(f"{name}: {retrieval_in_words(found)}", file=stream)
+        if agreement := result.figures.get("agreement"):
+            print("", *(f"agreement, {name}: {share(one)}" for name, one in agreement.items()), sep="\n", file=stream)
+        for row in result.figures["differences"] if compared else ():
+            print(in_words(row), file=stream)
+    elif result.command == "eval":
+        rows = [[name, str(one["prompts"]), str(one["missing"]), str(one["memory_gib"].get("total", "-"))]
+                for name, one in result.figures.items()]  # fmt: skip
+        console.print_table([["model", "prompts", "missing", "memory, GiB"], *rows], stream)
+    elif result.status == "compared":
+        console.print_table(_weightings(result.figures["weightings"]), stream)
+        print("", *result.figures["told"], sep="\n", file=stream)
+    elif "ranking" in result.figures:
+        _figures({name: value for name, value in result.figures.items() if name not in TABLED}, stream)
+        ranking.show(result.figures, stream)
+    else:
+        _figures(result.figures, stream)
+    if result.next:
+        print(f"next: {result.next}", file=stream)
+
+
+def _models(figures: dict[str, Any], stream: Any) -> None:
+    """The metrics of steps, and of whole dialogs where any has several steps."""
+    console.print_table(_turned(table(figures)), stream)
+    whole = {name: {"metrics": one["dialogs"]} for name, one in figures.items() if "dialogs" in one}
+    if any(one["metrics"]["end_to_end_success"]["count"] < figures[name]["prompts"] for name, one in whole.items()):
+        print(f"\nwhole dialogs, {HOW}", file=stream)
+        console.print_table(_turned(table(whole)), stream)
+
+
+def _figures(figures: dict[str, Any], stream: Any) -> None:
+    """Numbers as a table, what consists of several as a line each, files as a table of their own."""
+    single = {name: value for name, value in figures.items() if not isinstance(value, dict)}
+    console.print_table([["", ""], *([name, _number(value)] for name, value in single.items())], stream)
+    files = figures.get("by_file", {})
+    for name, value in figures.items():
+        if isinstance(value, dict) and name != "by_file" and not (name == "by_source" and files):
+            print(f"{name}: {_number(value)}", file=stream)
+    if files:
+        console.print_table(_files(files), stream)
+
+
+def _files(files: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """What became of the rows of each source."""
+    heads = [name for name in next(iter(files.values())) if name != "formats"]
+    rows = [[source, _number(counts["formats"]), *(str(counts[name]) for name in heads)]
+            for source, counts in files.items()]  # fmt: skip
+    return [["source", "formats", *heads], *rows]
+
+
+def _turned(rows: list[list[str]]) -> list[list[str]]:
+    """Models as columns: a terminal is higher than wide."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_number(inner)}" for name, inner in value.items()) or "-"
+    if isinstance(value, list):
+        return " -> ".join(map(str, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _weightings(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """A row a weighting: its pairs, what became different from the first, and the chosen sides' mean of each component
+    that some weighting counts."""
+    parts = [name for name in COMPONENTS if any(row["weights"].get(name) for row in rows)]
+    parts += sorted({name for row in rows for name in row["weights"]} - {*COMPONENTS, *PENALTIES})
+    body = [
+        [row["name"], str(row["pairs"]), str(row["flipped"]), f"+{row['gained']} -{row['lost']}",
+         f"{row['mean_margin']:.3f}", *(f"{row['chosen'][name]:.2f}" if row["chosen"] else "-" for name in parts)]
+        for row in rows
+    ]  # fmt: skip
+    heads = [name.replace("_", "\n") for name in parts]
+    return [["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", *heads], *body]

@@ -1,0 +1,212 @@
+"""Rows on disk, JSONL or Parquet by suffix: whole lines appended, torn ones cut, whole files written by rename."""
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from agentlite.core.console import notice
+from agentlite.core.errors import DISK, UserError
+from agentlite.core.optional_deps import need
+
+Row = dict[str, Any]
+READ_ONLY = "Name a folder that you may write to: --run DIR; AGENTLITE_CACHE for the cache."
+AT_ONCE = 256  # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
+GONE = "Is the disk still there? Once it is, the same command carries on."
+WAYS_OUT = {
+    errno.ENAMETOOLONG: "Give it a shorter name.",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
+    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE),
+}  # fmt: skip
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears whole or not at all: written aside, synced, renamed."""
+    aside = path.with_name(f".{path.name}.partial")
+    try:
+        with disk_errors(path), open(aside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        with disk_errors(path):
+            os.replace(aside, path)
+            sync_folder(path.parent)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """An OSError while writing becomes an error with a place and a way out."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write: {error.strerror or error}.", way_out(error), place=str(path), exit_code=DISK)
+
+
+def way_out(error: OSError) -> str:
+    """What to do about what the system refuses."""
+    otherwise = "Free some space, or give another folder with --run DIR; then run the same command again."
+    return WAYS_OUT.get(error.errno or 0, otherwise)
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """For what will be written there once much has been computed. Makes the folder. Raises UserError 74."""
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in `folder` survive a power cut. Not every system lets a folder be synced."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sync_all(paths: Iterable[Path]) -> None:
+    """Files and their folders: what is named as written is there after a power cut."""
+    found = [*paths]
+    for path in found:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    for folder in sorted({path.parent for path in found}):
+        sync_folder(folder)
+
+
+def write_json(path: Path, value: Any) -> None:
+    with replacing(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Writes all rows of a file at once; `.parquet` in the name chooses Parquet, with a checksum on every page."""
+    with replacing(path) as file:
+        if path.suffix == ".parquet":
+            _write_parquet(file, list(rows))
+        else:
+            file.writelines(encode(row) for row in rows)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file that a stage wrote. A line that cannot be read is an error with its place."""
+    if path.suffix == ".parquet":
+        yield from read_parquet(path)
+        return
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                fix = "The file was changed after the stage wrote it: run that stage again with --force."
+                raise UserError(f"not a JSON row ({error}).", fix, place=f"{path}:{number}") from error
+
+
+def find_rows(folder: Path, name: str) -> Path:
+    """`name` with the suffix it was written with: a reader takes either."""
+    return next((path for suffix in (".jsonl", ".parquet") if (path := folder / f"{name}{suffix}").exists()),
+                folder / f"{name}.jsonl")  # fmt: skip
+
+
+def encode(row: Any) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+class Appender:
+    """Appends rows to a JSONL file, each whole: one write a row. Opening it cuts a last line that was torn."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        with disk_errors(path):
+            self.file = open(path, "ab", buffering=0)  # noqa: SIM115  (closed by __exit__)
+            end = whole_lines_end(path)
+            if end < self.file.seek(0, os.SEEK_END):
+                self.file.truncate(end)
+
+    def append(self, row: Any) -> None:
+        with disk_errors(self.path):
+            line = encode(row)
+            if (written := self.file.write(line)) != len(line):  # the disk took a part
+                self.file.truncate(self.file.tell() - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def __enter__(self) -> "Appender":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with disk_errors(self.path):
+            os.fsync(self.file.fileno())
+            self.file.close()
+
+
+class PatientAppender(Appender):
+    """One whose rows wait in memory while the disk takes none, for something that goes on."""
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        self.waiting: list[Any] = []
+
+    def append(self, row: Any) -> None:
+        self.waiting.append(row)
+        try:
+            self.settle()
+        except UserError as error:
+            if len(self.waiting) == 1:
+                notice(f"{error.place}: {error.problem} Its rows wait in memory; going on. Free some space")
+
+    def settle(self) -> None:
+        """Writes those that wait. Raises UserError 74 where that cannot be."""
+        while self.waiting:
+            super().append(self.waiting[0])
+            del self.waiting[0]
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            with suppress(UserError) if any(error) else nullcontext():  # that error is told
+                self.settle()
+        finally:
+            super().__exit__(*error)
+
+
+def whole_lines_end(path: Path) -> int:
+    """Where the last complete line ends, in bytes."""
+    content = path.read_bytes()
+    return content.rfind(b"\n") + 1
+
+
+def check_parquet() -> None:
+    need("Parquet", ["pyarrow"], "pip install pyarrow")
+
+
+def _write_parquet(file: IO[bytes], rows: list[Row]) -> None:
+    check_parquet()
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, file, write_page_checksum=True)
+
+
+def read_parquet(path: Path) -> Iterator[Row]:
+    """The rows of a Parquet file, whatever its name."""
+    check_parquet()
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(AT_ONCE):
+            yield from batch.to_pylist()

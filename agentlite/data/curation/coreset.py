@@ -1,0 +1,188 @@
+"""Records, by losses and texts -> the part of them to train on: the hard ones, unlike ones, both, or any."""
+
+import math
+import re
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.core.errors import UserError, nearest
+from agentlite.core.records import Record, digest
+from agentlite.data.curation.fingerprints import dialog_text
+
+BY_LOSS = 0.6  # of a hybrid; the rest is chosen by diversity
+FEATURES = 1 << 18
+CJK = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+TOKEN = re.compile(f"[{CJK}]+|[^\\W{CJK}]+")
+LONG, HARDEST = 512, 5.0
+
+
+class Coreset(NamedTuple):
+    """Indices of the chosen, in their own order; how many were chosen by what; what a user should know."""
+
+    chosen: list[int]
+    counts: dict[str, int]
+    notes: list[str]
+
+
+class Pool(NamedTuple):
+    """What is chosen from, in the order of a seeded hash, which settles every tie; the order of the files never does.
+
+    `losses` is empty where the strategy asks for none; `text` reads that of a record.
+    """
+
+    size: int
+    losses: Sequence[float]
+    text: Callable[[int], str]
+
+
+Choice = dict[str, list[int]]  # by what they were chosen -> places in the pool
+
+
+def coreset(
+    ids: Sequence[str],
+    *,
+    strategy: str,
+    target: int | None,
+    seed: int,
+    losses: Mapping[str, float] | None = None,
+    text: Callable[[int], str] = lambda index: "",
+) -> Coreset:
+    """Chooses `target` of the records. `losses`: by id, for the strategies of LOSSES; `text`: the dialog of an index,
+    where unlike ones are looked for. Raises UserError for an unknown strategy, or a record whose loss is no number.
+    """
+    if strategy not in STRATEGIES:
+        raise UserError(f"no strategy is called '{strategy}'.", nearest(strategy, STRATEGIES),
+                        place="prep.coreset_strategy")  # fmt: skip
+    if target is None or target >= len(ids):
+        notes = [f"coreset: {target} asked for, all {len(ids)} there are taken"] if target else []
+        return Coreset(list(range(len(ids))), {"all": len(ids)}, notes)
+    order = sorted(range(len(ids)), key=lambda index: digest(f"{seed} coreset {ids[index]}"))
+    known = [_loss(ids[index], losses or {}) for index in order] if strategy in LOSSES else []
+    choice = STRATEGIES[strategy](Pool(len(ids), known, lambda place: text(order[place])), target)
+    chosen = sorted(order[place] for places in choice.values() for place in places)
+    return Coreset(chosen, {reason: len(places) for reason, places in choice.items()}, [])
+
+
+def proxy_loss(record: Record) -> float:
+    """How hard a dialog looks without a model, from 0 to 5: its own meta["loss"], or by its length and variety.
+
+    That is tokens / 512 + the entropy of the tokens in nats / 5, where a token is a word or two CJK characters.
+    """
+    own = record.meta.get("loss")
+    if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
+        return float(own)
+    counts = Counter(tokens(dialog_text(record)))
+    total = counts.total()
+    entropy = -sum(count / total * math.log(count / total) for count in counts.values())
+    return min(HARDEST, total / LONG + entropy / 5)
+
+
+def tokens(text: str) -> Iterator[str]:
+    """Words without case; of a run of CJK characters, each two that are neighbours."""
+    for run in TOKEN.findall(text.casefold()):
+        if len(run) > 1 and "\u3040" <= run[0] <= "\ufaff":
+            yield from (run[start : start + 2] for start in range(len(run) - 1))
+        else:
+            yield run
+
+
+def _loss(record_id: str, losses: Mapping[str, float]) -> float:
+    loss = losses.get(record_id, math.nan)
+    if not math.isfinite(loss):
+        raise UserError(f"record {record_id} has no loss.", "Take --set prep.coreset_strategy=diversity, or random.")
+    return loss
+
+
+def _hardest(pool: Pool, target: int) -> Choice:
+    return {"loss": sorted(range(pool.size), key=lambda place: -pool.losses[place])[:target]}
+
+
+def _unlike(pool: Pool, target: int) -> Choice:
+    return {"diversity": _farthest(pool, target, [])}
+
+
+def _hybrid(pool: Pool, target: int) -> Choice:
+    """What is chosen by diversity is unlike what was chosen by loss, too."""
+    hard = _hardest(pool, round(BY_LOSS * target))["loss"]
+    return {"loss": hard, "diversity": _farthest(pool, target - len(hard), hard)}
+
+
+def _any(pool: Pool, target: int) -> Choice:
+    return {"random": list(range(target))}
+
+
+STRATEGIES: dict[str, Callable[[Pool, int], Choice]] = {
+    "loss_topk": _hardest,
+    "diversity": _unlike,
+    "hybrid": _hybrid,
+    "random": _any,
+}
+LOSSES = ("loss_topk", "hybrid")
+
+
+def _farthest(pool: Pool, target: int, chosen: Sequence[int]) -> list[int]:
+    """k-center greedy: again and again the one whose nearest among the chosen is farthest, by cosine."""
+    import numpy
+
+    cosines = Vectors(map(pool.text, range(pool.size))).cosines
+    nearest = numpy.full(pool.size, -numpy.inf)
+    for place in chosen:
+        numpy.maximum(nearest, cosines(place), out=nearest)
+    nearest[list(chosen)] = numpy.inf
+    found: list[int] = []
+    for _ in range(target):
+        place = int(nearest.argmin())
+        found.append(place)
+        numpy.maximum(nearest, cosines(place), out=nearest)
+        nearest[place] = numpy.inf
+    return found
+
+
+class Vectors:
+    """Texts as unit vectors of hashed tokens, each 1 + log of its count, rare ones weighted up.
+
+    Kept by text and by token: a cosine with all others reads only the texts that share a token.
+    """
+
+    def __init__(self, texts: Iterable[str]):
+        import numpy
+
+        self.starts, self.features, counts = _counted(texts)
+        self.size = len(self.starts) - 1
+        owners = numpy.repeat(numpy.arange(self.size, dtype=numpy.int32), numpy.diff(self.starts))
+        spread = numpy.bincount(self.features, minlength=FEATURES)
+        rarity = 1 + numpy.log((1 + self.size) / (1 + spread))
+        weights = (1 + numpy.log(counts)) * rarity[self.features]
+        weights /= numpy.sqrt(numpy.bincount(owners, weights**2, minlength=self.size))[owners]
+        by_feature = numpy.argsort(self.features, kind="stable")
+        self.weights = weights
+        self.ends = numpy.cumsum(spread)
+        self.owners, self.shares = owners[by_feature], weights[by_feature]
+
+    def cosines(self, place: int) -> Any:
+        """Of one text with every text: float64 of shape (texts,)."""
+        import numpy
+
+        own = slice(self.starts[place], self.starts[place + 1])
+        found = [slice(self.ends[feature - 1] if feature else 0, self.ends[feature]) for feature in self.features[own]]
+        products = [self.shares[where] * weight for where, weight in zip(found, self.weights[own], strict=True)]
+        owners = numpy.concatenate([self.owners[where] for where in found])
+        return numpy.bincount(owners, numpy.concatenate(products), minlength=self.size)
+
+
+def _counted(texts: Iterable[str]) -> tuple[Any, Any, Any]:
+    """Where the tokens of each text start, the tokens as numbers below FEATURES, and how often each occurs."""
+    import numpy
+
+    starts, features, counts = array("q", [0]), array("i"), array("i")
+    for text in texts:
+        # a text without tokens has one of its own: it is like the others without, and like no other
+        found = Counter(zlib.crc32(token.encode("utf-8", "surrogatepass")) % FEATURES for token in tokens(text))
+        for feature, count in sorted((found or Counter({0: 1})).items()):
+            features.append(feature)
+            counts.append(count)
+        starts.append(len(features))
+    return numpy.array(starts), numpy.array(features), numpy.array(counts)

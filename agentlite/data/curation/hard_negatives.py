@@ -1,0 +1,193 @@
+"""train records -> hard negatives beside them: the right tool taken away, the names of tools and parameters masked."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.config.settings import default
+from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, digest
+from agentlite.data.curation.split import due_tools, first_query
+from agentlite.data.curation.stats import script
+from agentlite.scoring.metrics.tool_calls import schema_at
+
+NO_CALL_ANSWER: str = default("prep", "no_call_answer")
+NO_CALL_ANSWER_ZH: str = default("prep", "no_call_answer_zh")
+# What such a tool cannot do, nobody knows.
+DOES_MUCH = re.compile(
+    r"search|google|bing|browse|web|wiki|lookup|look_up|python|code|shell|bash|terminal|exec|command|script|sql|query|http"
+    r"|request|api|llm|gpt|chat|ask|answer|assistant|agent|搜索|检索|查询|浏览|代码|执行|问答",
+    re.IGNORECASE,
+)
+COMMON = frozenset(  # words that say nothing about what a tool is for
+    ("get", "set", "list", "find", "fetch", "retrieve", "calculate", "compute", "calc", "create", "make", "add",
+     "update", "delete", "remove", "check", "show", "read", "write", "send", "by", "for", "of", "the", "a", "an",
+     "to", "in", "on", "from", "with", "and", "or", "is")
+)  # fmt: skip
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[\u4e00-\u9fff]")
+ALIKE = 0.3  # the Jaccard index of two descriptions' words from which one tool may stand in for the other
+NAMING = frozenset(  # keywords of JSON Schema that name parameters, or hold schemas that do
+    ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas",
+     "patternProperties", "propertyNames", "$ref", "$defs", "definitions")
+)  # fmt: skip
+
+
+class Made(NamedTuple):
+    """The new records, each with its parent, and how many of the records asked became one, or why not, by kind."""
+
+    records: list[Record]
+    counts: dict[str, Counter[str]]
+
+
+Maker = Callable[[Record], Record | str]  # the variant, or why there is none
+
+
+def hard_negatives(
+    records: Sequence[Record], *, removed: float, masked: float, seed: int,
+    answer: str = NO_CALL_ANSWER, answer_zh: str = NO_CALL_ANSWER_ZH,
+) -> Made:  # fmt: skip
+    """Variants of the given shares of the records: without the right tool, and with masked names.
+
+    Which records are asked depends on seed and id alone; that of some nothing can be made is counted. The answers are
+    what is said, in the script of the question, where the right tool is gone.
+    """
+    due = _due_by_query(records)
+    makers: dict[str, tuple[float, Maker]] = {
+        "removed": (removed, lambda one: without_right_tool(one, due[first_query(one)], _said(one, answer, answer_zh))),
+        "masked": (masked, lambda one: with_masked_names(one, seed)),
+    }
+    made = Made([], {kind: Counter() for kind, (share, _) in makers.items() if share})
+    for record in records:
+        for kind, (share, maker) in makers.items():
+            if int(digest(f"{seed} {kind} {record.id}"), 16) < share * 2**64:
+                variant = maker(record)
+                made.counts[kind]["made" if isinstance(variant, Record) else variant] += 1
+                made.records.extend([variant] if isinstance(variant, Record) else [])
+    return made
+
+
+def without_right_tool(record: Record, due: Iterable[str], answer: str) -> Record | str:
+    """The dialog up to its first call, the tools that are due gone, and the answer in place of the call; or why not.
+
+    Not made where another offered tool could do it. That is assumed of a tool that is due for the same question in any
+    record (`due`), does much (a search, a shell), takes all the arguments of a call that is due, or shares a telling
+    word of its name or much of its description with the right one.
+    """
+    turn = next((turn for turn in record.asked if record.due(turn).calls), None)
+    if turn is None:
+        return "no call is due"
+    if any(message.calls for message in record.messages[:turn]):
+        return "a call is given before"
+    gone = set(due) | due_tools(record)
+    right = [tool for tool in record.tools if tool.name in gone]
+    left = tuple(tool for tool in record.tools if tool.name not in gone)
+    if not left:
+        return "no other tool on offer"
+    calls = record.due(turn).calls
+    if any(_could_do(tool, right, calls) for tool in left):
+        return "another tool could do it"
+    gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
+    return _variant(record, "right tool removed", tools=left, task="timing_decision", gold=gold,
+                    messages=(*record.messages[:turn], Message("assistant", answer)))  # fmt: skip
+
+
+def with_masked_names(record: Record, seed: int) -> Record | str:
+    """The dialog with other names for tools and their parameters, in tools, calls and gold alike; or why not.
+
+    What stands in a text stays: a dialog that speaks of a tool by its name is left alone. So a model has to read the
+    descriptions. Parameters inside of parameters keep their names.
+    """
+    if not due_tools(record):
+        return "no call is due"
+    names = {tool.name for tool in record.tools}
+    if any(_is_telling(name) and name in message.content for name in names for message in record.messages):
+        return "a text names a tool"
+    if any(NAMING & tool.parameters.keys() for tool in record.tools):
+        return "a schema names parameters elsewhere"
+    chance = random.Random(digest(f"{seed} masked {record.id}"))
+    tools = dict(zip(sorted(names), _numbered("tool", len(names), chance), strict=True))
+    inner = {tool.name: _parameter_names(tool, chance) for tool in record.tools}
+    return _variant(record, "names masked",
+                    tools=tuple(_masked_tool(tool, tools, inner[tool.name]) for tool in record.tools),
+                    messages=tuple(_masked_message(message, tools, inner) for message in record.messages),
+                    gold={turn: _masked_gold(gold, tools, inner) for turn, gold in record.gold.items()})  # fmt: skip
+
+
+def _variant(record: Record, made: str, **changes: Any) -> Record:
+    """What meta says of the messages or the tools is no longer true of a variant; how it is written still is."""
+    meta = {key: record.meta[key] for key in ("protocol", "joined", "cut_from") if key in record.meta}
+    return replace(record, parent=record.id, meta={**meta, "made": made}, **changes)
+
+
+def _due_by_query(records: Sequence[Record]) -> Mapping[str, set[str]]:
+    due: dict[str, set[str]] = {}
+    for record in records:
+        due.setdefault(first_query(record), set()).update(due_tools(record))
+    return due
+
+
+def _said(record: Record, answer: str, answer_zh: str) -> str:
+    return answer_zh if script(record) == "Han" else answer
+
+
+def _could_do(tool: Tool, right: Sequence[Tool], calls: Sequence[GoldCall]) -> bool:
+    takes = schema_at(tool.parameters, "properties").keys()
+    return bool(
+        DOES_MUCH.search(tool.name)
+        or any(call.arguments and call.arguments.keys() <= takes for call in calls)
+        or any(_alike(tool, other) for other in right)
+    )
+
+
+def _alike(tool: Tool, other: Tool) -> bool:
+    if _words(tool.name) & _words(other.name):
+        return True
+    one, two = _words(tool.description), _words(other.description)
+    return len(one & two) >= ALIKE * max(1, len(one | two))
+
+
+def _words(text: str) -> set[str]:
+    """The telling ones: of a name in snake or camel case too, without the s of a plural; of Chinese, its characters."""
+    return {word.removesuffix("s") for word in map(str.lower, WORD.findall(text)) if word not in COMMON}
+
+
+def _is_telling(name: str) -> bool:
+    """Whether a name in a text is the tool's, and no word that is a name as well: `weather`."""
+    return not (name.isascii() and name.isalpha() and name.islower())
+
+
+def _numbered(word: str, count: int, chance: random.Random) -> list[str]:
+    return [f"{word}_{number}" for number in chance.sample(range(10 * count), count)]
+
+
+def _parameter_names(tool: Tool, chance: random.Random) -> dict[str, str]:
+    known = sorted(schema_at(tool.parameters, "properties"))
+    return dict(zip(known, _numbered("parameter", len(known), chance), strict=True))
+
+
+def _masked_tool(tool: Tool, tools: Mapping[str, str], names: Mapping[str, str]) -> Tool:
+    parameters = dict(tool.parameters)
+    if "properties" in parameters:
+        parameters["properties"] = _renamed(parameters["properties"], names)
+    if "required" in parameters:
+        parameters["required"] = [names.get(name, name) for name in parameters["required"]]
+    return Tool(tools[tool.name], tool.description, parameters)
+
+
+def _masked_message(message: Message, tools: Mapping[str, str], inner: Mapping[str, Mapping[str, str]]) -> Message:
+    calls = (Call(tools[call.name], _renamed(call.arguments, inner[call.name]), call.id) for call in message.calls)
+    return replace(message, calls=tuple(calls))
+
+
+def _masked_gold(gold: Gold, tools: Mapping[str, str], inner: Mapping[str, Mapping[str, str]]) -> Gold:
+    """Gold may name a tool that is not on offer: that stays as it is."""
+    calls = (GoldCall(tools.get(call.name, call.name), _renamed(call.arguments, inner.get(call.name, {})))
+             for call in gold.calls)  # fmt: skip
+    return replace(gold, calls=tuple(calls))
+
+
+def _renamed(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in arguments.items()}

@@ -1,0 +1,179 @@
+"""Traits -> which records are drawn: groups of sources in their ratios, and in each group tasks by their weights."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from agentlite.core.errors import UserError, nearest
+from agentlite.core.records import Task
+from agentlite.data.curation.sample import sample
+from agentlite.data.curation.split import Traits
+
+TASKS: tuple[str, ...] = get_args(Task)
+REST = "the rest"  # the group of the sources that are in no group
+OTHERS = ""  # the tasks without a weight
+HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2."
+
+
+class Group(NamedTuple):
+    """Sources that are mixed as one, and how many of their rows there are for each row of the first group."""
+
+    sources: tuple[str, ...]
+    ratio: float
+
+
+class Drawn(NamedTuple):
+    """Indices in their own order, the counts by group and by task, and what a user should know."""
+
+    indices: list[int]
+    by_group: dict[str, int]
+    by_task: dict[str, int]
+    notes: list[str]
+
+
+def parse_mix(texts: Sequence[str]) -> dict[str, Group]:
+    """`general=B:0.2` -> its group by name: a row of B for five of the sources that are in no group.
+
+    `a=A:1` and `b=B:2` give 1:2, and so do `a=A:30000` and `b=B:60000`. Raises UserError.
+    """
+    groups: dict[str, Group] = {}
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        sources, colon, ratio = rest.rpartition(":")
+        if not (name and equals and sources and colon):
+            raise UserError(f"{text!r} is no group of sources.", HOW, place="--mix")
+        if name in groups:
+            raise UserError(f"the group '{name}' is there twice.", "Put + between its sources.", place="--mix")
+        groups[name] = Group(tuple(filter(None, sources.split("+"))), _ratio(ratio, text))
+    return groups
+
+
+def check_task_weights(weights: Mapping[str, float]) -> None:
+    """Raises UserError for a task that is none, a weight below 0, or nothing but zeros."""
+    for name, weight in weights.items():
+        if name not in TASKS:
+            raise UserError(f"no task is called '{name}'.", nearest(name, TASKS), place="prep.task_weights")
+        if not 0 <= weight < math.inf:
+            raise UserError(f"{weight} is no weight for {name}.", f"Write 0 or more: {name}=1.",
+                            place="prep.task_weights")  # fmt: skip
+    if weights and not any(weights.values()):
+        fix = "Leave the setting out to take every task as it comes, or give one of them a weight above 0."
+        raise UserError("every task weighs 0: nothing would be drawn.", fix, place="prep.task_weights")
+
+
+def draw(
+    records: Sequence[Traits], sources: Sequence[str], *, mix: Mapping[str, Group], task_weights: Mapping[str, float],
+    limit: int | None, seed: int,
+) -> Drawn:  # fmt: skip
+    """A draw in which ratios and shares are as asked, none twice, at most `limit`; `sources`: of each record, as given.
+
+    The first group, that of the sources which are in none if there are such, is drawn whole, and as many of the others
+    as their ratios say; of one with too few, what there is. Inside a group, weighted tasks have their shares of the
+    largest draw that can have them; tasks without a weight stay whole. A limit makes all of this smaller in
+    proportion. Chosen by a hash of seed and id: neither order nor other records decide, but by how many there are.
+
+    Raises UserError for a group of a source that is not read, or for weights that are none.
+    """
+    check_task_weights(task_weights)
+    notes: list[str] = []
+    members = {name: _by_task(indices, records, task_weights) for name, indices in _members(sources, mix).items()}
+    drawable = {name: _drawable(name, tasks, task_weights, notes) for name, tasks in members.items()}
+    sizes = _sizes({name: sum(counts.values()) for name, counts in drawable.items()}, mix, notes)
+    sizes = scaled(sizes, sum(sizes.values()) if limit is None else limit)
+    chosen: list[int] = []
+    for name, tasks in members.items():
+        for task, count in scaled(drawable[name], sizes[name]).items():
+            chosen += _first(tasks[task], records, count, seed)
+    by_task = Counter(records[index].task for index in chosen)
+    return Drawn(sorted(chosen), sizes, dict(by_task.most_common()), notes)
+
+
+def scaled(counts: Mapping[str, int], total: int) -> dict[str, int]:
+    """The counts, made smaller in proportion so that they sum to `total`, by largest remainders."""
+    whole = max(1, sum(counts.values()))
+    total = min(total, sum(counts.values()))
+    smaller = {name: count * total // whole for name, count in counts.items()}
+    left = total - sum(smaller.values())
+    for name in sorted(counts, key=lambda name: (-(counts[name] * total % whole), name))[:left]:
+        smaller[name] += 1
+    return smaller
+
+
+def _ratio(text: str, whole: str) -> float:
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio < math.inf:
+        raise UserError(f"{text!r} is no ratio, in {whole!r}.", HOW, place="--mix")
+    return ratio
+
+
+def _members(sources: Sequence[str], mix: Mapping[str, Group]) -> dict[str, list[int]]:
+    """The records of each group, the rest first."""
+    known = sorted(set(sources))
+    homes: dict[str, str] = {}
+    for name, group in mix.items():
+        for given in group.sources:
+            found = [source for source in known if Path(given) in (Path(source), *Path(source).parents)]
+            if not found:
+                raise UserError(f"the group '{name}' names {given}, of which no row is left or none is read.",
+                                nearest(given, known), place="--mix")  # fmt: skip
+            for source in found:
+                if homes.setdefault(source, name) != name:
+                    raise UserError(f"{source} is in the groups '{homes[source]}' and '{name}'.",
+                                    "A source belongs to one group.", place="--mix")  # fmt: skip
+    members: dict[str, list[int]] = {name: [] for name in (REST, *mix)}
+    for index, source in enumerate(sources):
+        members[homes.get(source, REST)].append(index)
+    return members if members[REST] else {name: members[name] for name in mix} or members
+
+
+def _by_task(indices: Sequence[int], records: Sequence[Traits], weights: Mapping[str, float]) -> dict[str, list[int]]:
+    """The records of each weighted task, and those of all others under ""."""
+    tasks: dict[str, list[int]] = defaultdict(list)
+    for index in indices:
+        tasks[records[index].task if records[index].task in weights else OTHERS].append(index)
+    return tasks
+
+
+def _drawable(
+    name: str, tasks: Mapping[str, Sequence[int]], weights: Mapping[str, float], notes: list[str]
+) -> dict[str, int]:
+    """How many rows of each task a group can give at most, if shares are kept."""
+    there = {task: len(indices) for task, indices in tasks.items()}
+    weighted = sorted(task for task in there if weights.get(task))
+    place = "" if name == REST else f" in the group '{name}'"
+    empty = sorted(task for task, weight in weights.items() if weight and task not in there)
+    if empty:
+        rest = "the other tasks share its weight" if weighted else "nothing is drawn by task"
+        notes.append(f"no row of {', '.join(empty)}{place}: {rest}")
+    most = min((there[task] / weights[task] for task in weighted), default=0.0)
+    counts = {task: count if task == OTHERS else round(most * weights[task]) for task, count in there.items()}
+    given, of = sum(counts[task] for task in weighted), sum(there[task] for task in weighted)
+    if given < of:
+        scarcest = min(weighted, key=lambda task: there[task] / weights[task])
+        notes.append(f"task_weights: {given} of {of} rows{place} have these shares, since there are only "
+                     f"{there[scarcest]} of {scarcest}; a lower weight for it gives more")  # fmt: skip
+    return counts
+
+
+def _sizes(there: Mapping[str, int], mix: Mapping[str, Group], notes: list[str]) -> dict[str, int]:
+    """How many rows each group gives: the first all it has, the others by their ratios to it."""
+    ratios = {name: mix[name].ratio if name in mix else 1.0 for name in there}
+    first = next((name for name in there if ratios[name]), None)
+    if first is None:
+        raise UserError("every ratio is 0: nothing would be drawn.", HOW, place="--mix")
+    sizes: dict[str, int] = {}
+    for name, count in there.items():
+        asked = round(there[first] * ratios[name] / ratios[first])
+        if asked > count:
+            notes.append(f"the group '{name}' has {count} rows, not {asked}: all of them are taken")
+        sizes[name] = min(asked, count)
+    return sizes
+
+
+def _first(indices: Sequence[int], records: Sequence[Traits], count: int, seed: int) -> list[int]:
+    return [indices[place] for place in sample([records[index] for index in indices], count, seed)]

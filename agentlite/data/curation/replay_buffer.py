@@ -1,0 +1,205 @@
+"""Train records and a buffer of earlier ones -> the earlier ones to learn again, and the buffer after that.
+
+A buffer's folder holds `manifest.json` and the rows it names, in a file called by its content. A run is known by its
+key, the digest of what it was asked and given: the same run again draws from the rows that were there before it, and
+adds nothing. For that the rows before the last run are kept beside those after it.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from filelock import FileLock
+from msgspec import Struct
+
+from agentlite.core.errors import LOCKED, UserError
+from agentlite.core.records import Record, digest, from_row
+from agentlite.core.row_files import Row, disk_errors, encode, replacing, write_json
+from agentlite.data.curation.coreset import coreset, proxy_loss
+from agentlite.data.curation.fingerprints import dialog_text
+
+FORMAT = "agentlite replay 1"
+ANEW = "Give another --replay DIR, or remove this one: it is filled anew, and nothing is replayed the first time."
+
+
+class Run(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run by its key, the digests of the rows before and after it ("" is the empty buffer), and what was kept."""
+
+    key: str
+    before: str
+    after: str
+    rows: int
+    new: int
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+    format: str = FORMAT
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def rows(self) -> str:
+        """The digest of the rows there are now."""
+        return self.runs[-1].after if self.runs else ""
+
+
+class Found(NamedTuple):
+    """The buffer as a run finds it, or found it when it ran before. `rows`: their digest, an input of its plan."""
+
+    folder: Path
+    key: str
+    rows: str
+    is_done: bool
+
+
+class Kept(NamedTuple):
+    """How many rows the buffer has after a run, and how many of them are of this run."""
+
+    rows: int
+    new: int
+
+
+def find_buffer(folder: Path, key: str) -> Found:
+    """What a run finds; reads no rows. A folder that is missing or empty is an empty buffer.
+
+    Raises UserError for a folder that is no buffer, is of another format, or is not whole.
+    """
+    manifest = _manifest(folder)
+    mine = next((run for run in manifest.runs if run.key == key), None)
+    return Found(folder, key, mine.before if mine else manifest.rows, mine is not None)
+
+
+def buffer_rows(found: Found) -> list[Row]:
+    """The rows that `find_buffer` found. Raises UserError if they are not as they were written, or gone."""
+    return _rows(found.folder, found.rows, found.is_done)
+
+
+def replayed(
+    rows: Sequence[Row], new: Container[str], count: int, *, ratio: float, seed: int, buffer: str = ""
+) -> list[Row]:
+    """The buffer's rows to learn again beside `count` new ones: a share of `ratio` of those, one at least.
+
+    `new`: the ids that are not to be replayed: of the new records, and of whatever is held out. `buffer`: its digest,
+    so that each run draws others.
+    """
+    if ratio <= 0 or not count:
+        return []
+    old = [row for row in rows if row["id"] not in new]
+    old.sort(key=lambda row: digest(f"{seed} replay {buffer} {row['id']}"))
+    return old[: max(1, math.floor(count * ratio))]
+
+
+def add_to_buffer(
+    found: Found,
+    ids: Sequence[str],
+    read: Callable[[int], Row],
+    *,
+    capacity: int,
+    seed: int,
+    losses: Mapping[str, float] | None = None,
+) -> Kept:
+    """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new stays.
+
+    `ids`: of the new rows; `read`: the row of an index of theirs, asked several times. `losses`: by id, of the old rows
+    too; the proxy if None. For a run that was added before nothing changes. Raises UserError if another run has changed
+    the buffer since it was found.
+    """
+    if found.is_done:
+        done = next(run for run in _manifest(found.folder).runs if run.key == found.key)
+        return Kept(done.rows, done.new)
+    old = buffer_rows(found)
+    rows = _selected(old, ids, read, capacity, seed, losses)
+    kept = Kept(len(rows), len({row["id"] for row in rows} - {row["id"] for row in old}))
+    _write(found, rows, kept)
+    return kept
+
+
+def _selected(
+    old: Sequence[Row],
+    ids: Sequence[str],
+    read: Callable[[int], Row],
+    capacity: int,
+    seed: int,
+    losses: Mapping[str, float] | None,
+) -> list[Row]:
+    """By id, whatever the order they came in."""
+    at_hand = {row["id"]: row for row in old}
+    places = {record_id: index for index, record_id in enumerate(ids)}
+    known = sorted(at_hand.keys() | places)
+
+    def row_of(index: int) -> Row:
+        return at_hand.get(known[index]) or read(places[known[index]])
+
+    def record_of(index: int) -> Record:
+        return from_row(row_of(index))
+
+    if len(known) > capacity and losses is None:
+        losses = {record_id: proxy_loss(record_of(index)) for index, record_id in enumerate(known)}
+    chosen = coreset(known, strategy="hybrid", target=capacity, seed=seed, losses=losses,
+                     text=lambda index: dialog_text(record_of(index))).chosen  # fmt: skip
+    return [row_of(index) for index in chosen]
+
+
+def _write(found: Found, rows: Sequence[Row], kept: Kept) -> None:
+    """The rows first, then the manifest that names them: killed in between, the buffer is as it was."""
+    content = b"".join(map(encode, rows))
+    name = hashlib.sha256(content).hexdigest()
+    with disk_errors(found.folder):
+        found.folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(found.folder / ".lock"):
+        manifest = _manifest(found.folder)
+        if manifest.rows != found.rows:
+            raise UserError("was changed by another run since it was read.", "Run the same command again.",
+                            place=str(found.folder), exit_code=LOCKED)  # fmt: skip
+        if not manifest.runs:
+            write_json(found.folder / "manifest.json", manifest)  # so rows without a manifest are never ours
+        with replacing(_path(found.folder, name)) as file:
+            file.write(content)
+        runs = (*manifest.runs, Run(found.key, found.rows, name, *kept))
+        write_json(found.folder / "manifest.json", Manifest(runs=runs))
+        _remove_others(found.folder, {found.rows, name})
+
+
+def _manifest(folder: Path) -> Manifest:
+    path = folder / "manifest.json"
+    if not path.exists():
+        strangers = sorted(file.name for file in folder.glob("[!.]*")) if folder.is_dir() else []
+        if strangers or (folder.exists() and not folder.is_dir()):
+            held = f"holds {strangers[0]} but no manifest.json" if strangers else "is no folder"
+            raise UserError(f"{held}: no whole buffer.", ANEW, place=f"--replay {folder}")
+        return Manifest()
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"is no manifest of a buffer ({error}).", ANEW, place=str(path)) from error
+    if manifest.format != FORMAT:
+        raise UserError(f"is of format '{manifest.format}', not '{FORMAT}'.", ANEW, place=str(path))
+    if manifest.rows and not _path(folder, manifest.rows).exists():
+        raise UserError(f"names {_path(folder, manifest.rows).name}, which is not there.", ANEW, place=str(path))
+    return manifest
+
+
+def _rows(folder: Path, name: str, is_done: bool) -> list[Row]:
+    if not name:
+        return []
+    path = _path(folder, name)
+    if not path.exists() and is_done:
+        raise UserError("later runs have changed the buffer: what was there before this one is gone.",
+                        "What this run drew is in its folder. To draw again, give another --replay DIR.",
+                        place=f"--replay {folder}")  # fmt: skip
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != name:
+        raise UserError("is not as it was written.", ANEW, place=str(path))
+    return [msgspec.json.decode(line) for line in content.splitlines()]
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"rows-{name}.jsonl"
+
+
+def _remove_others(folder: Path, names: set[str]) -> None:
+    kept = {_path(folder, name) for name in names}
+    for path in set(folder.glob("rows-*.jsonl")) - kept:
+        path.unlink()

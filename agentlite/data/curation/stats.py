@@ -1,0 +1,74 @@
+"""Records with their sizes in tokens -> what a data set holds: by source, task, protocol and script, lengths, tools."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.core.records import Record
+from agentlite.data.curation.split import Traits
+
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+SCRIPTS = {  # the first that a text holds: Japanese is also written with Han characters, all of them with Latin names
+    "Kana": re.compile("[\u3040-\u30ff]"),
+    "Hangul": re.compile("[\uac00-\ud7af]"),
+    "Han": re.compile("[\u3400-\u9fff]"),
+    "Cyrillic": re.compile("[\u0400-\u04ff]"),
+    "Arabic": re.compile("[\u0600-\u06ff]"),
+    "Devanagari": re.compile("[\u0900-\u097f]"),
+    "Latin": re.compile("[A-Za-z\u00c0-\u024f]"),
+}
+MOST = 10
+
+
+class Sized(NamedTuple):
+    """What a record measures: its protocol; the tokens of its training rows, all, trained, and of the longest row; its
+    assistant turns; the script of its first question; the names of the tools on offer, and of those due, call by call.
+    """
+
+    protocol: str
+    tokens: int
+    trained: int
+    longest: int
+    turns: int
+    script: str
+    offered: tuple[str, ...]
+    called: tuple[str, ...]
+
+
+def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, Any]:
+    """Counts, largest first; `length`: tokens of the longest row of a record, by quantile."""
+    called = Counter(name for size in sizes for name in size.called)
+    tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)
+    return {
+        "by_source": _counted(record.source for record in records),
+        "by_task": _counted(record.task for record in records),
+        "by_protocol": _counted(size.protocol for size in sizes),
+        "by_script": _counted(size.script for size in sizes),
+        "turns": _quantiles([size.turns for size in sizes]),
+        "length": _quantiles([size.longest for size in sizes]),
+        "tokens": {"all": tokens, "trained": trained, "trained_share": round(trained / tokens, 4) if tokens else 0.0},
+        "tools": {
+            "offered": len({name for size in sizes for name in size.offered}),
+            "called": len(called),
+            "calls": called.total(),
+            "most_called": dict(called.most_common(MOST)),
+            "offered_at_once": _quantiles([len(size.offered) for size in sizes]),
+        },
+    }
+
+
+def script(record: Record) -> str:
+    """That of what the user says first: what may be told of a language without guessing."""
+    said = next((m.content for m in record.messages if m.role == "user"), record.messages[0].content)
+    return next((name for name, letters in SCRIPTS.items() if letters.search(said)), "other")
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(names).most_common())
+
+
+def _quantiles(values: Sequence[int]) -> dict[str, int]:
+    """The smallest value that so many of the records do not exceed."""
+    ordered = sorted(values)
+    return {f"{share:.0%}": ordered[max(0, -int(-share * len(ordered) // 1) - 1)] for share in QUANTILES if ordered}

@@ -1,0 +1,131 @@
+"""Record -> the task it trains, and the rule that says so: by what is due in it, hardly by words.
+
+SAGE's classifier takes "if" inside "notify" for timing, every wish to search for retrieval, a long chat for a plan, and
+reads English only.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.core.records import Gold, Record, Task
+
+MANY_DUE = 3  # different tools in answer to one question: SAGE's number
+MANY_OFFERED = 20  # more than a prompt lists at ease: the tool has to be found
+FINDER = re.compile(
+    r"(?:search|find|retrieve|discover|list|recommend)_?(?:tools|apis|plugins)$|(?:tool|api|plugin)s?_?(?:search|find|retriev)",
+    re.IGNORECASE,
+)  # the name of a tool that finds tools; a search_tool finds something else
+ASKS_FOR_TOOL = re.compile(
+    r"\b(?:which|what|find|search for|look for|retrieve|recommend|is there)\b(?: \w+){0,3} (?:tool|api|plugin)s?"
+    r"(?= (?:can|could|should|do|does|would|to|for|that|which|is best)\b| *[?.!]| *$)"
+    r"|(?:哪个|哪些|哪款|什么|找|搜索|检索|查找|推荐|有没有).{0,8}(?:工具|接口|插件|API)",
+    re.IGNORECASE,
+)
+CONDITION = re.compile(
+    r"\b(?:only (?:if|when)|unless|as soon as|in case|wait (?:for|until)|if (?:necessary|needed|required|not))\b"
+    r"|(?:^|[.!?;,]) *(?:and |but )?if\b(?! possible| you (?:can|could))[^.?!,]{3,80},"
+    r"(?! *(?:what|how|who|when|where|which|can|could|is|are|does?|will|would)\b)"  # "if I save 100 a month, how much"
+    r"|(?:如果|假如|倘若|要是|一旦|若)[^。？！?!]{1,40}?(?:就|请|帮|则|再|通知|提醒|取消|改)"
+    r"|除非|等到|只有.{1,20}才|必要时|需要时|有必要|先(?:确认|检查|核实|看看|问)",
+    re.IGNORECASE,
+)
+
+
+class Exchange(NamedTuple):
+    """A question, and what is due at each turn until the next question."""
+
+    question: str
+    dues: tuple[Gold, ...]
+
+    @property
+    def tools(self) -> set[str]:
+        return {call.name for due in self.dues for call in due.calls}
+
+
+Exchanges = list[Exchange]
+
+
+class Rule(NamedTuple):
+    task: Task
+    holds: Callable[[Record, Exchanges], bool]
+
+
+def classified(record: Record) -> tuple[Record, str]:
+    """The record with its task, and the name of the rule it has it by: "said" if the record names one itself.
+
+    A record that says nothing is `general`, so one that says `general` is looked at too.
+    """
+    if record.task != "general":
+        return record, "said"
+    exchanges = _exchanges(record)
+    name = next(name for name, rule in RULES.items() if rule.holds(record, exchanges))
+    return replace(record, task=RULES[name].task), name
+
+
+def _exchanges(record: Record) -> Exchanges:
+    """Only turns that are learned count: what is given shows nothing."""
+    exchanges: Exchanges = [Exchange("", ())]
+    for index, message in enumerate(record.messages):
+        if message.role == "user":
+            exchanges.append(Exchange(message.content, ()))
+        elif message.role == "assistant" and message.loss:
+            question, dues = exchanges.pop()
+            exchanges.append(Exchange(question, (*dues, record.due(index))))
+    return [exchange for exchange in exchanges if exchange.dues]
+
+
+def _without_tools(record: Record, exchanges: Exchanges) -> bool:
+    return not record.tools
+
+
+def _never_called(record: Record, exchanges: Exchanges) -> bool:
+    return not any(exchange.tools for exchange in exchanges)
+
+
+def _tool_sought(record: Record, exchanges: Exchanges) -> bool:
+    return any(FINDER.search(name) for exchange in exchanges for name in exchange.tools) or any(
+        ASKS_FOR_TOOL.search(exchange.question) for exchange in exchanges if exchange.tools
+    )
+
+
+def _call_after_call(record: Record, exchanges: Exchanges) -> bool:
+    """One question takes several steps; questions one after the other do not make a plan."""
+    return any(sum(bool(due.calls) for due in exchange.dues) > 1 for exchange in exchanges)
+
+
+def _many_due(record: Record, exchanges: Exchanges) -> bool:
+    return any(len(exchange.tools) >= MANY_DUE for exchange in exchanges)
+
+
+def _asked_back(record: Record, exchanges: Exchanges) -> bool:
+    """The first question is met with words, a later one with a call."""
+    return not exchanges[0].tools
+
+
+def _conditional(record: Record, exchanges: Exchanges) -> bool:
+    return any(CONDITION.search(exchange.question) for exchange in exchanges if exchange.tools)
+
+
+def _many_offered(record: Record, exchanges: Exchanges) -> bool:
+    return len(record.tools) >= MANY_OFFERED
+
+
+def _always(record: Record, exchanges: Exchanges) -> bool:
+    return True
+
+
+# the first that holds
+RULES: dict[str, Rule] = {
+    "no tools": Rule("general", _without_tools),
+    "never a call": Rule("timing_decision", _never_called),
+    "a tool is sought": Rule("tool_retrieval", _tool_sought),
+    "a call after a call": Rule("multi_step_planning", _call_after_call),
+    "many tools due": Rule("multi_step_planning", _many_due),
+    "asks back first": Rule("timing_decision", _asked_back),
+    "a condition": Rule("timing_decision", _conditional),
+    "many tools on offer": Rule("tool_retrieval", _many_offered),
+    "a call": Rule("tool_selection", _always),
+}

@@ -1,0 +1,129 @@
+"""Record -> nothing, or the first reason why it cannot be learned from."""
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.scoring.metrics.tool_calls import fits
+
+
+def validate(record: Record) -> None:
+    """Raises RowError with the code of what is wrong.
+
+    E201 no assistant turn, or gold at another one; E203 order of roles; E204 call without result or result without
+    call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments that do not fit its schema; E212 one
+    tool name twice; E216 a turn that says nothing; E112 a NUL character.
+    """
+    check_dialog(record)
+    tools = {tool.name: tool for tool in record.tools}
+    for turn in record.turns:
+        for call in record.messages[turn].calls:
+            _check_call(call, tools, typed=turn not in record.gold)
+
+
+def check_dialog(record: Record) -> None:
+    """Whether it is a dialog, whatever is called in it. Raises RowError, as validate() but for E209 and E210."""
+    _check_turns(record, record.turns)
+    _check_names(record.tools)
+    if not record.is_text:
+        _check_order(record.messages)
+    # rows joined to one dialog ask on without waiting for results
+    _check_results(record.messages, asks_on="joined" in record.meta)
+    if any("\0" in message.content for message in record.messages) or _has_nul(
+        [record.tools, [message.calls for message in record.messages if message.calls]]
+    ):
+        raise RowError("E112", "a NUL character in a text")
+
+
+def _check_turns(record: Record, turns: Sequence[int]) -> None:
+    if not turns:
+        raise RowError("E201", "no assistant turn" if record.messages else "no messages")
+    for turn in record.gold:
+        if turn not in turns:
+            raise RowError("E201", f"gold for message {turn}, which is no assistant turn")
+    for number, message in enumerate(record.messages, 1):
+        if not message.content.strip() and not message.calls and message.role in ("user", "assistant"):
+            raise RowError("E216", f"the {message.role} says nothing (message {number})")
+
+
+def _check_names(tools: Sequence[Tool]) -> None:
+    if len({tool.name for tool in tools}) < len(tools):
+        name, count = Counter(tool.name for tool in tools).most_common(1)[0]
+        raise RowError("E212", f"{count} tools are named {name}")
+
+
+def _check_order(messages: Sequence[Message]) -> None:
+    before = ""
+    for number, message in enumerate(messages, 1):
+        role = message.role
+        if role == "system" and number > 1:
+            raise RowError("E203", f"a system turn that is not the first (message {number})")
+        if role == "user" and before == "user":
+            raise RowError("E203", f"two user turns in a row (message {number})")
+        if role == "user" and before == "tool":
+            raise RowError("E203", f"the user speaks where the assistant should go on from a result (message {number})")
+        if role == "assistant" and before in ("", "system"):
+            raise RowError("E203", f"the assistant speaks before a user (message {number})")
+        if role == "assistant" and before == "assistant":
+            raise RowError("E203", f"two assistant turns in a row (message {number})")
+        before = role
+    if before != "assistant":
+        raise RowError("E203", f"the last turn is a {before} turn, not the assistant's")
+
+
+def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
+    """Every result answers a call of the turn before it, and every call but those of the last turn has a result."""
+    waiting: list[str] = []
+    asked: Sequence[Call] = ()
+    for number, message in enumerate(messages, 1):
+        if message.role == "tool":
+            if not asked:
+                raise RowError("E204", f"a result without a call (message {number})")
+            if waiting.count(message.call_id) != 1:
+                raise RowError("E205", f"no single call has the id {message.call_id!r} (message {number})")
+            waiting.remove(message.call_id)
+            continue
+        if waiting and not (asks_on and message.role == "user"):
+            raise RowError("E204", f"{len(waiting)} calls without a result before message {number}")
+        if asked or message.calls:
+            asked = message.calls
+            waiting = [call.id for call in asked]
+
+
+def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
+    """`typed`: hold values to the types of the schema. Gold may accept others, and then it is right."""
+    tool = tools.get(call.name)
+    if tool is None:
+        near = difflib.get_close_matches(call.name, tools, 1)
+        nearest = f"; the nearest is {near[0]}" if near else f"; it has {len(tools)}"
+        raise RowError("E209", f"the row has no tool {call.name}{nearest}")
+    for name in tool.parameters.get("required", []):
+        if name not in call.arguments:
+            raise RowError("E210", f"{call.name}: the required {name} is missing")
+    properties = tool.parameters.get("properties")
+    for name, value in call.arguments.items():
+        if properties is not None and name not in properties and not tool.parameters.get("additionalProperties"):
+            near = difflib.get_close_matches(name, properties, 1)
+            raise RowError(
+                "E210", f"{call.name} has no parameter {name}" + (f"; the nearest is {near[0]}" if near else "")
+            )
+        if typed and not fits(value, (properties or {}).get(name, {})):
+            raise RowError("E210", f"{call.name}: {name}, a {type(value).__name__}, does not fit its schema")
+
+
+def _has_nul(value: Any) -> bool:
+    """Whether a text at any depth holds one. It would be written as an escape: the long look is for where one is."""
+    return rb"\u0000" in msgspec.json.encode(value) and _holds_nul(msgspec.to_builtins(value))
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_holds_nul(key) or _holds_nul(inner) for key, inner in value.items())
+    return isinstance(value, list | tuple) and any(map(_holds_nul, value))

@@ -1,0 +1,173 @@
+"""bytes -> raw rows -> Record: one file a format, chosen here by content or by name."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.records import Message, Record
+from agentlite.data.formats import (
+    agentinstruct,
+    alpaca,
+    anthropic,
+    bfcl,
+    glaive,
+    hermes_fc,
+    kagentinstruct,
+    modelscope,
+    ms_agent,
+    ms_bench,
+    ms_swift,
+    openai,
+    prompts,
+    sage_benchmark,
+    sage_sft,
+    sage_tools,
+    self_cognition,
+    sharegpt,
+    text,
+    toolace,
+    toolllama,
+    xlam,
+)
+from agentlite.data.formats import agentlite as stored
+from agentlite.data.formats import openai_fast as wire
+from agentlite.data.formats.readers import Line, Raw, decoded, files_of, raw_files, read_lines, read_raw
+
+Row = dict[str, Any]
+
+
+def _whole(row: Row) -> list[Row]:
+    return [row]
+
+
+class Format(NamedTuple):
+    """How rows of a format are known, how they are read, and what one looks like.
+
+    `parts`: the rows that one row stands for, where it holds several samples.
+    """
+
+    fits: Callable[[Row], bool]
+    read: Callable[..., Record]
+    example: str
+    parts: Callable[[Row], list[Row]] = _whole
+
+
+def _format(module: Any) -> Format:
+    return Format(module.fits, module.read, module.EXAMPLE, getattr(module, "parts", _whole))
+
+
+# The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are also OpenAI rows.
+FORMATS: dict[str, Format] = {
+    "agentlite": _format(stored),
+    "bfcl": _format(bfcl),
+    "sage_sft": _format(sage_sft),
+    "sage_tools": _format(sage_tools),
+    "sage_benchmark": _format(sage_benchmark),
+    "kagentinstruct": _format(kagentinstruct),
+    "glaive": _format(glaive),
+    "xlam": _format(xlam),
+    "toolllama": _format(toolllama),
+    "toolace": _format(toolace),
+    "hermes_fc": _format(hermes_fc),
+    "agentinstruct": _format(agentinstruct),
+    "ms_agent": _format(ms_agent),
+    "ms_agent_exec": _format(modelscope),
+    "self_cognition": _format(self_cognition),
+    "ms_swift": _format(ms_swift),
+    "ms_bench": _format(ms_bench),  # by its name only
+    "sharegpt": _format(sharegpt),
+    "prompts": _format(prompts),
+    "anthropic": _format(anthropic),
+    "openai": _format(openai),
+    "alpaca": _format(alpaca),
+    "text": _format(text),
+}
+
+
+def check_format(name: str) -> None:
+    """Raises UserError 2 for a name that is no format's."""
+    if name not in FORMATS:
+        raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), place="--format")
+
+
+def to_record(value: Row, format: str | None = None, told: Mapping[str, Mapping[str, Any]] | None = None) -> Record:
+    """A row of a named format, or of the first that fits. `told`: by format, what else its reader is to be told.
+
+    Raises RowError for the row, UserError for the name.
+    """
+    name = format or detected(value)
+    check_format(name)
+    record = FORMATS[name].read(value, **(told or {}).get(name, {}))
+    if not _is_typed(record):  # the readers copy what they do not look into
+        try:
+            record = msgspec.convert(msgspec.to_builtins(record), Record)
+        except msgspec.ValidationError as error:
+            raise RowError("E201", f"not as {name} has it: {error}") from error
+    if all(len(message.calls) < 2 for message in record.messages):
+        return record
+    return replace(record, messages=tuple(_in_order(record.messages)))
+
+
+def _is_typed(record: Record) -> bool:
+    """Whether every field has its type, for sure; what is not worth a look here is left to a slower one."""
+    texts = [text for message in record.messages for text in (message.content, message.call_id)]
+    calls = [call for message in record.messages if message.calls for call in message.calls]
+    texts += [text for call in calls for text in (call.name, call.id)]
+    texts += [text for tool in record.tools for text in (tool.name, tool.description)]
+    objects = [*(call.arguments for call in calls), *(tool.parameters for tool in record.tools)]
+    return {*map(type, texts)} <= {str} and {*map(type, objects)} <= {dict} and not record.gold
+
+
+def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
+    """The results of a turn in the order of its calls: most formats and protocols know them by that alone."""
+    calls: list[str] = []
+    for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
+        said = list(group)
+        if is_result and {message.call_id for message in said} <= {*calls}:
+            said.sort(key=lambda message: calls.index(message.call_id))
+        calls = [call.id for call in said[-1].calls]
+        yield from said
+
+
+def quick(line: Line) -> Record | None:
+    """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it is."""
+    return None if line.error else wire.read(line.content)
+
+
+def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
+    """A row's format, and the rows that it stands for. Raises RowError where none fits, or it holds no sample."""
+    name = format or detected(value)
+    parts = FORMATS[name].parts(value)
+    if not parts:
+        raise RowError("E201", f"a row of {name} that holds no sample")
+    return name, parts
+
+
+def detected(value: Row) -> str:
+    """The first format that fits. Raises RowError E202 if none does."""
+    for name, known in FORMATS.items():
+        if known.fits(value):
+            return name
+    raise RowError("E202", f"no known format fits: keys {', '.join(map(str, value)) or 'none'}")
+
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Line",
+    "Raw",
+    "check_format",
+    "decoded",
+    "detected",
+    "files_of",
+    "quick",
+    "raw_files",
+    "read_lines",
+    "read_raw",
+    "samples",
+    "to_record",
+]

@@ -1,0 +1,25 @@
+"""Alpaca rows, {"instruction", "input", "output", "system", "history"} -> Record."""
+
+from typing import Any
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.qa_text import dialog, history, text_at
+
+EXAMPLE = '{"instruction": "Say it in French.", "input": "Good morning", "output": "Bonjour"}'
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("instruction"), str) and isinstance(row.get("output"), str)
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E201 for another shape, E216 for what is no text."""
+    if not fits(row):
+        raise RowError("E201", "a row of alpaca has an instruction and an output")
+    asked = "\n".join(filter(None, (row["instruction"], text_at(row, "input"))))
+    return Record(
+        messages=dialog(text_at(row, "system"), [*history(row), (asked, row["output"])]),
+        meta=meta_of(row, "instruction", "input", "output", "system", "history"),
+    )

@@ -1,0 +1,198 @@
+"""Questions of BFCL v4 with their accepted answers -> Record. The package's files are read, its code is not run."""
+
+import difflib
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentlite.config.settings import default
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.optional_deps import how
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.core.row_files import read_rows
+from agentlite.data.formats.bfcl_literals import LANGUAGES, as_text, written
+from agentlite.data.formats.openai import ROLES
+from agentlite.data.formats.tool_calls import json_schema
+
+EXAMPLE = (
+    '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": '
+    '"geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {'
+    '"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": '
+    '{"w": [3], "h": [4], "unit": ["", "cm"]}}]}'
+)
+NO_CALL_ANSWER: str = default("prep", "no_call_answer")
+NO_CALL = ("irrelevance", "live_irrelevance")
+ANY_CALL = ("live_relevance",)
+ANY_CALL_ANSWER = "(any call of these tools)"
+TUPLE = "Python tuple"
+# no multi-turn (it needs its tools to be run)
+CATEGORIES = (
+    "simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple",
+    "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", *NO_CALL, *ANY_CALL,
+)  # fmt: skip
+
+
+def files(category: str) -> list[Path]:
+    """The file of the questions and, where calls are due, that of the answers. Raises UserError."""
+    if category not in CATEGORIES:
+        near = difflib.get_close_matches(category, CATEGORIES, len(CATEGORIES), 0.0)
+        known = ", ".join([*near, *(name for name in CATEGORIES if name not in near)])
+        raise UserError(f"unknown BFCL category {category!r}.", f"Known: {known}.", place=f"bfcl:{category}")
+    package = importlib.util.find_spec("bfcl_eval")
+    if not package or not package.origin:
+        fix = how("pip install --no-deps bfcl-eval==2026.3.23")
+        raise UserError("the package bfcl-eval is not installed.", fix, place=f"bfcl:{category}")
+    folder, name = Path(package.origin).parent / "data", f"BFCL_v4_{category}.json"
+    return [folder / name] + ([] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name])
+
+
+def rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
+    """The questions, each with its answers under "ground_truth"."""
+    answers = {row["id"]: row["ground_truth"] for path in paths[1:] for row in read_rows(path)}
+    for row in read_rows(paths[0]):
+        yield {**row, "ground_truth": answers[row["id"]]} if row["id"] in answers else row
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("question"), list) and isinstance(row.get("function"), list)
+
+
+def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
+    """A question and its gold. The assistant turn is the answer that says least: the first accepted values alone.
+
+    Where any call is right there is none to learn: such a row is for tests, and its turn only marks the place.
+
+    Raises RowError E201 for another shape, E210 where no call could ever satisfy the gold.
+    """
+    try:
+        return _read(row, no_call_answer)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RowError("E201", f"not as BFCL v4 has it: {type(error).__name__} {error}") from error
+
+
+def _read(row: dict[str, Any], no_call_answer: str) -> Record:
+    category = _category(row["id"])
+    tools = tools_of(row)
+    asked = _question(row["question"])
+    due = _due(row, category)
+    for call in due:
+        _refuse_impossible(call, tools)
+    calls = () if category in ANY_CALL else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(due))
+    said = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
+    return Record(
+        messages=(*asked, Message("assistant", "" if calls else said, calls)),
+        tools=tools,
+        gold={len(asked): Gold(due)},
+        task="tool_selection" if calls else "timing_decision",
+        split="test" if category in ANY_CALL else "",
+        meta={"bfcl_id": row["id"], "category": category},
+    )
+
+
+def _due(row: dict[str, Any], category: str) -> tuple[GoldCall, ...]:
+    if category in ANY_CALL:
+        return (GoldCall(ANY_TOOL),)
+    return () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
+
+
+def _category(row_id: str) -> str:
+    category = re.split(r"_\d", row_id, maxsplit=1)[0]
+    if category not in CATEGORIES:
+        raise RowError("E201", f"{row_id}: the category {category} has no single turn with accepted answers")
+    return category
+
+
+def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
+    """The messages asked. Several of a user in a row are one, as BFCL itself joins them for models that alternate.
+
+    What the assistant said before is given, not gold: it is not learned.
+    """
+    messages: list[Message] = []
+    for turn in turns[0]:
+        role, content = ROLES[turn["role"]], turn["content"]
+        if role == "user" and messages and messages[-1].role == "user":
+            content = f"{messages.pop().content}\n\n{content}"
+        messages.append(Message(role, content, loss=role != "assistant"))
+    return messages
+
+
+def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
+    """The tools on offer. Values of Java and JavaScript functions are told, and are to be given, as text."""
+    language = LANGUAGES.get(_category(row["id"]), "")
+    return tuple(_tool(function, language) for function in row["function"])
+
+
+def _tool(function: dict[str, Any], language: str) -> Tool:
+    name, parameters = function["name"], function["parameters"]
+    properties = {key: _parameter(value, language) for key, value in parameters["properties"].items()}
+    schema = json_schema({**parameters, "properties": properties}, name)
+    return Tool(name, function.get("description") or "", schema)
+
+
+def _parameter(parameter: dict[str, Any], language: str) -> dict[str, Any]:
+    """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list is declared."""
+    if language:
+        return as_text(parameter, language)
+    return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
+
+
+def _answer(call: GoldCall, tools: tuple[Tool, ...], call_id: str) -> Call:
+    properties = _parameters(call.name, tools).get("properties", {})
+    arguments = first_accepted(call, tools)
+    for name, value in arguments.items():
+        if (declared := properties.get(name, {}).get("format", "")).startswith(tuple(LANGUAGES.values())):
+            arguments[name] = written(value, declared)
+    return Call(call.name, arguments, call_id)
+
+
+def _gold_call(answer: dict[str, dict[str, list[Any]]]) -> GoldCall:
+    ((name, arguments),) = answer.items()
+    return GoldCall(name, arguments)
+
+
+def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
+    """Refuses gold that no call can satisfy."""
+    known = _parameters(call.name, tools).get("properties", {})
+    for name, accepted in call.arguments.items():
+        if name not in known and "" not in accepted:
+            raise RowError("E210", f"the accepted answer wants {name}, which {call.name} does not take")
+        if not accepted or any(isinstance(value, dict) and not _has_choices(value) for value in accepted):
+            raise RowError("E210", f"the accepted answer has no list of values for {name}, or inside it")
+
+
+def _has_choices(value: dict[str, Any]) -> bool:
+    return all(isinstance(choices, list) for choices in value.values())
+
+
+def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
+    """Arguments that satisfy a gold call."""
+    return _first(call.arguments, _parameters(call.name, tools))
+
+
+def _parameters(name: str, tools: tuple[Tool, ...]) -> dict[str, Any]:
+    return next((tool.parameters for tool in tools if tool.name == name), {})
+
+
+def _first(accepted: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The first accepted value of each key; keys that may be left out are, unless the schema requires them."""
+    required = schema.get("required", [])
+    return {
+        key: _value(next((value for value in choices if value != ""), ""), _under(schema, "properties", key))
+        for key, choices in accepted.items()
+        if "" not in choices or key in required
+    }
+
+
+def _value(value: Any, schema: dict[str, Any]) -> Any:
+    """An accepted value, itself made of first values where it holds lists of them. Deep objects may be plain."""
+    if isinstance(value, dict):
+        return _first(value, schema) if _has_choices(value) else value
+    return [_value(inner, _under(schema, "items")) for inner in value] if isinstance(value, list) else value
+
+
+def _under(schema: dict[str, Any], *keys: str) -> dict[str, Any]:
+    for key in keys:
+        schema = schema.get(key) or {}
+    return schema

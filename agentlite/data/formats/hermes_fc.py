@@ -1,0 +1,94 @@
+"""Hermes function-calling rows, ShareGPT turns with tools, calls and results between tags -> Record."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.data.formats import sharegpt
+from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.inline_text import result_of, sentences, tools_at, value_of
+from agentlite.data.formats.tool_calls import json_or_literal, read_tools
+
+EXAMPLE = (
+    '{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided '
+    "with function signatures within <tools> </tools> XML tags.\\n<tools>\\n[{'type': 'function', 'function': {'name': "
+    "'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\\n</tools>\"}, "
+    '{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\\n{\'arguments\': '
+    "{'city': 'Oslo'}, 'name': 'weather'}\\n</tool_call>\"}, {\"from\": \"tool\", \"value\": \"<tool_response>\\n"
+    '{\\"name\\": \\"weather\\", \\"content\\": {\\"mm\\": 4}}\\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}'
+)
+TOOLS = re.compile(r"<tools>\s*(?=[\[{])")
+CLOSED = re.compile(r"\s*</tools>\.?")
+THOUGHT = re.compile(r"</?scratch_pad>\n?")
+FRAME = sentences(
+    r"You are a function calling AI model(?: named [^.\n]{1,40})?\.",
+    r"You are provided with function signatures within <tools>\s*</tools> XML tags[.:]",
+    r"You may call one or more functions to assist with the user query\.",
+    r"Don't make assumptions about what values to plug into functions\.",
+    r"Here are the available tools:",
+    r"Use the following pydantic model json schema for each tool call you will make:.{0,3000}?\n</tool_call>",
+    r"For each function call,? return a json object.{0,3000}?\n</tool_call>",
+)
+
+
+def fits(row: dict[str, Any]) -> bool:
+    """By its tools or, in its rows without any, the schema that the answer must have."""
+    turns = row.get("conversations")
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) and "from" in turn for turn in turns):
+        return False
+    texts = [row.get("system"), *(turn.get("value") for turn in turns if turn["from"] == "system")]
+    return any(isinstance(text, str) and (TOOLS.search(text) or "<schema>" in text) for text in texts)
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E124 for tools that cannot be read, and what `sharegpt` raises."""
+    turns = sharegpt.turns_of(row)
+    if not isinstance(turns, list):
+        raise RowError("E201", "conversations are no list")
+    beside = [{"from": "system", "value": row["system"]}] if row.get("system") else []
+    tools: list[Tool] = []
+    unframed: list[Any] = []
+    for number, turn in enumerate([*beside, *turns], 1 - len(beside)):
+        if sharegpt.speaker_of(turn, number) == "system":
+            listed, own_words = _taken_apart(sharegpt.text_of(turn, number))
+            tools += listed
+            turn = {"from": "system", "value": own_words}
+        unframed.append(turn)
+    messages = sharegpt.read({"conversations": unframed}).messages
+    known = ["conversations", "conversation", "system", *(["tools"] if _says(row.get("tools"), tools) else [])]
+    return Record(messages=tuple(_told_apart(messages)), tools=tuple(tools), meta=meta_of(row, *known))
+
+
+def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
+    """The tools and, without them and their frame, the author's own words."""
+    if not (opened := TOOLS.search(system)):
+        return (), system
+    tools, end = tools_at(system, opened.end())
+    if not (closed := CLOSED.match(system, end)):
+        raise RowError("E124", "<tools> holds more than JSON, or is not closed")
+    return tools, FRAME.sub("", system[: opened.start()] + system[closed.end() :]).strip()
+
+
+def _says(value: Any, tools: list[Tool]) -> bool:
+    """Whether the row's own `tools` are those of its text."""
+    try:
+        return [*read_tools(value, json_or_literal)] == tools
+    except RowError:
+        return False
+
+
+def _told_apart(messages: tuple[Message, ...]) -> Iterator[Message]:
+    """Results with the calls that they name; thoughts without their tags, where calls part them from an answer."""
+    waiting: list[Call] = []
+    for message in messages:
+        if message.role == "tool":
+            yield result_of(value_of(message.content), message.content, "content", waiting)
+        elif message.calls:
+            waiting = [*message.calls]
+            yield replace(message, content=THOUGHT.sub("", message.content).strip())
+        elif message.role != "system" or message.content:
+            yield message

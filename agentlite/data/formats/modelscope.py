@@ -1,0 +1,151 @@
+"""MSAgent-Bench rows as ModelScope-Agent runs them -> Record: calls and results between marks, in one answer.
+
+<|startofthink|>fenced JSON of a call<|endofthink|> <|startofexec|>its result<|endofexec|> a summary
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.data.formats import sharegpt
+from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.json_decode import json_value, shortened
+from agentlite.data.formats.openai import has_loss
+from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tool
+
+EXAMPLE = (
+    '{"conversations": [{"from": "system", "value": "Call these plugins where they help.\\n1. {\\"plugin_name\\": '
+    '\\"weather\\", \\"plugin_schema_for_model\\": {\\"name\\": \\"weather\\", \\"description\\": \\"\\", \\"paths\\": '
+    '[{\\"name\\": \\"weather\\", \\"parameters\\": [{\\"name\\": \\"city\\", \\"required\\": \\"True\\"}]}]}}"}, '
+    '{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "<|startofthink|>```JSON\\n'
+    '{\\"api_name\\": \\"weather\\", \\"url\\": \\"http://weather.example\\", \\"parameters\\": {\\"city\\": '
+    '\\"Oslo\\"}}\\n```<|endofthink|>\\n\\n<|startofexec|>```JSON\\n{\\"mm\\": 4}\\n```<|endofexec|>\\nYes."}]}'
+)
+INSIDE = r"(?:(?!<\|startof).)*?"  # up to the next start, so that many starts without an end take no time
+STEP = re.compile(
+    rf"<\|startofthink\|>(?P<call>{INSIDE})<\|endofthink\|>"
+    rf"(?:\s*<\|startofexec\|>(?P<result>{INSIDE})<\|endofexec\|>)?",
+    re.DOTALL,
+)
+MARK = re.compile(r"<\|(?:start|end)of(?:think|exec)\|>")
+FENCE = "```"
+LISTED = re.compile(r"(?:^|(?<!\d)\d{1,3}[.、:])[ \t]*(?=[\[{])", re.MULTILINE)
+MOST_BROKEN = 100  # pieces of a system text that begin like JSON and are none: each costs a look at all of it
+SCHEMA = "plugin_schema_for_model"
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return sharegpt.fits(row) and any(_is_own(turn) for turn in sharegpt.turns_of(row))
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E201, E202, E206, E208, E211, E212 or, for marks that cannot be taken apart, E214."""
+    if not sharegpt.fits(row):
+        raise RowError("E201", "conversations are no list of turns")
+    messages: list[Message] = []
+    plugins: list[dict[str, Any]] = []
+    calls: dict[str, dict[str, Any]] = {}
+    beside = [{"from": "system", "value": row["system"]}] if row.get("system") else []
+    for number, turn in enumerate([*beside, *sharegpt.turns_of(row)], 1):
+        speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
+        if speaker == "system":
+            listed, text = _listed(text)
+            plugins += listed
+            messages += [Message("system", text)] if text else []
+        elif speaker == "assistant":
+            messages += _chain(text, has_loss(turn), calls)
+        elif speaker == "user":
+            messages.append(Message("user", text))
+        else:
+            raise RowError("E214", f"a turn of its own for {turn.get('from')!r} beside marked results (turn {number})")
+    said = {call_id: beside for call_id, beside in calls.items() if beside}
+    more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
+    return Record(
+        messages=tuple(messages),
+        tools=tuple(tool for plugin in plugins for tool in _apis(plugin)),
+        meta=meta_of(row, "conversations", "conversation", "system", calls=said, plugins=more),
+    )
+
+
+def _is_own(turn: dict[str, Any]) -> bool:
+    text, said_by = turn.get("value", turn.get("content")), str(turn.get("from", turn.get("role")))
+    marks = {"assistant": ("<|startofthink|>", "<|startofexec|>"), "system": ('"plugin_name"',)}
+    return isinstance(text, str) and any(mark in text for mark in marks.get(sharegpt.SPEAKERS.get(said_by, ""), ()))
+
+
+def _listed(system: str) -> tuple[list[dict[str, Any]], str]:
+    """The plugins or tools that the text lists as JSON, numbered or one a line; and the text without them."""
+    plugins: list[dict[str, Any]] = []
+    kept, end, broken = [], 0, 0
+    for start in LISTED.finditer(system):
+        if start.start() < end or broken == MOST_BROKEN:
+            continue
+        try:
+            _, stop = json.JSONDecoder().raw_decode(system, start.end())
+        except (ValueError, RecursionError):
+            broken += 1
+            continue
+        value = json_value(system[start.end() : stop])
+        listed = value if isinstance(value, list) else [value]
+        if listed and all(isinstance(plugin, dict) and _is_described(plugin) for plugin in listed):
+            plugins += listed
+            kept.append(system[end : start.start()])
+            end = stop
+    return plugins, "\n".join(filter(None, (text.strip() for text in (*kept, system[end:]))))
+
+
+def _is_described(plugin: dict[str, Any]) -> bool:
+    """Tells a tool from any other JSON in a prompt, the call that shows how to call among them."""
+    described = not {"description", "parameters"}.isdisjoint(plugin)
+    return isinstance(plugin.get(SCHEMA), dict) or ("name" in plugin and described)
+
+
+def _apis(plugin: dict[str, Any]) -> Iterator[Tool]:
+    schema = plugin.get(SCHEMA)
+    if not isinstance(schema, dict):
+        yield read_tool(plugin, json_or_literal)
+        return
+    paths = schema.get("paths") or [schema]
+    if not isinstance(paths, list) or not all(isinstance(path, dict) for path in paths):
+        raise RowError("E211", f"paths of a plugin are no list of APIs: {shortened(str(paths))}")
+    for path in paths:
+        name = path.get("name") or schema.get("name") or plugin.get("plugin_name")
+        description = path.get("description") or schema.get("description")
+        yield read_tool(
+            {"name": name, "description": description, "parameters": path.get("parameters")}, json_or_literal
+        )
+
+
+def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
+    """One answer as the messages it stands for. Puts what a call says beside its name and parameters into `calls`."""
+    end = 0
+    for step in STEP.finditer(text):
+        value = json_or_literal(_unfenced(step["call"]))
+        if not isinstance(value, dict):
+            raise RowError("E206", f"a call without a name: {shortened(step['call'])}")
+        given = read_call({"name": value.get("api_name"), "arguments": value.get("parameters")}, json_or_literal)
+        call = Call(given.name, given.arguments, f"call_{len(calls)}")
+        calls[call.id] = rest(value, "api_name", "parameters")
+        yield Message("assistant", _said(text[end : step.start()]), (call,), loss=loss)
+        if step["result"] is not None:
+            yield Message("tool", _unfenced(step["result"]), call_id=call.id)
+        end = step.end()
+    if (said := _said(text[end:])) or not end:
+        yield Message("assistant", said, loss=loss)
+
+
+def _said(text: str) -> str:
+    if mark := MARK.search(text):
+        raise RowError("E214", f"{mark[0]} out of its place")
+    return text.strip()
+
+
+def _unfenced(text: str) -> str:
+    text = text.strip()
+    if not (text.startswith(FENCE) and text.endswith(FENCE) and len(text) >= 2 * len(FENCE)):
+        return text
+    inner = text[len(FENCE) : -len(FENCE)]
+    return (inner[4:] if inner[:4].lower() == "json" else inner).strip()

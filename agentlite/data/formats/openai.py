@@ -1,0 +1,179 @@
+"""OpenAI rows, {"messages": [...], "tools": [...]} -> Record."""
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
+from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.json_decode import json_value
+from agentlite.data.formats.tool_calls import read_call, read_tools
+
+EXAMPLE = (
+    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, '
+    '"tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": '
+    '"{\\"city\\": \\"Oslo\\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", '
+    '"content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", '
+    '"parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'
+)
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+THOUGHTS = ("reasoning_content", "reasoning")  # what a thinking model said before, under the keys that servers use
+KNOWN = frozenset(
+    {"role", "content", "tool_calls", "function_call", "tool_call_id", "name", "loss", "weight", *THOUGHTS}
+)
+TASKS = get_args(Task)
+
+
+def fits(row: dict[str, Any]) -> bool:
+    messages = row.get("messages")
+    return isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages)
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the format says."""
+    tools = read_tools(row.get("tools") or row.get("functions"))
+    messages = row.get("messages")
+    if not isinstance(messages, list):
+        raise RowError("E201", "messages are no list")
+    dialog, gold = _Dialog(tools).read(messages), read_gold(row.get("gold"))
+    return Record(
+        messages=dialog if gold else merged(dialog),  # gold counts the messages as they stand
+        tools=tools,
+        gold=gold,
+        task=row["task"] if row.get("task") in TASKS else "general",
+        meta=meta_of(row, "messages", "tools", "functions", "gold", "task", turns=_beside(messages)),
+    )
+
+
+def _beside(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What messages say under keys that are not known, by the number of the message."""
+    return {
+        str(number): more
+        for number, message in enumerate(messages, 1)
+        if not message.keys() <= KNOWN and (more := rest(message, *KNOWN))
+    }
+
+
+def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages; what the assistant says and then the calls it makes, written as two turns, become one."""
+    turns: list[Message] = []
+    for message in messages:
+        before = turns[-1] if turns else message
+        if (
+            before.role == message.role == "assistant"
+            and message.calls
+            and not before.calls
+            and before.loss == message.loss
+        ):
+            said = "\n\n".join(filter(None, (turns.pop().content, message.content)))
+            message = replace(message, content=said)
+        turns.append(message)
+    return tuple(turns)
+
+
+def read_gold(value: Any) -> dict[int, Gold]:
+    """Turn -> Gold, from its text or its plain dicts. Raises RowError E201, or that of the text."""
+    gold = json_value(value) if isinstance(value, str) and value else value
+    try:
+        return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
+    except msgspec.ValidationError as error:
+        raise RowError("E201", f"gold: {error}") from error
+
+
+class _Dialog:
+    """Reads messages in their order, so that each result finds the call it answers."""
+
+    def __init__(self, tools: tuple[Tool, ...]):
+        self.properties = {tool.name: tool.parameters.get("properties") or {} for tool in tools}
+        self.messages: list[Any] = []
+        self.taken: set[str] | None = None  # found out when an id has to be made
+        self.waiting: list[Call] = []
+
+    def read(self, messages: list[Any]) -> tuple[Message, ...]:
+        self.messages = messages
+        return tuple([self._message(message, number) for number, message in enumerate(messages, 1)])
+
+    def _message(self, message: Any, number: int) -> Message:
+        if not isinstance(message, dict):
+            raise RowError("E201", f"message {number} is no object")
+        role = ROLES.get(str(message.get("role")))
+        if role is None:
+            raise RowError(
+                "E202", f"unknown role {message.get('role')!r} (message {number}); known: {', '.join(ROLES)}"
+            )
+        content, loss = _text(message.get("content"), role, number), has_loss(message)
+        if not message.keys().isdisjoint(THOUGHTS):
+            thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
+            content = "\n\n".join(filter(None, [*thoughts, content]))
+        if role == "assistant":
+            self.waiting = [self._call(call) for call in _calls(message, number)]
+            return Message(role, content, tuple(self.waiting), "", loss)
+        return Message(role, content, (), self._answered(message) if role == "tool" else "", loss)
+
+    def _call(self, given: Any) -> Call:
+        call = read_call(given)
+        arguments = call.arguments
+        if None in arguments.values() and not isinstance((given.get("function") or given).get("arguments"), str):
+            known = self.properties.get(call.name, {})  # Arrow filled in foreign names
+            arguments = {key: value for key, value in arguments.items() if value is not None or key in known}
+        return Call(call.name, arguments, call.id or self._new_id())
+
+    def _new_id(self) -> str:
+        if self.taken is None:
+            given = [call.get("id") for number, message in enumerate(self.messages, 1) if isinstance(message, dict)
+                     for call in _calls(message, number)]  # fmt: skip
+            self.taken = {call_id for call_id in given if isinstance(call_id, str)}
+        number = 0
+        while f"call_{number}" in self.taken:
+            number += 1
+        self.taken.add(f"call_{number}")
+        return f"call_{number}"
+
+    def _answered(self, message: dict[str, Any]) -> str:
+        """The id of the call a result answers: its own, or the only one it can be; "" if that is not clear."""
+        given, name = message.get("tool_call_id"), message.get("name")
+        fitting = [c for c in self.waiting if (c.id == given if given else not name or c.name == name)]
+        if len(fitting) != 1:
+            return str(given or "")
+        self.waiting.remove(fitting[0])
+        return fitting[0].id
+
+
+def has_loss(message: dict[str, Any]) -> bool:
+    """Whether a turn is learned: `loss: false` and `weight: 0` take it out."""
+    return message.get("loss") is not False and message.get("weight") != 0
+
+
+def _calls(message: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls") or ([message["function_call"]] if message.get("function_call") else [])
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise RowError("E206", f"tool_calls are no list of objects (message {number})")
+    return calls
+
+
+def _text(content: Any, role: Role, number: int) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if role == "tool" and not _is_parts(content):
+        return plain(content)
+    if not isinstance(content, list):
+        raise RowError("E216", f"content is a {type(content).__name__}, not text (message {number})")
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise RowError("E216", f"content of type {kind!r}: only text can be learned (message {number})")
+    return "".join(part["text"] for part in content)
+
+
+def _is_parts(content: Any) -> bool:
+    return isinstance(content, list) and all(isinstance(part, dict) and "type" in part for part in content)

@@ -1,0 +1,33 @@
+"""Questions and answers that are plain texts -> messages."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message
+
+
+def text_at(row: dict[str, Any], key: str) -> str:
+    """The text under a key, "" where there is none. Raises RowError E216 for what is no text."""
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        raise RowError("E216", f"{key} is a {type(value).__name__}, not text")
+    return value or ""
+
+
+def history(row: dict[str, Any]) -> list[tuple[str, str]]:
+    """The exchanges before the last: [[question, answer], ...]. Raises RowError E201."""
+    given = row.get("history") or []
+    if not isinstance(given, list):
+        raise RowError("E201", "history is no list of questions and answers")
+    for exchange in given:
+        if not (isinstance(exchange, list) and len(exchange) == 2 and all(isinstance(said, str) for said in exchange)):
+            raise RowError("E201", "history: an exchange is a list of two texts, a question and its answer")
+    return [(asked, answered) for asked, answered in given]
+
+
+def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, ...]:
+    messages = [Message("system", system)] if system else []
+    for asked, answered in exchanges:
+        messages += [Message("user", asked), Message("assistant", answered)]
+    return tuple(messages)

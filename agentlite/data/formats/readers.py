@@ -1,0 +1,352 @@
+"""bytes -> raw rows: a line of JSONL, an element of a JSON array, a row of Parquet, a question of BFCL.
+
+What a file holds is seen by its content, not by its name; gzip and zstd are unpacked on the way.
+"""
+
+import contextlib
+import difflib
+import gzip
+import hashlib
+import io
+import json
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from agentlite.core.errors import REJECTS, RowError, UserError
+from agentlite.core.row_files import check_parquet, read_parquet
+from agentlite.data.formats import bfcl
+from agentlite.data.formats.json_decode import json_value
+
+LONGEST_LINE = 16 << 20
+KEPT_OF_LONGER = 1 << 10
+PACKED_AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
+GROWN, UNTIL = 200, 64 << 20  # a packed file may be so many times as large once unpacked, after so many bytes
+BOM = b"\xef\xbb\xbf"
+SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")  # read from a folder
+FOREIGN = {
+    b"\xff\xfe": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
+    b"\xfe\xff": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
+    b"PAR1": ("Parquet", "Give it as a file."),
+}
+
+
+def _zstd(file: BinaryIO) -> BinaryIO:
+    import zstandard
+
+    class Unpacked(io.RawIOBase):
+        """The library's own reader does not tell a file that ends amid a frame from one that ends."""
+
+        frame, left = zstandard.ZstdDecompressor().decompressobj(), b""
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            while not self.left:
+                packed = (self.frame.unused_data if self.frame.eof else b"") or file.read(PACKED_AT_ONCE)
+                if not packed:
+                    if self.frame.eof:
+                        return 0
+                    raise EOFError("the last frame is not whole")
+                if self.frame.eof:
+                    self.frame = zstandard.ZstdDecompressor().decompressobj()
+                self.left = self.frame.decompress(packed)
+            taken = self.left[: len(buffer)]
+            self.left = self.left[len(taken) :]
+            buffer[: len(taken)] = taken
+            return len(taken)
+
+    return cast(BinaryIO, io.BufferedReader(Unpacked()))
+
+
+def _gzip(file: BinaryIO) -> BinaryIO:
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+
+
+PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {b"\x1f\x8b": _gzip, b"\x28\xb5\x2f\xfd": _zstd}
+
+
+class Grown(io.RawIOBase):
+    """What is unpacked, up to where it is far more than rows would be."""
+
+    def __init__(self, unpacked: BinaryIO, packed: BinaryIO, name: str):
+        self.unpacked, self.packed, self.name, self.size = unpacked, packed, name, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self.unpacked.read(len(buffer))
+        buffer[: len(content)] = content
+        self.size += len(content)
+        if self.size > UNTIL and self.size > GROWN * self.packed.tell():
+            raise UserError(f"grows more than {GROWN}-fold when it is unpacked, as rows do not.", "If these do, unpack "
+                            "it first.", place=self.name, exit_code=REJECTS)  # fmt: skip
+        return len(content)
+
+
+class Line(NamedTuple):
+    """A row that is not decoded yet: where, and its bytes, the line break included; or what was wrong with it."""
+
+    place: str
+    content: bytes
+    error: RowError | None = None
+
+
+class Raw(NamedTuple):
+    """A row as it was found: where, its bytes, and its decoded JSON or what was wrong with it."""
+
+    place: str
+    content: bytes
+    value: Any
+    error: RowError | None
+
+
+def files_of(source: str) -> list[str]:
+    """The sources a folder stands for, by name; what is no folder stands for itself. Raises UserError for none."""
+    folder = Path(source)
+    if source == "-" or not folder.is_dir():
+        return [source]
+    found = sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file())
+    if not found:
+        raise UserError("holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", place=source)
+    return [str(path) for path in found]
+
+
+def raw_files(source: str) -> list[Path]:
+    """The files a source reads: none for stdin. Raises UserError if one cannot be read."""
+    if source == "-":
+        return []
+    paths = bfcl.files(source.removeprefix("bfcl:")) if source.startswith("bfcl:") else [Path(source)]
+    for path in paths:
+        _refuse_unreadable(path)
+    return paths
+
+
+def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
+    """The rows of a source, decoded."""
+    return map(decoded, read_lines(source, stdin))
+
+
+def read_lines(source: str, stdin: BinaryIO) -> Iterator[Line]:
+    """The rows of a path, of stdin ("-") or of "bfcl:<category>", in their order; blank lines are not rows.
+
+    A row that cannot be read bears its error and the rest goes on. Raises UserError for a file that cannot be read,
+    or that has no row.
+    """
+    paths = raw_files(source)
+    empty = True
+    for line in _rows(source, paths, stdin):
+        empty = False
+        yield line
+    if empty:
+        place = "stdin" if source == "-" else source
+        raise UserError("no rows in it.", "Give a file with one JSON object a line.", place=place, exit_code=REJECTS)
+
+
+def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Line]:
+    if source == "-":
+        with _unpacked(stdin, "stdin") as file:
+            yield from _lines(file, "stdin", _line(file), 1)
+    elif source.startswith("bfcl:"):
+        yield from _values(source, bfcl.rows(paths))
+    elif paths[0].suffix.lower() == ".parquet" or _begins_with(paths[0], b"PAR1"):
+        yield from _parquet(paths[0])
+    else:
+        with open(paths[0], "rb") as packed, _unpacked(packed, source) as file:
+            first, number = _line(file), 1
+            while isinstance(first, bytes) and first and not _unmarked(first).strip():
+                first, number = _line(file), number + 1
+            if isinstance(first, bytes) and _unmarked(first).lstrip().startswith(b"["):
+                yield from _bracketed(file, source, first, number)
+            else:
+                yield from _lines(file, source, first, number)
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(magic)) == magic
+
+
+@contextlib.contextmanager
+def _unpacked(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    start = file.read(4)
+    file.seek(0)
+    unpack = next((unpack for magic, unpack in PACKED.items() if start.startswith(magic)), None)
+    yield cast(BinaryIO, io.BufferedReader(Grown(unpack(file), file, name), 1 << 16)) if unpack else file
+
+
+def _line(file: BinaryIO) -> bytes | RowError:
+    """The next line; or what is wrong with the packed file, from there on."""
+    try:
+        return file.readline(LONGEST_LINE + 1)
+    except (EOFError, zlib.error, OSError) as error:
+        return RowError("E104", f"the packed file ends or breaks here: {error}")
+    except Exception as error:  # zstandard's own, without importing it for files that need it not
+        if type(error).__name__ != "ZstdError":
+            raise
+        return RowError("E104", f"the packed file breaks here: {error}")
+
+
+def _rest(file: BinaryIO) -> bytes:
+    """What can be read; an array in a packed file that is cut is then not closed."""
+    chunks = []
+    while isinstance(chunk := _line(file), bytes) and chunk:
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[Line]:
+    """A file that begins with [: one array of rows, or rows that are arrays, which are no rows."""
+    rest = _rest(file)
+    try:
+        whole = json.loads(_unmarked(first))
+        lines = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole)
+    except (ValueError, RecursionError):
+        lines = False
+    yield from _lines(io.BytesIO(rest), name, first, number) if lines else _array(first + rest, name, number)
+
+
+def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[Line]:
+    """From `line` on, which was read already and is number `number`."""
+    if isinstance(line, bytes):
+        for magic, (kind, fix) in FOREIGN.items():
+            if line.startswith(magic):
+                raise UserError(f"this is {kind}, not JSON lines.", fix, place=name)
+    while line:
+        if isinstance(line, RowError):
+            yield Line(f"{name}:{number}", b"", line)
+            return
+        if len(line) > LONGEST_LINE:
+            yield _too_long(file, line, f"{name}:{number}")
+        elif _unmarked(line).strip():
+            yield Line(f"{name}:{number}", line)
+        line, number = _line(file), number + 1
+
+
+def decoded(line: Line) -> Raw:
+    place, content = line.place, line.content.removesuffix(b"\n")
+    if line.error:
+        return Raw(place, content, None, line.error)
+    try:
+        return Raw(place, content, _object(_unmarked(content)), None)
+    except RowError as error:
+        torn = not line.content.endswith(b"\n") and error.code == "E121"
+        return Raw(place, content, None, RowError("E122", f"looks cut: {error.reason}") if torn else error)
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    if b"\0" in content:
+        raise RowError("E111", "a NUL byte")
+    try:
+        value = json_value(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise RowError("E109", f"no UTF-8 at byte {error.start + 1} of the row") from error
+    if not isinstance(value, dict):
+        raise RowError("E201", f"a row is a JSON object, not a {type(value).__name__}")
+    return value
+
+
+def _too_long(file: BinaryIO, line: bytes, place: str) -> Line:
+    """Reads on to the end of the line without keeping it."""
+    digest, length, kept = hashlib.sha256(), 0, line[:KEPT_OF_LONGER]
+    while line:
+        digest.update(line)
+        length += len(line)
+        more = b"" if line.endswith(b"\n") else _line(file)
+        line = more if isinstance(more, bytes) else b""
+    reason = (
+        f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 {digest.hexdigest()}; its start is kept)"
+    )
+    return Line(place, kept, RowError("E120", reason))
+
+
+def _array(content: bytes, name: str, line: int) -> Iterator[Line]:
+    """The elements of a JSON array that begins at `line`. What cannot be taken apart, from a broken element on, or
+    stands behind the array, is one row.
+    """
+    try:
+        text = _unmarked(content).decode("utf-8")
+    except UnicodeDecodeError as error:
+        fix = "Convert it first: iconv -f ENCODING -t UTF-8 FILE."
+        raise UserError(f"no UTF-8 at byte {error.start + 1}.", fix, place=name) from error
+    end = text.index("[") + 1
+    start = _after_blanks(text, end)
+    line += text.count("\n", 0, start)
+    while start < len(text) and text[start] != "]":
+        place = f"{name}:{line}"
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            yield _unread(place, text[start:], f"looks cut, or broken: {error}")
+            return
+        yield Line(place, text[start:end].encode("utf-8") + b"\n")
+        comma = _after_blanks(text, end)
+        separator = text[comma : comma + 1]
+        following = _after_blanks(text, comma + 1) if separator == "," else comma
+        line += text.count("\n", start, following)
+        start = following
+        if separator not in (",", "]", ""):
+            yield _unread(f"{name}:{line}", text[start:], "no comma behind an element of the array")
+            return
+    if start == len(text):
+        yield _unread(f"{name}:{line}", "", "looks cut: the array is not closed")
+    elif rest := text[start + 1 :].strip():
+        yield _unread(f"{name}:{line}", rest, "something stands behind the array")
+
+
+def _unread(place: str, text: str, reason: str) -> Line:
+    return Line(place, text.encode("utf-8"), RowError("E105", reason))
+
+
+def _after_blanks(text: str, start: int) -> int:
+    while start < len(text) and text[start].isspace():
+        start += 1
+    return start
+
+
+def _parquet(path: Path) -> Iterator[Line]:
+    check_parquet()
+    import pyarrow
+
+    try:
+        yield from _values(str(path), read_parquet(path))
+    except (OSError, pyarrow.ArrowException) as error:
+        fix = "Is it whole? Write or fetch it again."
+        raise UserError(f"not a readable Parquet file: {str(error).splitlines()[0]}", fix, place=str(path)) from error
+
+
+def _values(name: str, values: Iterator[dict[str, Any]]) -> Iterator[Line]:
+    """Rows that are already decoded, as lines of JSON."""
+    for number, value in enumerate(values, 1):
+        line = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+        yield Line(f"{name}:{number}", line + b"\n")
+
+
+def _unmarked(line: bytes) -> bytes:
+    """Without a byte order mark: `cat` leaves them at the start of any line."""
+    return line.removeprefix(BOM)
+
+
+def _refuse_unreadable(path: Path) -> None:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode):
+            path.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UserError("no such file.", _nearest_file(path), place=str(path)) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot be read: {error}.", "Give a file that you may read.", place=str(path)) from error
+    if stat.S_ISDIR(mode):
+        raise UserError("is a directory.", f"Give its files, for example {path}/*.jsonl.", place=str(path))
+    if not stat.S_ISREG(mode):
+        raise UserError("is no regular file.", f"Pipe it in: agentlite prep - < {path}", place=str(path))
+
+
+def _nearest_file(path: Path) -> str:
+    known = [beside.name for beside in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, known, 1)
+    return f"Did you mean {path.with_name(near[0])}?" if near else f"Paths are read from {Path.cwd()}."

@@ -1,0 +1,102 @@
+"""SAGE's AgentBenchmarkSample, a task and its ground truth -> Record: the truth as the answer that is due."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Gold, Message, Record, Task, Tool, plain
+from agentlite.data.formats.bfcl import NO_CALL_ANSWER
+from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.qa_text import text_at
+from agentlite.data.formats.sage_tools import declared, split_of
+
+EXAMPLE = (
+    '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", '
+    '"candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is '
+    'asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}'
+)
+Truth = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """What the assistant says, and the tools it calls: the truth names no arguments."""
+
+    content: str
+    tool_ids: list[str]
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return "sample_id" in row and "task_type" in row and isinstance(row.get("ground_truth"), dict)
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E201, E202, E212 or E216."""
+    kind, truth, given = row.get("task_type"), row.get("ground_truth"), row.get("candidate_tools") or []
+    if not isinstance(truth, dict) or not isinstance(given, list):
+        raise RowError("E201", "ground_truth is no object, or candidate_tools are no list")
+    if not isinstance(kind, str) or kind not in TASKS:
+        raise RowError("E202", f"unknown task_type {kind!r}; known: {', '.join(TASKS)}")
+    task, answer = TASKS[kind]
+    tools = tuple(declared(tool) for tool in given)
+    content, tool_ids = answer(truth, tools)
+    calls = tuple(Call(tool_id, {}, f"call_{i}") for i, tool_id in enumerate(tool_ids))
+    known = ["sample_id", "task_type", "instruction", "context", "split"]
+    known += ["candidate_tools"] if all(isinstance(tool, str) for tool in given) else []
+    return Record(
+        messages=(Message("user", _asked(row)), Message("assistant", content, calls)),
+        tools=tools,
+        gold={} if calls else {1: Gold(())},
+        task=task,
+        split=split_of(row),
+        meta=meta_of({**row, "id": row.get("sample_id")}, *known),
+    )
+
+
+def _asked(row: dict[str, Any]) -> str:
+    context = row.get("context") or ""
+    return "\n\n".join(
+        filter(None, (context if isinstance(context, str) else plain(context), text_at(row, "instruction")))
+    )
+
+
+def _selection(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
+    top = truth.get("top_k")
+    if not isinstance(top, list) or not top or not all(isinstance(tool_id, str) for tool_id in top):
+        raise RowError("E201", "top_k is no list of tool ids")
+    return Answer(text_at(truth, "explanation"), top)
+
+
+def _plan(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
+    """The plan as a numbered list, and its tools in their order."""
+    steps = truth.get("plan_steps")
+    if not isinstance(steps, list) or not steps or not all(isinstance(step, dict) for step in steps):
+        raise RowError("E201", "plan_steps are no list of steps")
+    sequence = [step.get("tool_id") for step in steps]
+    if not all(isinstance(tool_id, str) for tool_id in sequence) or truth.get("tool_sequence", sequence) != sequence:
+        raise RowError("E201", "a step without a tool, or a tool_sequence that is not that of the steps")
+    lines = [f"{step.get('step_id', number)}. {text_at(step, 'description')}" for number, step in enumerate(steps, 1)]
+    return Answer("\n".join(lines), sequence)
+
+
+def _timing(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
+    """A call of the one candidate, or the direct answer."""
+    due = truth.get("should_call_tool")
+    if not isinstance(due, bool):
+        raise RowError("E201", f"should_call_tool is {due!r}, not true or false")
+    if not due:
+        return Answer(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
+    if len(tools) != 1:
+        raise RowError("E201", f"a call is due, and the row does not say of which of its {len(tools)} tools")
+    return Answer(_reasoning(truth.get("reasoning_chain")), [tools[0].name])
+
+
+def _reasoning(chain: Any) -> str:
+    steps = chain if isinstance(chain, list) else [chain]
+    return "\n".join(step if isinstance(step, str) else plain(step) for step in steps if step is not None)
+
+
+TASKS: dict[str, tuple[Task, Callable[[Truth, tuple[Tool, ...]], Answer]]] = {
+    "tool_selection": ("tool_selection", _selection),
+    "task_planning": ("multi_step_planning", _plan),
+    "timing_judgment": ("timing_decision", _timing),
+}

@@ -1,0 +1,82 @@
+"""SAGE's AgentToolRecord, a tool and examples of its use -> Record: each example is a question and the call due."""
+
+from typing import Any
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import SPLITS, Call, Message, Record, Tool
+from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.qa_text import text_at
+from agentlite.data.formats.tool_calls import from_list, json_schema, read_arguments
+
+EXAMPLE = (
+    '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": '
+    '[{"name": "city", "type": "string", "required": true, "description": "a town", "default": null}], "outputs": '
+    '[{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": "Is it wet in Oslo?", '
+    '"arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, "latency_ms_p50": 20, '
+    '"metadata": {"version": "1.0"}}'
+)
+EXAMPLES = "invoke_examples"
+OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return "tool_id" in row and EXAMPLES in row
+
+
+def parts(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each example. A tool without any stays one row, for `read` to refuse."""
+    examples = row.get(EXAMPLES)
+    return [{**row, EXAMPLES: [example]} for example in examples] if isinstance(examples, list) and examples else [row]
+
+
+def read(row: dict[str, Any]) -> Record:
+    """The example's result is what a tool would say, not what a model learns: it is kept in meta.
+
+    Raises RowError E201, E206, E208, E211, E212 or E216.
+    """
+    examples = row.get(EXAMPLES)
+    if not examples:
+        raise RowError("E201", "a tool without examples of its use: there is nothing to learn from")
+    if not isinstance(examples, list) or len(examples) != 1 or not isinstance(examples[0], dict):
+        raise RowError("E201", f"{EXAMPLES} are no list of one example")
+    example, tool = examples[0], declared(row)
+    given, known = read_arguments(example.get("arguments")), tool.parameters["properties"]
+    # Arrow fills in the parameters of other tools as null
+    arguments = {key: value for key, value in given.items() if value is not None or key in known}
+    call = Call(tool.name, arguments, "call_0")
+    beside = rest(example, "instruction", "arguments")
+    return Record(
+        messages=(Message("user", text_at(example, "instruction")), Message("assistant", calls=(call,))),
+        tools=(tool,),
+        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs") | ({"example": beside} if beside else {}),
+    )
+
+
+def declared(value: Any) -> Tool:
+    """A tool by its id, as SAGE's dialogs and tasks name it. Of one that is only an id, any argument is taken."""
+    tool_id = value.get("tool_id") if isinstance(value, dict) else value
+    if not isinstance(tool_id, str) or not tool_id.strip():
+        raise RowError("E212", f"a tool without an id: {shortened(str(value))}")
+    inputs = value.get("inputs") if isinstance(value, dict) else None
+    if inputs is None:
+        return Tool(tool_id, _described(value), OPEN)
+    if not isinstance(inputs, list) or not all(isinstance(given, dict) for given in inputs):
+        raise RowError("E211", f"inputs of {tool_id} are no list of parameters")
+    schema = from_list([{"required": True, **rest(given)} for given in inputs], tool_id)
+    return Tool(tool_id, _described(value), json_schema(schema, tool_id))
+
+
+def split_of(row: dict[str, Any]) -> str:
+    """The split that the row bears. Raises RowError E201 for one that is not known."""
+    split = row.get("split") or ""
+    if split and split not in SPLITS:
+        raise RowError("E201", f"unknown split {split!r}; known: {', '.join(SPLITS)}")
+    return str(split)
+
+
+def _described(value: Any) -> str:
+    """The schema has no description: the name and what the tool can do stand in for it."""
+    name, can = (value.get("name"), value.get("capabilities")) if isinstance(value, dict) else (None, None)
+    able = ", ".join(word for word in can if isinstance(word, str)) if isinstance(can, list) else ""
+    return ": ".join(filter(None, (name if isinstance(name, str) else "", able)))

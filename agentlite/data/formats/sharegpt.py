@@ -1,0 +1,152 @@
+"""ShareGPT rows, {"conversations": [{"from", "value"}], "tools", "system"}, and their kin -> Record."""
+
+import contextlib
+import re
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, plain
+from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.json_decode import json_value
+from agentlite.data.formats.openai import has_loss, merged
+from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
+
+EXAMPLE = (
+    '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": '
+    '"{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}"}, {"from": "observation", "value": '
+    '"4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": '
+    '\\"object\\", \\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}]"}'
+)
+Speaker = Literal["system", "user", "assistant", "tool", "call"]
+SPEAKERS: dict[str, Speaker] = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "function_call": "call",
+    "tool_call": "call",
+    "observation": "tool",
+    "tool": "tool",
+    "function": "tool",
+    "tool_response": "tool",
+}
+CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)  # as LLaMA-Factory has it before a call
+
+
+def fits(row: dict[str, Any]) -> bool:
+    turns = turns_of(row)
+    return isinstance(turns, list) and all(isinstance(t, dict) and ("from" in t or "role" in t) for t in turns)
+
+
+def read(row: dict[str, Any]) -> Record:
+    """Raises RowError E201, E202, E206, E208, E211 or E212 for a row that is not as the format says."""
+    turns = turns_of(row)
+    if not isinstance(turns, list):
+        raise RowError("E201", "conversations are no list")
+    dialog = _Dialog()
+    if isinstance(row.get("system"), str) and row["system"]:
+        dialog.messages.append(Message("system", row["system"]))
+    for number, turn in enumerate(turns, 1):
+        dialog.add(turn, number, alone=_is_alone(turns, number))
+    tools = read_tools(row.get("tools"), json_or_literal)
+    return Record(
+        messages=merged(dialog.messages),
+        tools=tools,
+        meta=meta_of(row, "conversations", "conversation", "system", "tools"),
+    )
+
+
+def _is_alone(turns: list[Any], number: int) -> bool:
+    """Whether no turn of the same speaker follows."""
+    after = turns[number] if number < len(turns) else None
+    return not isinstance(after, dict) or SPEAKERS.get(str(after.get("from", after.get("role")))) != "tool"
+
+
+def turns_of(row: dict[str, Any]) -> Any:
+    return row.get("conversations") or row.get("conversation")
+
+
+def speaker_of(turn: Any, number: int) -> Speaker:
+    """Who speaks. Raises RowError E202 if the format knows no such role."""
+    said_by = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
+    speaker = SPEAKERS.get(str(said_by))
+    if speaker is None:
+        raise RowError("E202", f"unknown role {said_by!r} (turn {number}); known: {', '.join(SPEAKERS)}")
+    return speaker
+
+
+def text_of(turn: dict[str, Any], number: int) -> str:
+    value = turn.get("value", turn.get("content"))
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        return plain(value)
+    if not isinstance(value, str):
+        raise RowError("E216", f"a {type(value).__name__} where text is said (turn {number})")
+    return value
+
+
+class _Dialog:
+    """Collects messages. The format has no ids: results answer the calls of the turn before in their order."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.waiting: list[Call] = []
+        self.calls = 0
+
+    def add(self, turn: Any, number: int, alone: bool) -> None:
+        speaker, text = speaker_of(turn, number), text_of(turn, number)
+        if speaker == "call":
+            self._call(text, has_loss(turn))
+        elif speaker == "assistant":
+            if text.rfind("<tool_call>") > text.rfind("</tool_call>"):  # also: no search from every tag to the end
+                raise RowError("E206", "a <tool_call> that is not closed")
+            self._said(CALL.sub("", text).strip() if CALL.search(text) else text, CALL.findall(text), has_loss(turn))
+        elif speaker == "tool":
+            for result in self._results(text, alone):
+                answered = self.waiting.pop(0).id if self.waiting else ""
+                self.messages.append(Message("tool", result, call_id=answered))
+        else:
+            self.messages.append(Message(speaker, text))
+
+    def _results(self, text: str, alone: bool) -> list[str]:
+        """One turn may answer several calls: as tagged blocks, or as a JSON list with a result for each."""
+        closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
+        if closed and not RESULT.sub("", text).strip():
+            return [*map(str.strip, RESULT.findall(text))]
+        if alone and len(self.waiting) > 1 and text.lstrip().startswith("["):
+            with contextlib.suppress(RowError):
+                listed = json_value(text)
+                if len(listed) == len(self.waiting):
+                    return [one if isinstance(one, str) else plain(one) for one in listed]
+        return [text]
+
+    def _said(self, text: str, calls: list[str], loss: bool) -> None:
+        self.waiting = [self._numbered(call) for call in calls]
+        self.messages.append(Message("assistant", text, tuple(self.waiting), loss=loss))
+
+    def _call(self, text: str, loss: bool) -> None:
+        """A turn that only calls goes with the assistant turn just before it."""
+        thought = THOUGHT.match(text)
+        value = json_or_literal(text[thought.end() :] if thought else text)
+        calls = [self._numbered(call) for call in (value if isinstance(value, list) else [value])]
+        if self.messages and self.messages[-1].role == "assistant":
+            before = self.messages.pop()
+            if before.loss != loss:
+                raise RowError("E201", "what is said and the call after it are one turn: learned or not as a whole")
+            calls = [*before.calls, *calls]
+            text = "\n\n".join(filter(None, [before.content, thought[1] if thought else ""]))
+        else:
+            text = thought[1] if thought else ""
+        self.waiting = calls
+        self.messages.append(Message("assistant", text, tuple(calls), loss=loss))
+
+    def _numbered(self, value: Any) -> Call:
+        call = replace(read_call(value, json_or_literal), id=f"call_{self.calls}")
+        self.calls += 1
+        return call

@@ -1,0 +1,99 @@
+"""xLAM and APIGen rows, {"id", "query", "tools", "answers"}, the last two as JSON texts -> Record."""
+
+import re
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Gold, Message, Record, Tool
+from agentlite.data.formats.bfcl import NO_CALL_ANSWER
+from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.json_decode import DEEPEST, shortened
+from agentlite.data.formats.qa_text import text_at
+from agentlite.data.formats.tool_calls import TYPES, json_or_literal, read_call, read_tool
+
+EXAMPLE = (
+    '{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\\"name\\": \\"weather\\", \\"description\\": \\"\\", '
+    '\\"parameters\\": {\\"city\\": {\\"description\\": \\"a town\\", \\"type\\": \\"str\\"}, \\"days\\": '
+    '{\\"description\\": \\"\\", \\"type\\": \\"int, optional\\", \\"default\\": 1}}}]", "answers": '
+    '"[{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}]"}'
+)
+MAY_BE_MISSING = re.compile(r",\s*optional\b.*|,\s*default\b.*", re.IGNORECASE | re.DOTALL)
+OF_ONE_TYPE = ("list", "set")
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("query"), str) and all(
+        isinstance(row.get(key), str | list) for key in ("tools", "answers")
+    )
+
+
+def read(row: dict[str, Any]) -> Record:
+    """No answers: no call is due. Raises RowError E124, E206, E208, E211, E212 or E216."""
+    tools = tuple(_tool(tool) for tool in _listed(row, "tools", "E124"))
+    answers = [read_call(answer, json_or_literal) for answer in _listed(row, "answers", "E206")]
+    calls = tuple(replace(call, id=f"call_{i}") for i, call in enumerate(answers))
+    return Record(
+        messages=(
+            Message("user", text_at(row, "query")),
+            Message("assistant", "" if calls else NO_CALL_ANSWER, calls),
+        ),
+        tools=tools,
+        gold={} if calls else {1: Gold(())},
+        task="tool_selection" if calls else "timing_decision",
+        meta=meta_of(row, "query", "tools", "answers"),
+    )
+
+
+def _listed(row: dict[str, Any], key: str, code: str) -> list[Any]:
+    value = row.get(key)
+    if isinstance(value, str):
+        try:
+            value = json_or_literal(value)
+        except RowError as error:
+            if error.code != "E206":
+                raise
+            raise RowError(code, f"{key} are no JSON: {shortened(str(row[key]))}") from error
+    if not isinstance(value, list):
+        raise RowError(code, f"{key} are a {type(value).__name__}, not a list")
+    return value
+
+
+def _tool(value: Any) -> Tool:
+    """Parameters stand under their names, with types as Python writes them; some rows have a schema instead."""
+    function = value.get("function") or value if isinstance(value, dict) else None
+    parameters = function.get("parameters") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(parameters, dict) or isinstance(parameters.get("type"), str):
+        return read_tool(value)
+    given = {name: parameter for name, parameter in parameters.items() if parameter is not None}
+    if not all(isinstance(parameter, dict) for parameter in given.values()):
+        raise RowError("E211", f"parameters of {function.get('name')}: {shortened(str(given))} describe nothing")
+    properties = {name: _property(parameter) for name, parameter in given.items()}
+    required = [name for name, parameter in given.items() if _is_required(parameter)]
+    return read_tool({**function, "parameters": {"type": "object", "properties": properties, "required": required}})
+
+
+def _property(parameter: dict[str, Any]) -> dict[str, Any]:
+    described = {key: value for key, value in parameter.items() if key != "type"}
+    written = parameter.get("type")
+    return {**(_schema(written) if isinstance(written, str) else {}), **described}
+
+
+def _is_required(parameter: dict[str, Any]) -> bool:
+    """What has a default need not be given, whether or not its type says so."""
+    written = str(parameter.get("type"))
+    optional = MAY_BE_MISSING.search(written) or written.startswith("Optional[")
+    return not optional and "default" not in parameter and "required" not in parameter
+
+
+def _schema(written: str) -> dict[str, Any]:
+    """`List[int], optional` as JSON Schema. A type that JSON does not have is left out: any value will do."""
+    if written.count("[") > DEEPEST:
+        raise RowError("E119", f"a type nested deeper than {DEEPEST}")
+    kind, _, inner = MAY_BE_MISSING.sub("", written).strip().removesuffix("]").partition("[")
+    head = kind.strip().lower()
+    if head == "optional":
+        return _schema(inner)
+    elements = _schema(inner) if inner and head in OF_ONE_TYPE else {}
+    return ({"type": TYPES[head]} if head in TYPES else {}) | ({"items": elements} if elements else {})

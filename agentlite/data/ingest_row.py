@@ -1,0 +1,290 @@
+"""raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number of processes."""
+
+import signal
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.config import settings as config
+from agentlite.core import console
+from agentlite.core.errors import RowError
+from agentlite.core.records import ANY_TOOL, Record, to_row
+from agentlite.core.row_files import Row, encode
+from agentlite.core.user_code import end_with_parent
+from agentlite.data.curation.dedup import near_text
+from agentlite.data.curation.minhash import sketches
+from agentlite.data.curation.pii import find, mask
+from agentlite.data.curation.split import Traits, traits
+from agentlite.data.curation.stats import Sized, script
+from agentlite.data.curation.task_labels import classified
+from agentlite.data.curation.truncate import cut
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import Line, Raw, decoded, quick, samples, to_record
+from agentlite.data.formats.json_repair import repair
+from agentlite.data.rejects import Reject
+from agentlite.rendering import Mixture, settled
+from agentlite.rendering import renderer as rendering
+from agentlite.rendering.template import Template
+from agentlite.retrieval.offer_tools import META, Offers, counted
+from agentlite.workspace.model_source import load_template
+
+PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
+REPAIRABLE = ("E121", "E122")  # no JSON; of any other row it is not all there, or clear what is wrong
+AT_ONCE = 1 << 20  # bytes of rows that a process is handed
+AHEAD = 3  # chunks a process that are read before the first of them is taken
+Chunk = list[tuple[str, Line]]
+
+
+class Way(NamedTuple):
+    """How raw rows become records, and records become text."""
+
+    settings: config.Prep
+    template: Template
+    mixture: Mixture
+    offers: Offers | None = None  # where a retriever says which tools a record offers
+
+
+class Taken(NamedTuple):
+    """A record as it goes to disk, where it is from, what ties it to others, what it measures, what was done to it, how
+    it was cut, if it was, and the sketch of its text, if near copies are looked for.
+    """
+
+    row: bytes
+    place: str
+    traits: Traits
+    sized: Sized
+    done: Row
+    cut: Row | None
+    sketch: bytes
+
+
+class LeftOut(NamedTuple):
+    """`id`: of the record, where it came to be one; `done`: what was found in it."""
+
+    code: str
+    place: str
+    id: str
+    done: Row
+
+
+class Intake(NamedTuple):
+    """What became of one raw row: the format it is of, the ways it was repaired, and its samples."""
+
+    source: str
+    format: str
+    repaired: Sequence[str]
+    samples: Sequence[Taken | LeftOut | Reject]
+
+
+# what becomes of personal data, and how many values of each kind there are
+PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
+    "off": lambda record: (record, Counter()),
+    "report": lambda record: (record, find(record)),
+    "mask": mask,
+    "drop": lambda record: (record, find(record)),  # and then `changed` leaves it out
+}
+
+
+def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Iterator[Intake]:
+    """In the order of the lines, each with the source it is from, whatever the number of workers."""
+    if workers <= 1 or way.offers:  # a model that ranks tools is there once
+        for source, line in lines:
+            yield take(source, line, way)
+        return
+    crew = Crew(workers, way)
+    try:
+        for chunk in _chunks(lines):
+            crew.hand(chunk)
+            if len(crew.handed) > AHEAD * workers:
+                yield from crew.next()
+        while crew.handed:
+            yield from crew.next()
+    finally:
+        crew.pool.shutdown(cancel_futures=True)
+
+
+class Crew:
+    """Worker processes, and the chunks they were handed, in order. Once one has died none works any more: what they
+    have not given back, and all that follows, is taken here."""
+
+    def __init__(self, workers: int, way: Way):
+        self.way, self.alive = way, True
+        self.pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (way.settings, way.template.name))
+        self.handed: deque[tuple[Chunk, Future[list[Intake]] | None]] = deque()
+
+    def hand(self, chunk: Chunk) -> None:
+        try:
+            self.handed.append((chunk, self.pool.submit(_take_chunk, chunk) if self.alive else None))
+        except BrokenProcessPool:
+            self._mourn()
+            self.handed.append((chunk, None))
+
+    def next(self) -> list[Intake]:
+        chunk, future = self.handed.popleft()
+        try:
+            if future:
+                return future.result()
+        except BrokenProcessPool:
+            self._mourn()
+        return [take(source, line, self.way) for source, line in chunk]
+
+    def _mourn(self) -> None:
+        if self.alive:
+            console.notice("prep: a worker process died (out of memory?): going on without workers, no row is lost")
+        self.alive = False
+
+
+def take(source: str, line: Line, way: Way) -> Intake:
+    """The samples of a raw row."""
+    if way.settings.format in PLAIN and (record := quick(line)) is not None:
+        return Intake(source, "openai", (), [_sample(source, line, 0, lambda: record, way)])
+    raw, repaired = _repaired(decoded(line), way.settings.repair)
+    if raw.error:
+        return Intake(source, "", (), [_reject(raw, raw.error, 0)])
+    asked = way.settings.format
+    try:
+        name, parts = samples(raw.value, None if asked == "auto" else asked)
+    except RowError as error:
+        return Intake(source, "", repaired, [_reject(raw, error, 0)])
+    several = len(parts) > 1
+    known = told(way.settings)
+    return Intake(source, name, repaired,
+                  [_sample(source, raw, number if several else 0, partial(to_record, part, name, known), way)
+                   for number, part in enumerate(parts, 1)])  # fmt: skip
+
+
+def measure(record: Record, way: Way) -> Sized:
+    """Renders, reads back and masks a record. Raises RowError if any of it fails."""
+    protocol, template = way.mixture.of(record), way.template
+    rows = rendering.render(record, protocol, template)
+    rendering.check_reading(record, rows, protocol, template)
+    encoded = rendering.training_rows(record, protocol, template, rows=rows)
+    trained = sum(label != rendering.IGNORED for row in encoded for label in row.labels)
+    lengths = [len(row.input_ids) for row in encoded]
+    due = (call.name for turn in record.turns for call in record.due(turn).calls)
+    called = tuple(sys.intern(name) for name in due if name != ANY_TOOL)
+    offered = tuple(sys.intern(tool.name) for tool in record.tools)
+    return Sized(protocol.name, sum(lengths), trained, max(lengths), len(record.turns), script(record), offered, called)
+
+
+def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record],
+            way: Way) -> Taken | LeftOut | Reject:  # fmt: skip
+    found_id, done = "", Row()
+    try:
+        record = _checked(source, read(), way)
+        found_id = record.id
+        record = changed(record, way.settings, done)
+        if way.offers:
+            record = way.offers.one(record)
+            done |= {META: dict(+counted(record))}
+        kept, sized, tokens = _fitting(record, way)
+    except RowError as error:
+        is_fault = not error.code.startswith("F")
+        return _reject(raw, error, number) if is_fault else LeftOut(error.code, raw.place, found_id, done)
+    ledger = None if kept is record else _ledger(raw.place, record, kept, sized, tokens)
+    done |= {"cut": f"{len(kept.messages)} of {len(record.messages)} messages left"} if ledger else {}
+    done |= {"was": found_id} if kept.id != found_id else {}
+    near = next(sketches([near_text(kept)])) if "near" in way.settings.duplicates else b""
+    return Taken(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
+
+
+def changed(record: Record, settings: config.Prep, done: Row) -> Record:
+    """The record without what is not to be learned, and with its task. `done` is told what was found and changed.
+
+    Raises RowError F311.
+    """
+    record, found = PERSONAL[settings.personal](record)
+    if found:
+        done["masked" if settings.personal == "mask" else "personal"] = dict(found)
+        if settings.personal == "drop":
+            raise RowError("F311", f"holds {', '.join(found)}")
+    record, rule = classified(record)
+    if rule != "said":
+        done["task"] = f"{record.task}: {rule}"
+    return record
+
+
+def told(settings: config.Prep) -> dict[str, dict[str, Any]]:
+    """What readers have to know, by format."""
+    return {"bfcl": {"no_call_answer": settings.no_call_answer},
+            "self_cognition": {"name": settings.model_name, "author": settings.model_author}}  # fmt: skip
+
+
+def _checked(source: str, record: Record, way: Way) -> Record:
+    validate(record)
+    if len(way.mixture.protocols) > 1:
+        record = replace(record, meta={**record.meta, "protocol": way.mixture.of(record).name})
+    return replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))
+
+
+def _fitting(record: Record, way: Way) -> tuple[Record, Sized, int]:
+    """The record, or its beginning where it is too long and may be cut; its size; the tokens before the cut.
+
+    Raises RowError E217 or F302.
+    """
+    sized, room = measure(record, way), way.settings.max_length
+    if sized.longest <= room:
+        return record, sized, sized.longest
+    shorter = None
+    if way.settings.long_rows == "cut":
+        shorter = cut(record, lambda part: measure(part, way).longest <= room)
+    if shorter is None:
+        code = "F302" if way.settings.long_rows == "filter" else "E217"
+        raise RowError(code, f"{sized.longest} tokens, max_length is {room}")
+    return shorter, measure(shorter, way), sized.longest
+
+
+def _ledger(place: str, record: Record, kept: Record, sized: Sized, tokens: int) -> Row:
+    return {"place": place, "id": kept.id, "parent": kept.parent, "messages": len(kept.messages),
+            "of_messages": len(record.messages), "tokens": sized.longest,
+            "of_tokens": tokens}  # fmt: skip
+
+
+def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
+    """The row as it was meant, if that is asked for; what is kept of a reject is still what was found."""
+    readable = raw.error is None or raw.error.code in REPAIRABLE
+    if not ways or not readable or (found := repair(raw.content, ways)) is None:
+        return raw, ()
+    value, used = found
+    return raw._replace(value=value, error=None), used
+
+
+def _reject(raw: Raw | Line, error: RowError, part: int) -> Reject:
+    return Reject(raw.place, raw.content.removesuffix(b"\n"), error.code, error.reason, part)
+
+
+def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[Chunk]:
+    """Rows of about a mebibyte."""
+    chunk: Chunk = []
+    size = 0
+    for source, line in lines:
+        chunk.append((source, line))
+        size += len(line.content)
+        if size >= AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+_WAY: list[Way] = []  # of a worker process
+
+
+def _start(settings: config.Prep, model: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    template = load_template(model)
+    _WAY[:] = [Way(settings, template, settled(settings.protocol, template, settings.seed))]
+
+
+def _take_chunk(chunk: Chunk) -> list[Intake]:
+    return [take(source, line, _WAY[0]) for source, line in chunk]

@@ -1,0 +1,63 @@
+"""OpenAI messages and tools, up to where the assistant goes on -> the prompt of a protocol; and its answer, read."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Ending, Message, Parsed, Record, plain
+from agentlite.data.curation.validate import check_dialog
+from agentlite.data.formats import to_record
+from agentlite.rendering import Protocol, render
+from agentlite.rendering.renderer import encode_prompt
+from agentlite.rendering.template import Template
+
+LATER = "x"  # stands where the assistant goes on
+
+
+class Opened(NamedTuple):
+    """A dialog that waits for the assistant: its record, whose last turn stands for what comes; the prompt's ids."""
+
+    record: Record
+    ids: list[int]
+
+
+class Turn(NamedTuple):
+    """What the assistant said: the text as the model wrote it, how it ended, and what the protocol reads in it."""
+
+    text: str
+    ended: Ending
+    parsed: Parsed
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+
+
+def opened(messages: Sequence[Any], tools: Sequence[Any], protocol: Protocol, template: Template) -> Opened:
+    """Raises RowError for a dialog or tools that are none, or that the protocol cannot hold."""
+    if messages and isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant":
+        raise RowError("E203", "the last message is the assistant's: there is nothing to answer")
+    later = {"role": "assistant", "content": LATER}
+    record = to_record({"messages": [*messages, later], "tools": list(tools)}, "openai")
+    check_dialog(record)
+    turn = record.turns[-1]
+    row = next(row for row in render(record, protocol, template) if any(span.turn == turn for span in row.spans))
+    return Opened(record, encode_prompt(row, turn, template))
+
+
+def new_call_id() -> str:
+    """Nine letters and digits: some templates take no other."""
+    return uuid.uuid4().hex[:9]
+
+
+def wire_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
+    """As OpenAI writes them."""
+    return [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": plain(call.arguments)}}
+            for call in calls]  # fmt: skip
+
+
+def wire_message(message: Message) -> dict[str, Any]:
+    """A turn as OpenAI writes it."""
+    row: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        row |= {"content": message.content or None, "tool_calls": wire_calls(message.calls)}
+    return row | ({"tool_call_id": message.call_id} if message.call_id else {})

@@ -1,0 +1,94 @@
+"""Rejected rows -> rejects.jsonl, bytes and all; the same file, edited -> the rows to read in their places."""
+
+import base64
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from agentlite.core.errors import UserError
+from agentlite.core.reject_codes import CODES
+from agentlite.core.row_files import Row
+from agentlite.data.formats import Line
+
+
+class Reject(NamedTuple):
+    """`part`: which of the samples of the row, where it holds several; 0 otherwise."""
+
+    place: str
+    content: bytes
+    code: str
+    reason: str
+    part: int = 0
+
+
+def reject_row(reject: Reject) -> Row:
+    row = {"place": reject.place, "code": reject.code, "reason": reject.reason, "hint": CODES[reject.code].hint}
+    if reject.part:
+        row["part"] = str(reject.part)
+    try:
+        return {**row, "raw": reject.content.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {**row, "raw_base64": base64.b64encode(reject.content).decode("ascii")}
+
+
+def edited_rows(path: Path) -> dict[str, list[bytes]]:
+    """What a file of rejects holds for each place. Raises UserError with file and line for a row that is none."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}.", "It is rejects.jsonl of an earlier prep, edited.",
+                        place=str(path)) from error  # fmt: skip
+    edited: dict[str, list[bytes]] = {}
+    for number, line in enumerate(lines, 1):
+        row = _row(line)
+        content = _content(row)
+        if not isinstance(row.get("place"), str) or content is None:
+            raise UserError("is no row of rejects: an object with its place, and raw or raw_base64.",
+                            "Edit `raw` alone, in a copy of rejects.jsonl.", place=f"{path}:{number}")  # fmt: skip
+        edited.setdefault(row["place"], []).append(content)
+    return edited
+
+
+def _row(line: bytes) -> Row:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _content(row: Row) -> bytes | None:
+    if isinstance(row.get("raw"), str):
+        return str(row["raw"]).encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(row["raw_base64"], validate=True)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+class Edits:
+    """Puts edited rows in the places of those that were rejected."""
+
+    def __init__(self, edited: Mapping[str, list[bytes]]):
+        self.edited = edited
+        self.used: set[str] = set()
+
+    def __call__(self, line: Line) -> Line:
+        """The row, or what it was edited to. Where a row holds several samples, its edits must be the same.
+
+        Raises UserError where they are not.
+        """
+        if line.place not in self.edited:
+            return line
+        self.used.add(line.place)
+        found = line.content.removesuffix(b"\n")
+        changed = list(dict.fromkeys(content for content in self.edited[line.place] if content != found))
+        if len(changed) > 1:
+            raise UserError("was edited in two ways.", "A row that holds several samples is whole in each of its "
+                            "rejects: edit one of them, and take the others out.", place=line.place)  # fmt: skip
+        return Line(line.place, changed[0] + b"\n") if changed else line
+
+    def unused(self) -> Iterator[str]:
+        return (place for place in self.edited if place not in self.used)

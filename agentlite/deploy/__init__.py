@@ -1,0 +1,1 @@
+"""deploy: see docs/design.md."""

@@ -1,0 +1,96 @@
+"""What a person says -> what a model says, the results of its calls in between: a dialog, kept as an OpenAI row."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Tool
+from agentlite.data.openai_messages import Turn, wire_calls
+from agentlite.deploy.chat_model import Speaker, Wanted
+from agentlite.deploy.tool_results import Observe
+
+MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
+
+
+class Talk:
+    """`tell` is given what the model says while it comes, `note` what else a reader should know."""
+
+    def __init__(self, speaker: Speaker, tools: Sequence[Tool], observe: Observe, tell: Callable[[str], None],
+                 note: Callable[[str], None]):  # fmt: skip
+        self.speaker, self.observe, self.tell, self.note = speaker, observe, tell, note
+        self.tools = [tool.schema for tool in tools]
+        self.messages: list[dict[str, Any]] = []
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As prep reads it."""
+        return {"messages": self.messages, **({"tools": self.tools} if self.tools else {})}
+
+    def say(self, text: str, wanted: Wanted) -> None:
+        """One turn of the person's, and all that follows. What cannot be gone on from is taken back, and told."""
+        self.messages.append({"role": "user", "content": text})
+        try:
+            for _ in range(MOST_STEPS):
+                if not self._step(wanted):
+                    return
+            self._take_back(f"{MOST_STEPS} steps without an answer")
+        except RowError as error:
+            self._take_back(error.reason)
+        except KeyboardInterrupt:
+            self._take_back("stopped")
+        except UserError:
+            self.undo()
+            raise
+
+    def undo(self) -> bool:
+        """Takes the last turn of the person's back, with what followed. False if there is none."""
+        users = [number for number, message in enumerate(self.messages) if message["role"] == "user"]
+        del self.messages[users[-1] if users else 0 :]
+        return bool(users)
+
+    def prompt(self) -> str:
+        """What the model would be shown, if the person said `...` now."""
+        dialog = self.speaker.opened([*self.messages, {"role": "user", "content": "..."}], self.tools)
+        return self.speaker.template.decode(dialog.ids)
+
+    def _step(self, wanted: Wanted) -> bool:
+        """One turn of the model's, and the results of its calls. Whether it is to go on."""
+        dialog = self.speaker.opened(self.messages, self.tools)
+        if self.speaker.room(dialog) < 1:
+            raise RowError("E217", f"the dialog has {len(dialog.ids)} tokens, --max-length is "
+                           f"{self.speaker.how.max_length}")  # fmt: skip
+        turn = self.speaker.answer(dialog, wanted, self._heard)
+        self.tell("\n")
+        if turn.ended == "cut":
+            self.note(f"cut after {turn.new_tokens} tokens: --max-new-tokens")
+        if self._is_words(turn):
+            return False
+        made = sum(message["role"] == "tool" for message in self.messages)
+        calls = [replace(call, id=f"call{made + number:05}") for number, call in enumerate(turn.parsed.calls)]
+        content = turn.parsed.content or None
+        self.messages.append({"role": "assistant", "content": content, "tool_calls": wire_calls(calls)})
+        for call in calls:
+            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": self.observe(call)})
+        return True
+
+    def _is_words(self, turn: Turn) -> bool:
+        """An answer, or what cannot be read as a call and stays as it was said."""
+        if turn.parsed.problem:
+            self.note(f"no call that can be read: {turn.parsed.problem}")
+        elif turn.parsed.calls and turn.ended != "cut":
+            return False
+        text = turn.text if turn.parsed.problem or turn.ended == "cut" else turn.parsed.content
+        if not text.strip():
+            raise RowError("E216", "the model says nothing")
+        self.messages.append({"role": "assistant", "content": text})
+        return True
+
+    def _heard(self, text: str) -> bool:
+        self.tell(text)
+        return True
+
+    def _take_back(self, why: str) -> None:
+        self.undo()
+        self.note(f"{why}; this turn is taken back")

@@ -1,0 +1,86 @@
+"""A target on disk -> a folder beside it to write in, which takes its place when all is there; or why it cannot be."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agentlite.core.errors import DISK, OTHER_PLAN, UserError
+from agentlite.core.row_files import write_json
+from agentlite.workspace.lineage import EXPORTED
+from agentlite.workspace.run_folder import file_digest
+
+
+def refuse_taken(target: Path, force: bool) -> None:
+    """Only what export made itself is replaced, and only with --force. Raises UserError 3."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    strangers = _strangers(target)
+    if strangers:
+        raise UserError(f"is there already, and {strangers[0]} is not of an export.", "Name another place: only what"
+                        " export itself wrote is replaced.", place=str(target), exit_code=OTHER_PLAN)  # fmt: skip
+    if not force:
+        raise UserError("is there already, from an earlier export.", "Name another place, or add --force.",
+                        place=str(target), exit_code=OTHER_PLAN)  # fmt: skip
+
+
+def beside(target: Path, name: str) -> Path:
+    """A file that belongs to a target that is a file: weather.gguf, weather.gguf.json."""
+    return target.with_name(f"{target.name}.{name}")
+
+
+@contextmanager
+def writing(target: Path, needed: int) -> Iterator[Path]:
+    """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be made, or for want of
+    `needed` bytes."""
+    aside = target.with_name(f".{target.name}.partial")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
+        aside.mkdir(parents=True)
+        free = shutil.disk_usage(aside).free
+        if free < needed:
+            raise UserError(f"has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are needed.",
+                            "Free some, or name another place.", place=str(target.parent), exit_code=DISK)  # fmt: skip
+        yield aside
+    except OSError as error:
+        raise UserError(f"cannot write: {error.strerror or error}.", "Free some space, or name another place.",
+                        place=str(target), exit_code=DISK) from error  # fmt: skip
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> None:
+    """The folder, with its mark, in the place of whatever export was there."""
+    names = sorted(path.name for path in aside.iterdir())
+    write_json(aside / EXPORTED, {**facts, "outputs": {name: file_digest(aside / name) for name in names}})
+    for name in names:  # safetensors lets nobody else read its files
+        (aside / name).chmod((aside / EXPORTED).stat().st_mode)
+    if target.exists():
+        earlier = aside.with_name(f"{aside.name}.earlier")
+        shutil.rmtree(earlier, ignore_errors=True)
+        target.rename(earlier)
+        aside.rename(target)
+        shutil.rmtree(earlier)
+    else:
+        aside.rename(target)
+
+
+def put_files(files: dict[Path, Path], mark: Path, facts: dict[str, Any]) -> None:
+    """`files`: where each is, and where it belongs; the mark last."""
+    digests = {target.name: file_digest(aside) for aside, target in files.items()}
+    for aside, target in files.items():
+        aside.replace(target)
+    write_json(mark, {**facts, "outputs": digests})
+
+
+def _strangers(target: Path) -> list[str]:
+    """What is in a folder, or the file, that no export has left there."""
+    mark = target / EXPORTED if target.is_dir() else beside(target, "json")
+    try:
+        known = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        known = set()
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+    return [name for name in names if name not in known]

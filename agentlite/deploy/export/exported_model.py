@@ -1,0 +1,124 @@
+"""A model's name -> all that an export has to know and say of it: weights, template, protocols, stages, figures."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite.core.errors import MODEL, UserError
+from agentlite.rendering import Mixture, choose, settled
+from agentlite.rendering.template import Template
+from agentlite.report.read_run import Evaluation, Run, Stage, read_run
+from agentlite.workspace.lineage import lineage, setting_of
+from agentlite.workspace.model_source import EMBEDDED, Source, embedded_folder, find_model, hub_config, load_template
+from agentlite.workspace.run_folder import find_stage
+
+ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
+LICENCES = {"smollm2-135m": "apache-2.0"}
+CONTEXT = 4096  # where no stage says for how many tokens it was trained
+
+
+class Subject(NamedTuple):
+    """`stages`: those it was made from, its own last; `evaluations`: those of these very weights, or of the base."""
+
+    name: str
+    source: Source
+    template: Template
+    mixture: Mixture
+    lineage: list[str]
+    stages: list[Stage]
+    evaluations: list[Evaluation]
+    of_bfcl: bool
+    max_length: int | None
+
+    @property
+    def origin(self) -> str:
+        """The base as others know it: a hub id, or a folder."""
+        return ORIGINS.get(self.source.base, self.source.base)
+
+    @property
+    def stops(self) -> list[str]:
+        """Where an answer ends: with its turn, or at what a protocol ends it with."""
+        own = [stop for protocol in self.mixture.protocols.values() for stop in protocol.stops]
+        return list(dict.fromkeys([self.template.turn_end, *own]))
+
+    @property
+    def context(self) -> int:
+        return self.max_length or CONTEXT
+
+
+def find_subject(name: str, run: Path) -> Subject:
+    """Raises UserError 2, 5 or 8 for what is no model, is not finished, or has lost its base."""
+    source = find_model(name, run)
+    template = load_template(source.base)
+    folder = find_stage(name, run)
+    known = str(setting_of(name, "protocol", run) or "")
+    mixture = settled(known, template) if known else choose("auto", template)
+    if not (folder / "plan.json").exists():
+        return Subject(name, source, template, mixture, [name], [], [], False, setting_of(name, "max_length", run))
+    workspace = read_run(folder.parent)
+    stages = made_of(workspace, folder.name)
+    models = lineage(folder.name, folder.parent)
+    shown = [_of(one, source.digest, _digest(models[0], folder.parent)) for one in workspace.evaluations]
+    evaluations = [one for one in shown if one.models]
+    of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(map(workspace.is_bfcl, evaluations))
+    return Subject(folder.name, source, template, mixture, models, stages, evaluations, of_bfcl,
+                   stages[-1].settings.get("max_length"))  # fmt: skip
+
+
+def made_of(run: Run, name: str) -> list[Stage]:
+    """The stages of a run that a stage was made from, and itself, in the order they were run in."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        stage = run.stage(waiting.pop())
+        if stage and stage.name not in found:
+            found.add(stage.name)
+            waiting += [str(stage.settings.get(key)) for key in ("model", "data", "candidates")]
+    rest = [stage for stage in run.stages if stage.name in found and stage.name != name]
+    return [*rest, *(stage for stage in run.stages if stage.name == name)]
+
+
+def weights_size(source: Source) -> int:
+    """Bytes of the base's weights, as far as they are on this machine."""
+    if source.base in EMBEDDED:
+        folder = embedded_folder(source.base)
+    else:
+        folder = Path(source.base) if Path(source.base).is_dir() else hub_config(source.base).parent
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def refuse_quantized(source: Source) -> None:
+    """Raises UserError 5: what is rounded to 4 bits has no place for an adapter."""
+    if source.base in EMBEDDED:  # it is converted to plain weights
+        return
+    path = Path(source.base) / "config.json" if Path(source.base).is_dir() else hub_config(source.base)
+    if json.loads(path.read_bytes()).get("quantization_config"):
+        raise UserError("its weights are quantized: an adapter cannot be merged into them.",
+                        "Export the adapter alone: --adapter DIR; or train on the plain weights (with load_in_4bit).",
+                        place=source.base, exit_code=MODEL)  # fmt: skip
+
+
+def licence(base: str) -> str:
+    """As the base model's own card says, if it is at hand; else ""."""
+    if base in LICENCES:
+        return LICENCES[base]
+    card = Path(base) / "README.md" if Path(base).is_dir() else hub_config(base).parent / "README.md"
+    if not card.exists():
+        return ""
+    head = card.read_text(encoding="utf-8", errors="replace").split("---")
+    lines = head[1].splitlines() if len(head) > 2 and not head[0].strip() else []
+    return next((line.partition(":")[2].strip(" \"'") for line in lines if line.startswith("license:")), "")
+
+
+def _of(evaluation: Evaluation, own: str, base: str) -> Evaluation:
+    """What was asked of the model's own weights, and of the base's beside them; nothing where they were not asked."""
+    asked = {name: model for name, model in evaluation.models.items() if model.inputs.get("model") in (own, base)}
+    has_own = any(model.inputs.get("model") == own for model in asked.values())
+    return Evaluation(evaluation.folder, asked if has_own else {}, [], evaluation.compared)
+
+
+def _digest(base: str, run: Path) -> str:
+    try:
+        return find_model(base, run).digest
+    except UserError:
+        return ""

@@ -1,0 +1,103 @@
+"""A template and the programs that will render it -> proof that dialogs come out byte for byte as in training."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.core.errors import MODEL, RowError, UserError
+from agentlite.deploy.export.golden_dialogs import Golden
+from agentlite.rendering import Rendered, render
+from agentlite.rendering.chat_template import refused, to_json, today
+from agentlite.rendering.template import Messages, Template
+
+Write = Callable[[Messages, Sequence[Mapping[str, Any]], bool], str]
+
+
+class Proof(NamedTuple):
+    """How many dialogs, by whom; those that training itself cannot write are left out."""
+
+    dialogs: int
+    renderers: list[str]
+    left_out: list[str]
+
+
+class Rewritten(Template):
+    """The same tokenizer, with another program that writes the dialog."""
+
+    def __init__(self, template: Template, write: Write):
+        super().__init__(template.name, template.tokenizer, template.chat_template, template.special)
+        self.write = write
+
+    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False) -> str:
+        return self.write(messages, list(tools), prompt)
+
+
+def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, Write]) -> Proof:
+    """Raises UserError 5, naming the first dialog that differs."""
+    written: list[tuple[Golden, list[Rendered]]] = []
+    left_out: list[str] = []
+    for golden in goldens:
+        try:
+            written.append((golden, render(golden.record, golden.protocol, template)))
+        except (RowError, UserError):  # a row like it was never trained
+            left_out.append(golden.name)
+    for by, write in writers.items():
+        for golden, expected in written:
+            if difference := _difference(golden, expected, Rewritten(template, write)):
+                fix = "Nothing was exported: a server would prompt it otherwise than it was trained. Please report it."
+                raise UserError(f"{by} writes the dialog '{golden.name}' otherwise than in training: {difference}", fix,
+                                place=template.name, exit_code=MODEL)  # fmt: skip
+    if not written:
+        raise UserError("can write none of the dialogs that prove an export.", "Choose an instruction-tuned model.",
+                        place=template.name, exit_code=MODEL)  # fmt: skip
+    return Proof(len(written), list(writers), left_out)
+
+
+def _difference(golden: Golden, expected: list[Rendered], other: Template) -> str:
+    """Texts, and where in them each prompt ends; "" if all are equal."""
+    try:
+        found = render(golden.record, golden.protocol, other)
+    except Exception as error:  # whatever another renderer raises, it did not write the dialog
+        return f"it fails ({' '.join(str(error).split())[:200]})."
+    if found == expected:
+        return ""
+    one, two = ("\0".join(row.text for row in rows) for rows in (expected, found))
+    if one == two:
+        return "the prompts end elsewhere."
+    at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    return f"{_short(two, at)} in place of {_short(one, at)}, at character {at}."
+
+
+def _short(text: str, at: int) -> str:
+    return json.dumps(text[max(0, at - 15) : at + 15], ensure_ascii=False)
+
+
+def minijinja_writer(template: Template) -> Write | None:
+    """A renderer that is not Python's; None where it is not installed. It is given what servers give their own:
+    transformers' `tojson`, `raise_exception` and `strftime_now`."""
+    try:
+        from minijinja import Environment
+    except ImportError:
+        return None
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, pycompat=True,
+        filters={"tojson": to_json}, globals={"raise_exception": refused, "strftime_now": today},
+    )  # fmt: skip
+
+    def write(messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
+        told = json.loads(json.dumps({"messages": list(messages), "tools": list(tools) or None}))
+        return str(environment.render_str(template.chat_template, **told, add_generation_prompt=prompt,
+                                          **template.special))  # fmt: skip
+
+    return write
+
+
+def prove_tokens(template: Template, goldens: Sequence[Golden], ids: Callable[[str], list[int]]) -> None:
+    """Raises UserError 5 for a text that the exported tokenizer cuts otherwise."""
+    for golden in goldens:
+        for message in golden.record.messages:
+            text = message.content
+            if ids(text) != template.encode(text):
+                raise UserError(f"the exported tokenizer cuts a text of the dialog '{golden.name}' otherwise than in"
+                                " training.", "Nothing was exported. Please report it.", place=template.name,
+                                exit_code=MODEL)  # fmt: skip

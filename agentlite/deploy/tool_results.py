@@ -1,0 +1,117 @@
+"""A file of tools -> tools; and where the result of a call comes from: a person, recorded dialogs, functions."""
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agentlite.core import console
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Call, Tool, canonical, plain
+from agentlite.core.user_code import Named, OwnCode
+from agentlite.data.formats import read_raw, samples, to_record
+from agentlite.data.formats.tool_calls import read_tools
+
+Observe = Callable[[Call], str]
+SHAPE = '[{"type": "function", "function": {"name": "weather", "description": "...", "parameters": {...}}}]'
+
+
+def read_toolbox(path: str) -> tuple[Tool, ...]:
+    """A JSON list of tools, an object that has one under "tools", or rows whose first one has. Raises UserError 2."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise UserError(f"cannot be read: {reason}.", f"Name a JSON file: {SHAPE}.", place=path) from error
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        value = _first_row(text)
+        if value is None:
+            raise UserError(f"is no JSON: {error}.", f"Write a list of tools: {SHAPE}.", place=path) from error
+    try:
+        tools = read_tools(value.get("tools") if isinstance(value, dict) else value)
+    except RowError as error:
+        raise UserError(f"{error.reason} ({error.code}).", f"Write a list of tools: {SHAPE}.", place=path) from error
+    if not tools:
+        raise UserError("holds no tool.", f"Write a list of tools: {SHAPE}.", place=path)
+    twice = [tool.name for number, tool in enumerate(tools) if tool.name in {one.name for one in tools[:number]}]
+    if twice:
+        raise UserError(f"has two tools named {twice[0]}.", "Give each a name of its own.", place=path)
+    return tools
+
+
+def _first_row(text: str) -> Any:
+    try:
+        return json.loads(text.lstrip().partition("\n")[0])
+    except (ValueError, RecursionError):
+        return None
+
+
+def recorded(path: str) -> Callable[[Call], str | None]:
+    """The results of dialogs of any format that prep reads, by call: each as often as it was recorded, then the last
+    again. Rows that cannot be read are counted. Raises UserError 2 for a file that cannot."""
+    found: dict[str, list[str]] = defaultdict(list)
+    bad = 0
+    for raw in read_raw(path, io.BytesIO()):
+        try:
+            if raw.error:
+                raise raw.error
+            name, parts = samples(raw.value)
+            records = [to_record(part, name) for part in parts]
+        except RowError:
+            bad += 1
+            continue
+        for record in records:
+            calls = {call.id: call for message in record.messages for call in message.calls}
+            for message in record.messages:
+                if message.role == "tool" and message.call_id in calls:
+                    found[_key(calls[message.call_id])].append(message.content)
+
+    if bad:
+        console.notice(f"{path}: {bad} rows cannot be read; `agentlite prep {path}` says why")
+
+    def result(call: Call) -> str | None:
+        results = found.get(_key(call))
+        if not results:
+            return None
+        return results.pop(0) if len(results) > 1 else results[0]
+
+    return result
+
+
+def _key(call: Call) -> str:
+    return canonical([call.name, call.arguments])
+
+
+@contextmanager
+def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Observe]:
+    """Results of the user's functions, which bear the names of the tools; run in a child process with a time limit.
+
+    What goes wrong in one is its result. Raises UserError 2 where the file has no such function.
+    """
+    if not Path(path).is_file():
+        raise UserError("no such file.", "Name a file of functions that bear the names of the tools.", place=path)
+    code = OwnCode([Named(path, tool.name) for tool in tools], _call, seconds)
+    known = {tool.name for tool in tools}
+
+    def observe(call: Call) -> str:
+        if call.name not in known:
+            return plain({"error": f"no tool {call.name}"})
+        text, problem = code.ask(call.name, call.arguments)
+        return plain({"error": problem}) if problem else str(text)
+
+    code.start()
+    try:
+        yield observe
+    finally:
+        code.stop()
+
+
+def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[str, str]:
+    """Done by the child: the result as text, as a model is shown it."""
+    value = function(**arguments)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), ""

@@ -1,0 +1,115 @@
+"""Several processes of one run -> the first decides when the others begin, and all end as it does.
+
+What they tell each other goes through the key-value store that the launcher has opened for them, so that it works
+before they are a group, and after one of them has failed.
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from agentlite.core import distributed as processes
+from agentlite.core.errors import UserError
+from agentlite.workspace.run_folder import Result
+
+SECONDS = 10.0  # for the others to see how the first one ended
+WORD, END, SEEN = "word", "end", "seen"
+
+
+def in_step(run: Callable[[], Result]) -> Result:
+    """`run` in the first process; in each other one when the first has work for all, and not at all where it ends
+    before. The others leave with its exit code, and say what went wrong only if it does not."""
+    return _lead(run) if processes.first() else _follow(run)
+
+
+def go() -> None:
+    """The others may begin: what the first process checks alone is done."""
+    if processes.count() > 1 and processes.first():
+        _store().set(WORD, "go")
+
+
+def barrier() -> None:
+    if processes.count() > 1:
+        import torch
+
+        torch.distributed.barrier()
+
+
+def any_of(flag: bool) -> bool:
+    """Whether it is so in any of the processes: a signal does not come to all of them in the same step."""
+    if processes.count() == 1:
+        return flag
+    import torch
+    from accelerate import PartialState
+
+    told = torch.tensor([float(flag)], device=PartialState().device)
+    torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
+    return bool(told.item())
+
+
+def leave() -> None:
+    """Ends every process but the first, whose business the results are."""
+    if not processes.first():
+        sys.exit(0)
+
+
+def _lead(run: Callable[[], Result]) -> Result:
+    store, code = _store(), 1
+    try:
+        result = run()
+        code = 0
+        return result
+    except KeyboardInterrupt:
+        code = 130
+        raise
+    except Exception as error:
+        code = getattr(error, "exit_code", 1)
+        raise
+    finally:
+        store.set(END, str(code))
+        store.compare_set(WORD, "", str(code))  # unless the others have begun
+        until = time.monotonic() + SECONDS
+        while store.add(SEEN, 0) < processes.count() - 1 and time.monotonic() < until:
+            time.sleep(0.05)
+
+
+def _follow(run: Callable[[], Result]) -> Any:
+    store = _store()
+    if store.get(WORD) == b"go":
+        try:
+            run()
+        except SystemExit:
+            pass
+        except BaseException:
+            store.set_timeout(timedelta(seconds=SECONDS))
+            with contextlib.suppress(RuntimeError):
+                if store.get(END) != b"0":
+                    _end(store)
+            raise
+    _end(store)
+
+
+def _end(store: Any) -> None:
+    code = int(store.get(END))
+    store.add(SEEN, 1)
+    sys.exit(code)
+
+
+@cache
+def _store() -> Any:
+    from torch.distributed import PrefixStore, TCPStore
+
+    try:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    except KeyError as missing:
+        raise UserError(f"WORLD_SIZE says {processes.count()} processes, but {missing} is not set.",
+                        "Start it with torchrun or accelerate launch.") from None  # fmt: skip
+    opened = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by the launcher itself
+    store = TCPStore(host, port, processes.count(), processes.first() and not opened, timeout=timedelta(days=30),
+                     wait_for_workers=False, multi_tenant=True)  # fmt: skip
+    return PrefixStore(f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

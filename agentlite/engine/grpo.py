@@ -1,0 +1,277 @@
+"""Prompts and a judge -> an adapter that does more of what scored above its group, by TRL's GRPOTrainer."""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlite.config import settings as config
+from agentlite.core import console
+from agentlite.core.errors import DIVERGED, UserError
+from agentlite.engine import load_dtype
+from agentlite.engine import sample as sampling
+from agentlite.engine import trainer as training
+from agentlite.engine.generate import ends_of
+from agentlite.engine.load import Loaded, load, prepare
+from agentlite.workspace.model_source import Source
+
+MEASURES = {
+    "reward": "reward", "reward_std": "reward_std", "frac_reward_zero_std": "flat", "kl": "kl", "entropy": "entropy",
+    "completions/mean_length": "new_tokens",
+}  # fmt: skip
+OURS_OF_TRL = {
+    "beta": "beta", "num_generations": "group_size", "temperature": "temperature", "top_p": "top_p",
+    "max_completion_length": "max_new_tokens", "loss_type": "loss_type", "scale_rewards": "scale_rewards",
+    "reward_weights": "weights", "use_vllm": "vllm", "shuffle_dataset": "seed", "log_completions": "out",
+    "generation_batch_size": "gradient_accumulation", "steps_per_generation": "gradient_accumulation",
+}  # fmt: skip
+FIXED = {"num_iterations": "Each answer is used once: amid several passes a run could not be carried on.",
+         "disable_dropout": "Policy and reference are compared without dropout."}  # fmt: skip
+LOOK_EVERY = 5  # steps between two looks at what may be wrong
+
+
+class Answer(NamedTuple):
+    """An answer to be judged: to which prompt, after how many optimizer steps, at which place of the step's batch."""
+
+    prompt: int
+    trained: int
+    place: int
+    drawn: sampling.Drawn
+
+
+class Verdict(NamedTuple):
+    """Every part of an answer's score; none where a reward function failed."""
+
+    parts: Mapping[str, float] | None
+
+
+Judge = Callable[[Sequence[Answer]], Sequence[Verdict]]
+
+
+class Task(NamedTuple):
+    """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and how parts weigh.
+
+    `halt` and `settle`: of training.Watch.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    stops: Sequence[tuple[str, ...]]
+    judge: Judge
+    weights: Mapping[str, float]
+    how: sampling.Sampling
+    halt: list[Exception]
+    settle: Callable[[], None] = lambda: None
+
+
+def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]) -> dict[str, Any]:
+    """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the key figures. Raises
+    what engine.training.train raises, and UserError 5 if the reference is not the start."""
+    prepare(training.loading(settings))
+    check(settings)
+
+    def prepared() -> tuple[Loaded, Task]:
+        loaded = load(source, training.loading(settings), trainable=True)
+        return loaded, task(loaded)
+
+    def make(micro: training.Schedule) -> Any:
+        loaded, todo = ready.pop() if ready else prepared()
+        return make_trainer(loaded, settings, folder, todo, micro)
+
+    ready = [prepared()]  # taken out by the first trainer, so that a second one finds its memory free
+    todo = ready[0][1]
+    plan = schedule(settings, len(todo.prompts))
+    look, flat = _Look(folder, plan.steps), _Flat(folder, settings.max_flat_steps)
+
+    def at_step(step: int, row: Mapping[str, float]) -> None:
+        if step == 1 and settings.beta:
+            allowed = 1e-4 if str(load_dtype()) == "torch.float32" else 1e-2
+            training.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
+        look(step, row)
+        if (nothing := flat(step, row)) and step < plan.steps:
+            todo.halt.append(nothing)
+
+    measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
+    watch = training.Watch(measures, at_step, todo.halt, todo.settle)
+    figures = training.train(make, folder, plan, watch)
+    rows = training.logged(folder)
+    few = max(1, min(LOOK_EVERY, len(rows) // 2))
+    drift = {"kl": training.mean(rows[-few:], "kl")} if settings.beta else {}
+    return {
+        **figures,
+        "first_reward": training.mean(rows[:few], "reward"),
+        "last_reward": training.mean(rows[-few:], "reward"),
+        **drift,
+        "flat_groups": training.mean(rows, "flat"),
+    }
+
+
+def check(settings: config.Grpo) -> None:
+    """Raises UserError 2 for what TRL or PEFT does not know, or cannot do."""
+    from trl import GRPOConfig
+
+    training.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
+    if settings.vllm:
+        import importlib.util
+
+        if importlib.util.find_spec("vllm") is None:
+            raise UserError("vLLM is not installed.", "Install it (it needs CUDA), or leave --vllm out.",
+                            place="grpo.vllm")  # fmt: skip
+
+
+def schedule(settings: config.Grpo, prompts: int) -> training.Schedule:
+    """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of answers."""
+    return training.schedule(prompts * settings.group_size, epochs=settings.num_epochs, max_steps=settings.max_steps,
+                             batch_size=settings.batch_size,
+                             gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
+
+
+def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int) -> list[int]:
+    """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed alone."""
+    generator = random.Random(seed)
+    order: list[int] = []
+    while len(order) < plan.rows // group_size:
+        epoch = list(range(count))
+        generator.shuffle(epoch)
+        order += epoch
+    return order[: plan.rows // group_size]
+
+
+def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task, micro: training.Schedule) -> Any:
+    """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one function a part."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    plan = schedule(settings, len(task.prompts))
+    order = prompt_order(len(task.prompts), plan, settings.group_size, settings.seed)
+    own = {
+        "beta": settings.beta, "num_generations": settings.group_size, "temperature": settings.temperature or 1.0,
+        "top_p": settings.top_p, "max_completion_length": settings.max_new_tokens, "loss_type": settings.loss_type,
+        "scale_rewards": settings.scale_rewards, "reward_weights": list(task.weights.values()),
+        "shuffle_dataset": False, "remove_unused_columns": False, "disable_dropout": True,
+        "use_vllm": settings.vllm, **(_vllm(task.stops) if settings.vllm else {}), **training.reference(settings),
+    }  # fmt: skip
+    trainer = GRPOTrainer(
+        model=training.adapted(loaded, settings),
+        reward_funcs=[_reward(name) for name in task.weights],
+        args=GRPOConfig(**{**own, **training.arguments(settings, folder, micro, with_dev=False)}),
+        train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
+        processing_class=loaded.tokenizer,
+        rollout_func=_rollout(loaded, settings, task),
+    )
+    training.keep_reference(trainer.model)
+    return trainer
+
+
+def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """TRL's correction needs the sampler's log-probabilities, which our rollout function does not hand on."""
+    every = sorted({stop for one in stops for stop in one})  # vLLM is told once, for all prompts
+    ends = {"generation_kwargs": {"stop": every, "include_stop_str_in_output": True}} if every else {}
+    return {"vllm_mode": "colocate", "vllm_importance_sampling_correction": False, **ends}
+
+
+def _reward(part: str) -> Callable[..., list[float | None]]:
+    """TRL names a reward after its function, and logs it by that name."""
+
+    def reward(verdicts: Sequence[Verdict], **_: Any) -> list[float | None]:
+        return [None if verdict.parts is None else verdict.parts[part] for verdict in verdicts]
+
+    reward.__name__ = part
+    return reward
+
+
+def _rollout(loaded: Loaded, settings: config.Grpo, task: Task) -> Callable[[list[str], Any], dict[str, Any]]:
+    """What TRL calls for a step's answers: every prompt stands there once for each answer of its group."""
+    draw = _by_vllm if settings.vllm else _drawn
+
+    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        step = trainer.state.global_step
+        groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
+        seeds = [tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size))
+                 for place in range(len(groups))]  # fmt: skip
+        asked = [sampling.Asked(task.prompts[index], seed, task.stops[index])
+                 for index, seed in zip(groups, seeds, strict=True)]  # fmt: skip
+        drawn_now = draw(trainer, loaded, asked, task.how)
+        answered = [
+            Answer(groups[drawn.prompt], step, place, drawn)
+            for place, drawn in enumerate(sorted(drawn_now, key=lambda drawn: (drawn.prompt, drawn.sample)))
+        ]
+        return {
+            "prompt_ids": [list(task.prompts[one.prompt]) for one in answered],
+            "completion_ids": [one.drawn.ids for one in answered],
+            "logprobs": None,
+            "verdicts": list(task.judge(answered)),
+        }
+
+    return rollout
+
+
+def _drawn(
+    trainer: Any, loaded: Loaded, asked: Sequence[sampling.Asked], how: sampling.Sampling
+) -> Iterable[sampling.Drawn]:
+    return sampling.sample(Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, how)
+
+
+def _by_vllm(
+    trainer: Any, loaded: Loaded, asked: Sequence[sampling.Asked], how: sampling.Sampling
+) -> Iterable[sampling.Drawn]:
+    """By the vLLM engine that TRL has started and keeps at the newest weights."""
+    prompts = [list(one.prompt) for one in asked for _ in one.seeds]
+    group_size = len(asked[0].seeds)
+    _, completions, _, _ = trainer.vllm_generation.generate(
+        prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
+    )
+    ends = ends_of(loaded.model, how.turn_end)
+    return [sampling.read(loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size))
+            for index, ids in enumerate(completions)]  # fmt: skip
+
+
+class _Look:
+    """Tells in a plain sentence, every few steps, what makes them teach nothing."""
+
+    def __init__(self, folder: Path, steps: int):
+        self.folder, self.steps = folder, steps
+        self.rows: list[Mapping[str, float]] = []
+
+    def __call__(self, step: int, row: Mapping[str, float]) -> None:
+        self.rows.append(row)
+        if step % LOOK_EVERY == 0 or step == self.steps:
+            for sentence in complaints(self.rows):
+                console.notice(f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}")
+            self.rows = []
+
+
+class _Flat:
+    """Counts the steps in a row in which all answers to each prompt score the same, those before a stop as well."""
+
+    def __init__(self, folder: Path, most: int):
+        self.folder, self.most = folder, most
+        self.flat: dict[int, bool] = {}
+
+    def __call__(self, step: int, row: Mapping[str, float]) -> UserError | None:
+        """What ends the run, once there are too many."""
+        if not self.flat:
+            self.flat = {one["step"]: one.get("flat") == 1 for one in training.logged(self.folder)}
+        self.flat[step] = row.get("flat") == 1
+        many = next(number for number in range(step + 1) if not self.flat.get(step - number))
+        if not self.most or many < self.most:
+            return None
+        return UserError(f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
+                         "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or weigh other "
+                         "parts (--weights), with --force; or go on all the same: --max-flat-steps 0.",
+                         place=str(self.folder), exit_code=DIVERGED)  # fmt: skip
+
+
+def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """What is wrong with some steps, each with a way out; nothing if they are well."""
+    flat, cut, kl = training.mean(rows, "flat"), training.mean(rows, "reward/timeout"), training.mean(rows, "kl")
+    told = []
+    if flat >= 0.5:
+        told.append(f"in {flat:.0%} of groups all candidates score the same: raise temperature or group size, or leave "
+                    "such prompts out (--skip-solved)")  # fmt: skip
+    if cut >= 0.5:
+        how_many = "every completion is" if cut == 1 else f"{cut:.0%} of completions are"
+        told.append(f"{how_many} cut off: raise --max-new-tokens, or train longer with sft first")
+    if kl > 1:
+        told.append(f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta")
+    return told

@@ -1,0 +1,78 @@
+"""A base model and its adapter -> merged weights in the base's own precision; a tokenizer as transformers has it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentlite.core.errors import DISK, UserError
+from agentlite.engine import load_libraries
+from agentlite.engine.load import explained
+from agentlite.engine.packaged_model import convert
+from agentlite.rendering.chat_template import today
+from agentlite.rendering.template import Messages
+from agentlite.workspace.model_source import EMBEDDED, Source
+
+
+def merge(source: Source, folder: Path) -> str:
+    """Writes config.json, generation_config.json and the weights, in shards where they are large. On the CPU: it has
+    the memory, and the sums are exact to the base's own precision, whatever the adapter was trained on.
+
+    Returns the precision's name. Raises UserError 5, 7, 8 or 74.
+    """
+    load_libraries("hf")
+    from transformers import AutoModelForCausalLM
+
+    base = str(convert(source.base)) if source.base in EMBEDDED else source.base
+    try:
+        model = AutoModelForCausalLM.from_pretrained(base, dtype="auto", device_map="cpu")
+        if source.adapter:
+            model = _merged(model, source.adapter)
+    except Exception as error:
+        raise explained(error, source.name) from error
+    try:
+        model.save_pretrained(folder)
+    except Exception as error:  # safetensors has its own for a full disk
+        if "No space left" not in str(error) and "os error" not in str(error):
+            raise
+        raise UserError("the disk is full.", "Free some space, or name another place.", place=str(folder),
+                        exit_code=DISK) from error  # fmt: skip
+    return str(model.dtype).removeprefix("torch.")
+
+
+def _merged(model: Any, adapter: Path) -> Any:
+    from peft import PeftConfig, PeftModel
+
+    config = PeftConfig.from_pretrained(str(adapter))
+    targets = str([config.target_modules, config.modules_to_save])  # names, or a pattern
+    if "embed_tokens" in targets or "lm_head" in targets:
+        _untie(model)
+    return PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
+
+
+def _untie(model: Any) -> None:
+    """Embeddings and head that are one matrix become two: the adapter changes one of them only."""
+    from torch import nn
+
+    head = model.get_output_embeddings()
+    if head.weight is model.get_input_embeddings().weight:
+        head.weight = nn.Parameter(head.weight.detach().clone())
+        model.config.tie_word_embeddings = False
+
+
+class Written:
+    """A folder's tokenizer in transformers: its way to write a dialog, and to cut a text into tokens."""
+
+    def __init__(self, folder: Path):
+        load_libraries("hf")
+        from transformers import AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(str(folder))
+
+    def __call__(self, messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
+        """Dates are those of training."""
+        return str(self.tokenizer.apply_chat_template(
+            list(messages), tools=list(tools) or None, add_generation_prompt=prompt, tokenize=False, strftime_now=today
+        ))  # fmt: skip
+
+    def ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])

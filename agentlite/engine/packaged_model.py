@@ -1,0 +1,53 @@
+"""The GGUF file of an embedded model -> a folder of safetensors in the cache, once. Run as a module by set-up."""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from agentlite.core import console
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import disk_errors
+from agentlite.engine import check_libraries
+from agentlite.workspace.model_source import EMBEDDED, embedded_file, embedded_folder, load_template
+
+END_OF_TURN, PADDING = 2, 0
+
+
+def convert(alias: str) -> Path:
+    """The folder of the whole model. Its weights are renamed into place last: their presence means it is whole."""
+    folder = embedded_folder(alias)
+    if (folder / "model.safetensors").exists():
+        return folder
+    check_libraries("hf")
+    console.notice(f"{alias}: converting {embedded_file(alias).name}, once (about half a minute)")
+    load_template(alias)
+    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder) as aside:
+        _save(embedded_file(alias), Path(aside))
+        for name in ("config.json", "generation_config.json", "model.safetensors"):
+            os.replace(Path(aside) / name, folder / name)
+    return folder
+
+
+def _save(gguf_file: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32)
+    del model.config.quantization_config  # the saved weights are plain
+    model.hf_quantizer = None
+    for config in (model.config, model.generation_config):
+        config.bos_token_id, config.eos_token_id, config.pad_token_id = None, END_OF_TURN, PADDING
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_bytes())
+    config.pop("_model_name_or_path", None)
+    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        for name in sys.argv[1:] or EMBEDDED:
+            print(f"{name}: {convert(name)}")
+    except UserError as problem:
+        sys.exit(f"Error: {problem}")

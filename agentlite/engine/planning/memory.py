@@ -1,0 +1,199 @@
+"""A model's shape and what is done with it -> the bytes of every term of GPU memory, and the moment they are most.
+
+Fixed terms stay from the first step to the last. On top comes the largest of three moments: the backward pass (a block
+is computed again), the loss, and sampling. Bytes are those of PyTorch's allocations; `overhead` stands for the rest.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+from agentlite.core.errors import UserError, nearest
+from agentlite.engine.planning.model_shape import Shape
+
+GIB = 2**30
+MARGIN = 0.08  # what is planned must leave this much free
+# a parameter in bytes; NF4 with doubly quantised scales: 4 bit, 8 for 64 of them, 32 for 64 * 256
+WEIGHT = {4: (4 + 8 / 64 + 32 / (64 * 256)) / 8, 8: 1.0, 16: 2.0, 32: 4.0}
+OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
+FUSED_LOGITS = 1024  # positions whose logits a fused loss holds at once, in float32
+LOGIT = 16  # bytes a logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
+
+
+class Regime(NamedTuple):
+    """What an engine keeps. `checkpoints`: the inputs of blocks wait for the backward pass in host memory, or on the
+    GPU; or all that blocks computed waits, and nothing is computed again. `fused`: the loss never has all logits.
+    `upcast`: see `weights`. `cache_copies`: of the key-value cache while it grows. `excess`: of activations beyond
+    those counted: on a CPU the scores of attention between padded rows, and what malloc holds back."""
+
+    checkpoints: Literal["offloaded", "kept", "none"]
+    fused: bool = True
+    upcast: bool = False
+    cache_copies: float = 1.0
+    overhead: float = GIB
+    excess: float = 1.0
+
+
+REGIMES = {
+    "unsloth": Regime("offloaded"),
+    "hf": Regime("kept", upcast=True, cache_copies=2),
+    "cpu": Regime("none", overhead=0.9 * GIB, excess=1.5),
+}  # fmt: skip
+
+
+class Load(NamedTuple):
+    """What is in memory. A micro-batch has `rows` of `length` tokens; `sampled` answers stand in the cache with
+    `cached` tokens in all, after prompts of `prompted` tokens were read. 0: that does not happen."""
+
+    shape: Shape
+    regime: Regime
+    bits: int
+    lora_r: int = 0
+    targets: tuple[str, ...] = ("all-linear",)
+    optimizer: str = "adamw_8bit"
+    full: bool = False
+    reference: bool = False
+    rows: int = 0
+    length: int = 0
+    sampled: int = 0
+    cached: int = 0
+    prompted: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.rows * self.length
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation."""
+        return 4 if self.bits == 32 else 2
+
+
+def weights(load: Load) -> float:
+    """PEFT makes whatever is not quantised float32 before it trains beside quantised weights."""
+    upcast = load.bits < 16 and load.regime.upcast and load.rows
+    embedding = 4 if load.bits == 32 or upcast else 2
+    return load.shape.linear * WEIGHT[load.bits] + load.shape.embeddings * embedding
+
+
+def adapter(load: Load) -> float:
+    """In float32, whatever the weights are in."""
+    return 0.0 if load.full else 4.0 * adapter_parameters(load.shape, load.lora_r, load.targets)
+
+
+def gradients(load: Load) -> float:
+    return trained(load) * (load.width if load.full else 4) if load.rows else 0.0
+
+
+def optimizer(load: Load) -> float:
+    return float(trained(load) * OPTIMIZER[load.optimizer]) if load.rows else 0.0
+
+
+def reference(load: Load) -> float:
+    """The frozen start of dpo and grpo: a copy of the adapter, or of a whole model."""
+    return (weights(load) if load.full else adapter(load)) if load.reference else 0.0
+
+
+def overhead(load: Load) -> float:
+    """The CUDA context and workspaces; on a CPU, Python and its libraries."""
+    return load.regime.overhead
+
+
+def checkpoints(load: Load) -> float:
+    """What the forward pass leaves for the backward pass."""
+    one = load.tokens * load.shape.hidden * load.width
+    if load.regime.checkpoints == "none":
+        return load.shape.layers * block(load) * load.regime.excess
+    return float(one * (2 if load.regime.checkpoints == "offloaded" else load.shape.layers))
+
+
+def block(load: Load) -> float:
+    """What one block computes: norms and residuals, queries, keys, values, attention, five times the MLP's width."""
+    shape = load.shape
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return float(load.tokens * load.width * (4 * shape.hidden + 3 * queries + 2 * keys + 5 * shape.intermediate))
+
+
+def recomputed(load: Load) -> float:
+    """A block once more, with one matrix of it out of its 4 or 8 bit."""
+    return unpacked(load) + (block(load) if load.regime.checkpoints != "none" else 0.0)
+
+
+def unpacked(load: Load) -> float:
+    """The largest matrix of a block in 16 bit, where it is stored in fewer."""
+    return 2.0 * load.shape.hidden * load.shape.intermediate if load.bits < 16 else 0.0
+
+
+def logits(load: Load) -> float:
+    """Whole, or a thousand rows at a time beside the hidden states and their gradient."""
+    if not load.regime.fused:
+        return float(load.tokens * load.shape.vocab * LOGIT)
+    return float(4 * load.tokens * load.shape.hidden + 4 * min(load.tokens, FUSED_LOGITS) * load.shape.vocab)
+
+
+def cache(load: Load) -> float:
+    """Keys and values of every token that answers are drawn from."""
+    each = 2 * load.shape.layers * load.shape.kv_heads * load.shape.head_dim * load.width
+    return load.cached * each * load.regime.cache_copies
+
+
+def reading(load: Load) -> float:
+    """A block over whole prompts without gradients, and the last logits of every answer in float32, twice."""
+    shape = load.shape
+    prompts = load.prompted * load.width * (2 * shape.hidden + 3 * shape.intermediate)
+    return unpacked(load) + prompts + 8 * load.sampled * shape.vocab
+
+
+Term = Callable[[Load], float]
+FIXED: dict[str, Term] = {
+    "weights": weights, "adapter": adapter, "gradients": gradients, "optimizer": optimizer, "reference": reference,
+    "overhead": overhead,
+}  # fmt: skip
+MOMENTS: dict[str, dict[str, Term]] = {
+    "backward": {"activations": lambda load: checkpoints(load) + recomputed(load)},
+    "loss": {"activations": checkpoints, "logits": logits},
+    "sampling": {"activations": reading, "kv_cache": cache},
+}
+
+
+class Memory(NamedTuple):
+    """Bytes by term at the moment that takes most, and what each moment takes in all."""
+
+    terms: dict[str, float]
+    moment: str
+    moments: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.terms.values())
+
+
+def memory(load: Load) -> Memory:
+    """The terms that are not zero add up to the total."""
+    fixed = {name: term(load) for name, term in FIXED.items()}
+    happening = [name for name in MOMENTS if (load.cached if name == "sampling" else load.rows)]
+    each = {name: {key: term(load) for key, term in MOMENTS[name].items()} for name in happening}
+    moment = max(each, key=lambda name: sum(each[name].values()))
+    terms = {name: value for name, value in {**fixed, **each[moment]}.items() if value}
+    return Memory(terms, moment, {name: sum(fixed.values()) + sum(one.values()) for name, one in each.items()})
+
+
+def fits(total: float, capacity: float) -> bool:
+    """Both in bytes."""
+    return total * (1 + MARGIN) <= capacity
+
+
+def trained(load: Load) -> int:
+    return load.shape.parameters if load.full else adapter_parameters(load.shape, load.lora_r, load.targets)
+
+
+def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int:
+    """`targets` as in lora_target_modules. Raises UserError 2 for a layer that such a model does not have."""
+    sides: Mapping[str, tuple[int, int]] = shape.sides
+    names: set[str] = set()
+    for target in targets:
+        if target not in {"all", "all-linear", "embed_tokens", *sides}:
+            raise UserError(f"no layer '{target}'.", nearest(target, sides), place="lora_target_modules")
+        names |= set(sides) if target.startswith("all") else {target}
+    embedded = shape.vocab + shape.hidden if {"all", "embed_tokens"} & set(targets) else 0
+    blocks = sum(sum(sides[name]) for name in names if name in sides)
+    return rank * (shape.layers * blocks + embedded) if rank else 0

@@ -1,0 +1,110 @@
+"""A model's name or its config.json -> the numbers that memory and time depend on; no weights are read."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlite.core.errors import MODEL, UserError
+from agentlite.workspace.lineage import lineage
+from agentlite.workspace.model_source import hub_config
+from agentlite.workspace.run_folder import read_plan
+
+PUBLISHED = Path(__file__).with_name("published.json")  # facts of the config.json files of models named in profiles
+NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+class Shape(NamedTuple):
+    """A decoder with a gated MLP: Llama, Mistral, Qwen2, Qwen3, Gemma and their like."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    tied: bool
+    max_positions: int
+
+    @property
+    def sides(self) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of each linear layer of a block, by its name."""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {
+            "q_proj": (self.hidden, queries), "k_proj": (self.hidden, keys), "v_proj": (self.hidden, keys),
+            "o_proj": (queries, self.hidden), "gate_proj": (self.hidden, self.intermediate),
+            "up_proj": (self.hidden, self.intermediate), "down_proj": (self.intermediate, self.hidden),
+        }  # fmt: skip
+
+    @property
+    def linear(self) -> int:
+        """Parameters of the blocks' linear layers; norms and biases are too few to count."""
+        return self.layers * sum(inputs * outputs for inputs, outputs in self.sides.values())
+
+    @property
+    def embeddings(self) -> int:
+        """Parameters of the embeddings, and of the head where it is one of its own."""
+        return self.vocab * self.hidden * (1 if self.tied else 2)
+
+    @property
+    def parameters(self) -> int:
+        return self.linear + self.embeddings
+
+
+def shape_of(config: Mapping[str, Any], place: str) -> Shape:
+    """`config`: what a config.json holds. Raises UserError 5 with the field that is missing, or for experts."""
+    inner = config.get("text_config")  # of a model that sees
+    text = inner if isinstance(inner, dict) else config
+    if any(_number(text.get(key) or 1, key, place) > 1 for key in EXPERTS):
+        raise UserError("is a mixture of experts, which is not planned for.", "Take a dense model.", place=place,
+                        exit_code=MODEL)  # fmt: skip
+    missing = [key for key in NEEDED if text.get(key) is None]
+    if missing:
+        raise UserError(f"has no {missing[0]}.", f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}.",
+                        place=place, exit_code=MODEL)  # fmt: skip
+    layers, hidden, heads, intermediate, vocab = (_number(text[key], key, place) for key in NEEDED)
+    kind = str(text.get("model_type", ""))
+    return Shape(layers, hidden, heads, _number(text.get("num_key_value_heads") or heads, "num_key_value_heads", place),
+                 _number(text.get("head_dim") or hidden // heads, "head_dim", place), intermediate, vocab,
+                 bool(text.get("tie_word_embeddings", kind.startswith("gemma"))),
+                 _number(text.get("max_position_embeddings") or 2**31, "max_position_embeddings", place))  # fmt: skip
+
+
+def find_shape(base: str) -> Shape:
+    """Of a base model: a folder, a published name, or a hub id by its config.json. Raises UserError 5 or 8."""
+    published = json.loads(PUBLISHED.read_bytes())
+    if Path(base).is_dir():
+        return read_shape(Path(base) / "config.json")
+    return shape_of(published[base], base) if base in published else read_shape(hub_config(base))
+
+
+def read_shape(path: Path) -> Shape:
+    """Of a config.json. Raises UserError 5."""
+    try:
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}.", "Name a model's config.json.", place=str(path),
+                        exit_code=MODEL) from error  # fmt: skip
+    except ValueError as error:
+        raise UserError(f"is no JSON: {error}.", "Name a model's config.json.", place=str(path),
+                        exit_code=MODEL) from error  # fmt: skip
+    if not isinstance(config, dict):
+        raise UserError("holds no object.", "Name a model's config.json.", place=str(path), exit_code=MODEL)
+    return shape_of(config, str(path))
+
+
+def base_of(model: str, run: Path) -> str:
+    """The base model under a stage, by its name in the workspace or its path; else the name itself."""
+    folder = Path(model)
+    if model and (folder / "plan.json").exists():
+        return base_of(str(read_plan(folder).settings["model"]), folder.parent)
+    return lineage(model, run)[0]
+
+
+def _number(value: Any, key: str, place: str) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise UserError(f"{key} is {value!r}, no positive number.", "Name the config.json of a decoder.", place=place,
+                        exit_code=MODEL)  # fmt: skip
+    return value

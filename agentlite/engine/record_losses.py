@@ -1,0 +1,35 @@
+"""Records as token ids and labels -> how hard each is for a model: nats a trained token, by a forward pass."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from agentlite.core import console
+from agentlite.engine.load import Loading, load, prepare
+from agentlite.engine.weighted_loss import check_head, collate, weighted_loss
+from agentlite.rendering import Encoded
+from agentlite.workspace.model_source import Source
+
+
+def record_losses(
+    ids: Sequence[str], rows: Callable[[str], Sequence[Encoded]], source: Source, how: Loading
+) -> Iterator[tuple[str, float]]:
+    """The loss of each record, as it is found. `rows`: what is trained of a record. Raises UserError 5, 7 or 8.
+
+    A record at a time, so that what is known when the process is killed is known for good.
+    """
+    if not ids:
+        return
+    prepare(how)
+    import torch
+
+    loaded = load(source, how, trainable=False)
+    check_head(loaded.model)
+    loaded.model.eval()
+    pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
+    with torch.no_grad(), console.progress(f"losses under {source.name}", len(ids)) as advance:
+        for done, record_id in enumerate(ids, 1):
+            batch = collate([{"input_ids": row.input_ids, "labels": row.labels, "weights": [1.0] * len(row.labels)}
+                             for row in rows(record_id)], pad)  # fmt: skip
+            batch = {name: tensor.to(device) for name, tensor in batch.items()}
+            total, count = weighted_loss(loaded.model, batch, batch.pop("labels"), batch.pop("weights"))
+            yield record_id, float(total / count)
+            advance(done)

@@ -1,0 +1,111 @@
+"""Prompts + an OpenAI-compatible server -> what it says to each, written down in the prompt's own protocol."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import NETWORK, RowError, UserError
+from agentlite.core.openai_client import Endpoint, Reply, ask, check
+from agentlite.core.records import Ending, Message, digest
+from agentlite.data.formats.tool_calls import read_call
+from agentlite.data.openai_messages import wire_message
+from agentlite.rendering import PROTOCOLS, Prompt, render
+from agentlite.rendering.renderer import said
+from agentlite.rendering.template import Template
+from agentlite.workspace.model_source import Source
+
+AT_ONCE = 4  # requests under way
+IN_A_ROW = 4  # prompts without a reply, one after the other, before the server is given up
+
+
+class Question(NamedTuple):
+    """A prompt, and what its answer is drawn by: "" for the likeliest one."""
+
+    prompt: Prompt
+    seed: str = ""
+
+
+class Replied(NamedTuple):
+    """What the server said to question number `question`, as a model trained in the prompt's protocol writes it."""
+
+    question: int
+    text: str
+    ended: Ending
+    new_tokens: int
+
+
+def served(name: str, url: str, key: str, base: Source) -> Source:
+    """A model behind a server, under the template of `base`. Raises UserError 2 for an address that is none."""
+    endpoint = Endpoint(url, name, key, timeout=600.0)
+    check(endpoint, "--endpoint")
+    return Source(f"{name}@{urlsplit(url).netloc}", base.base, None, url, endpoint)
+
+
+def replies(endpoint: Endpoint, questions: Sequence[Question], template: Template,
+            parameters: dict[str, Any]) -> Iterator[Replied]:  # fmt: skip
+    """As they come. Prompts that the server refuses are answered with nothing, unless it refuses all.
+
+    Raises UserError 8 when it does not answer, or the whole lot is refused; what came before has been given.
+    """
+    stop, silent, refused, answered = threading.Event(), 0, [], False
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waiting = {pool.submit(ask, endpoint, _messages(one.prompt), _parameters(one, parameters), stop): number
+                   for number, one in enumerate(questions)}  # fmt: skip
+        try:
+            for future in as_completed(waiting):
+                number, reply = waiting[future], future.result()
+                silent = silent + 1 if reply.silent else 0
+                if reply.silent and silent < IN_A_ROW and len(questions) > 1:
+                    continue
+                if reply.silent:
+                    raise _failed(endpoint, reply)
+                if reply.problem:
+                    refused.append((number, reply))
+                    continue
+                answered = True
+                yield Replied(number, *written(reply, questions[number].prompt, template), reply.completion_tokens)
+        finally:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+    if refused and not answered:
+        raise _failed(endpoint, refused[0][1])
+    for number, _ in refused:
+        yield Replied(number, "", "cut", 0)
+
+
+def _failed(endpoint: Endpoint, reply: Reply) -> UserError:
+    why = f"{reply.problem}: {reply.told}" if reply.told else reply.problem
+    return UserError(f"no answer: {why}.", "Look at the server; the same command again asks for what is "
+                     "missing.", place=endpoint.address, exit_code=NETWORK)  # fmt: skip
+
+
+def _messages(prompt: Prompt) -> list[dict[str, Any]]:
+    return [wire_message(message) for message in prompt.record.messages[: prompt.turn]]
+
+
+def _parameters(question: Question, parameters: dict[str, Any]) -> dict[str, Any]:
+    tools = [tool.schema for tool in question.prompt.record.tools]
+    drawn = {"seed": int(digest(question.seed), 16) % 2**31} if question.seed else {}
+    return {**parameters, **drawn, **({"tools": tools} if tools else {})}
+
+
+def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Ending]:
+    """A reply's calls in the prompt's protocol, so that they read back as they are; words as they came. What the
+    protocol cannot hold stays JSON, which reads as no call."""
+    ended: Ending = "cut" if reply.finish == "length" else prompt.ended
+    if not reply.calls:
+        return reply.text, ended
+    try:
+        calls = tuple(read_call(call) for call in reply.calls)
+        record = replace(prompt.record, messages=(*prompt.record.messages[: prompt.turn],
+                                                  Message("assistant", reply.text, calls)), gold={})  # fmt: skip
+        rows = render(record, PROTOCOLS[prompt.protocol].for_template(template), template)
+    except RowError:
+        return json.dumps(reply.calls, ensure_ascii=False), ended
+    row, span = next((row, span) for row in rows for span in row.spans if span.turn == prompt.turn and span.asked)
+    return said(row, span, template), ended

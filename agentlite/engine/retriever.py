@@ -1,0 +1,96 @@
+"""Pairs of a query and its tool, with wrong tools -> a model that puts the two side by side, and the others away."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agentlite.config import settings as config
+from agentlite.engine import checkpoints, on_gpu
+from agentlite.engine import sentence_encoder as embedding
+from agentlite.engine import trainer as training
+from agentlite.retrieval.tool_pool import Pool
+from agentlite.retrieval.training_pairs import Pair, batches, with_wrong
+from agentlite.workspace.encoder_source import MADE
+from agentlite.workspace.model_source import Source
+
+FIXED = {"gradient_accumulation_steps": "A step is one batch: its tools are each other's wrong ones.",
+         "batch_sampler": "The order is agentlite's: no row's right tool stands among another's.",
+         "deepspeed": "A retriever is trained by one process."}  # fmt: skip
+
+
+def schedule(settings: config.Retriever, count: int) -> training.Schedule:
+    """`count`: of pairs. No batch is larger than there are pairs."""
+    size = min(settings.batch_size, count)
+    steps = settings.max_steps or max(1, math.ceil(count * settings.epochs / size))
+    return training.Schedule(steps, size, 1)
+
+
+def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, found: Sequence[Pair],
+          dev: Sequence[Pair]) -> dict[str, Any]:  # fmt: skip
+    """Trains with MultipleNegativesRankingLoss, watches the loss of `dev`. Leaves model/ and metrics.jsonl; returns the
+    key figures. Raises what engine.training.train raises.
+    """
+    plan = schedule(settings, len(found))
+    rows = batches(found, pool, plan.batch_size, plan.steps, settings.negatives, settings.seed)
+    watched = [with_wrong(pair, pool, settings.negatives) for pair in dev]
+
+    def make(micro: training.Schedule) -> Any:
+        from sentence_transformers import SentenceTransformerTrainer
+        from sentence_transformers.losses import MultipleNegativesRankingLoss
+
+        model = embedding.load(source, settings.max_length)
+        model.model_card_data.widget = [{"text": "-"}]  # else it looks for some, with a bar of its own
+        # a card tells the losses since the last start: it would make a checkpoint another one after a kill
+        model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
+        return SentenceTransformerTrainer(
+            model=model,
+            args=_arguments(settings, folder, micro, with_dev=bool(dev)),
+            train_dataset=_dataset(rows, pool),
+            eval_dataset=_dataset(watched, pool) if watched else None,
+            loss=MultipleNegativesRankingLoss(model, scale=settings.scale),
+        )
+
+    figures = training.train(make, folder, plan)
+    best = checkpoints.best_whole(folder)
+    embedding.load(Source("", str(best), None, ""), settings.max_length).save_pretrained(
+        str(folder / MADE), create_model_card=False)  # fmt: skip
+    return figures
+
+
+def check(settings: config.Retriever) -> None:
+    """Raises UserError 2 for what sentence-transformers does not know, or what is not to be changed."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
+    training.check_passed_through("retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED)
+
+
+def _arguments(settings: config.Retriever, folder: Path, plan: training.Schedule, *, with_dev: bool) -> Any:
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
+    return SentenceTransformerTrainingArguments(**{
+        **training.shared_arguments(settings, folder, plan, with_dev=with_dev),
+        "batch_sampler": in_order,
+        "use_cpu": not on_gpu(),
+        **settings.trl,
+    })  # fmt: skip
+
+
+def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> Any:
+    """The order is ours: see contrasts.batches."""
+    from torch.utils.data import BatchSampler, SequentialSampler
+
+    return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
+
+
+def _dataset(found: Sequence[Pair], pool: Pool) -> Any:
+    from datasets import Dataset
+
+    texts = pool.texts
+    negatives = range(min(len(pair.negatives) for pair in found))  # in a small pool nearly every tool may be right
+    return Dataset.from_dict({
+        "query": [pair.text for pair in found],
+        "tool": [texts[pair.place] for pair in found],
+        **{f"negative_{number}": [texts[pair.negatives[number]] for pair in found] for number in negatives},
+    })  # fmt: skip

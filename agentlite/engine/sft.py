@@ -1,0 +1,101 @@
+"""Token ids and labels -> an adapter that says what was labelled, by TRL's SFTTrainer."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.engine import on_gpu
+from agentlite.engine import trainer as training
+from agentlite.engine.load import Loaded, load, prepare
+from agentlite.rendering import Encoded
+from agentlite.workspace.model_source import Source
+
+
+def train(
+    source: Source, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]
+) -> dict[str, Any]:
+    """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train raises."""
+    prepare(training.loading(settings))
+    check(settings)
+
+    def make(micro: training.Schedule) -> Any:
+        told = arguments(settings, folder, rows, dev, micro)  # before the model: ZeRO-3 cuts it up while it is read
+        return make_trainer(load(source, training.loading(settings), trainable=True), settings, told, rows, dev)
+
+    return training.train(make, folder, schedule(settings, rows))
+
+
+def check(settings: config.Sft) -> None:
+    """Raises UserError 2 for what TRL or PEFT does not know, or what does not go together."""
+    from trl import SFTConfig
+
+    if settings.segment_weights != "none" and settings.packing:
+        raise UserError("packed rows cannot be weighed.", "Leave --packing out.", place="sft.segment_weights")
+
+    training.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
+
+
+def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
+    """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make `batch_tokens`."""
+    count, batch_size = len(rows), settings.batch_size
+    if packs(settings):
+        count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
+        batch_size = settings.packed_rows
+    return training.schedule(count, epochs=settings.num_epochs, max_steps=settings.max_steps, batch_size=batch_size,
+                             gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
+
+
+def arguments(settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded],
+              micro: training.Schedule) -> Any:  # fmt: skip
+    """What TRL's trainer is told: an SFTConfig."""
+    from trl import SFTConfig
+
+    known = training.arguments(settings, folder, micro, with_dev=bool(dev))
+    own = {"max_length": settings.max_length, "packing": packs(settings),
+           "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
+           "remove_unused_columns": not rows[0].weights}  # fmt: skip
+    return SFTConfig(**{**own, **known})
+
+
+def make_trainer(loaded: Loaded, settings: config.Sft, told: Any, rows: list[Encoded], dev: list[Encoded]) -> Any:
+    """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its `arguments`."""
+    order = training.row_order([len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed)
+    dataset = _dataset(rows)
+    return _trainer(loaded, rows)(
+        model=training.adapted(loaded, settings),
+        args=told,
+        train_dataset=dataset if packs(settings) else dataset.select(order),
+        eval_dataset=_dataset(dev) if dev else None,
+        processing_class=loaded.tokenizer,
+    )
+
+
+def _trainer(loaded: Loaded, rows: list[Encoded]) -> Any:
+    """TRL's trainer, or one that weighs the tokens of rows that have weights."""
+    from trl import SFTTrainer
+
+    if not rows[0].weights:
+        return SFTTrainer
+    from agentlite.engine.weighted_loss import check_head, weighted
+
+    check_head(loaded.model)
+    return weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
+
+
+def packs(settings: config.Sft) -> bool:
+    """Without CUDA, packed rows would see each other."""
+    return settings.packing and on_gpu()
+
+
+def _dataset(rows: list[Encoded]) -> Any:
+    from datasets import Dataset
+
+    columns: dict[str, list[Any]] = {
+        "input_ids": [row.input_ids for row in rows],
+        "labels": [row.labels for row in rows],
+    }
+    if rows and rows[0].weights:
+        columns["weights"] = [row.weights for row in rows]
+    return Dataset.from_dict(columns)

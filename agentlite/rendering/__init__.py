@@ -1,0 +1,40 @@
+"""Record -> text with the trained spans, text -> calls: one file a protocol, chosen by name in mixture.py."""
+
+from agentlite.rendering.loss_weights import TABLES, Table
+from agentlite.rendering.protocol import Protocol
+from agentlite.rendering.protocol_mix import PROTOCOLS, Mixture, choose, protocol_weights, settled
+from agentlite.rendering.renderer import (
+    Encoded,
+    Prompt,
+    Rendered,
+    Span,
+    check,
+    encode,
+    encode_said,
+    prompts,
+    render,
+    show,
+    training_rows,
+)
+
+__all__ = [
+    "PROTOCOLS",
+    "TABLES",
+    "Encoded",
+    "Mixture",
+    "Prompt",
+    "Protocol",
+    "Rendered",
+    "Span",
+    "Table",
+    "check",
+    "choose",
+    "encode",
+    "encode_said",
+    "prompts",
+    "protocol_weights",
+    "render",
+    "settled",
+    "show",
+    "training_rows",
+]

@@ -1,0 +1,114 @@
+"""What a protocol has to say: system text, assistant text, results, stop strings, and the way back from text."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from agentlite.core.records import Message, Parsed, Record, Tool
+
+if TYPE_CHECKING:
+    from agentlite.rendering.template import Template
+
+
+DEEPEST = 64
+
+
+class Exchange(NamedTuple):
+    """One prompt and what is said to it. A step is asked at the exchange that is `asked`; others are only learned."""
+
+    prompt: str
+    said: str
+    asked: bool = True
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """`inline`: results stand inside the assistant's turn, after its `stops`; else they are a turn of `result_role`.
+
+    `native`: the chat template itself prints tools, calls and results; `system` and `assistant` are then not used.
+    `exchanges`: every turn of a record with tools has prompts of its own, which tell what was done before.
+    `answer_tool`: the protocol writes an answer as a call of this tool, unless the record has one of that name.
+    """
+
+    name: str
+    parse: Callable[[str], Parsed]
+    system: Callable[[Sequence[Tool]], str] = lambda tools: ""
+    assistant: Callable[[Message], str] = lambda message: message.content
+    results: Callable[[Sequence[Message]], str] = lambda messages: "\n".join(m.content for m in messages)
+    result_role: str = "tool"
+    stops: tuple[str, ...] = ()
+    several: bool = True
+    inline: bool = False
+    native: bool = False
+    readers: tuple[Callable[[str], Parsed], ...] = ()
+    exchanges: Callable[[Record, int], Sequence[Exchange]] | None = None
+    answer_tool: str = ""
+    answer: Callable[[str], str] = lambda text: text
+
+    def said(self, message: Message, tools: Sequence[Tool]) -> str:
+        """What the assistant writes at a turn: words, where there are no tools."""
+        if not tools:
+            return message.content
+        if self.answer_tool and not message.calls and self._answers_by_call(tools):
+            return self.answer(message.content)
+        return self.assistant(message)
+
+    def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
+        """The calls of a text; the protocol's way to answer is no call. Without tools there is nothing but words."""
+        if not tools:
+            return Parsed(text.strip())
+        parsed = self.parse(text)
+        if not (self.answer_tool and parsed.calls and self._answers_by_call(tools)):
+            return parsed
+        *before, last = parsed.calls
+        if last.name != self.answer_tool:
+            return parsed
+        answered = str(last.arguments.get("final_answer", ""))
+        return msgspec.structs.replace(parsed, content=answered or parsed.content, calls=tuple(before))
+
+    def _answers_by_call(self, tools: Sequence[Tool]) -> bool:
+        return all(tool.name != self.answer_tool for tool in tools)
+
+    def for_template(self, template: "Template") -> "Protocol":
+        """A native protocol reads calls back in the template's own syntax: the first reader that understands it."""
+        if not self.native:
+            return self
+        from agentlite.rendering.renderer import reads_back
+
+        for reader in self.readers:
+            candidate = replace(self, parse=reader)
+            if reads_back(candidate, template):
+                return candidate
+        return self
+
+
+def arguments_problem(arguments: Any) -> str:
+    """What keeps a reading from being a call's arguments: "" if they are a JSON object that is not nested too deep."""
+    if not isinstance(arguments, dict):
+        return "arguments are no object"
+    return "" if _is_json(arguments, DEEPEST) else "arguments are no JSON, or nested too deep"
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """A Python literal may also hold sets, bytes, or keys that are no strings."""
+    if isinstance(value, dict):
+        return depth > 0 and all(isinstance(k, str) and _is_json(inner, depth - 1) for k, inner in value.items())
+    if isinstance(value, list | tuple):
+        return depth > 0 and all(_is_json(inner, depth - 1) for inner in value)
+    return value is None or isinstance(value, str | int | float)
+
+
+def json_object(text: str, start: int = 0) -> tuple[Any, int]:
+    """The JSON object at or after `start`, blanks skipped, and where it ends. Raises ValueError."""
+    import json
+
+    start += len(text[start:]) - len(text[start:].lstrip())
+    if not text.startswith("{", start):
+        raise ValueError("no JSON object")
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, start)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    return value, end

@@ -1,0 +1,99 @@
+"""`hermes=2,react` -> the protocol of each record, chosen by its id: two of hermes for one of react."""
+
+import hashlib
+import re
+from bisect import bisect
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+from agentlite.core.errors import MODEL, UserError, nearest
+from agentlite.core.records import Record
+from agentlite.rendering.protocol import Protocol
+from agentlite.rendering.protocols import autogpt, chat, hermes, modelscope, react, toolllama
+from agentlite.rendering.renderer import check
+from agentlite.rendering.template import Template
+
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        chat.PROTOCOL, hermes.PROTOCOL, react.PROTOCOL, react.PROTOCOL_ZH, toolllama.PROTOCOL, modelscope.PROTOCOL,
+        autogpt.PROTOCOL, autogpt.PROTOCOL_ZH,
+    )
+}  # fmt: skip
+
+
+class Mixture(NamedTuple):
+    """Protocols by name, and how often each is taken, in relation to the others."""
+
+    protocols: Mapping[str, Protocol]
+    weights: Mapping[str, float]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """As a setting: `hermes`, or `hermes=2,react=1`."""
+        if len(self.weights) == 1:
+            return next(iter(self.weights))
+        return ",".join(f"{name}={str(weight).removesuffix('.0')}" for name, weight in self.weights.items())
+
+    def of(self, record: Record) -> Protocol:
+        """The protocol a record is rendered in: the one that prep chose for it, if it is here."""
+        if (chosen := str(record.meta.get("protocol"))) in self.protocols:
+            return self.protocols[chosen]
+        if len(self.protocols) == 1:
+            return next(iter(self.protocols.values()))
+        weights = self._holding(max((len(message.calls) for message in record.messages), default=0))
+        place = int.from_bytes(hashlib.sha256(f"{self.seed} {record.id}".encode()).digest()[:8]) / 2**64
+        ends = list(accumulate(weights.values()))
+        return self.protocols[list(weights)[bisect(ends, place * ends[-1])]]
+
+    def _holding(self, calls: int) -> Mapping[str, float]:
+        """The protocols that hold so many calls in a turn; all, if none does."""
+        weights = {name: weight for name, weight in self.weights.items() if calls < 2 or self.protocols[name].several}
+        return weights or self.weights
+
+
+def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
+    """The protocols of a setting; `auto`: chat where the template takes tools, else hermes. Raises UserError 2 or 5."""
+    native = "chat" if template.takes_tools else "hermes"
+    named = ",".join(re.sub(r"^auto\b", native, part.strip()) for part in setting.split(","))
+    weights = protocol_weights(named)
+    for name in weights:
+        if name == "chat" and not template.takes_tools:
+            raise UserError("its chat template takes no tools.", "Use --protocol hermes or react.", place=template.name,
+                            exit_code=MODEL)  # fmt: skip
+    mixture = settled(named, template, seed)
+    for protocol in mixture.protocols.values():
+        check(protocol, template)
+    return mixture
+
+
+def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
+    """The protocols of a setting that a stage has recorded."""
+    weights = protocol_weights(setting)
+    return Mixture({name: PROTOCOLS[name].for_template(template) for name in weights}, weights, seed)
+
+
+def protocol_weights(setting: str) -> dict[str, float]:
+    """Raises UserError for a name that is no protocol's, or a weight that is none."""
+    weights: dict[str, float] = {}
+    for part in setting.split(","):
+        name, _, weight = part.strip().partition("=")
+        if name not in PROTOCOLS:
+            raise UserError(f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]), place="--protocol")
+        if name in weights:
+            raise UserError(f"'{name}' is there twice.", "Name each protocol once: hermes=2,react=1.",
+                            place="--protocol")  # fmt: skip
+        weights[name] = _weight(name, weight)
+    return weights
+
+
+def _weight(name: str, text: str) -> float:
+    try:
+        weight = float(text or 1)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < float("inf"):
+        raise UserError(f"{text!r} is no weight for '{name}'.", "Write hermes=2,react=1.", place="--protocol")
+    return weight

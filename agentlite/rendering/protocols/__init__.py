@@ -1,0 +1,1 @@
+"""protocols: see docs/design.md."""

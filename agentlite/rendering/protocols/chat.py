@@ -1,0 +1,26 @@
+"""The model's own protocol: its chat template prints tools, calls and results; readers for what templates write."""
+
+from agentlite.core.records import Call, Parsed
+from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
+from agentlite.rendering.protocols import hermes
+
+
+def parse_json(text: str) -> Parsed:
+    """Bare objects, as Llama 3 writes them: {"name": ..., "parameters": {...}}, several with `;` between."""
+    calls: list[Call] = []
+    rest = text.strip().removeprefix("<|python_tag|>")
+    while rest.startswith("{"):
+        try:
+            value, end = json_object(rest)
+        except ValueError:
+            return Parsed("", tuple(calls), "call is no JSON")
+        name, arguments = value.get("name"), value.get("parameters", value.get("arguments", {}))
+        problem = arguments_problem(arguments) if isinstance(name, str) else "call has no name"
+        if problem:
+            return Parsed("", tuple(calls), problem)
+        calls.append(Call(name, arguments))
+        rest = rest[end:].lstrip(" ;\n")
+    return Parsed(rest, tuple(calls), "text after a call" if calls and rest else "")
+
+
+PROTOCOL = Protocol("chat", hermes.parse, native=True, readers=(hermes.parse, parse_json))

@@ -1,0 +1,71 @@
+"""Hermes (also Qwen2.5 and Qwen3): tools and calls as JSON between XML tags.
+
+<tool_call>
+{"name": "weather", "arguments": {"city": "Oslo"}}
+</tool_call>
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentlite.core.records import Call, Message, Parsed, Tool, plain
+from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+HEAD = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>"""
+TAIL = """</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{"name": <function-name>, "arguments": <args-json-object>}
+</tool_call>"""
+
+
+def system(tools: Sequence[Tool]) -> str:
+    return "\n".join([HEAD, *(plain(tool.schema) for tool in tools), TAIL]) if tools else ""
+
+
+def assistant(message: Message) -> str:
+    calls = [f"{OPEN}\n{plain({'name': c.name, 'arguments': c.arguments})}\n{CLOSE}" for c in message.calls]
+    return "\n".join(filter(None, [message.content.strip(), *calls]))
+
+
+def results(messages: Sequence[Message]) -> str:
+    return "\n".join(f"<tool_response>\n{message.content}\n</tool_response>" for message in messages)
+
+
+def parse(text: str) -> Parsed:
+    """Every block from its opening tag on; a tag inside a JSON string does not end it."""
+    calls: list[Call] = []
+    content, position, problem = "", 0, ""
+    while not problem and (start := text.find(OPEN, position)) >= 0:
+        content += text[position:start]
+        try:
+            value, end = json_object(text, start + len(OPEN))
+        except ValueError:
+            closed = CLOSE in text[start:]
+            position, problem = len(text), "call is no JSON" if closed else "call not closed"
+            break
+        call, problem = _call(value)
+        calls += [call] if call else []
+        close = text.find(CLOSE, end)
+        if not problem and (close < 0 or text[end:close].strip()):
+            problem = "call not closed"
+        position = close + len(CLOSE) if close >= 0 else len(text)
+    return Parsed((content + text[position:]).strip(), tuple(calls), problem)
+
+
+def _call(value: dict[str, Any]) -> tuple[Call | None, str]:
+    name, arguments = value.get("name"), value.get("arguments", {})
+    if not isinstance(name, str):
+        return None, "call has no name"
+    problem = arguments_problem(arguments)
+    return (None if problem else Call(name, arguments)), problem
+
+
+PROTOCOL = Protocol("hermes", parse, system, assistant, results, result_role="user")

@@ -1,0 +1,70 @@
+"""ModelScope-Agent: a call as fenced JSON between marks, its result between others, in one turn of the assistant.
+
+<|startofthink|>```JSON
+{"api_name": "weather", "parameters": {"city": "Oslo"}}
+```<|endofthink|>
+
+<|startofexec|>4 mm of rain<|endofexec|>
+Yes, about 4 mm.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentlite.core.records import Call, Message, Parsed, Tool, plain
+from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
+
+OPEN, CLOSE = "<|startofthink|>", "<|endofthink|>"
+EXEC, EXEC_END = "<|startofexec|>", "<|endofexec|>"
+FENCE = "```"
+HEAD = """You are an assistant that can call APIs. Where one is needed, write the call between <|startofthink|> and <|endofthink|>, as
+<|startofthink|>```JSON
+{"api_name": "name of the API", "parameters": {"name": "value"}}
+```<|endofthink|>
+Its result then stands between <|startofexec|> and <|endofexec|>; go on from there, or answer in words.
+APIs, one a line:"""  # noqa: E501  (a paragraph of the prompt is one line)
+
+
+def system(tools: Sequence[Tool]) -> str:
+    return "\n".join([HEAD, *(plain(tool.schema["function"]) for tool in tools)]) if tools else ""
+
+
+def assistant(message: Message) -> str:
+    said = message.content.strip()
+    if not message.calls:
+        return said
+    (call,) = message.calls
+    written = plain({"api_name": call.name, "parameters": call.arguments})
+    return "\n".join(filter(None, [said, f"{OPEN}{FENCE}JSON\n{written}\n{FENCE}{CLOSE}"]))
+
+
+def results(messages: Sequence[Message]) -> str:
+    (message,) = messages
+    return f"\n\n{EXEC}{message.content.strip()}{EXEC_END}\n"
+
+
+def parse(text: str) -> Parsed:
+    """What stands before the first mark, and the call behind it. Marks inside a JSON string end nothing."""
+    content, opened, rest = text.partition(OPEN)
+    if not opened:
+        return Parsed(text.strip())
+    try:
+        value, end = json_object(rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json"))
+    except ValueError:
+        return Parsed(content.strip(), (), "call is no JSON" if CLOSE in rest else "call not closed")
+    after = rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")[end:].strip()
+    call, problem = _call(value)
+    if not problem and after.removeprefix(FENCE).strip() != CLOSE:
+        problem = "text after a call" if CLOSE in after else "call not closed"
+    return Parsed(content.strip(), (call,) if call else (), problem)
+
+
+def _call(value: dict[str, Any]) -> tuple[Call | None, str]:
+    name, parameters = value.get("api_name"), value.get("parameters", {})
+    if not isinstance(name, str):
+        return None, "call has no name"
+    problem = arguments_problem(parameters)
+    return (None if problem else Call(name, parameters)), problem
+
+
+PROTOCOL = Protocol("modelscope", parse, system, assistant, results, stops=(CLOSE,), several=False, inline=True)

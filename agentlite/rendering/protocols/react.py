@@ -1,0 +1,145 @@
+"""ReAct, in English and in Chinese: thought, action, input and observation as lines of one assistant turn.
+
+Thought: I must look it up.
+Action: weather
+Action Input: {"city": "Oslo"}
+Observation: 4 mm of rain
+Thought: I now know the final answer
+Final Answer: Yes, about 4 mm.
+"""
+
+import ast
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from agentlite.core.records import Call, Message, Parsed, Tool, plain
+from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
+
+STOP = "Observation:"
+LONGEST_LITERAL = 64 << 10
+ACTION = re.compile(r"^Action:[ \t]*(.*?)[ \t]*\nAction Input:", re.MULTILINE)
+
+
+class Language(NamedTuple):
+    """The words around the tools, and those before an answer. The labels are the same in every language."""
+
+    frame: str
+    tool: str
+    final: str
+
+
+ENGLISH = Language(
+    """Answer the following questions as best you can. You have access to the following tools:
+
+{tools}
+
+Use the following format:
+
+Question: the input question you must answer
+Thought: you should always think about what to do
+Action: the action to take, should be one of [{names}]
+Action Input: the input to the action
+Observation: the result of the action
+... (this Thought/Action/Action Input/Observation can be repeated zero or more times)
+Thought: I now know the final answer
+Final Answer: the final answer to the original input question
+
+Begin!""",
+    "{name}: Call this tool to interact with the {name} API. What is the {name} API useful for? {description} "
+    "Parameters: {parameters} Format the arguments as a JSON object.",
+    "Thought: I now know the final answer\nFinal Answer:",
+)
+CHINESE = Language(
+    """尽可能地回答以下问题。你可以使用以下工具:
+
+{tools}
+
+请按照以下格式进行:
+
+Question: 需要你回答的输入问题
+Thought: 你应该总是思考该做什么
+Action: 需要使用的工具,应该是[{names}]中的一个
+Action Input: 传入工具的内容
+Observation: 行动的结果
+... (这个Thought/Action/Action Input/Observation可以重复零次或多次)
+Thought: 我现在知道最终答案
+Final Answer: 对原始输入问题的最终答案
+
+现在开始!""",
+    "{name}: 调用此工具与 {name} API 进行交互。{name} 有什么用?{description} 输入参数:{parameters} "
+    "此工具的输入应为JSON对象。",
+    "Thought: 我现在知道最终答案\nFinal Answer:",
+)
+
+
+def system(tools: Sequence[Tool], language: Language) -> str:
+    lines = "\n\n".join(
+        language.tool.format(name=tool.name, description=tool.description, parameters=plain(tool.parameters))
+        for tool in tools
+    )
+    return language.frame.format(tools=lines, names=",".join(tool.name for tool in tools)) if tools else ""
+
+
+def assistant(message: Message, language: Language) -> str:
+    said = message.content.strip()
+    return f"{written(message)}\n{STOP}" if message.calls else f"{language.final} {said}"
+
+
+def written(message: Message) -> str:
+    """A turn's thought and its one call."""
+    (call,) = message.calls
+    thought = f"Thought: {message.content.strip()}\n" if message.content.strip() else ""
+    return f"{thought}Action: {call.name}\nAction Input: {plain(call.arguments)}"
+
+
+def results(messages: Sequence[Message]) -> str:
+    (message,) = messages
+    return f" {message.content.strip()}\n"
+
+
+def parse(text: str) -> Parsed:
+    """The first action, up to where the observation would come; otherwise the final answer."""
+    action = ACTION.search(text)
+    _, final, answer = text.partition("Final Answer:")
+    if action and not (final and text.index("Final Answer:") < action.start()):
+        return read_call(text, action)
+    if final:
+        return Parsed(answer.strip())
+    return Parsed(text.strip(), (), "neither an action nor a final answer")
+
+
+def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
+    """The thought before an action, and its call, which nothing follows but `stop`."""
+    thought = text[: action.start()].strip().removeprefix("Thought:").strip()
+    name, rest = action[1], text[action.end() :]
+    try:
+        arguments, end = _input(rest)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return Parsed(thought, (), "action input is no JSON")
+    if problem := arguments_problem(arguments):
+        return Parsed(thought, (), problem)
+    after = rest[end:].strip()
+    problem = "" if not after or (stop and after.startswith(stop)) else "text after the action input"
+    return Parsed(thought, (Call(name, arguments),), problem)
+
+
+def _input(rest: str) -> tuple[Any, int]:
+    """JSON, or a Python literal as many data sets and the models trained on them write it. Nothing is evaluated."""
+    try:
+        return json_object(rest)
+    except ValueError:
+        literal = rest.partition(f"\n{STOP}")[0]
+        if len(literal) > LONGEST_LITERAL:
+            raise
+        return ast.literal_eval(literal.strip()), len(literal)
+
+
+def _protocol(name: str, language: Language) -> Protocol:
+    return Protocol(name, parse, partial(system, language=language), partial(assistant, language=language), results,
+                    stops=(STOP,), several=False, inline=True)  # fmt: skip
+
+
+PROTOCOL = _protocol("react", ENGLISH)
+PROTOCOL_ZH = _protocol("react-zh", CHINESE)

@@ -1,0 +1,107 @@
+"""What models answered -> the text that a page's reader of single predictions unpacks: JSON, deflated, in base64."""
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.core.records import Call, GoldCall, Record, Step
+from agentlite.core.row_files import Row
+from agentlite.report.predictions import Answers
+from agentlite.report.read_run import Json
+
+LONGEST = (20_000, 4_000, 1_000)  # characters of a text, as many as fit
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Packed(NamedTuple):
+    """`notes`: what had to be left out."""
+
+    text: str
+    notes: list[str]
+
+
+def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int) -> Packed:
+    """At most `budget` characters: texts are cut shorter until they fit, and then steps are left out."""
+    steps = list(answers.by_step)
+    shown, cutter = len(steps), Cutter(LONGEST[0])
+    text = _packed(_contents(answers, steps, models, metrics, cutter))
+    while len(text) > budget and shown:
+        shorter = [limit for limit in LONGEST if limit < cutter.longest]
+        if not shorter:
+            shown = int(0.95 * shown * budget / len(text))
+        cutter = Cutter(shorter[0] if shorter else cutter.limit)
+        text = _packed(_contents(answers, steps[:shown], models, metrics, cutter))
+    cut = f"{cutter.count} texts are cut after {cutter.limit:,} characters; each says how much of it is missing."
+    left_out = f"The first {shown:,} of {len(steps):,} prompts: with the others this page would be too large."
+    return Packed(text, [*([cut] if cutter.count else []), *([left_out] if shown < len(steps) else [])])
+
+
+class Cutter:
+    """Cuts long texts, says in each how much is gone, and counts them."""
+
+    def __init__(self, limit: int):
+        self.limit, self.count, self.longest = limit, 0, 0
+
+    def __call__(self, text: str) -> str:
+        """`longest` is that of what is left."""
+        self.longest = max(self.longest, min(len(text), self.limit))
+        if len(text) <= self.limit:
+            return text
+        self.count += 1
+        return f"{text[: self.limit]} … [{len(text) - self.limit:,} more characters]"
+
+
+def _packed(contents: Json) -> str:
+    return base64.b64encode(zlib.compress(compact(contents).encode("utf-8", "replace"))).decode("ascii")
+
+
+def _contents(
+    answers: Answers, steps: Sequence[Step], models: Sequence[str], metrics: Sequence[str], cut: Callable[[str], str]
+) -> Json:
+    """Every record and every tool once: a step refers to its record, and a record to its tools."""
+    turns: dict[str, int] = {}
+    for step in steps:
+        if step.record_id in answers.records:
+            turns[step.record_id] = max(step.turn, turns.get(step.record_id, 0))
+    place = {name: index for index, name in enumerate(turns)}
+    tools: dict[tuple[str, ...], int] = {}
+    records = [_record(answers.records[name], turn, tools, cut) for name, turn in turns.items()]
+    return {
+        "models": list(models),
+        "metrics": list(metrics),
+        "records": records,
+        "tools": [tuple(map(cut, tool)) for tool in tools],
+        "steps": [_step(step, place.get(step.record_id), answers, models, metrics, cut) for step in steps],
+    }
+
+
+def _record(record: Record, turn: int, tools: dict[tuple[str, ...], int], cut: Callable[[str], str]) -> list[Any]:
+    """Its messages up to the last turn that is asked; the numbers of its tools, which are added to `tools`."""
+    offered = ((tool.name, tool.description, compact(tool.parameters)) for tool in record.tools)
+    messages = [[message.role, cut(message.content), _calls(message.calls, cut)]
+                for message in record.messages[: turn + 1]]  # fmt: skip
+    return [messages, [tools.setdefault(tool, len(tools)) for tool in offered]]
+
+
+def _step(
+    step: Step, record: int | None, answers: Answers, models: Sequence[str], metrics: Sequence[str],
+    cut: Callable[[str], str],
+) -> list[Any]:  # fmt: skip
+    """Where it is, what is due there (None where that is not known), its slices, and what each model said."""
+    known = answers.records.get(step.record_id)
+    due = _calls(known.due(step.turn).calls, cut) if known else None
+    said = [_said(models.index(model), row, metrics, cut)
+            for model, rows in answers.by_step[step].items() for row in rows]  # fmt: skip
+    slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})
+    return [step.record_id, step.turn, record, due, slices, said]
+
+
+def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[list[str]]:
+    return [[call.name, cut(compact(call.arguments))] for call in calls]
+
+
+def _said(model: int, row: Row, metrics: Sequence[str], cut: Callable[[str], str]) -> list[Any]:
+    values = [row["metrics"].get(name) for name in metrics]
+    return [model, cut(row["text"]), row["problem"], values, row.get("new_tokens", 0)]

@@ -1,0 +1,83 @@
+"""An evaluation -> what was asked, what was due and what each model said to it; and which tools are confused."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite.core.records import Record, Step, from_row
+from agentlite.core.row_files import Row, read_rows
+from agentlite.report.read_run import Evaluation, Run
+
+NO_CALL, UNREADABLE = "no call", "unreadable"
+MOST = 12
+
+
+class Answers(NamedTuple):
+    """The rows of predictions.jsonl by step and model. `records`: those asked, as far as they are in the run."""
+
+    records: dict[str, Record]
+    by_step: dict[Step, dict[str, list[Row]]]
+
+
+class Confused(NamedTuple):
+    """A tool that was due, and how often each was called for it, by model."""
+
+    name: str
+    called: dict[str, Counter[str]]
+
+    def due(self, model: str) -> int:
+        return self.called[model].total()
+
+    def right(self, model: str) -> int:
+        return self.called[model][self.name]
+
+    def instead(self, model: str) -> list[tuple[str, int]]:
+        """The most frequent ones."""
+        others = Counter({name: count for name, count in self.called[model].items() if name != self.name})
+        return others.most_common(3)
+
+    @property
+    def wrong(self) -> int:
+        return sum(self.due(model) - self.right(model) for model in self.called)
+
+
+def read_answers(run: Run, evaluation: Evaluation) -> Answers:
+    by_step: dict[Step, dict[str, list[Row]]] = {}
+    for name, model in evaluation.models.items():
+        for row in model.rows("predictions.jsonl"):
+            by_step.setdefault(Step(row["record_id"], row["turn"]), {}).setdefault(name, []).append(row)
+    asked = {step.record_id for step in by_step}
+    files = {path for model in evaluation.models.values() if (path := _find(model.inputs.get("data", ""), run))}
+    rows = (row for path in sorted(files) for row in read_rows(path))
+    return Answers({row["id"]: from_row(row) for row in rows if row["id"] in asked}, by_step)
+
+
+def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
+    """Every tool that was due, and the want of one, the most often confused first."""
+    tools: dict[str, dict[str, Counter[str]]] = {}
+    for step, said in answers.by_step.items():
+        if record := answers.records.get(step.record_id):
+            due = Counter(call.name for call in record.due(step.turn).calls)
+            for model, rows in said.items():
+                for wanted, called in (pair for row in rows for pair in _pairs(due, row)):
+                    tools.setdefault(wanted, {name: Counter() for name in models})[model][called] += 1
+    return sorted((Confused(*tool) for tool in tools.items()), key=lambda one: (-one.wrong, one.name))
+
+
+def _pairs(due: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
+    """Each tool due with the one called for it: itself if it was called, else another that was not due."""
+    called = Counter(call["name"] for call in row["calls"]) if not row["problem"] else Counter()
+    yield from ((name, name) for name in (due & called).elements())
+    missing, extra = list((due - called).elements()), list((called - due).elements())
+    blank = UNREADABLE if row["problem"] else NO_CALL
+    for index in range(max(len(missing), len(extra))):
+        yield (missing[index] if index < len(missing) else NO_CALL, extra[index] if index < len(extra) else blank)
+    if not due and not called:
+        yield NO_CALL, blank
+
+
+def _find(digest: str, run: Run) -> Path | None:
+    """The file that a stage of this run left under this digest."""
+    return next((stage.folder / name for stage in run.stages for name, found in stage.outputs.items()
+                 if found == digest and stage.is_as_left(name)), None)  # fmt: skip

@@ -1,0 +1,89 @@
+"""The figures of a retriever -> tables of them: a row a way to rank, and what the last one has over others."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentlite.core.console import print_table
+from agentlite.report.tables import Figures
+from agentlite.scoring.metrics.ranking import headline
+
+VIEWS = {
+    "all": "All questions",
+    "new tools": "Questions whose tools were never right in training",
+    "known tools": "Questions with a tool that was right in training",
+    "tool_retrieval": "Task tool_retrieval",
+}
+BASELINES = ("bm25", "untrained")
+
+
+def show(figures: dict[str, Any], stream: Any) -> None:
+    for view in tables(figures):
+        print(f"\n{view.title} ({view.rows[0][1][0]['count']}), in %", file=stream)
+        print_table(_means(view), stream)
+    print(file=stream)
+    for one in differences(figures):
+        print(in_words(one), file=stream)
+    print(milliseconds(figures), file=stream)
+
+
+def _means(view: Figures) -> list[list[str]]:
+    """For the terminal: means alone, and a head of two lines."""
+    heads = ["", *(name.replace(" of ", "\nof ") for name in view.names)]
+    return [heads, *([*labels, *map(_percent, figures)] for labels, figures in view.rows)]
+
+
+def tables(figures: Mapping[str, Any]) -> list[Figures]:
+    """One a view, recall at every size of the pool and the rest at the largest. A view of all questions is named in the
+    title of the first."""
+    ranked = figures["ranking"]
+    every = [view for view in ranked if _count(ranked[view]) == _count(ranked["all"])]
+    return [_figures(", ".join(VIEWS[view] for view in every), ranked["all"]),
+            *(_figures(VIEWS[view], ranked[view]) for view in ranked if view not in every)]  # fmt: skip
+
+
+def _figures(title: str, sizes: dict[str, Any]) -> Figures:
+    recall, *others = headline(_any(sizes))
+    last = list(sizes)[-1]
+    columns = [(size, recall) for size in sizes] + [(last, name) for name in others]
+    return Figures(title, ["by"], [f"{name} of {size}" for size, name in columns],
+                   [([method], [sizes[size][method][name] for size, name in columns])
+                    for method in sizes[last]])  # fmt: skip
+
+
+def differences(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those over the baselines on all questions, each named by its metric and the number of tools."""
+    return [{**one, "metric": f"{one['metric']} of {one['tools']}"} for one in figures["differences"]
+            if one["view"] == "all" and one["first"] in BASELINES]  # fmt: skip
+
+
+def milliseconds(figures: Mapping[str, Any]) -> str:
+    return f"ms a question: {', '.join(f'{name} {value:.3g}' for name, value in figures['latency_ms'].items())}"
+
+
+def in_words(one: dict[str, Any]) -> str:
+    noise = "" if one["beyond_noise"] else ", within noise"
+    mean, low, high = (f"{100 * one[name]:+.1f}" for name in ("mean", "low", "high"))
+    return f"{one['metric']}: {one['second']} {mean} [{low}, {high}] over {one['first']}{noise}"
+
+
+def best_in_words(figures: Mapping[str, Any]) -> str:
+    """For a list of stages."""
+    if not (sizes := figures.get("ranking", {}).get("all")):
+        return f"{figures['names']} tools"
+    size = list(sizes)[-1]
+    method = figures["differences"][0]["second"]
+    name = headline(sizes[size][method])[0]
+    return f"{name} {_percent(sizes[size][method][name])} % of {size} tools"
+
+
+def _any(sizes: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(next(iter(sizes.values())).values()))
+    return found
+
+
+def _count(sizes: dict[str, Any]) -> int:
+    return int(_any(sizes)["mrr"]["count"])
+
+
+def _percent(figure: dict[str, Any]) -> str:
+    return f"{100 * figure['mean']:.1f}"

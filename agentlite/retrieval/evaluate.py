@@ -1,0 +1,91 @@
+"""Rankers and queries with their right tools -> figures at several sizes of the pool, and the differences that count.
+
+At a size, a query is asked among its right tools and as many others as are missing: the same others for every query.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from agentlite.retrieval.queries import Query
+from agentlite.retrieval.rankers import Scores, fused
+from agentlite.retrieval.tool_pool import Pool
+from agentlite.scoring.metrics.confidence import paired_difference
+from agentlite.scoring.metrics.ranking import Ranked, summaries, value
+
+FUSED = "hybrid"
+VIEWS = ("all", "new tools", "known tools", "tool_retrieval")
+
+
+class Found(NamedTuple):
+    """The ranks of each query's right tools by method, at a size of the pool."""
+
+    size: int
+    by_method: dict[str, list[Ranked]]
+
+
+def ranks(queries: Sequence[Query], pool: Pool, scores: Mapping[str, Scores], sizes: Sequence[int], seed: int,
+          fuse: tuple[str, str]) -> Iterator[Found]:  # fmt: skip
+    """`scores`: of each name, by method; `fuse`: the two that make the hybrid. Sizes beyond the pool are the pool."""
+    others = list(range(len(pool.names)))
+    random.Random(seed).shuffle(others)
+    for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
+        found: dict[str, list[Ranked]] = {name: [] for name in (*scores, FUSED)}
+        for number, query in enumerate(queries):
+            right = [pool.names[name] for name in query.names if name in pool.names]
+            here = _here(right, others, size)
+            own = {name: table[number][here] for name, table in scores.items()}
+            own[FUSED] = fused(*(own[name][None, :] for name in fuse))[0]
+            for name, row in own.items():
+                found[name].append(Ranked(tuple(_ranks(row, len(right))), len(query.names)))
+        yield Found(size, found)
+
+
+def figures(queries: Sequence[Query], found: Sequence[Found], ks: Sequence[int], known: set[str],
+            seed: int) -> dict[str, Any]:  # fmt: skip
+    """By view, size and method: every metric. `known`: names that were right somewhere in training."""
+    views = {name: places for name in VIEWS if (places := _of_view(name, queries, known))}
+    return {view: {str(one.size): {method: to_builtins(summaries([ranked[place] for place in places], ks, seed))
+                                   for method, ranked in one.by_method.items()} for one in found}
+            for view, places in views.items()}  # fmt: skip
+
+
+def differences(queries: Sequence[Query], found: Sequence[Found], metric: str, second: str,
+                known: set[str], seed: int) -> list[dict[str, Any]]:  # fmt: skip
+    """What `second` has over every other method, on the same queries, whole records drawn again."""
+    told = []
+    for view in VIEWS:
+        places = _of_view(view, queries, known)
+        for one in found if places else ():
+            own = {method: {queries[place].step: value(ranked[place], metric) for place in places}
+                   for method, ranked in one.by_method.items()}  # fmt: skip
+            told += [{"view": view, "tools": one.size, "metric": metric, "first": first, "second": second,
+                      **to_builtins(paired_difference(own[first], own[second], seed))}
+                     for first in own if first != second]  # fmt: skip
+    return told
+
+
+def _of_view(view: str, queries: Sequence[Query], known: set[str]) -> list[int]:
+    """Which queries count: all; those whose right tools were never right in training; those where some was."""
+    new = [known.isdisjoint(query.names) for query in queries]
+    holds = {"all": [True] * len(new), "new tools": new, "known tools": [not one for one in new],
+             "tool_retrieval": [query.task == "tool_retrieval" for query in queries]}  # fmt: skip
+    return [place for place, counts in enumerate(holds[view]) if counts]
+
+
+def _here(right: Sequence[int], others: Sequence[int], size: int) -> list[int]:
+    """The columns a query is asked among: the right ones first."""
+    wrong = (place for place in others if place not in right)
+    return [*right, *(place for place, _ in zip(wrong, range(size - len(right)), strict=False))]
+
+
+def _ranks(row: Scores, right: int) -> list[int]:
+    """Of the first `right` columns, in rising order. A tie counts against them."""
+    import numpy
+
+    wrong = numpy.sort(row[right:])
+    own = numpy.sort(row[:right])[::-1]
+    above = len(wrong) - numpy.searchsorted(wrong, own, side="left")
+    return [int(count) + number for number, count in enumerate(above, 1)]

@@ -1,0 +1,62 @@
+"""Records -> what is asked in them, and the tools that are due for it: the queries a retriever learns from."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from agentlite.core.records import ANY_TOOL, Record, Step
+from agentlite.retrieval.tool_pool import Pool
+
+SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
+
+
+class Query(NamedTuple):
+    """What a user asks, at which step it is first answered, and the names that are due until the next question.
+
+    `places`: the very tools among the pool's entries, as the record offers them; a name may be due that it does not.
+    """
+
+    step: Step
+    text: str
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    task: str
+
+
+def questions(record: Record) -> list[str]:
+    """Everything that the user asks, in order; a short word comes with the question before it."""
+    found: list[str] = []
+    for message in record.messages:
+        if message.role == "user" and message.content.strip():
+            text = message.content.strip()
+            short = len(text.encode("utf-8", "surrogatepass")) < SHORTEST
+            found.append(f"{found[-1]}\n{text}" if short and found else text)
+    return found
+
+
+def queries(records: Iterable[Record], pool: Pool) -> list[Query]:
+    """Those for which some tool is due. Where any call will do, none is right."""
+    return [query for record in records for query in _queries(record, pool)]
+
+
+def _queries(record: Record, pool: Pool) -> list[Query]:
+    asked = iter(questions(record))
+    text, due, found = "", dict[str, int](), list[Query]()
+
+    def close() -> None:
+        names = tuple(dict.fromkeys(due))
+        if text and names:
+            offered = {tool.name: pool.place_of(tool) for tool in record.tools}
+            places = (offered.get(name) for name in names)
+            found.append(Query(Step(record.id, min(due.values())), text, names,
+                               tuple(place for place in places if place is not None), record.task))  # fmt: skip
+
+    for turn, message in enumerate(record.messages):
+        if message.role == "user" and message.content.strip():
+            close()
+            text, due = next(asked), {}
+        elif message.role == "assistant":
+            for call in record.due(turn).calls:
+                if call.name != ANY_TOOL:
+                    due.setdefault(call.name, turn)
+    close()
+    return found

@@ -1,0 +1,142 @@
+"""Records and files of tools -> the pool that is searched: every tool once, with the text that it is found by.
+
+Tools of one name that differ in anything are entries of their own; a prompt holds the likeliest of them.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Record, Tool, canonical
+from agentlite.core.row_files import Row
+from agentlite.data.formats import read_raw, sage_tools
+from agentlite.data.formats.tool_calls import read_tool
+
+GROUP = re.compile(r"^(\w+?)(?:[./:]|__|_\d+_)\w")  # weather.get, Movies_3_Find: tools of one service, mostly
+SHAPE = '{"type": "function", "function": {"name": "weather", "description": "...", "parameters": {...}}}'
+
+
+class Entry(NamedTuple):
+    """A tool, the text it is found by, and the group of tools that it is of, "" if nothing says so."""
+
+    tool: Tool
+    text: str
+    category: str = ""
+
+
+class Pool:
+    """`names`: each once, in the order they came; `owners`: the place of each entry's name among them."""
+
+    def __init__(self, entries: Iterable[Entry] = ()):
+        self.entries: list[Entry] = []
+        self.names: dict[str, int] = {}
+        self.owners: list[int] = []
+        self._known: dict[str, int] = {}
+        for entry in entries:
+            self.add(entry.tool, entry.category)
+
+    def add(self, tool: Tool, category: str = "") -> int:
+        """The place of the tool among the entries; one that is there already is not added again."""
+        place = self._known.setdefault(canonical(to_builtins(tool)), len(self.entries))
+        if place == len(self.entries):
+            self.entries.append(Entry(tool, text_of(tool), category or group_of(tool.name)))
+            self.owners.append(self.names.setdefault(tool.name, len(self.names)))
+        return place
+
+    def place_of(self, tool: Tool) -> int | None:
+        return self._known.get(canonical(to_builtins(tool)))
+
+    @property
+    def texts(self) -> list[str]:
+        return [entry.text for entry in self.entries]
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """Names under which several tools are known, with how many."""
+        counts = [0] * len(self.names)
+        for owner in self.owners:
+            counts[owner] += 1
+        return {name: counts[place] for name, place in self.names.items() if counts[place] > 1}
+
+
+class Read(NamedTuple):
+    """A pool, the records that files of tools hold as examples of their use, and what was wrong, a row each."""
+
+    pool: Pool
+    examples: list[Record]
+    problems: list[Row]
+
+
+def text_of(tool: Tool) -> str:
+    """What a tool is found by: its name, what it does, and what it is told."""
+    properties = tool.parameters.get("properties")
+    told = [_parameter(name, schema) for name, schema in properties.items()] if isinstance(properties, dict) else []
+    return " ".join(filter(None, (f"{tool.name}:", tool.description.strip(), "; ".join(told))))
+
+
+def group_of(name: str) -> str:
+    found = GROUP.match(name)
+    return found[1] if found else ""
+
+
+def read_pool(records: Iterable[Record], files: Sequence[str]) -> Read:
+    """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of OpenAI's shape.
+
+    Raises UserError 2 where there is no tool, or a file cannot be read.
+    """
+    read = Read(Pool(), [], [])
+    for record in records:
+        for tool in record.tools:
+            _add(tool, "", f"record {record.id}", read)
+    for file in files:
+        for place, value, error in _rows(file):
+            _read_row(place, value, error, read)
+    if not read.pool.entries:
+        raise UserError("there is no tool to search.", "Name a finished prep whose records have tools, or files of "
+                        f"tools: --tools FILE, with rows such as {SHAPE}.", place="retriever.data")  # fmt: skip
+    return read
+
+
+def _rows(file: str) -> Iterator[tuple[str, Any, RowError | None]]:
+    """Each tool of a file; a row may hold a list of them, under "tools" or by itself."""
+    for raw in read_raw(file, io.BytesIO()):
+        value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value
+        for one in value if isinstance(value, list) else [value]:
+            yield raw.place, one, raw.error
+
+
+def _read_row(place: str, value: Any, error: RowError | None, read: Read) -> None:
+    try:
+        if error:
+            raise error
+        if isinstance(value, dict) and sage_tools.fits(value):
+            _add(sage_tools.declared(value), str(value.get("category") or ""), place, read)
+            read.examples.extend(_examples(place, value, read))
+        else:
+            _add(read_tool(value), str(value.get("category") or "") if isinstance(value, dict) else "", place, read)
+    except RowError as found:
+        read.problems.append({"place": place, "code": found.code, "problem": found.reason})
+
+
+def _examples(place: str, value: dict[str, Any], read: Read) -> Iterator[Record]:
+    for part in sage_tools.parts(value) if value.get(sage_tools.EXAMPLES) else ():
+        try:
+            yield sage_tools.read(part)
+        except RowError as error:
+            read.problems.append({"place": place, "code": error.code, "problem": f"an example of it: {error.reason}"})
+
+
+def _add(tool: Tool, category: str, place: str, read: Read) -> None:
+    count = len(read.pool.entries)
+    if read.pool.add(tool, category) == count and not tool.description.strip():
+        read.problems.append({"place": place, "code": "no description", "problem": f"{tool.name} says nothing of what "
+                              "it does: it is found by its name and parameters alone"})  # fmt: skip
+
+
+def _parameter(name: str, schema: Any) -> str:
+    told = schema.get("description") if isinstance(schema, dict) else None
+    return f"{name} ({told})" if isinstance(told, str) and told else name

@@ -1,0 +1,180 @@
+"""Queries and a pool -> pairs to learn from, each with tools that look right and are not; and batches without lies.
+
+In a batch every other row's tools are negatives too, so that no row's right tool may stand in another's place.
+"""
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from agentlite.core.records import canonical, digest
+from agentlite.core.row_files import Row
+from agentlite.retrieval.queries import Query
+from agentlite.retrieval.rankers import Ranker
+from agentlite.retrieval.tool_pool import Pool
+
+PAIRS = "pairs.jsonl"
+LOOKED_AT = 30  # of the likeliest wrong tools of each ranker
+SPARE = 6  # wrong tools more than are wanted: one that is right for another row of a batch makes room for the next
+
+
+class Pair(NamedTuple):
+    """A query, the right tool and wrong ones, by their places in the pool, those that look right first.
+
+    `right`: the names that are due for an equal question anywhere.
+    """
+
+    text: str
+    place: int
+    negatives: tuple[int, ...]
+    right: frozenset[str]
+
+
+def pairs(queries: Sequence[Query], pool: Pool, rankers: dict[str, Ranker], count: int, seed: int) -> list[Pair]:
+    """A pair for each tool that is due, with `count` wrong tools and some to spare, none if `count` is 0: by turns the
+    likeliest of each ranker and one of the right tool's group, then any. Never one that is due for an equal question,
+    or that only bears another name.
+    """
+    if not queries:
+        return []
+    right, twins = _right(queries), _twins(pool)
+    found = []
+    likely = {name: _likeliest(ranker, queries, pool) for name, ranker in rankers.items()}
+    groups = _groups(pool)
+    for number, query in enumerate(queries):
+        names = right[normal(query.text)]
+        for place in query.places:
+            barred = names | {pool.entries[twin].tool.name for twin in twins[_content(pool, place)]}
+            chance = random.Random(digest(f"{seed} {query.text} {place}"))
+            group = groups[pool.entries[place].category] if pool.entries[place].category else []
+            ways = [*(one[number] for one in likely.values()), chance.sample(group, len(group))]
+            negatives = _by_turns(ways, pool, barred, count + SPARE, chance) if count else ()
+            found.append(Pair(query.text, place, negatives, frozenset(names)))
+    return found
+
+
+def batches(found: Sequence[Pair], pool: Pool, size: int, steps: int, count: int, seed: int) -> list[Pair]:
+    """The pairs of `steps` batches of `size`, one after the other, with `count` wrong tools each: epoch after epoch in
+    a new order, each pair as soon as no tool of its batch is right for it, nor its own for another one.
+
+    Where too few go together, as where most questions want one tool, a batch is filled with what comes next.
+    """
+    chance = random.Random(seed)
+    waiting: list[int] = []
+    rows: list[Pair] = []
+    for _ in range(steps):
+        while len(waiting) < 4 * size:
+            epoch = list(range(len(found)))
+            chance.shuffle(epoch)
+            waiting += epoch
+        taken = _that_go_together(waiting, found, pool, size)
+        for index in taken:
+            waiting.remove(index)
+        right = frozenset().union(*(found[index].right for index in taken))
+        rows += [with_wrong(found[index], pool, count, right) for index in taken]
+    return rows
+
+
+def with_wrong(pair: Pair, pool: Pool, count: int, barred: frozenset[str] = frozenset()) -> Pair:
+    """With as many wrong tools as are wanted, none of a name that is barred; the next best where there are too few."""
+    fitting = [place for place in pair.negatives if pool.entries[place].tool.name not in barred]
+    rest = (place for place in pair.negatives if place not in fitting)
+    return pair._replace(negatives=tuple([*fitting, *rest][:count]))
+
+
+def to_row(pair: Pair, pool: Pool) -> Row:
+    """As it is on disk, for people to look at too."""
+    names = [pool.entries[place].tool.name for place in (pair.place, *pair.negatives)]
+    return {"query": pair.text, "tool": names[0], "negatives": names[1:], "places": [pair.place, *pair.negatives],
+            "right": sorted(pair.right)}  # fmt: skip
+
+
+def from_row(row: Row) -> Pair:
+    place, *negatives = row["places"]
+    return Pair(row["query"], place, tuple(negatives), frozenset(row["right"]))
+
+
+def _right(queries: Iterable[Query]) -> dict[str, set[str]]:
+    """What is due for a question, wherever it is asked."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for query in queries:
+        found[normal(query.text)].update(query.names)
+    return found
+
+
+def normal(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text.casefold())
+
+
+def _content(pool: Pool, place: int) -> str:
+    tool = pool.entries[place].tool
+    return canonical([normal(tool.description), tool.parameters])
+
+
+def _twins(pool: Pool) -> dict[str, list[int]]:
+    """Entries that differ in nothing but their names."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for place in range(len(pool.entries)):
+        found[_content(pool, place)].append(place)
+    return found
+
+
+def _groups(pool: Pool) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, entry in enumerate(pool.entries):
+        found[entry.category].append(place)
+    return found
+
+
+def _likeliest(ranker: Ranker, queries: Sequence[Query], pool: Pool) -> list[list[int]]:
+    import numpy
+
+    scores = ranker([query.text for query in queries])
+    return [list(map(int, row)) for row in numpy.argsort(-scores, axis=1, kind="stable")[:, :LOOKED_AT]]
+
+
+def _by_turns(ways: Sequence[Sequence[int]], pool: Pool, barred: set[str], count: int,
+              chance: random.Random) -> tuple[int, ...]:  # fmt: skip
+    """From each way in turn its first that may be taken; of a name no second one."""
+    found: list[int] = []
+    names = set(barred)
+    left = [iter(way) for way in ways]
+    while left and len(found) < count:
+        for way in list(left):
+            place = next((place for place in way if pool.entries[place].tool.name not in names), None)
+            if place is None:
+                left.remove(way)
+            elif len(found) < count:
+                found.append(place)
+                names.add(pool.entries[place].tool.name)
+    for place in _any(pool, chance):
+        if len(found) == count:
+            break
+        if pool.entries[place].tool.name not in names:
+            found.append(place)
+            names.add(pool.entries[place].tool.name)
+    return tuple(found)
+
+
+def _any(pool: Pool, chance: random.Random) -> Iterator[int]:
+    """Every place once, from somewhere on."""
+    start = chance.randrange(len(pool.entries))
+    yield from (place % len(pool.entries) for place in range(start, start + len(pool.entries)))
+
+
+def _that_go_together(waiting: Sequence[int], found: Sequence[Pair], pool: Pool, size: int) -> list[int]:
+    taken: list[int] = []
+    right: set[str] = set()
+    names: set[str] = set()
+    for index in dict.fromkeys(waiting):
+        name = pool.entries[found[index].place].tool.name
+        if name not in right and names.isdisjoint(found[index].right):
+            taken.append(index)
+            right |= found[index].right
+            names.add(name)
+        if len(taken) == size:
+            return taken
+    rest = [index for index in waiting if index not in taken]
+    return [*taken, *rest[: size - len(taken)]]

@@ -1,0 +1,253 @@
+"""Calls and the gold of a BFCL category -> what is wrong with them; verdicts by category -> v4's group scores.
+
+These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; `metrics.calls` is kinder in two places.
+Where the package's checker ends with an exception, the calls are wrong here. Names are compared as the tools have them:
+BFCL's handlers of APIs that know no dots put underscores for them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from agentlite.core.records import Call, Gold, GoldCall, Record, Tool
+from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
+from agentlite.scoring.metrics.tool_calls import TYPES, Schema, schema_at, standard
+
+SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
+Rule = Callable[[Sequence[Call], Gold, Sequence[Tool]], str]
+
+
+def category_of(record: Record) -> str:
+    """The BFCL category of a record; "" if it is none of BFCL's, or made from one: a variant, or several joined."""
+    changed = record.parent or "joined" in record.meta or "bfcl_id" not in record.meta
+    return "" if changed else str(record.meta.get("category", ""))
+
+
+def check(category: str, calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
+    """Why the calls are wrong by the rules of a single-turn category, in a few words; "" if they are right.
+
+    A text that cannot be read has made no calls. Raises KeyError for a category that is not in RULES.
+    """
+    return RULES[category](calls, gold, tools)
+
+
+def no_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
+    return f"calls {calls[0].name} where no call is due" if calls else ""
+
+
+def any_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
+    return "" if calls else "makes no call where one is due"
+
+
+def one_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
+    """One call, of the only tool."""
+    return _miscounted(calls, gold) or call_problem(calls[0], gold.calls[0], next(iter(tools), None))
+
+
+def chosen_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
+    """One call, of the tool that the gold names."""
+    return _miscounted(calls, gold) or call_problem(calls[0], gold.calls[0], _named(gold.calls[0].name, tools))
+
+
+def parallel_calls(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
+    """In any order; each due call takes the first one left that does for it."""
+    if problem := _miscounted(calls, gold):
+        return problem
+    left = list(calls)
+    for due in gold.calls:
+        tool = _named(due.name, tools)
+        problems = [call_problem(call, due, tool) for call in left]
+        if "" not in problems:
+            return f"no call left satisfies {due.name}: {problems[0]}"
+        del left[problems.index("")]
+    return ""
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("simple_python", "simple_java", "simple_javascript", "live_simple"), one_call),
+    **dict.fromkeys(("multiple", "live_multiple"), chosen_call),
+    **dict.fromkeys(("parallel", "parallel_multiple", "live_parallel", "live_parallel_multiple"), parallel_calls),
+    **dict.fromkeys(("irrelevance", "live_irrelevance"), no_call),
+    "live_relevance": any_call,
+}
+
+
+def _miscounted(calls: Sequence[Call], gold: Gold) -> str:
+    return "" if len(calls) == len(gold.calls) else f"{len(calls)} calls where {len(gold.calls)} are due"
+
+
+def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
+    return next((tool for tool in tools if tool.name == name), None)
+
+
+def call_problem(call: Call, due: GoldCall, tool: Tool | None) -> str:
+    """Why a call does not do for the due one, in a few words; "" if it does."""
+    if tool is None:
+        return f"{due.name} is not on offer"
+    if call.name != tool.name:
+        return f"calls {call.name}, not {tool.name}"
+    for name in tool.parameters.get("required") or ():
+        if name not in call.arguments:
+            return f"{name} is required"
+    properties = schema_at(tool.parameters, "properties")
+    for name, value in call.arguments.items():
+        if name not in properties or name not in due.arguments:
+            return f"{name} is not expected"
+        if problem := argument_problem(value, due.arguments[name], schema_at(properties, name)):
+            return f"{name} {problem}"
+    return next((f"{name} is missing" for name, accepted in due.arguments.items()
+                 if name not in call.arguments and "" not in accepted), "")  # fmt: skip
+
+
+def argument_problem(value: Any, accepted: Sequence[Any], schema: Schema) -> str:
+    """Why a value is not one of those accepted, in a few words; "" if it is. A schema without a type is one of text."""
+    if is_literal(schema):
+        if type(value) is not str:
+            return f"is a {type(value).__name__}, not the text of a {schema['format']}"
+        value, schema = read_literal(value, schema)
+    elif type(value) is tuple and schema.get("format") == "Python tuple":
+        value = list(value)
+    declared = _declared(schema)
+    if declared is float and type(value) is int:
+        value = _as_float(value)
+    of_gold = _first_type(accepted)
+    if type(value) not in (declared, of_gold):
+        return f"is a {type(value).__name__}"
+    elements = _declared(schema_at(schema, "items"))
+    if type(value) is declared is list and not _elements_typed(value, accepted, elements):
+        return "has elements of a wrong type"
+    # gold of another type than the declared one names a variable: no spelling is forgiven in it
+    compare = COMPARISONS.get(declared, _among) if of_gold in (declared, None) else _among
+    if compare is _same_list and elements is dict:
+        compare = _same_objects
+    return "" if compare(value, accepted) else "has a value that is not accepted"
+
+
+def _declared(schema: Schema) -> type:
+    """The Python type of a schema; any text where it is silent, as BFCL has it for "any"."""
+    return TYPES.get(str(schema.get("type")), str)
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _first_type(accepted: Sequence[Any]) -> type | None:
+    """The type of the first accepted value that does not just say that it may be left out."""
+    return next((type(answer) for answer in accepted if answer != ""), None)
+
+
+def _elements_typed(value: list[Any], accepted: Sequence[Any], declared: type) -> bool:
+    """Whether, beside some answer, each element has the declared type or that of the answer's first element."""
+    return any(
+        type(answer) is not list or {type(element) for element in value} <= {declared, _first_type(answer)}
+        for answer in accepted
+    )
+
+
+def _among(value: Any, accepted: Sequence[Any]) -> bool:
+    return value in accepted
+
+
+def _same_text(value: str, accepted: Sequence[Any]) -> bool:
+    return standard(value) in [standard(answer) for answer in accepted if type(answer) is str]
+
+
+def _same_list(value: list[Any], accepted: Sequence[Any]) -> bool:
+    """An empty list also does where the parameter may be left out."""
+    given = [standard(element) for element in value]
+    return any(given == [standard(element) for element in answer] for answer in accepted if _holds(answer))
+
+
+def _same_object(value: dict[str, Any], accepted: Sequence[Any]) -> bool:
+    return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
+
+
+def _same_objects(value: list[Any], accepted: Sequence[Any]) -> bool:
+    return any(
+        len(value) == len(answer)
+        and all(isinstance(v, dict) and _same_object(v, [a]) for v, a in zip(value, answer, strict=True))
+        for answer in accepted
+        if _holds(answer)
+    )
+
+
+COMPARISONS: dict[type, Callable[[Any, Sequence[Any]], bool]] = {
+    str: _same_text,
+    list: _same_list,
+    dict: _same_object,
+}
+
+
+def _holds(answer: Any) -> bool:
+    return isinstance(answer, list | str)
+
+
+def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
+    """Whether an object has a value accepted for each of its keys, and every key that may not be left out."""
+    return all(
+        key in answer and _holds(answer[key]) and standard(inner) in [standard(choice) for choice in answer[key]]
+        for key, inner in value.items()
+    ) and all(key in value or (_holds(choices) and "" in choices) for key, choices in answer.items())
+
+
+class Group(NamedTuple):
+    """A part of v4's overall: the mean of its parts, each the mean of its categories; or, pooled, of all its rows."""
+
+    weight: int
+    parts: tuple[tuple[str, ...], ...]
+    pooled: bool = False
+
+    @property
+    def categories(self) -> list[str]:
+        return [category for part in self.parts for category in part]
+
+
+GROUPS: dict[str, Group] = {
+    "non_live": Group(10, (("simple_python", "simple_java", "simple_javascript"), ("multiple",), ("parallel",),
+                           ("parallel_multiple",))),
+    "live": Group(10, (("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),), pooled=True),
+    "irrelevance": Group(10, (("irrelevance",), ("live_irrelevance",))),
+    "multi_turn": Group(30, (("multi_turn_base",), ("multi_turn_miss_func",), ("multi_turn_miss_param",),
+                             ("multi_turn_long_context",))),
+    "agentic": Group(40, (("web_search_base", "web_search_no_snippet"),
+                          ("memory_kv", "memory_vector", "memory_rec_sum"))),
+}  # fmt: skip
+
+
+def group_scores(by_category: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """v4's scores from the verdicts (1 right, 0 wrong) of each category, over what was measured.
+
+    What was not measured is None in its place, stands under "not_measured", and leaves its weight to the others; then
+    the whole is named a subset. live_relevance is reported, and in no group, as in v4.
+    """
+    measured = {category: values for category, values in by_category.items() if values}
+    groups = {name: _group_score(group, measured) for name, group in GROUPS.items()}
+    weighed = [(GROUPS[name].weight, score) for name, score in groups.items() if score is not None]
+    missing = [category for category in _all_categories() if category not in measured]
+    return {
+        "name": SUBSET if missing else WHOLE,
+        "overall": sum(weight * score for weight, score in weighed) / sum(weight for weight, _ in weighed)
+        if weighed else None,
+        "groups": groups,
+        "categories": {category: {"mean": fmean(values), "count": len(values)} if values else None
+                       for category, values in by_category.items()},
+        "not_measured": missing,
+    }  # fmt: skip
+
+
+def _all_categories() -> Iterator[str]:
+    yield from (category for group in GROUPS.values() for category in group.categories)
+    yield "live_relevance"
+
+
+def _group_score(group: Group, measured: Mapping[str, Sequence[float]]) -> float | None:
+    if group.pooled:
+        values = [value for category in group.categories for value in measured.get(category, ())]
+        return fmean(values) if values else None
+    parts = [[fmean(measured[category]) for category in part if category in measured] for part in group.parts]
+    means = [fmean(part) for part in parts if part]
+    return fmean(means) if means else None

@@ -1,0 +1,173 @@
+"""A model's text under a template of KAgentBench -> thought, tool and arguments; or the answer that concludes."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from agentlite.core.records import Parsed
+from agentlite.rendering.protocols import autogpt, modelscope, react, toolllama
+
+NONE = "None"
+
+
+class Said(NamedTuple):
+    """What was read from a model's text."""
+
+    thought: Any = NONE
+    tool: Any = NONE
+    arguments: Mapping[str, Any] = MappingProxyType({})
+
+
+Reader = Callable[[str, Sequence[Any]], Said]
+
+
+def _react(text: str, funcs: Sequence[Any]) -> Said:
+    """All that is written as input is the tool's first argument."""
+    thought = _between(text, "", ("Final Answer", "Action")) or ""
+    tool = _between(text, "Action:", ("Action Input:",), to_the_end=False)
+    first = _first_parameter(tool, funcs)
+    value = _between(text, "Action Input:", ("Observation",))
+    return Said(thought, tool or NONE, {first: value} if first and value is not None else {})
+
+
+def _first_parameter(tool: str | None, funcs: Sequence[Any]) -> str | None:
+    """Of the last function of that name, as the script has it."""
+    found = None
+    for function in funcs:
+        if tool is not None and isinstance(function, dict) and function.get("name") == tool:
+            try:
+                found = next(iter(function["parameters"]["properties"].keys()))
+            except (KeyError, TypeError, AttributeError, StopIteration):
+                found = None
+    return None if found == NONE else found
+
+
+def _toolllama(text: str, funcs: Sequence[Any]) -> Said:
+    """Without a thought the script compares with the text of an empty list."""
+    thought: Any = _between(text, "Thought:", ("Action",))
+    tool = _between(text, "Action:", ("Action Input:",))
+    written = _between(text, "Action Input:", ("Thought",)) if tool is not None else None
+    return Said([] if thought is None else thought, tool or NONE, _object(written or "") or {})
+
+
+def _autogpt(text: str, funcs: Sequence[Any]) -> Said:
+    value = _object(text) or {}
+    thoughts = value.get("thoughts")
+    return _command(thoughts.get("text", NONE) if isinstance(thoughts, dict) else NONE, value.get("command"))
+
+
+def _kuaiagent(text: str, funcs: Sequence[Any]) -> Said:
+    value = _object(text) or {}
+    return _command(value.get("task_name", NONE), value.get("command"))
+
+
+def _modelscope(text: str, funcs: Sequence[Any]) -> Said:
+    """The script never reads a thought here, so planning scores next to nothing."""
+    written = _between(text, modelscope.OPEN, (modelscope.CLOSE,), to_the_end=False)
+    value = _object(written or "") or {}
+    return _command(NONE, {"name": value.get("api_name", NONE), "args": value.get("parameters")})
+
+
+def _command(thought: Any, command: Any) -> Said:
+    if not isinstance(command, dict):
+        return Said(thought)
+    name, arguments = command.get("name", NONE), command.get("args")
+    return Said(thought, NONE if name == "" else name, arguments if isinstance(arguments, dict) else {})
+
+
+def _protocol_first(parse: Callable[[str], Parsed], published: Reader) -> Reader:
+    """As the protocol reads it; what it cannot read, as the script does."""
+
+    def reader(text: str, funcs: Sequence[Any]) -> Said:
+        parsed = parse(text)
+        if parsed.calls:
+            return Said(parsed.content, parsed.calls[0].name, parsed.calls[0].arguments)
+        said = published(text, funcs)
+        return said if said.thought != [] else said._replace(thought=NONE)
+
+    return reader
+
+
+READERS: dict[str, Reader] = {
+    "ReACT": _react,
+    "AutoGPT": _autogpt,
+    "ToolLlama": _toolllama,
+    "ModelScope": _modelscope,
+    "KuaiAgent": _kuaiagent,
+}
+CORRECTED: dict[str, Reader] = {
+    "ReACT": _protocol_first(react.parse, _react),
+    "AutoGPT": _autogpt,
+    "ToolLlama": _protocol_first(toolllama.parse, _toolllama),
+    "ModelScope": _protocol_first(modelscope.parse, _modelscope),
+    "KuaiAgent": _protocol_first(autogpt.parse, _kuaiagent),
+}
+
+
+def _autogpt_answer(text: str) -> str:
+    """What follows `response="`; a search is no answer."""
+    before, mark, rest = text.partition('response="')
+    searched = "web_search(" in text
+    return "" if searched else rest.partition('response="')[0].replace('")', "") if mark else before
+
+
+def _toolllama_answer(text: str) -> str:
+    before, mark, rest = text.partition('"final_answer": "')
+    answer = rest.partition('"final_answer": "')[0].replace('"', "").replace("}", "") if mark else before
+    return "" if answer == "\n" else answer
+
+
+ANSWERS: dict[str, Callable[[str], str]] = {"AutoGPT": _autogpt_answer, "ToolLlama": _toolllama_answer}
+
+
+def _between(text: str, start: str, ends: Sequence[str], to_the_end: bool = True) -> str | None:
+    """At least one character behind the first `start`, up to the first of the ends; None if there is none."""
+    begin = text.find(start) + len(start)
+    if begin < len(start) or begin == len(text):
+        return None
+    found = [end for end in (text.find(mark, begin + 1) for mark in ends) if end >= 0]
+    return text[begin : min(found, default=len(text))].strip() if found or to_the_end else None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object of a text after the script's repairs: braces balanced, bare keys quoted, bad escapes dropped."""
+    try:
+        value = json.loads(_mended(_braced(text)))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _braced(text: str) -> str:
+    """Braces that are left open are closed; with fewer than five of them, from the first brace to the last pair."""
+    open_ones = text.count("{") - text.count("}")
+    if open_ones > 0:
+        text = text.rstrip("\n") + "\n}" * open_ones
+    first, last = text.find("{"), text.rfind("}\n}")
+    return text if open_ones >= 5 or first < 0 or last < 0 else text[first : last + 3].strip()
+
+
+def _mended(text: str) -> str:
+    """Raises ValueError where quoting the keys does not help, as the script gives up there."""
+    problem = _json_problem(text)
+    if not problem:
+        return text
+    if problem.startswith("Invalid \\escape"):
+        text = re.sub(r'\\(?:(["\\/bfnrtu])|)', lambda match: match[0] if match[1] else "", text)
+    elif problem.startswith("Expecting property name enclosed in double quotes"):
+        quoted = re.sub(r"(\w+):", r'"\1":', text)
+        json.loads(quoted)
+        return quoted
+    extra = text.count("}") - text.count("{")
+    balanced = text.rstrip("}") if extra > 0 else text + "}" * -extra
+    return text if _json_problem(balanced) else balanced
+
+
+def _json_problem(text: str) -> str:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.msg
+    return ""

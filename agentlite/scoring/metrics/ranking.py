@@ -1,0 +1,75 @@
+"""Where the right tools stand in a ranking -> Recall, Precision, NDCG, COMP and hit at k, MRR and MAP, with intervals.
+
+ToolRet's and SAGE's definitions: COMP@k, all right tools are among the first k; hit@k, any of them is.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import log2
+from statistics import stdev
+from typing import NamedTuple
+
+from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
+
+
+class Ranked(NamedTuple):
+    """The ranks of a query's right tools, from 1, in rising order; `due`: how many there are, found or not."""
+
+    ranks: tuple[int, ...]
+    due: int
+
+
+AT_K: dict[str, Callable[[Ranked, int], float]] = {
+    "recall": lambda one, k: _within(one, k) / one.due,
+    "precision": lambda one, k: _within(one, k) / k,
+    "ndcg": lambda one, k: _gain(rank for rank in one.ranks if rank <= k) / _gain(range(1, min(one.due, k) + 1)),
+    "comp": lambda one, k: float(_within(one, k) == one.due),
+    "hit": lambda one, k: float(_within(one, k) > 0),
+}
+OVERALL: dict[str, Callable[[Ranked], float]] = {
+    "mrr": lambda one: 1 / one.ranks[0] if one.ranks else 0.0,
+    "map": lambda one: sum(number / rank for number, rank in enumerate(one.ranks, 1)) / one.due,
+}
+
+
+def values(one: Ranked, ks: Sequence[int]) -> dict[str, float]:
+    """Every metric of one query, by name: recall@5, mrr."""
+    at = {f"{name}@{k}": measure(one, k) for name, measure in AT_K.items() for k in ks}
+    return at | {name: measure(one) for name, measure in OVERALL.items()}
+
+
+def value(one: Ranked, metric: str) -> float:
+    name, at, k = metric.partition("@")
+    return AT_K[name](one, int(k)) if at else OVERALL[name](one)
+
+
+def summaries(ranked: Sequence[Ranked], ks: Sequence[int], seed: int) -> dict[str, Summary]:
+    """Means over queries. Intervals: Wilson's of what is all or nothing, else the bootstrap's, which draws the same
+    queries for every metric."""
+    rows = [values(one, ks) for one in ranked]
+    names, count = list(rows[0]), len(rows)
+    drawn = list(redrawn_sums([tuple(row.values()) for row in rows], seed))
+    found = {}
+    for place, name in enumerate(names):
+        column = [row[name] for row in rows]
+        if {*column} <= {0.0, 1.0}:
+            found[name] = summary(column, seed)
+            continue
+        low, high = middle(sums[place] / count for sums in drawn)
+        found[name] = Summary(mean=sum(column) / count, std=stdev(column) if count > 1 else None, count=count, low=low,
+                              high=high, interval="bootstrap")  # fmt: skip
+    return found
+
+
+def headline(names: Iterable[str]) -> list[str]:
+    """What is told first: recall at the k nearest to 5, and what stands beside it."""
+    ks = (int(name.partition("@")[2]) for name in names if name.startswith("recall@"))
+    k = min(ks, key=lambda k: abs(k - 5))
+    return [f"recall@{k}", f"comp@{k}", f"ndcg@{k}", "mrr", "map"]
+
+
+def _within(one: Ranked, k: int) -> int:
+    return sum(rank <= k for rank in one.ranks)
+
+
+def _gain(ranks: Iterable[int]) -> float:
+    return sum(1 / log2(rank + 1) for rank in ranks)

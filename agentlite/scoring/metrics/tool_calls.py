@@ -1,0 +1,245 @@
+"""A reading and its gold -> numbers about tool calls, by the rules of BFCL's AST checker for Python.
+
+Two things pass here that BFCL refuses even as the gold writes them: an object inside an object whose values are lists
+of accepted ones, and a list that begins with a float and goes on with an integer.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
+from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
+
+Schema = dict[str, Any]
+Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
+
+DEEPEST = 64
+FORGIVEN = re.compile(r"[ ,./\-_*^]")
+TYPES: dict[str, type] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+SCALARS = {name: kind for name, kind in TYPES.items() if kind not in (list, dict)}
+
+
+def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
+    """1 if the tools called are those due, each as often as due, and the text can be read. Only where a call is due."""
+    if not _names_tools(gold):
+        return None
+    return float(not parsed.problem and Counter(c.name for c in parsed.calls) == Counter(c.name for c in gold.calls))
+
+
+def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
+    """1 if the calls, names and arguments, satisfy the gold, and the text can be read. Only where a call is due."""
+    if not _names_tools(gold):
+        return None
+    return float(not parsed.problem and not calls_problem(parsed.calls, gold, tools))
+
+
+def _names_tools(gold: Gold) -> bool:
+    """Whether calls are due, and it is said which."""
+    return bool(gold.calls) and gold.calls[0].name != ANY_TOOL
+
+
+def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
+    """1 if it called exactly when a call was due. Text that cannot be read is never a right "no call"."""
+    return float(bool(parsed.calls) if gold.calls else not parsed.calls and not parsed.problem)
+
+
+def format_compliance(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
+    """1 if the text can be read, every tool called is on offer, and the arguments fit its schema."""
+    schemas = {tool.name: tool.parameters for tool in tools}
+    return float(
+        not parsed.problem and all(c.name in schemas and fits(c.arguments, schemas[c.name]) for c in parsed.calls)
+    )
+
+
+METRICS: dict[str, Metric] = {
+    metric.__name__: metric for metric in (tool_selection_accuracy, exact_call, call_decision, format_compliance)
+}
+
+
+def score_step(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> dict[str, float]:
+    """Every metric that applies to the step, each in [0, 1]."""
+    values = {name: metric(parsed, gold, tools) for name, metric in METRICS.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
+    """Why the calls of a step do not satisfy its gold, in a few words; "" if they do.
+
+    As many calls as are due, in any order. Each gold call takes the first call left that satisfies it: greedy, as
+    BFCL does, so an earlier gold call can take the only call that a later one accepts.
+    """
+    if len(calls) != len(gold.calls):
+        return f"{len(calls)} calls where {len(gold.calls)} are due"
+    by_name = {tool.name: tool for tool in tools}
+    left = list(calls)
+    for due in gold.calls:
+        problems = [call_problem(call, due, by_name.get(due.name)) for call in left]
+        if "" not in problems:
+            return problems[0] if len(calls) == 1 else f"no call left satisfies {due.name}: {problems[0]}"
+        del left[problems.index("")]
+    return ""
+
+
+def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
+    """Why a call does not satisfy the gold, in a few words; "" if it does. `tool` is the one the gold names.
+
+    Without a tool, or where its schema is silent, the gold's own parameters and types stand in.
+    """
+    if call.name != gold.name:
+        return f"calls {call.name}, not {gold.name}"
+    schema = tool.parameters if tool else {}
+    for name in schema.get("required") or ():
+        if name not in call.arguments:
+            return f"{name} is required"
+    for name, value in call.arguments.items():
+        if problem := argument_problem(name, value, gold, schema):
+            return f"{name} {problem}"
+    return next((f"{name} is missing" for name, accepted in gold.arguments.items()
+                 if name not in call.arguments and "" not in accepted), "")  # fmt: skip
+
+
+def argument_problem(name: str, value: Any, gold: GoldCall, schema: Schema) -> str:
+    """Why an argument of the gold's tool is not accepted, in a few words; "" if it is. `schema` is the tool's."""
+    if name not in gold.arguments or not _takes(schema, name):
+        return "is not expected"
+    if isinstance(value, list | dict) and not fits(value, {}):
+        return "is nested too deep"
+    declared = schema_at(schema, "properties", name)
+    if is_literal(declared):
+        if not isinstance(value, str):
+            return f"is a {type(value).__name__}, not the text of a {declared['format']}"
+        value, declared = read_literal(value, declared)
+    return _value_problem(value, gold.arguments[name], declared)
+
+
+def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
+    """Whether a value has the JSON types of its schema, all that is required and nothing unknown, at every depth.
+
+    As JSON Schema has it, 3.0 is an integer; BFCL, and so `call_problem`, refuses it. Nothing fits that has more than
+    `levels` levels of objects and lists: deeper ones cannot be read back.
+    """
+    declared = schema.get("type")
+    if levels >= 0 and type(declared) is str and type(value) is SCALARS.get(declared):
+        return True  # as most are
+    types = types_of(schema)
+    whole = int in types and type(value) is float and value.is_integer()
+    if levels < 0 or (types and not whole and not is_one_of(value, types)):
+        return False
+    if isinstance(value, dict):
+        return all(name in value for name in schema.get("required") or ()) and all(
+            _takes(schema, name) and fits(inner, schema_at(schema, "properties", name), levels - 1)
+            for name, inner in value.items()
+        )
+    return not isinstance(value, list) or all(
+        fits(element, schema_at(schema, "items"), levels - 1) for element in value
+    )
+
+
+def _takes(schema: Schema, name: str) -> bool:
+    """Whether an object may have a key. A schema that lists no properties takes any."""
+    properties = schema.get("properties")
+    return properties is None or name in properties or bool(schema.get("additionalProperties"))
+
+
+def schema_at(schema: Schema, *keys: str) -> Schema:
+    """The schema under some keys; an empty one, which takes any value, if there is none."""
+    for key in keys:
+        inner = schema.get(key)
+        schema = inner if isinstance(inner, dict) else {}
+    return schema
+
+
+def types_of(schema: Schema) -> set[type]:
+    """The Python types a schema declares: none if it is silent or its type is not one of JSON's."""
+    declared = schema.get("type")
+    return {TYPES[name] for name in (declared if isinstance(declared, list) else [declared]) if name in TYPES}
+
+
+def is_one_of(value: Any, types: set[type]) -> bool:
+    """Strictly: a bool is no int. But an int will do as a float."""
+    return type(value) in types or (type(value) is int and float in types)
+
+
+def _value_problem(value: Any, accepted: list[Any], schema: Schema) -> str:
+    gold_types = (
+        {type(next(answer for answer in accepted if answer != ""))} if any(a != "" for a in accepted) else set()
+    )
+    types = types_of(schema) or gold_types
+    if types and not is_one_of(value, types) and type(value) not in gold_types:
+        return f"is a {type(value).__name__}"
+    if isinstance(value, list) and not _elements_typed(value, accepted, types_of(schema_at(schema, "items"))):
+        return "has elements of a wrong type"
+    # gold of another type than the declared one names a variable: no spelling is forgiven in it
+    compare = COMPARISONS.get(type(value), _exactly) if gold_types <= types else _exactly
+    return "" if compare(value, accepted) else "has a value that is not accepted"
+
+
+def _elements_typed(value: list[Any], accepted: list[Any], declared: set[type]) -> bool:
+    """Whether, beside some accepted answer, each element has the declared type or the type of one of the answer's."""
+    return any(
+        not isinstance(answer, list) or {type(v) for v in value} <= declared | {type(a) for a in answer}
+        for answer in accepted
+    )
+
+
+def _same_text(value: str, accepted: list[Any]) -> bool:
+    return value in accepted or any(
+        isinstance(answer, str) and standard(value) == standard(answer) for answer in accepted
+    )
+
+
+def _same_list(value: list[Any], accepted: list[Any]) -> bool:
+    """An empty list also does where the parameter may be left out."""
+    return any(
+        len(value) == len(answer) and all(_loosely(v, a) for v, a in zip(value, answer, strict=True))
+        for answer in accepted
+        if isinstance(answer, list) or answer == ""
+    )
+
+
+def _same_object(value: dict[str, Any], accepted: list[Any]) -> bool:
+    return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
+
+
+def _exactly(value: Any, accepted: list[Any]) -> bool:
+    return any(_strictly(value, answer) for answer in accepted)
+
+
+COMPARISONS: dict[type, Callable[[Any, list[Any]], bool]] = {str: _same_text, list: _same_list, dict: _same_object}
+
+
+def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
+    """Whether an object has a value accepted for each of its keys, and every key that may not be left out."""
+    return (
+        all(isinstance(choices, list) for choices in answer.values())
+        and all(key in answer and any(_loosely(v, choice) for choice in answer[key]) for key, v in value.items())
+        and all(key in value or "" in choices for key, choices in answer.items())
+    )
+
+
+def _loosely(value: Any, answer: Any) -> bool:
+    return bool(standard(value) == standard(answer)) or _strictly(value, answer)
+
+
+def _strictly(value: Any, answer: Any) -> bool:
+    """Equal; or, deeper than BFCL looks, an object that fills its answer, or a list of such."""
+    if isinstance(value, dict) and isinstance(answer, dict):
+        return value == answer or _fills(value, answer)
+    if isinstance(value, list) and isinstance(answer, list):
+        return len(value) == len(answer) and all(map(_strictly, value, answer))
+    return bool(value == answer)
+
+
+def standard(value: Any) -> Any:
+    """Text without what BFCL forgives; any other value as it is."""
+    return FORGIVEN.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value

@@ -1,0 +1,169 @@
+"""What was called at steps, and what was due -> precision, recall and F1 of names and parameters, and what went wrong.
+
+Micro: counts are summed over all steps before they are divided, so a step with many calls weighs more. Each interval
+comes from steps drawn again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool, canonical
+from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
+from agentlite.scoring.metrics.tool_calls import call_problem, fits
+
+
+class Answer(NamedTuple):
+    """What a model said at a step, the gold, the tools on offer, and the calls made before it in the dialog."""
+
+    parsed: Parsed
+    gold: Gold
+    tools: Sequence[Tool]
+    earlier: Sequence[Call] = ()
+
+
+class Counts(NamedTuple):
+    """Of one step, or of many. A call or parameter is right if it is due; those that may be left out are not missed."""
+
+    called: int = 0
+    due: int = 0
+    right: int = 0
+    given: int = 0  # parameters
+    needed: int = 0
+    agreeing: int = 0
+    offered: int = 0  # calls of tools that are on offer
+    valid: int = 0  # of these, with arguments that fit the schema
+    repeated: int = 0
+
+
+def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | None]:
+    """Every figure, None where there is nothing to measure it on; `count`: the calls, or parameters, it is of."""
+    rows = [count(answer) for answer in answers]
+    figures = {name: measure(_total(rows)) for name, measure in SHARES.items()}
+    drawn: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
+    for sums in redrawn_sums(rows, seed) if drawn else ():
+        for name, values in drawn.items():
+            if figure := SHARES[name](Counts(*map(int, sums))):
+                values.append(figure.value)
+    return {name: _summary(figure, drawn[name]) if figure else None for name, figure in figures.items()}
+
+
+def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
+    """The share of texts with each kind of problem, the most common first."""
+    kinds = Counter(filter(None, problems))
+    return {kind: summary([float(problem == kind) for problem in problems], seed) for kind, _ in kinds.most_common()}
+
+
+def count(answer: Answer) -> Counts:
+    calls, due = answer.parsed.calls, answer.gold.calls
+    schemas = {tool.name: tool.parameters for tool in answer.tools}
+    offered = [call for call in calls if call.name in schemas]
+    pairs = _paired(calls, due)
+    return Counts(
+        called=len(calls),
+        due=len(due),
+        right=(Counter(c.name for c in calls) & Counter(c.name for c in due)).total(),
+        given=sum(len(call.arguments) for call in calls),
+        needed=sum(len(_needed(gold, call)) for gold, call in pairs),
+        agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
+        offered=len(offered),
+        valid=sum(fits(call.arguments, schemas[call.name]) for call in offered),
+        repeated=_repeated(answer),
+    )
+
+
+class Figure(NamedTuple):
+    value: float
+    of: int
+
+
+def _share(part: int, whole: int) -> Figure | None:
+    return Figure(part / whole, whole) if whole else None
+
+
+def _f1(right: int, made: int, due: int) -> Figure | None:
+    return Figure(2 * right / (made + due), made + due) if made + due else None
+
+
+SHARES: dict[str, Callable[[Counts], Figure | None]] = {
+    "name_precision": lambda c: _share(c.right, c.called),
+    "name_recall": lambda c: _share(c.right, c.due),
+    "name_f1": lambda c: _f1(c.right, c.called, c.due),
+    "parameter_precision": lambda c: _share(c.agreeing, c.given),
+    "parameter_recall": lambda c: _share(c.agreeing, c.needed),
+    "parameter_f1": lambda c: _f1(c.agreeing, c.given, c.needed),
+    "schema_validity": lambda c: _share(c.valid, c.offered),
+    "hallucinated_tools": lambda c: _share(c.called - c.offered, c.called),
+    "repeated_calls": lambda c: _share(c.repeated, c.called),
+}
+
+
+def _total(rows: Sequence[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*rows, strict=True)))
+
+
+def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
+    low, high = middle(drawn)
+    return Summary(mean=figure.value, std=None, count=figure.of, low=low, high=high, interval="bootstrap")
+
+
+def _paired(calls: Sequence[Call], due: Sequence[GoldCall]) -> list[tuple[GoldCall, Call | None]]:
+    """Each due call with the call left of the same tool that agrees with it most."""
+    left = list(calls)
+    pairs: list[tuple[GoldCall, Call | None]] = []
+    for gold in due:
+        same = [call for call in left if call.name == gold.name]
+        nearest = max(same, key=lambda call, gold=gold: _agreeing(call, gold), default=None)  # type: ignore[misc]
+        if nearest is not None:
+            left.remove(nearest)
+        pairs.append((gold, nearest))
+    return pairs
+
+
+def _agreeing(call: Call, gold: GoldCall) -> int:
+    """How many parameters have a value that is accepted, compared as text (Hammer's rule)."""
+    return sum(
+        any(_same(value, accepted) for accepted in gold.arguments.get(name, ()))
+        for name, value in call.arguments.items()
+    )
+
+
+def _same(value: Any, accepted: Any) -> bool:
+    """Inside an object every key has a list of accepted values; one with "" among them may be left out."""
+    if isinstance(value, dict) and isinstance(accepted, dict):
+        return value.keys() <= accepted.keys() and all(
+            any(_same(value[key], choice) for choice in choices) if key in value else "" in choices
+            for key, choices in accepted.items()
+        )
+    if isinstance(value, list) and isinstance(accepted, list):
+        return len(value) == len(accepted) and all(map(_same, value, accepted))
+    return _text(value) == _text(accepted)
+
+
+def _needed(gold: GoldCall, call: Call | None) -> list[str]:
+    given = call.arguments if call else {}
+    return [name for name, accepted in gold.arguments.items() if "" not in accepted or name in given]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _repeated(answer: Answer) -> int:
+    """Calls made again, in this turn or since an earlier one; but what is due may be made as often as it is due."""
+    if len(answer.parsed.calls) < 2 and not answer.earlier:
+        return 0
+    schemas = {tool.name: tool for tool in answer.tools}
+    before = {_identity(call) for call in answer.earlier}
+    times = Counter(_identity(call) for call in answer.parsed.calls)
+    by_identity = {_identity(call): call for call in answer.parsed.calls}
+    found = 0
+    for identity, made in times.items():
+        call = by_identity[identity]
+        due = sum(not call_problem(call, gold, schemas.get(gold.name)) for gold in answer.gold.calls)
+        found += max(0, made - max(due, identity not in before))
+    return found
+
+
+def _identity(call: Call) -> tuple[str, str]:
+    return call.name, canonical(call.arguments)

@@ -1,0 +1,200 @@
+"""What a model, or another system, said at the steps of records -> predictions, scored; on disk and read back."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Answer, Call, Parsed, Prediction, Record, Step, digest, plain
+from agentlite.core.row_files import Appender, Row, read_rows
+from agentlite.rendering import Prompt, Protocol
+from agentlite.scoring.metrics.bfcl import category_of, check
+from agentlite.scoring.metrics.summarize import BFCL, DUE
+from agentlite.scoring.metrics.tool_calls import score_step
+from agentlite.scoring.rewards import COMPONENTS, Attempt
+
+CUT = "not finished within max_new_tokens"
+TOO_LONG = "prompt longer than max_length"
+NOTHING = "no prediction"
+DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
+ID, TURN = ("record_id", "id"), "turn"
+SHAPE = '{"record_id": "...", "turn": 2, "text": "..."}, or "calls": [{"name": ..., "arguments": {...}}] for "text"'
+
+
+class Said(NamedTuple):
+    """What another system said at a step: its text, or its calls where it gives them apart."""
+
+    text: str
+    calls: tuple[Call, ...] | None = None
+
+
+def prompt_key(prompt: Prompt) -> str:
+    """Names a prompt by its tokens: an answer to another one is no answer to this."""
+    return digest(",".join(map(str, prompt.ids)))
+
+
+def answered(prompt: Prompt, answer: Answer, protocol: Protocol) -> Prediction:
+    """The answer as the protocol reads it. One that was not finished cannot be read."""
+    if not answer.prompt:
+        return predicted(prompt, Parsed("", (), TOO_LONG), "", 0, finished=False)
+    parsed = protocol.read(answer.text, prompt.record.tools)
+    finished = answer.ended != "cut"
+    if not finished and not parsed.problem:
+        parsed = Parsed(parsed.content, parsed.calls, CUT)
+    return predicted(prompt, parsed, answer.text, answer.new_tokens, finished=finished)
+
+
+def said(prompt: Prompt, found: Said | None, protocol: Protocol) -> Prediction:
+    """What another system said. None: it said nothing, which is a problem and scores 0."""
+    if found is None:
+        return predicted(prompt, Parsed("", (), NOTHING), "", 0)
+    calls = found.calls
+    parsed = protocol.read(found.text, prompt.record.tools) if calls is None else Parsed(found.text, calls)
+    return predicted(prompt, parsed, found.text, 0)
+
+
+def predicted(prompt: Prompt, parsed: Parsed, text: str, new_tokens: int, *, finished: bool = True) -> Prediction:
+    """Scores a reading at its step."""
+    record, gold = prompt.record, prompt.record.due(prompt.turn)
+    attempt = Attempt(parsed, gold, record.tools, finished=finished, text=text)
+    metrics = {**score_step(parsed, gold, record.tools), "toolrl": COMPONENTS["arguments"](attempt),
+               "tool_n1": COMPONENTS["exact"](attempt), DUE: float(bool(gold.calls))}  # fmt: skip
+    if category := category_of(record):
+        calls = () if parsed.problem else parsed.calls
+        metrics[BFCL] = float(not check(category, calls, gold, record.tools))
+    return Prediction(record.id, prompt.turn, text, parsed.problem, parsed.calls, metrics,
+                      slices(record, prompt.protocol), new_tokens)  # fmt: skip
+
+
+def slices(record: Record, protocol: str) -> dict[str, str]:
+    """What a report slices by."""
+    count = len(record.tools)
+    tools = "1" if count == 1 else "2-4" if count < 5 else "5+"
+    return {"tools": tools, "task": record.task, "source": record.source, "protocol": protocol,
+            "difficulty": difficulty(record)}  # fmt: skip
+
+
+def difficulty(record: Record) -> str:
+    """As the record says, or by the calls that are due in it."""
+    told = next((record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)), "")
+    due = sum(len(record.due(turn).calls) for turn in record.turns)
+    return told or ("no call" if not due else "1 call" if due == 1 else "2-4 calls" if due < 5 else "5+ calls")
+
+
+def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, Answer]:
+    """The answers that are there to these very prompts, by step; a torn last line is cut. `keys`: see prompt_key."""
+    if not path.exists():
+        return {}
+    with Appender(path):
+        pass
+    found = (msgspec.convert(row, Answer) for row in read_rows(path))
+    return {one.step: one for one in found if one.step in keys and one.prompt in ("", keys[one.step])}
+
+
+def to_prediction_row(prediction: Prediction) -> Row:
+    calls = [{"name": call.name, "arguments": plain(call.arguments)} for call in prediction.calls]
+    return {**msgspec.structs.asdict(prediction), "calls": calls}
+
+
+def read_predictions(path: Path) -> Iterator[Prediction]:
+    for row in read_rows(path):
+        calls = tuple(Call(call["name"], json.loads(call["arguments"])) for call in row.pop("calls"))
+        yield Prediction(calls=calls, **row)
+
+
+def read_said(path: Path, steps: Iterable[Step], records: Mapping[str, Record]) -> dict[Step, Said]:
+    """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those that are asked.
+
+    Raises UserError with file and line for a row that is none, is there twice, or is about a step the data does not
+    have.
+    """
+    found: dict[Step, Said] = {}
+    lines: dict[Step, int] = {}
+    strangers: list[tuple[int, str]] = []
+    wanted = set(steps)
+    for number, row in _numbered(path):
+        where = f"{path}:{number}"
+        step = _step(row, records, where)
+        if step is None:
+            strangers.append((number, str(row.get("record_id", row.get("id")))))
+            continue
+        if step in lines:
+            raise UserError(f"record {step.record_id}, turn {step.turn} is there twice, first in line {lines[step]}.",
+                            "Keep one of the two.", place=where)  # fmt: skip
+        lines[step] = number
+        if step in wanted:
+            found[step] = _said(row, where)
+    if strangers:
+        number, name = strangers[0]
+        raise UserError(f"{len(strangers)} of {len(strangers) + len(lines)} rows are about records that the data does "
+                        f"not have, {name} first.", "Were they made on other data, or another --split? The ids are in "
+                        "the rows of prep.", place=f"{path}:{number}")  # fmt: skip
+    return found
+
+
+def missing(steps: Sequence[Step], found: Mapping[Step, Said]) -> int:
+    return sum(step not in found for step in steps)
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}.", "Name a file of rows.", place=str(path)) from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise UserError(f"is no UTF-8 at byte {error.start} of the line.", "Save it as UTF-8.",
+                            place=f"{path}:{number}") from error  # fmt: skip
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"is no JSON: {error}.", f"A row: {SHAPE}.", place=f"{path}:{number}") from error
+        if not isinstance(row, dict):
+            raise UserError("is no JSON object.", f"A row: {SHAPE}.", place=f"{path}:{number}")
+        yield number, row
+
+
+def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
+    """The step that a row is about; None if the data has no such record."""
+    name = next((row[key] for key in ID if isinstance(row.get(key), str)), None)
+    if name is None:
+        raise UserError("names no record.", f"A row: {SHAPE}.", place=where)
+    record = records.get(name)
+    if record is None:
+        return None
+    turn = row.get(TURN)
+    if turn is None and len(record.asked) == 1:
+        return Step(name, record.asked[0])
+    if turn not in record.asked:
+        asked = ", ".join(map(str, record.asked)) or "none"
+        raise UserError(f"record {name} is not asked at turn {plain(turn)}.", f"It is at: {asked}.", place=where)
+    return Step(name, int(turn))
+
+
+def _said(row: Row, where: str) -> Said:
+    text, calls = row.get("text", ""), row.get("calls")
+    if not isinstance(text, str) or ("text" not in row and calls is None):
+        raise UserError("has neither a text nor calls.", f"A row: {SHAPE}.", place=where)
+    return Said(text, None if calls is None else tuple(_call(call, where) for call in _list(calls, where)))
+
+
+def _list(calls: Any, where: str) -> list[Any]:
+    if isinstance(calls, list):
+        return calls
+    raise UserError('"calls" is no list.', f"A row: {SHAPE}.", place=where)
+
+
+def _call(call: Any, where: str) -> Call:
+    """A call, its arguments an object or the JSON text of one."""
+    arguments = call.get("arguments", {}) if isinstance(call, dict) else None
+    try:
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return Call(msgspec.convert(call["name"], str), msgspec.convert(arguments, dict[str, Any]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError("has a call without a name and an object of arguments.", f"A row: {SHAPE}.",
+                        place=where) from error  # fmt: skip

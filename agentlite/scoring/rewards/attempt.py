@@ -1,0 +1,67 @@
+"""A model's text at a step, or a whole dialog, beside its gold -> the facts that the parts of a reward look at."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
+from agentlite.scoring.rewards.call_matching import Fit, Use, ordered, uses
+
+OPTIMAL_STEPS = 5  # of a whole dialog whose gold does not say it
+
+
+class TraceStep(NamedTuple):
+    """One executed step of a whole dialog."""
+
+    call: Call
+    ok: bool
+    timed_out: bool = False
+
+
+class Attempt(Struct, frozen=True, dict=True):
+    """What is judged, with everything a component may look at; what several of them need is worked out once.
+
+    With a `trace` the whole dialog is judged: its calls are those of the trace, and `parsed` is the last text.
+    """
+
+    parsed: Parsed
+    gold: Gold
+    tools: Sequence[Tool]
+    finished: bool = True
+    text: str = ""
+    trace: tuple[TraceStep, ...] | None = None
+
+    @property
+    def readable(self) -> bool:
+        return self.finished and not self.parsed.problem
+
+    @cached_property
+    def made(self) -> Sequence[Call]:
+        """The calls, in an order of their own: in whichever order they were made, nothing changes."""
+        return ordered(self.parsed.calls if self.trace is None else [step.call for step in self.trace])
+
+    @cached_property
+    def uses(self) -> Mapping[str, Use]:
+        """What is due and what was made, by tool."""
+        return uses(ordered(self.gold.calls), self.made, self.tools)
+
+    @cached_property
+    def matches(self) -> list[tuple[GoldCall, Fit | None]]:
+        """Every due call with the call that does for it, if there is one."""
+        return [match for use in self.uses.values() for match in use.matches]
+
+    @cached_property
+    def carried_out(self) -> int:
+        """How many due calls of a whole dialog went well, each at a step of its own."""
+        well = ordered([step.call for step in self.trace or () if step.ok])
+        return sum(use.served() for use in uses(ordered(self.gold.calls), well, self.tools).values())
+
+    @property
+    def failed_steps(self) -> int:
+        return sum(not step.ok for step in self.trace or ())
+
+    @property
+    def optimal_steps(self) -> int:
+        return self.gold.optimal_steps or OPTIMAL_STEPS

@@ -1,0 +1,133 @@
+"""An attempt -> its components, each in [0, 1], and its penalties, each a count: one function a part."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from agentlite.core.records import Parsed
+from agentlite.scoring.metrics import tool_calls as metrics
+from agentlite.scoring.rewards.attempt import Attempt
+from agentlite.scoring.rewards.call_matching import Use, identity, needed
+
+Component = Callable[[Attempt], float]
+
+
+def task_completion(attempt: Attempt) -> float:
+    """At a step the share of what is right, call by call; over a whole dialog the success of its trace."""
+    due, made = len(attempt.gold.calls), len(attempt.made)
+    if attempt.trace is not None:
+        steps = max(due, attempt.carried_out + attempt.failed_steps)
+        return attempt.carried_out / steps if due else float(not made)
+    if not due:
+        return float(not made and attempt.readable)
+    return sum([fit.grade for _, fit in attempt.matches if fit]) / max(due, made)
+
+
+def tool_accuracy(attempt: Attempt) -> float:
+    """F1 of the tools called against those due, each as often as it is."""
+    both = len(attempt.gold.calls) + len(attempt.made)
+    common = sum([min(len(use.due), len(use.made)) for use in attempt.uses.values()])
+    return 2 * common / both if both else 1.0
+
+
+def efficiency(attempt: Attempt) -> float:
+    """0 unless what was due was done; then the share of its calls, or steps, that were needed."""
+    due, made = len(attempt.gold.calls), len(attempt.made)
+    if attempt.trace is not None:
+        succeeded = attempt.carried_out == due if due else not made
+        return attempt.optimal_steps / max(attempt.optimal_steps, made) if succeeded else 0.0
+    if not due:
+        return float(not made and attempt.readable)
+    done = all(fit and not fit.problem for _, fit in attempt.matches)
+    return due / max(due, made) if done else 0.0
+
+
+def timing_quality(attempt: Attempt) -> float:
+    """1 if it called where a call was due, and answered where none was. To say nothing is no answer."""
+    if attempt.gold.calls:
+        return float(bool(attempt.made))
+    return float(not attempt.made and attempt.readable and bool(attempt.parsed.content.strip()))
+
+
+def format_compliance(attempt: Attempt) -> float:
+    """1 if the text is finished and can be read, every tool called is on offer, and arguments fit their schemas."""
+    parsed = attempt.parsed
+    if attempt.trace is not None:
+        parsed = Parsed(parsed.content, tuple(attempt.made), parsed.problem)
+    return metrics.format_compliance(parsed, attempt.gold, attempt.tools) if attempt.finished else 0.0
+
+
+def arguments(attempt: Attempt) -> float:
+    """ToolRL's match: tools, then parameter names and values call by call; as a share of what can be had."""
+    if not attempt.gold.calls:
+        return float(not attempt.made)
+    earned = _jaccard_of_tools(attempt)
+    most = 1
+    for due, fit in attempt.matches:
+        most += 1 + (fit.named + fit.missing if fit else len(needed(due, {})))
+        if fit:
+            every = fit.given + fit.missing
+            earned += fit.right + (fit.named / every if every else 1.0)
+    return earned / most
+
+
+def _jaccard_of_tools(attempt: Attempt) -> float:
+    numbers = [(len(use.due), len(use.made)) for use in attempt.uses.values()]
+    return sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
+
+
+def exact(attempt: Attempt) -> float:
+    """Tool-N1's binary: 1 if the calls are those due, with no cast, and the text is finished and can be read."""
+    if not attempt.readable or len(attempt.made) != len(attempt.gold.calls):
+        return 0.0
+    return float(sum([use.served(strict=True) for use in attempt.uses.values()]) == len(attempt.made))
+
+
+def wrong_tool(attempt: Attempt) -> int:
+    """Calls of tools that are not due."""
+    return sum([len(use.made) for use in attempt.uses.values() if not use.due])
+
+
+def redundant_call(attempt: Attempt) -> int:
+    """Calls of a due tool beyond the number due, and exact repetitions; a call that is both counts once."""
+    if len(attempt.made) < 2:
+        return 0
+    return sum([max(_beyond(use), _repetitions(use)) for use in attempt.uses.values()])
+
+
+def _beyond(use: Use) -> int:
+    return len(use.made) - len(use.due) if use.due else 0
+
+
+def _repetitions(use: Use) -> int:
+    """Calls that repeat another one; but as many equal ones may be made as there are due calls that accept them."""
+    found = 0
+    identities = [identity(call) for call in use.made]
+    for which, times in Counter(identities).items():
+        column = identities.index(which)
+        accepting = sum(not row[column].problem for row in use.fits)
+        found += times - max(1, min(times, accepting))
+    return found
+
+
+def format_error(attempt: Attempt) -> int:
+    """1 if the text could not be read in full."""
+    return int(bool(attempt.parsed.problem))
+
+
+def timeout(attempt: Attempt) -> int:
+    """1 for a text cut off at the limit, and 1 for every step of a trace that ran out of time."""
+    return (not attempt.finished) + sum([step.timed_out for step in attempt.trace or ()])
+
+
+def missed_call(attempt: Attempt) -> int:
+    """1 if a call was due and none was made."""
+    return int(bool(attempt.gold.calls) and not attempt.made)
+
+
+COMPONENTS: dict[str, Component] = {
+    part.__name__: part
+    for part in (task_completion, tool_accuracy, efficiency, timing_quality, format_compliance, arguments, exact)
+}
+PENALTIES: dict[str, Callable[[Attempt], int]] = {
+    part.__name__: part for part in (wrong_tool, redundant_call, format_error, timeout, missed_call)
+}

@@ -1,0 +1,62 @@
+"""An attempt -> one plain line: the first thing that is wrong, or `right`."""
+
+from collections.abc import Iterable, Mapping
+
+from agentlite.scoring.rewards.attempt import Attempt
+from agentlite.scoring.rewards.call_matching import Use
+
+LONGEST = 200  # characters: the names in it are the model's
+
+
+def feedback(attempt: Attempt) -> str:
+    told = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
+    return (told if told.isprintable() else "".join(c if c.isprintable() else " " for c in told))[:LONGEST]
+
+
+def _of_step(attempt: Attempt) -> str:
+    due, made, tools = attempt.gold.calls, attempt.made, attempt.uses
+    if unreadable := _of_text(attempt):
+        return unreadable
+    if not due:
+        answered = "right" if attempt.parsed.content.strip() else "says nothing"
+        return f"calls {_names(tools)} where no call is due" if made else answered
+    if not made:
+        return f"no call where {_names(tools)} is due"
+    if miscounted := {name: use for name, use in tools.items() if len(use.due) != len(use.made)}:
+        return _of_tools(miscounted)
+    fits = [fit for _, fit in attempt.matches if fit]
+    cast = "right once its values are cast" if any(fit.casts for fit in fits) else "right"
+    return next((fit.problem for fit in fits if fit.problem), cast)
+
+
+def _of_text(attempt: Attempt) -> str:
+    return attempt.parsed.problem if attempt.finished else "not finished"
+
+
+def _of_trace(attempt: Attempt) -> str:
+    due, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
+    if steps and not due:
+        return f"calls {_names(attempt.uses)} where no call is due"
+    if attempt.carried_out < due:
+        return f"{attempt.carried_out} of {due} due calls carried out"
+    if attempt.failed_steps:
+        return f"carried out, but {attempt.failed_steps} of {steps} steps failed"
+    if steps > optimal:
+        return f"carried out in {steps} steps, not {optimal}"
+    return _of_text(attempt) or "right"
+
+
+def _of_tools(miscounted: Mapping[str, Use]) -> str:
+    extra = [name for name, use in miscounted.items() if len(use.made) > len(use.due)]
+    lacking = [name for name in miscounted if name not in extra]
+    if extra and lacking:
+        return f"calls {_names(extra)}, not {_names(lacking)}"
+    name, use = next(iter(miscounted.items()))
+    if not use.due:
+        return f"calls {_names(extra)}, not due"
+    made = len(use.made)
+    return f"{made or 'no'} {'calls' if made > 1 else 'call'} of {name} where {len(use.due)} due"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,62 @@
+"""`file.py:function` -> a component of the user's own, run in a child process that may raise, hang, print or die."""
+
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from agentlite.core.errors import UserError
+from agentlite.core.user_code import Named, OwnCode, one_line
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, Component, ComponentError
+from agentlite.workspace.run_folder import file_digest
+
+
+def function_files(texts: Iterable[str]) -> dict[str, str]:
+    """The files of some functions, with their digests. Raises UserError 2 for what names no file or function."""
+    return {named.file: file_digest(Path(named.file)) for named in _named(texts)}
+
+
+class OwnFunctions:
+    """The user's functions as components, by name, inside a `with`."""
+
+    def __init__(self, texts: Sequence[str], seconds: float = 10.0):
+        self.code = OwnCode(_named(texts), _value, seconds)
+
+    def __enter__(self) -> dict[str, Component]:
+        """Raises UserError 2 where a file cannot be imported or has no such function."""
+        if self.code.named:
+            self.code.start()
+        return {named.function: partial(self._ask, named.function) for named in self.code.named}
+
+    def __exit__(self, *error: object) -> None:
+        self.code.stop()
+
+    def _ask(self, function: str, attempt: Attempt) -> float:
+        value, problem = self.code.ask(function, attempt)
+        if problem:
+            raise ComponentError(f"{function} {problem}")
+        return float(value)
+
+
+def _named(texts: Iterable[str]) -> list[Named]:
+    found: dict[str, Named] = {}
+    for text in texts:
+        file, _, function = text.rpartition(":")
+        if not file or not function.isidentifier():
+            raise UserError(f"'{text}' names no function.", "Write it as file.py:function.", place="rewards")
+        if function in COMPONENTS or function in PENALTIES or function in found:
+            raise UserError(f"there is another part called {function}.", "Rename the function.", place=text)
+        if not Path(file).is_file():
+            raise UserError("no such file.", f"Write it as folder/file.py:{function}, seen from here.", place=file)
+        found[function] = Named(file, function)
+    return list(found.values())
+
+
+def _value(function: Callable[..., Any], attempt: Attempt) -> tuple[float, str]:
+    """What a function returned, and what was wrong with it: all but a number from 0 to 1 is."""
+    value = function(attempt)
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
+        return float(value), ""
+    return 0.0, f"returned {one_line(reprlib.repr(value))}, no number from 0 to 1"

@@ -1,0 +1,144 @@
+"""A model that was evaluated -> what is measured besides: what it forgot, and how often k draws are all right."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentlite.config.settings import Engine
+from agentlite.core import console
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Answer, Candidate, Record, Step, canonical, digest
+from agentlite.core.row_files import Appender, read_rows
+from agentlite.data.curation.loss_cache import all_losses, losses_file
+from agentlite.data.prompt_records import Prompts
+from agentlite.engine.sampler import Drawing, drawer
+from agentlite.rendering import Mixture, Prompt, Protocol
+from agentlite.rendering import renderer as rendering
+from agentlite.rendering.template import Template
+from agentlite.scoring.metrics.forgetting import forgetting, is_right, questions_forgotten
+from agentlite.scoring.metrics.pass_hat_k import passes
+from agentlite.scoring.predictions import answered, prompt_key
+from agentlite.workspace import run_folder as stages
+from agentlite.workspace.model_source import Source, load_template
+
+QUESTIONS = Path(__file__).parent / "questions.jsonl"
+ANSWER_TOKENS = 24
+
+
+class Asking(NamedTuple):
+    """How a model is loaded and asked."""
+
+    engine: Engine
+    max_length: int
+    load_in_4bit: bool
+    load_in_8bit: bool
+    batch_size: int
+
+
+def forgotten(before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int) -> dict[str, Any]:
+    """Over the general rows of a file, and over questions of our own. Each loss is computed once on this machine."""
+    records = general_records(file)
+    right = {source.digest: _right(source, asking) for source in (after, before)}  # `after` is in memory already
+    harder = [_losses(source, records, mixture, asking) for source in (before, after)]
+    losses = forgetting(harder[0], harder[1], seed)
+    questions = questions_forgotten(right[before.digest], right[after.digest], seed)
+    return {"forgetting": {**losses, **questions},
+            "forgetting_is": {"general": file, "before": before.name, "after": after.name}}  # fmt: skip
+
+
+def general_records(file: str) -> list[Record]:
+    """Raises UserError with file and line for a row that is none, or a file without any."""
+    records = list(Prompts(file, "", "", False).records())
+    if not records:
+        raise UserError("holds no row.", "Name a file of general talk, in any format that prep reads.",
+                        place=f"--general {file}")  # fmt: skip
+    return records
+
+
+def drawn(source: Source, prompts: Sequence[Prompt], protocols: Mapping[str, Protocol], how: Drawing, file: Path,
+          batch_size: int) -> dict[str, Any]:  # fmt: skip
+    """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each draw is appended to `file`."""
+    room = how.max_length - how.max_new_tokens
+    fitting = [one for one in prompts if len(one.ids) <= room]
+    found = _draw(source, fitting, how, file, batch_size)
+    right = {one.step: [_is_right_step(one, candidate, protocols[one.protocol]) for candidate in found[one.step]]
+             for one in fitting}  # fmt: skip
+    right |= {one.step: [False] * how.num_samples for one in prompts if len(one.ids) > room}
+    return {"passes": passes(right, how.seed), "passes_are": {"temperature": how.temperature}}
+
+
+def _draw(
+    source: Source, prompts: Sequence[Prompt], how: Drawing, file: Path, batch_size: int
+) -> dict[Step, list[Candidate]]:
+    """As many candidates at each step as are asked for; those that are there to these very prompts are not drawn."""
+    keys = {one.step: prompt_key(one) for one in prompts}
+    asked = digest(canonical([source.digest, how.temperature, how.top_p, how.max_new_tokens, how.seed]))
+    found: dict[Step, dict[int, Candidate]] = defaultdict(dict)
+    with Appender(file) as rows:
+        for row in read_rows(file):
+            candidate = msgspec.convert(row["candidate"], Candidate)
+            if row["asked"] == asked and row["prompt"] == keys.get(candidate.step):
+                found[candidate.step][candidate.sample] = candidate
+        left = [one for one in prompts if not set(range(how.num_samples)) <= found[one.step].keys()]
+        draw = drawer(source, how) if left else None
+        with console.progress(f"drawing {how.num_samples} of {how.model}", len(left)) as advance:
+            for start in range(0, len(left), batch_size):
+                batch = left[start : start + batch_size]
+                for candidate in draw(batch) if draw else ():
+                    found[candidate.step][candidate.sample] = candidate
+                    row = {"asked": asked, "prompt": keys[candidate.step], "candidate": msgspec.to_builtins(candidate)}
+                    rows.append(row)
+                advance(start + len(batch))
+    return {step: [samples[n] for n in range(how.num_samples)] for step, samples in found.items()}
+
+
+def _is_right_step(prompt: Prompt, candidate: Candidate, protocol: Protocol) -> bool:
+    answer = Answer(*prompt.step, "drawn", candidate.text, candidate.ended, candidate.new_tokens)
+    metrics = answered(prompt, answer, protocol).metrics
+    return metrics.get("exact_call", metrics["call_decision"]) == 1
+
+
+def _losses(source: Source, records: Sequence[Record], mixture: Mixture, asking: Asking) -> dict[str, float]:
+    """Nats a trained token, by record; one that is too long for the model, or trains nothing, is left out."""
+    template = load_template(source.base)
+    rows = {record.id: encoded for record in records if (encoded := _encoded(record, mixture, template, asking))}
+    if not rows:
+        raise UserError(f"no row fits into {asking.max_length} tokens.", "Raise --max-length.", place="--general")
+    from agentlite.engine.load import Loading
+    from agentlite.engine.record_losses import record_losses
+
+    key = digest(canonical([source.digest, mixture.name, template.name, "general"]))
+    how = Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit)
+    found = all_losses(losses_file(stages.cache_folder() / "losses", key), list(rows),
+                       lambda ids: record_losses(ids, rows.__getitem__, source, how))  # fmt: skip
+    return {record_id: loss for record_id, loss in found.items() if math.isfinite(loss)}
+
+
+def _encoded(record: Record, mixture: Mixture, template: Template, asking: Asking) -> Sequence[Any]:
+    try:
+        rows = rendering.training_rows(record, mixture.of(record), template)
+    except RowError:
+        return []
+    return rows if max(len(row.input_ids) for row in rows) <= asking.max_length else []
+
+
+@cache
+def _right(source: Source, asking: Asking) -> dict[str, bool]:
+    """By question, whether the model answers it; greedily."""
+    from agentlite.engine.generate import Greedy, generate
+    from agentlite.engine.load import Loading, load_to_ask
+
+    template, questions = load_template(source.base), list(read_rows(QUESTIONS))
+    loaded = load_to_ask(source, Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit))
+    ids = [template.encode(template.render([{"role": "user", "content": row["question"]}], prompt=True))
+           for row in questions]  # fmt: skip
+    how = Greedy(template.token_id(template.turn_end), (), ANSWER_TOKENS, asking.batch_size)
+    with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
+        return {questions[said.prompt]["question"]: is_right(said.text, questions[said.prompt]["answers"])
+                for said in chain.from_iterable(generate(loaded, ids, how))}  # fmt: skip

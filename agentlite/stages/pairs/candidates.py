@@ -1,0 +1,76 @@
+"""The name of a pairs or a grpo -> the candidates it left, and what they were scored."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Candidate, Key, Score
+from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
+from agentlite.workspace import run_folder as stages
+from agentlite.workspace.run_folder import Plan
+
+SAMPLED = "sampled.json"  # written when every candidate is there: from then on they can be ranked, whatever happens
+
+
+class Stored(NamedTuple):
+    """The plan of the stage is that of the sampling."""
+
+    folder: Path
+    candidates: list[Candidate]
+    scores: dict[Key, Score]
+    plan: Plan
+
+
+def is_sampled(folder: Path) -> bool:
+    """Whether every candidate is there. A folder that was being emptied has lost its plan first."""
+    return (folder / SAMPLED).exists() and (folder / "plan.json").exists()
+
+
+def find_stored(name: str, run: Path) -> Stored:
+    """Raises UserError where there are no candidates, or not the ones that were written."""
+    folder = stages.find_stage(name, run)
+    if is_sampled(folder) and not (folder / "done.json").exists():
+        return _unfinished(folder)
+    command = stages.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
+    if command not in ("pairs", "grpo"):
+        raise UserError(f"is a stage of `agentlite {command}`, which samples nothing.", "Name a pairs or a grpo.",
+                        place=str(folder))  # fmt: skip
+    stages.finished(folder, command)
+    plan = stages.read_plan(folder)
+    if plan.settings.get("candidates"):
+        raise UserError("holds pairs, and no candidates.", f"They were ranked from {plan.settings['candidates']}: add "
+                        f"--from {plan.settings['candidates']}.", place=str(folder))  # fmt: skip
+    if command == "grpo":
+        rollouts = list(read_rollouts(folder / "rollouts.jsonl"))
+        return Stored(
+            folder, [row.candidate for row in rollouts], {row.candidate.key: row.score for row in rollouts}, plan
+        )
+    scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
+    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), scores, plan)
+
+
+def set_aside_changed(folder: Path) -> None:
+    """Candidates that are not as they were sampled are sampled again."""
+    if (folder / SAMPLED).exists() and (changed := _changed(folder)):
+        (folder / SAMPLED).unlink()
+        if {"candidates", SAMPLED} & {*changed}:
+            stages.set_aside(folder / "candidates.jsonl")
+
+
+def _changed(folder: Path) -> list[str]:
+    try:
+        digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return [SAMPLED]
+    return [name for name, digest in digests.items()
+            if not (path := folder / f"{name}.jsonl").exists() or stages.file_digest(path) != digest]  # fmt: skip
+
+
+def _unfinished(folder: Path) -> Stored:
+    """Sampled whole, though not scored: its candidates are as good as any. Their scores are made anew."""
+    if changed := _changed(folder):
+        raise UserError("is not as it was sampled.", "Run pairs again with --force.",
+                        place=str(folder / f"{changed[0]}.jsonl"))  # fmt: skip
+    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), {}, stages.read_plan(folder))

@@ -1,0 +1,181 @@
+"""finished prep and files of tools -> a model and an index that bring the right tools, beside what others bring."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.config import settings as config
+from agentlite.core import console
+from agentlite.core.errors import UserError
+from agentlite.core.records import SPLITS, Record, from_row
+from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
+from agentlite.retrieval import index
+from agentlite.retrieval import training_pairs as contrasts
+from agentlite.retrieval.queries import Query, queries, questions
+from agentlite.retrieval.rankers import BY_WORDS, Ranker
+from agentlite.retrieval.tool_pool import Pool, Read, read_pool
+from agentlite.retrieval.training_pairs import PAIRS
+from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
+from agentlite.workspace import run_folder as stages
+from agentlite.workspace.encoder_source import MADE, find_encoder, is_static
+from agentlite.workspace.lineage import failing_early
+from agentlite.workspace.model_source import Source
+from agentlite.workspace.run_folder import Place, Plan, Result
+
+# epochs and learning rate of a static model, and of one with layers
+BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
+
+
+class Work(NamedTuple):
+    """What a retriever is made of: the tools, what is asked in each split, and what was wrong."""
+
+    pool: Pool
+    asked: Mapping[str, list[Query]]
+    problems: list[Row]
+
+
+def run(settings: config.Retriever, place: Place) -> Result:
+    """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    data = stages.find_stage(settings.data, place.run)
+    prepared = stages.finished(data, "prep")
+    source = find_encoder(settings.model, place.run)
+    settings = _settled(settings, source)
+    files = {f"tools {name}": stages.file_digest(_file(name)) for name in settings.tools}
+    digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS))
+    plan = Plan("retriever", config.plain_settings(settings), {"data": digest, "model": source.digest, **files},
+                stages.versions())  # fmt: skip
+    if place.dry_run:
+        return _dry_run(settings, place, plan, data)
+    if place.has_work(plan):
+        from agentlite.engine.sentence_encoder import check_libraries
+
+        check_libraries()
+    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            with failing_early(stage):
+                stage.set_aside_changed(PAIRS)
+                _fill(stage, settings, source, _read(settings, data))
+        given = "" if place.out == "retriever" else f" --retriever {place.out}"
+        return stage.result(place.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}"))
+
+
+def _settled(settings: config.Retriever, source: Source) -> config.Retriever:
+    """With what its kind of model is trained by, where that is not said."""
+    epochs, rate = BY_KIND[is_static(source)]
+    return replace(settings, num_epochs=settings.num_epochs or epochs,
+                   learning_rate=rate if settings.learning_rate is None else settings.learning_rate)  # fmt: skip
+
+
+def _file(name: str) -> Path:
+    if not Path(name).is_file():
+        raise UserError("there is no such file.", "Name a file of tools, a row each.", place=f"--tools {name}")
+    return Path(name)
+
+
+def _read(settings: config.Retriever, data: Path) -> Work:
+    with console.waiting("retriever: reading the tools"):
+        records = {split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS}
+        read = read_pool(chain.from_iterable(records.values()), settings.tools)
+        train = [*records["train"], *_new_examples(read, records)]
+        asked = {split: queries(train if split == "train" else records[split], read.pool) for split in SPLITS}
+    lost = [{"place": f"record {query.step.record_id}", "code": "not in the pool",
+             "problem": f"{name} is due, and no record or file has it"}
+            for query in chain.from_iterable(asked.values()) for name in query.names
+            if name not in read.pool.names]  # fmt: skip
+    several = [{"place": name, "code": "several schemas", "problem": f"{count} tools of one name: each is kept"}
+               for name, count in read.pool.versions.items()]  # fmt: skip
+    if settings.max_steps != 0 and not any(query.places for query in asked["train"]):
+        raise UserError("no question in train needs a tool.", "Prepare dialogs with calls; or --max-steps 0, for an "
+                        "index by the model as it is.", place=str(data))  # fmt: skip
+    return Work(read.pool, asked, [*read.problems, *lost, *several])
+
+
+def _new_examples(read: Read, records: Mapping[str, Sequence[Record]]) -> list[Record]:
+    """Those of files of tools, but for what dev or test ask too."""
+    held_out = queries(chain(records["dev"], records["test"]), read.pool)
+    held = {contrasts.normal(query.text) for query in held_out}
+    kept = [one for one in read.examples if held.isdisjoint(contrasts.normal(text) for text in questions(one))]
+    if left := len(read.examples) - len(kept):
+        told = f"{left} examples ask what dev or test ask: not learned"
+        read.problems.append({"place": "--tools", "code": "held out", "problem": told})
+    return kept
+
+
+def _tell(problems: Sequence[Row]) -> dict[str, int]:
+    """One line a kind, with the first place and how many more. Returns how many there are of each."""
+    counts: dict[str, int] = {}
+    for one in problems:
+        counts[one["code"]] = counts.get(one["code"], 0) + 1
+    for code, count in counts.items():
+        first = next(one for one in problems if one["code"] == code)
+        more = f"  [+{count - 1} more, see problems.jsonl]" if count > 1 else ""
+        console.notice(f"{first['place']}: {code}: {first['problem']}{more}")
+    return counts
+
+
+def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work: Work) -> None:
+    folder, told = stage.folder, _tell(work.problems)
+    write_rows(folder / "problems.jsonl", work.problems)
+    counts = ", ".join(f"{len(asked)} questions in {split}" for split, asked in work.asked.items())
+    console.notice(f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}")
+    trains = settings.max_steps != 0
+    untrained = Encoder(source, settings, work.pool)
+    figures: dict[str, Any] = {}
+    if trains:
+        figures = _train(folder, settings, source, work, untrained)
+    made = Source(TUNED, str(folder / MADE), None, "") if trains else source
+    tuned = Encoder(made, settings, work.pool) if trains else untrained
+    outputs = index.write(index.Index(work.pool, tuned.vectors), folder)
+    measured = measure(folder, settings, work.asked, untrained, tuned)
+    figures |= {"tools": len(work.pool.entries), "names": len(work.pool.names),
+                **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
+                **({"problems": told} if told else {}), **measured}  # fmt: skip
+    trained = [*_files(folder / MADE), PAIRS, "metrics.jsonl"] if trains else []
+    outputs += [*trained, "problems.jsonl", *(["metrics.json", "rankings.jsonl"] if work.asked["test"] else [])]
+    stage.finish(outputs, figures)
+
+
+def _files(made: Path) -> list[str]:
+    return sorted(path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file())
+
+
+def _train(folder: Path, settings: config.Retriever, source: Source, work: Work,
+           untrained: Encoder) -> dict[str, Any]:  # fmt: skip
+    """The pairs are written once: a run that carries on learns from those very ones."""
+    from agentlite.engine import retriever as contrastive
+
+    contrastive.check(settings)
+    path = folder / PAIRS
+    if not path.exists():
+        with console.waiting("retriever: looking for tools that look right"):
+            rankers: dict[str, Ranker] = {}
+            if settings.negatives:
+                rankers = {"bm25": BY_WORDS["bm25"](work.pool.texts), UNTRAINED: untrained.ranker}
+            rows = [{"split": split, **contrasts.to_row(pair, work.pool)} for split in ("train", "dev")
+                    for pair in contrasts.pairs(work.asked[split], work.pool, rankers, settings.negatives,
+                                                settings.seed)]  # fmt: skip
+        write_rows(path, rows)
+    found: dict[str, list[contrasts.Pair]] = {"train": [], "dev": []}
+    for row in read_rows(path):
+        found[row["split"]].append(contrasts.from_row(row))
+    told = contrastive.train(source, settings, folder, work.pool, found["train"], found["dev"])
+    return {"pairs": len(found["train"]), **told}
+
+
+def _dry_run(settings: config.Retriever, place: Place, plan: Plan, data: Path) -> Result:
+    """Reads all, counts all, trains nothing."""
+    status = "new" if place.force else stages.compare(place.folder, plan)
+    work = _read(settings, data)
+    told = _tell(work.problems)
+    count = sum(len(query.places) for query in work.asked["train"])
+    steps = settings.max_steps
+    if steps is None:
+        steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
+    figures: dict[str, Any] = {"folder": status, "tools": len(work.pool.entries), "names": len(work.pool.names),
+               **{f"{split}_questions": len(asked) for split, asked in work.asked.items()}, "pairs": count,
+               "steps": steps, **({"problems": told} if told else {})}  # fmt: skip
+    return Result("retriever", "dry run", str(place.folder), figures, [], 0.0)

@@ -1,0 +1,118 @@
+"""A model as it was and as it is, and questions -> what every way to rank brings them: figures, rankings, latency."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from agentlite.config import settings as config
+from agentlite.core import console
+from agentlite.core.row_files import Row, write_json, write_rows
+from agentlite.retrieval import evaluate as measuring
+from agentlite.retrieval import index
+from agentlite.retrieval.queries import Query
+from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
+from agentlite.retrieval.tool_pool import Pool
+from agentlite.scoring.metrics.ranking import headline
+from agentlite.workspace.model_source import Source
+
+TUNED, UNTRAINED = "tuned", "untrained"
+TIMED, BROUGHT = 50, 10
+
+
+class Encoder:
+    """A model, and its vectors of the pool: each computed once, when it is first wanted."""
+
+    def __init__(self, source: Source, settings: config.Retriever, pool: Pool):
+        self.source, self.max_length, self.pool = source, settings.max_length, pool
+        self._model: Any = None
+        self._vectors: Scores = None
+
+    @property
+    def vectors(self) -> Scores:
+        if self._vectors is None:
+            self._vectors = self.embed(self.pool.texts, f"{self.source.name}: tools read:")
+        return self._vectors
+
+    def embed(self, texts: Sequence[str], title: str = "") -> Scores:
+        from agentlite.engine import sentence_encoder as embedding
+
+        if self._model is None:
+            self._model = embedding.load(self.source, self.max_length)
+        if not title:
+            return embedding.embed(self._model, texts)
+        with console.progress(title, len(texts)) as advance:
+            return embedding.embed(self._model, texts, advance)
+
+    @property
+    def ranker(self) -> Ranker:
+        return by_vectors(self.vectors, self.embed)
+
+
+def measure(folder: Path, settings: config.Retriever, by_split: Mapping[str, Sequence[Query]], untrained: Encoder,
+            tuned: Encoder) -> dict[str, Any]:  # fmt: skip
+    """Every way of ranking, on the questions of test: metrics.json and rankings.jsonl. Returns what is told first;
+    nothing where no question is asked. An encoder that was not trained is both.
+    """
+    asked, pool = by_split["test"], untrained.pool
+    if not asked:
+        console.notice("retriever: no question in test needs a tool: nothing is measured. Prepare with --test 0.2")
+        return {}
+    known = {name for query in by_split["train"] for name in query.names}
+    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()} | {UNTRAINED: untrained.ranker}
+    rankers |= {TUNED: tuned.ranker} if tuned is not untrained else {}
+    best = TUNED if TUNED in rankers else UNTRAINED
+    with console.waiting(f"retriever: ranking {len(pool.entries)} tools for {len(asked)} questions"):
+        texts = [query.text for query in asked]
+        entries = {name: ranker(texts) for name, ranker in rankers.items()}
+        scores = {name: by_name(one, pool.owners, len(pool.names)) for name, one in entries.items()}
+        found = list(measuring.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25")))
+    with console.waiting("retriever: measuring"):
+        figures = measuring.figures(asked, found, settings.top, known, settings.seed)
+        shown = headline(figures["all"][str(found[0].size)][best])
+        compared = measuring.differences(asked, found, shown[0], best, known, settings.seed)
+        latency = _latency(texts, pool, rankers, tuned if best == TUNED else untrained)
+    write_json(folder / "metrics.json", {"methods": [*found[0].by_method], "ranking": figures, "differences": compared,
+                                         "latency_ms": latency})  # fmt: skip
+    write_rows(folder / "rankings.jsonl", _rankings(asked, pool, entries[best], found[-1], best))
+    return {"ranking": _short(figures, shown), "differences": compared, "latency_ms": latency}
+
+
+def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
+    """Of each method what is told first; metrics.json has the rest."""
+    return {view: {size: {method: {name: {key: one[name][key] for key in ("mean", "low", "high", "count")}
+                                   for name in shown} for method, one in methods.items()}
+                   for size, methods in sizes.items()} for view, sizes in figures.items()}  # fmt: skip
+
+
+def _rankings(asked: Sequence[Query], pool: Pool, scores: Scores, found: measuring.Found, best: str) -> list[Row]:
+    """What the best ranker brings to each question, for people to look at."""
+    rows = []
+    for number, query in enumerate(asked):
+        brought = index.likeliest(scores[number : number + 1], pool, BROUGHT)
+        rows.append({**query.step._asdict(), "question": query.text, "right": query.names,
+                     "ranks": found.by_method[best][number].ranks,
+                     "brought": [pool.entries[place].tool.name for place in brought]})  # fmt: skip
+    return rows
+
+
+def _latency(texts: Sequence[str], pool: Pool, rankers: Mapping[str, Ranker], encoder: Encoder) -> dict[str, float]:
+    """Median milliseconds of one question at a time: encoding it, and searching the pool with what came of it."""
+    some = texts[:TIMED]
+    vectors = encoder.embed(some)
+    timed: dict[str, Callable[[int], Any]] = {
+        "encode": lambda number: encoder.embed(some[number : number + 1]),
+        "search": lambda number: index.likeliest(vectors[number : number + 1] @ encoder.vectors.T, pool, 5),
+        "bm25": lambda number: index.likeliest(rankers["bm25"](some[number : number + 1]), pool, 5),
+    }
+    return {name: _median(one, len(some)) for name, one in timed.items()}
+
+
+def _median(one: Callable[[int], Any], count: int) -> float:
+    taken = []
+    for number in range(count):
+        started = time.perf_counter()
+        one(number)
+        taken.append(1000 * (time.perf_counter() - started))
+    return round(median(taken), 3)

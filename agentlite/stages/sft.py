@@ -1,0 +1,120 @@
+"""finished prep -> an adapter trained to say what the assistant says, with metrics.jsonl and checkpoints."""
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+from agentlite.config import settings as config
+from agentlite.core import console
+from agentlite.core.errors import MODEL, RowError, UserError
+from agentlite.core.records import from_row
+from agentlite.core.row_files import find_rows, read_rows
+from agentlite.engine import check_libraries
+from agentlite.engine import coordinate as together
+from agentlite.engine import deepspeed as sharding
+from agentlite.engine.planning.dry_run import dry_run_memory
+from agentlite.rendering import TABLES, Encoded, settled, training_rows
+from agentlite.rendering.template import Template
+from agentlite.workspace import run_folder as stages
+from agentlite.workspace.lineage import (
+    adapter_shape,
+    failing_early,
+    lineage,
+    refuse_circle,
+    refuse_other_adapter,
+    setting_of,
+)
+from agentlite.workspace.model_source import EMBEDDED, Source, find_model, load_template, trained_files
+from agentlite.workspace.run_folder import Place, Plan, Result
+
+TOKENS_A_SECOND = 155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
+
+
+def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
+    """The model of prep; and, from the stage that is continued, the shape of its adapter."""
+    model = setting_of(settings.data, "model", run)
+    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(settings.model, run),
+            **sharding.inherited("sft", settings)}  # fmt: skip
+
+
+def run(settings: config.Sft, place: Place) -> Result:
+    """Trains, or carries on. Raises UserError 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    data = stages.find_stage(settings.data, place.run)
+    prepared = stages.finished(data, "prep")
+    source = find_model(settings.model, place.run)
+    digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev")))
+    protocol = stages.read_plan(data).settings["protocol"]
+    plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
+                {"data": digest, "model": source.digest, **sharding.inputs(settings)}, stages.versions())  # fmt: skip
+    refuse_circle(settings.model, place)
+    refuse_other_adapter("sft", settings, source, place.run)
+    sharding.refuse_unfit("sft", settings, source)
+    if place.dry_run:
+        return _dry_run(settings, place, plan, data, source)
+    if place.has_work(plan):
+        check_libraries(settings.engine)
+    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+        if stage.status != "done":
+            together.go()
+            with failing_early(stage):
+                _fill(stage, settings, data, source, lineage(settings.model, place.run))
+        other = "" if settings.data == "prep" else f" --data {settings.data}"
+        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}{other}"))
+
+
+def read_encoded(settings: config.Sft, data: Path, split: str, template: Template) -> list[Encoded]:
+    """The training rows of a split. Raises UserError if one is longer than `max_length` or trains nothing."""
+    mixture = settled(stages.read_plan(data).settings["protocol"], template)
+    encoded: list[Encoded] = []
+    path = find_rows(data, split)
+    for number, row in enumerate(read_rows(path), 1):
+        try:
+            record = from_row(row)
+            new = training_rows(record, mixture.of(record), template, TABLES.get(settings.segment_weights))
+        except RowError as error:
+            raise UserError(error.reason, "Run prep with this model: --model.", place=f"{path}:{number}",
+                            exit_code=MODEL) from error  # fmt: skip
+        longest = max(len(item.input_ids) for item in new)
+        if longest > settings.max_length:
+            fix = f"Raise it here, --max-length {longest}, or lower it (and join_tokens) at prep."
+            raise UserError(f"the row has {longest} tokens, max_length is {settings.max_length}.", fix,
+                            place=f"{path}:{number}")  # fmt: skip
+        encoded += new
+    return encoded
+
+
+def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source, models: list[str]) -> None:
+    template = load_template(source.base)
+    with console.waiting("sft: reading the rows"):
+        rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
+    if not rows:
+        raise UserError("holds no training rows.", "Run prep with a smaller --test and --dev.", place=str(data))
+    trained = sum(label >= 0 for row in rows for label in row.labels)
+    tokens = sum(len(row.input_ids) for row in rows)
+    console.notice(f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained")
+    from agentlite.engine import sft as supervised  # torch and its friends: seconds, so only when there is work
+
+    figures = supervised.train(source, settings, stage.folder, rows, dev)
+    files = trained_files(stage.folder, source.base)
+    figures = {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
+    stage.finish([*files, "metrics.jsonl"], {**figures, "lineage": [*models, stage.folder.name]})
+
+
+def _dry_run(settings: config.Sft, place: Place, plan: Plan, data: Path, source: Source) -> Result:
+    """Checks rows and template; says how many steps and tokens there would be."""
+    status = "new" if place.force else stages.compare(place.folder, plan)
+    template = load_template(source.base)
+    rows = read_encoded(settings, data, "train", template)
+    tokens = sum(len(row.input_ids) for row in rows)
+    batch = settings.batch_size * settings.gradient_accumulation
+    steps = settings.max_steps or math.ceil(len(rows) * settings.num_epochs / batch)
+    seen = round(tokens / max(1, len(rows)) * batch * steps)
+    longest = max((len(row.input_ids) for row in rows), default=0)
+    figures: dict[str, Any] = {"folder": status, "rows": len(rows), "steps": steps, "tokens": seen,
+               "longest_row": longest,
+               "memory_gib": dry_run_memory("sft", settings, source.base, longest),
+               "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1)}  # fmt: skip
+    if source.base in EMBEDDED and not config.has_gpu():
+        figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
+    return Result("sft", "dry run", str(place.folder), figures, [], 0.0, "")

@@ -1,0 +1,79 @@
+"""A finished retriever and a way to rank -> what brings its tools to records; loads a model only where one ranks."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from agentlite.config import settings as config
+from agentlite.core import console
+from agentlite.core.optional_deps import need
+from agentlite.core.records import Record, canonical, digest
+from agentlite.core.row_files import read_rows
+from agentlite.engine import sentence_encoder as embedding
+from agentlite.retrieval import index
+from agentlite.retrieval.index import Index
+from agentlite.retrieval.offer_tools import Missing, Offers
+from agentlite.retrieval.queries import questions
+from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
+from agentlite.retrieval.training_pairs import PAIRS, normal
+from agentlite.workspace import run_folder as stages
+from agentlite.workspace.encoder_source import MADE, find_encoder
+
+PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
+
+
+def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
+    """Names the tools, and the model that ranks them. Raises UserError for a stage that is not finished."""
+    done = stages.finished(stages.find_stage(settings.retriever, run), "retriever")
+    return digest(canonical({name: value for name, value in done.outputs.items() if name.startswith(("index", MADE))}))
+
+
+def learned(settings: config.Eval, records: Iterable[Record], run: Path) -> int:
+    """How many of the records ask what the retriever learned from: it was trained on another split."""
+    pairs = stages.find_stage(settings.retriever, run) / PAIRS
+    rows = read_rows(pairs) if pairs.exists() else ()
+    known = {normal(row["query"]) for row in rows if row["split"] == "train"}
+    return sum(any(normal(text) in known for text in questions(record)) for record in records if record.tools)
+
+
+def check_packages(settings: config.Prep | config.Eval) -> None:
+    """Raises UserError 5 for what the way to rank needs."""
+    if settings.retrieve_by in ("tuned", "hybrid"):
+        embedding.check_libraries()
+    else:
+        need(f"ranking by {settings.retrieve_by}", PACKAGES.get(settings.retrieve_by, ()), embedding.INSTALL)
+
+
+def offers(settings: config.Prep | config.Eval, run: Path, missing: Missing) -> Offers:
+    """Raises UserError 2, 5 or 8."""
+    assert settings.retrieve
+    check_packages(settings)
+    folder = stages.find_stage(settings.retriever, run)
+    stages.finished(folder, "retriever")
+    found = index.read(folder)
+    names = len(found.pool.names)
+    if settings.retrieve > names:
+        console.notice(f"{folder}: has {names} tools, not {settings.retrieve}: all are brought")
+    ranker = METHODS[settings.retrieve_by](found, folder, run)
+    return Offers(found.pool, ranker, min(settings.retrieve, names), settings.retrieve_by, missing)
+
+
+def _tuned(found: Index, folder: Path, run: Path) -> Ranker:
+    source = find_encoder(str(folder), run)
+    if source.name == str(folder):
+        source = source._replace(name=f"{folder.name}'s model")
+    model = embedding.load(source, int(stages.read_plan(folder).settings["max_length"]))
+    return by_vectors(found.vectors, lambda texts: embedding.embed(model, texts))
+
+
+def _hybrid(found: Index, folder: Path, run: Path) -> Ranker:
+    tuned, words = _tuned(found, folder, run), BY_WORDS["bm25"](found.pool.texts)
+    return lambda texts: fused_by_name(tuned(texts), words(texts), found.pool.owners, len(found.pool.names))
+
+
+def _by_words(name: str) -> Callable[[Index, Path, Path], Ranker]:
+    return lambda found, folder, run: BY_WORDS[name](found.pool.texts)
+
+
+METHODS: dict[str, Callable[[Index, Path, Path], Ranker]] = {
+    "tuned": _tuned, "hybrid": _hybrid, **{name: _by_words(name) for name in BY_WORDS},
+}  # fmt: skip

