@@ -18,6 +18,7 @@ from agentlite.deploy.chat_model import Speaker, Speaking
 from agentlite.deploy.http_server import Server
 from agentlite.engine.remote import written
 from agentlite.rendering import PROTOCOLS, prompts
+from agentlite.rendering.renderer import for_template
 
 CALL = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
 
@@ -162,7 +163,7 @@ def test_what_cannot_be_asked_is_told_first(caller, options, told):
 @pytest.mark.parametrize("protocol", ["hermes", "react", "modelscope", "chat", "toolllama"])
 def test_calls_of_a_server_read_back_in_every_protocol(dialog: Record, templates, protocol):
     template = templates["tools"]
-    known = PROTOCOLS[protocol].for_template(template)
+    known = for_template(PROTOCOLS[protocol], template)
     prompt = next(iter(prompts([dialog], lambda record: known, template)))
     text, ended = written(Reply("I look.", calls=[CALL], finish="tool_calls"), prompt, template)
     [call] = known.read(text, dialog.tools).calls

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.data.curation.hard_negatives import (
     NO_CALL_ANSWER,
@@ -21,7 +22,7 @@ from agentlite.data.curation.validate import validate
 from agentlite.rendering import choose, render
 from agentlite.rendering import renderer as rendering
 from agentlite.rendering.template import Template
-from agentlite.scoring.metrics.tool_calls import calls_problem, fits
+from agentlite.scoring.metrics.tool_calls import calls_problem
 
 RATE = Tool("exchange_rate", "Converts money from one currency to another.", {"type": "object", "properties": {
     "pair": {"type": "object", "properties": {"from": {"type": "string"}}},

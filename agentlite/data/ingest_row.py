@@ -34,7 +34,6 @@ from agentlite.data.rejects import Reject
 from agentlite.rendering import Mixture, settled
 from agentlite.rendering import renderer as rendering
 from agentlite.rendering.template import Template
-from agentlite.retrieval.offer_tools import META, Offers, counted
 from agentlite.workspace.model_source import load_template
 
 PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
@@ -50,7 +49,8 @@ class Way(NamedTuple):
     settings: config.Prep
     template: Template
     mixture: Mixture
-    offers: Offers | None = None  # where a retriever says which tools a record offers
+    # where a retriever says which tools a record offers: the record with them, and what was done, counted
+    add_tools: Callable[[Record], tuple[Record, Counter[str]]] | None = None
 
 
 class Taken(NamedTuple):
@@ -96,7 +96,7 @@ PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
 
 def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Iterator[Intake]:
     """In the order of the lines, each with the source it is from, whatever the number of workers."""
-    if workers <= 1 or way.offers:  # a model that ranks tools is there once
+    if workers <= 1 or way.add_tools:  # a model that ranks tools is there once
         for source, line in lines:
             yield take(source, line, way)
         return
@@ -183,9 +183,9 @@ def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record
         record = _checked(source, read(), way)
         found_id = record.id
         record = changed(record, way.settings, done)
-        if way.offers:
-            record = way.offers.one(record)
-            done |= {META: dict(+counted(record))}
+        if way.add_tools:
+            record, counts = way.add_tools(record)
+            done |= {"retrieved": dict(+counts)}
         kept, sized, tokens = _fitting(record, way)
     except RowError as error:
         is_fault = not error.code.startswith("F")

@@ -15,7 +15,7 @@ from agentlite.core.records import Ending, Message, digest
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.data.openai_messages import wire_message
 from agentlite.rendering import PROTOCOLS, Prompt, render
-from agentlite.rendering.renderer import said
+from agentlite.rendering.renderer import for_template, said
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import Source
 
@@ -104,7 +104,7 @@ def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Endi
         calls = tuple(read_call(call) for call in reply.calls)
         record = replace(prompt.record, messages=(*prompt.record.messages[: prompt.turn],
                                                   Message("assistant", reply.text, calls)), gold={})  # fmt: skip
-        rows = render(record, PROTOCOLS[prompt.protocol].for_template(template), template)
+        rows = render(record, for_template(PROTOCOLS[prompt.protocol], template), template)
     except RowError:
         return json.dumps(reply.calls, ensure_ascii=False), ended
     row, span = next((row, span) for row in rows for span in row.spans if span.turn == prompt.turn and span.asked)

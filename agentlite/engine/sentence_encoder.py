@@ -1,20 +1,25 @@
 """Texts -> vectors of length 1, by a sentence-transformers model."""
 
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentlite.core import console
 from agentlite.core.optional_deps import need
+from agentlite.core.row_files import disk_errors
 from agentlite.engine import be_quiet, on_gpu
 from agentlite.engine.load import explained
-from agentlite.workspace.encoder_source import STATIC
+from agentlite.workspace.encoder_source import STATIC, find_encoder
 from agentlite.workspace.model_source import Source
 
 PACKAGES = ("sentence_transformers", "bm25s", "sklearn")
 INSTALL = 'pip install "agentlite[train,retriever]"'
 AT_ONCE = 64
+DIRECTIONS = 256
+TOKENS_AT_ONCE = 1024
+COMMON = 1e-3  # the smaller, the less a common token counts (Arora et al. 2017); how common goes by its place (Zipf)
 
 
 def check_libraries() -> None:
@@ -27,9 +32,7 @@ def load(source: Source, max_length: int) -> Any:
     check_libraries()
     be_quiet()
     if source.name in STATIC:
-        from agentlite.engine import static_encoder as static
-
-        static.make(source)
+        make_static(source)
     with console.waiting(f"loading {source.name}"):
         import transformers
         from sentence_transformers import SentenceTransformer
@@ -64,3 +67,41 @@ def embed(model: Any, texts: Sequence[str], told: Callable[[int], None] = lambda
     back = numpy.empty_like(vectors)
     back[order] = vectors
     return back
+
+
+def make_static(source: Source) -> None:
+    """Writes the folder that `source` names, once on a machine."""
+    folder = Path(source.base)
+    if folder.exists():
+        return
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    base = load(find_encoder(STATIC[source.name], Path()), 8)
+    aside = folder.with_name(f".{folder.name}")
+    with console.waiting(f"making {source.name}, once"), disk_errors(folder):
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        module = StaticEmbedding(base.tokenizer.backend_tokenizer, embedding_weights=_weights(base))
+        SentenceTransformer(modules=[module], device="cpu").save_pretrained(str(aside), create_model_card=False)
+        aside.rename(folder)
+
+
+def _weights(base: Any) -> Any:
+    import torch
+
+    tokenizer, model = base.tokenizer, base[0].model
+    vectors = []
+    with torch.no_grad():
+        for start in range(0, len(tokenizer), TOKENS_AT_ONCE):
+            ids = torch.arange(start, min(start + TOKENS_AT_ONCE, len(tokenizer)), device=base.device)
+            ends = (torch.full_like(ids, end) for end in (tokenizer.cls_token_id, tokenizer.sep_token_id))
+            first, last = ends
+            rows = torch.stack([first, ids, last], dim=1)
+            vectors.append(model(input_ids=rows, attention_mask=torch.ones_like(rows)).last_hidden_state.mean(1).cpu())
+    found = torch.cat(vectors).double()
+    found = found - found.mean(0)
+    directions = torch.linalg.eigh(found.T @ found).eigenvectors.flip(1)[:, :DIRECTIONS]
+    share = 1 / torch.arange(1, len(found) + 1)
+    share = share / share.sum()
+    return ((found @ directions) * (COMMON / (COMMON + share))[:, None]).float()

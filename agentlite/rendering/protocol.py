@@ -1,16 +1,12 @@
 """What a protocol has to say: system text, assistant text, results, stop strings, and the way back from text."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agentlite.core.records import Message, Parsed, Record, Tool
-
-if TYPE_CHECKING:
-    from agentlite.rendering.template import Template
-
 
 DEEPEST = 64
 
@@ -70,18 +66,6 @@ class Protocol:
 
     def _answers_by_call(self, tools: Sequence[Tool]) -> bool:
         return all(tool.name != self.answer_tool for tool in tools)
-
-    def for_template(self, template: "Template") -> "Protocol":
-        """A native protocol reads calls back in the template's own syntax: the first reader that understands it."""
-        if not self.native:
-            return self
-        from agentlite.rendering.renderer import reads_back
-
-        for reader in self.readers:
-            candidate = replace(self, parse=reader)
-            if reads_back(candidate, template):
-                return candidate
-        return self
 
 
 def arguments_problem(arguments: Any) -> str:

@@ -11,7 +11,7 @@ from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.core.records import Record
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocols import autogpt, chat, hermes, modelscope, react, toolllama
-from agentlite.rendering.renderer import check
+from agentlite.rendering.renderer import check, for_template
 from agentlite.rendering.template import Template
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -72,7 +72,7 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
 def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
     """The protocols of a setting that a stage has recorded."""
     weights = protocol_weights(setting)
-    return Mixture({name: PROTOCOLS[name].for_template(template) for name in weights}, weights, seed)
+    return Mixture({name: for_template(PROTOCOLS[name], template) for name in weights}, weights, seed)
 
 
 def protocol_weights(setting: str) -> dict[str, float]:

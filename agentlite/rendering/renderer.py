@@ -4,6 +4,7 @@ The one place that masks. The prompt of a step is the beginning of the rendered 
 starts; ids are made piece by piece, so that a prompt's ids are the beginning of the training row's ids as well.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -244,6 +245,14 @@ def check(protocol: Protocol, template: Template) -> None:
     if not reads_back(protocol, template):
         raise UserError(f"calls in protocol {protocol.name} cannot be read back from its chat template.",
                         "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+
+
+def for_template(protocol: Protocol, template: Template) -> Protocol:
+    """A native protocol reads calls back in the template's own syntax: the first reader that understands it."""
+    if not protocol.native:
+        return protocol
+    candidates = (dataclasses.replace(protocol, parse=reader) for reader in protocol.readers)
+    return next((one for one in candidates if reads_back(one, template)), protocol)
 
 
 def reads_back(protocol: Protocol, template: Template) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite import __version__
 from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.probe import Facts
 
@@ -61,9 +60,9 @@ def installed(facts: Facts) -> Iterator[Finding]:
     fix = f"bash scripts/setup.sh (in a checkout), or pip install -c {tested_file()} 'agentlite[train]'"
     if not missing:
         count = len(by_extra[""] + training)
-        yield Finding("packages", "ok", f"agentlite {__version__}, and all {count} that it asks for")
+        yield Finding("packages", "ok", f"agentlite {version('agentlite')}, and all {count} that it asks for")
     elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
-        yield Finding("packages", "warning", f"agentlite {__version__} without the extra `train`: prep, eval "
+        yield Finding("packages", "warning", f"agentlite {version('agentlite')} without the extra `train`: prep, eval "
                       "--predictions, pairs --from and reports work; what needs a model does not", fix)  # fmt: skip
     else:
         yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from agentlite.core.errors import RowError
+from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.scoring.metrics.tool_calls import fits
 
 
 def validate(record: Record) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from agentlite.core.json_schema import TYPES, Schema, schema_at
 from agentlite.core.records import Call, Gold, GoldCall, Record, Tool
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
-from agentlite.scoring.metrics.tool_calls import TYPES, Schema, schema_at, standard
+from agentlite.scoring.metrics.tool_calls import standard
 
 SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
 Rule = Callable[[Sequence[Call], Gold, Sequence[Tool]], str]

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool, canonical
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
-from agentlite.scoring.metrics.tool_calls import call_problem, fits
+from agentlite.scoring.metrics.tool_calls import call_problem
 
 
 class Answer(NamedTuple):

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from agentlite.core.json_schema import Schema, is_one_of, schema_at, types_of
 from agentlite.core.records import Call, GoldCall, Tool, canonical, plain
-from agentlite.scoring.metrics.tool_calls import Schema, argument_problem, is_one_of, schema_at, types_of
+from agentlite.scoring.metrics.tool_calls import argument_problem
 
 EXACT = 6  # calls of one tool up to which every assignment is weighed
 Table = Sequence[Sequence[float]]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Gold, Record, Score, Step
 from agentlite.rendering import PROTOCOLS, Protocol, protocol_weights
+from agentlite.rendering.renderer import for_template
 from agentlite.scoring.rewards import Attempt, Component, judge
 from agentlite.workspace.model_source import load_template
 
@@ -42,7 +43,7 @@ def reading(setting: str, base: str) -> Mapping[str, Protocol]:
     """How calls are read, by protocol; only the model's own needs the template of the base model."""
     names = protocol_weights(setting)
     native = any(PROTOCOLS[name].native for name in names)
-    return {name: PROTOCOLS[name].for_template(load_template(base)) if native else PROTOCOLS[name] for name in names}
+    return {name: for_template(PROTOCOLS[name], load_template(base)) if native else PROTOCOLS[name] for name in names}
 
 
 class Tally:

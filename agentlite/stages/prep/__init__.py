@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError, nearest
-from agentlite.core.records import SPLITS, canonical, digest, from_row, to_row
+from agentlite.core.records import SPLITS, Record, canonical, digest, from_row, to_row
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import (
     Row,
@@ -50,6 +50,7 @@ from agentlite.engine import check_libraries
 from agentlite.rendering import choose as choose_protocol
 from agentlite.rendering import renderer as rendering
 from agentlite.rendering import settled
+from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.tool_retrieval import check_packages, digest_of, offers
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.model_source import Source, find_model, load_template
@@ -102,7 +103,13 @@ def _with_offers(job: Job, run: Path) -> Job:
     """With what brings tools, where that is asked for: a model is loaded for it."""
     if not job.settings.retrieve:
         return job
-    return job._replace(way=job.way._replace(offers=offers(job.settings, run, "added")))
+    chosen = offers(job.settings, run, "added")
+
+    def add_tools(record: Record) -> tuple[Record, Counter[str]]:
+        record = chosen.one(record)
+        return record, counted(record)
+
+    return job._replace(way=job.way._replace(add_tools=add_tools))
 
 
 def shown(folder: Path, count: int) -> Iterator[str]:
