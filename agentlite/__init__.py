@@ -1,7 +1,7 @@
 """agentlite tunes a language model to use tools, on one GPU, from the shell or from Python.
 
-The stages are functions with the names and settings of the commands: prep, retriever, sft, pairs, dpo, grpo,
-evaluate.
+The stages are functions with the names and settings of the commands: prep, retriever, sft, pairs,
+dpo, grpo, evaluate.
 """
 
 from typing import TYPE_CHECKING, Any

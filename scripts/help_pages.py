@@ -1,4 +1,5 @@
-"""docs/commands/NAME.md -> the same page with the help of its command as it is now. Renews what changed, and names it.
+"""docs/commands/NAME.md -> the same page with the help of its command as it is now. Renews what
+changed, and names it.
 
 usage: python scripts/help_pages.py
 """
@@ -21,8 +22,13 @@ COLUMNS = 100
 
 def block(name: str) -> str:
     """What `agentlite NAME --help` prints, as it stands in the page."""
-    shown = CliRunner().invoke(group, [name, "--help"], prog_name="agentlite", terminal_width=COLUMNS,
-                               catch_exceptions=False)  # fmt: skip
+    shown = CliRunner().invoke(
+        group,
+        [name, "--help"],
+        prog_name="agentlite",
+        terminal_width=COLUMNS,
+        catch_exceptions=False,
+    )
     return f"```text\n$ agentlite {name} --help\n{shown.output}```\n"
 
 

@@ -1,6 +1,8 @@
-"""A page -> what a browser makes of it: its errors, how long it takes, how wide it is, what it looks like.
+"""A page -> what a browser makes of it: its errors, how long it takes, how wide it is, what it
+looks like.
 
-Chromium is spoken to over two pipes (DevTools protocol, JSON ended by a zero byte), so nothing beyond it is needed.
+Chromium is spoken to over two pipes (DevTools protocol, JSON ended by a zero byte), so nothing
+beyond it is needed.
 """
 
 import base64
@@ -17,8 +19,15 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
-           "--disable-dev-shm-usage", "--remote-debugging-pipe")  # fmt: skip
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
+)
 
 
 def installed() -> str | None:
@@ -26,14 +35,18 @@ def installed() -> str | None:
 
 
 class Page:
-    """An open page. `errors`: exceptions, errors on its console, and what its security policy stopped."""
+    """An open page. `errors`: exceptions, errors on its console, and what its security policy
+    stopped.
+    """
 
     def __init__(self, write: int, read: int):
         self.write, self.read, self.rest = write, read, b""
         self.number, self.session = 0, ""
         self.errors: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
@@ -49,17 +62,32 @@ class Page:
                 result: dict[str, Any] = message["result"]
                 return result
 
-    def open(self, path: Path, *, width: int, height: int = 900, dark: bool = False, javascript: bool = True) -> None:
+    def open(
+        self,
+        path: Path,
+        *,
+        width: int,
+        height: int = 900,
+        dark: bool = False,
+        javascript: bool = True,
+    ) -> None:
         """Waits until the page is loaded and, with JavaScript, has said that it is ready."""
         self.errors.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-                  mobile=width < 600)  # fmt: skip
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not javascript)
         self.call("Page.navigate", url=path.resolve().as_uri())
         done = "document.readyState === 'complete' && performance.timing.loadEventEnd > 0"
-        self.wait(done + (" && document.documentElement.dataset.ready === 'true'" if javascript else ""))
+        self.wait(
+            done + (" && document.documentElement.dataset.ready === 'true'" if javascript else "")
+        )
 
     def wait(self, condition: str, seconds: float = 60) -> None:
         end = time.monotonic() + seconds
@@ -68,19 +96,34 @@ class Page:
             time.sleep(0.05)
 
     def value(self, expression: str) -> Any:
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def load_seconds(self) -> float:
         """From the start of the navigation to the end of the load event."""
-        return float(self.value("performance.timing.loadEventEnd - performance.timing.navigationStart")) / 1000
+        return (
+            float(
+                self.value("performance.timing.loadEventEnd - performance.timing.navigationStart")
+            )
+            / 1000
+        )
 
     def screenshot(self, *, height: int | None = None) -> bytes:
         """A PNG of the page from its top, whole unless a height is given."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
-        taken = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        clip = {
+            "x": 0,
+            "y": 0,
+            "width": size["width"],
+            "height": height or size["height"],
+            "scale": 1,
+        }
+        taken = self.call(
+            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+        )
         return base64.b64decode(taken["data"])
 
     def _receive(self) -> dict[str, Any]:
@@ -108,12 +151,16 @@ def browser() -> Iterator[Page]:
     program = installed()
     assert program
     (their_read, write), (read, their_write) = os.pipe(), os.pipe()
-    theirs = [fcntl.fcntl(handle, fcntl.F_DUPFD, 10) for handle in (their_read, their_write)]  # clear of 3 and 4
+    theirs = [
+        fcntl.fcntl(handle, fcntl.F_DUPFD, 10) for handle in (their_read, their_write)
+    ]  # clear of 3 and 4
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         # the protocol is spoken on handles 3 and 4
         shell = f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}'
         words = ["bash", "-c", shell, "browser", program, *OPTIONS, f"--user-data-dir={profile}"]
-        process = subprocess.Popen(words, pass_fds=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            words, pass_fds=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for handle in (their_read, their_write, *theirs):
             os.close(handle)
         try:

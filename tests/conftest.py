@@ -1,4 +1,6 @@
-"""What the tests share: the real tokenizer, templates of every kind, a dialog with all its parts, a tiny model."""
+"""What the tests share: the real tokenizer, templates of every kind, a dialog with all its parts, a
+tiny model.
+"""
 
 import os
 import sys
@@ -18,8 +20,14 @@ settings.register_profile("agentlite", deadline=None)  # the first example may i
 settings.load_profile("agentlite")
 
 DATA = Path(__file__).parent / "data"
-WEATHER = Tool("get_weather", "Weather of a city.", {"type": "object", "properties": {"city": {"type": "string"}}})
-TIME = Tool("get_time", "Time in a city.", {"type": "object", "properties": {"city": {"type": "string"}}})
+WEATHER = Tool(
+    "get_weather",
+    "Weather of a city.",
+    {"type": "object", "properties": {"city": {"type": "string"}}},
+)
+TIME = Tool(
+    "get_time", "Time in a city.", {"type": "object", "properties": {"city": {"type": "string"}}}
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,13 +42,22 @@ def smollm2() -> Template:
 
 def with_template(template: Template, name: str) -> Template:
     """The real tokenizer under another chat template."""
-    return Template(name, template.tokenizer, (DATA / f"{name}.jinja").read_text(encoding="utf-8"), template.special)
+    return Template(
+        name,
+        template.tokenizer,
+        (DATA / f"{name}.jinja").read_text(encoding="utf-8"),
+        template.special,
+    )
 
 
 @pytest.fixture(scope="session")
 def templates(smollm2: Template) -> dict[str, Template]:
     """One that takes no tools, one that takes them, one that rewrites its history."""
-    return {"smollm2": smollm2, "tools": with_template(smollm2, "tools"), "forgets": with_template(smollm2, "forgets")}
+    return {
+        "smollm2": smollm2,
+        "tools": with_template(smollm2, "tools"),
+        "forgets": with_template(smollm2, "forgets"),
+    }
 
 
 @pytest.fixture
@@ -79,24 +96,62 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 OSLO = {"role": "user", "content": "Is it wet in Oslo?"}
-WEATHER_TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip
+WEATHER_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
 
 
 @pytest.fixture(scope="session")
 def caller(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace whose `sft` knows one dialog by heart: for Oslo it calls get_weather, and given 4 mm says yes."""
+    """A workspace whose `sft` knows one dialog by heart: for Oslo it calls get_weather, and given 4
+    mm says yes.
+    """
     import json
 
     import agentlite
 
     run = tmp_path_factory.mktemp("caller")
-    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
-    row = {"messages": [OSLO, {"role": "assistant", "content": None, "tool_calls": [call]},
-                        {"role": "tool", "tool_call_id": "a", "content": "4 mm"},
-                        {"role": "assistant", "content": "Yes, 4 mm."}], "tools": [WEATHER_TOOL]}  # fmt: skip
+    call = {
+        "id": "a",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+    }
+    row = {
+        "messages": [
+            OSLO,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": "4 mm"},
+            {"role": "assistant", "content": "Yes, 4 mm."},
+        ],
+        "tools": [WEATHER_TOOL],
+    }
     (run / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    agentlite.prep(str(run / "rows.jsonl"), run=str(run), model=str(tiny_model), protocol="hermes", dev=0.0, test=0.0)
-    agentlite.sft(run=str(run), full=True, max_steps=60, learning_rate=1e-2, lr_scheduler="constant", batch_size=1,
-                  gradient_accumulation=1, warmup_ratio=0.0, save_steps=60)  # fmt: skip
+    agentlite.prep(
+        str(run / "rows.jsonl"),
+        run=str(run),
+        model=str(tiny_model),
+        protocol="hermes",
+        dev=0.0,
+        test=0.0,
+    )
+    agentlite.sft(
+        run=str(run),
+        full=True,
+        max_steps=60,
+        learning_rate=1e-2,
+        lr_scheduler="constant",
+        batch_size=1,
+        gradient_accumulation=1,
+        warmup_ratio=0.0,
+        save_steps=60,
+    )
     return run

@@ -1,6 +1,8 @@
-"""A moment of training, `log 3` or `save 4` -> a process that is killed there without warning; not a test itself.
+"""A moment of training, `log 3` or `save 4` -> a process that is killed there without warning; not
+a test itself.
 
-As a script: `dying.py 'log 3' sft ...` is the command line, killed so. Under a launcher the others die with it.
+As a script: `dying.py 'log 3' sft ...` is the command line, killed so. Under a launcher the others
+die with it.
 """
 
 import os
@@ -12,7 +14,9 @@ from typing import Any
 
 
 def moments() -> list[str]:
-    """Three random ones of a run of six steps: a step is logged, or its checkpoint is all but whole. All with --all."""
+    """Three random ones of a run of six steps: a step is logged, or its checkpoint is all but
+    whole. All with --all.
+    """
     every = [f"log {step}" for step in range(1, 6)] + ["save 2", "save 4"]
     return every if os.environ.get("AGENTLITE_TEST_ALL") else random.SystemRandom().sample(every, 3)
 
@@ -25,7 +29,9 @@ def die_at(moment: str) -> None:
 def _die() -> None:
     if "LOCAL_RANK" in os.environ:
         launcher = os.getppid()
-        siblings = Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="ascii").split()
+        siblings = (
+            Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="ascii").split()
+        )
         for process in {launcher, *map(int, siblings)} - {os.getpid()}:
             os.kill(process, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

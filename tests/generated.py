@@ -1,4 +1,6 @@
-"""Counts -> a finished run as the stages leave it, its texts of made-up words; not a test itself."""
+"""Counts -> a finished run as the stages leave it, its texts of made-up words; not a test
+itself.
+"""
 
 import json
 import random
@@ -9,7 +11,18 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Tool, plain, to_row
+from agentlite.core.records import (
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Parsed,
+    Prediction,
+    Record,
+    Tool,
+    plain,
+    to_row,
+)
 from agentlite.core.row_files import write_json, write_rows
 from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.metrics.dialogs import dialogs
@@ -17,41 +30,84 @@ from agentlite.scoring.metrics.summarize import compare, scores
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.workspace.run_folder import file_digest
 
-ZIPF = list(accumulate(1 / rank for rank in range(1, 5001)))  # how often words occur, the first the most often
+ZIPF = list(
+    accumulate(1 / rank for rank in range(1, 5001))
+)  # how often words occur, the first the most often
 Text = Callable[[int], str]
 Say = Callable[[Record, random.Random], tuple[str, Parsed]]
 
 
-def write_run(run: Path, models: Sequence[str], prompts: int, say: Say | None = None, seed: int = 0) -> Path:
-    """prep, sft, and an evaluation of `models`; what `say` makes them say at every prompt, a call by default."""
+def write_run(
+    run: Path, models: Sequence[str], prompts: int, say: Say | None = None, seed: int = 0
+) -> Path:
+    """prep, sft, and an evaluation of `models`; what `say` makes them say at every prompt, a call
+    by default.
+    """
     generator = random.Random(seed)
-    words = ["".join(generator.choices("aeioudlmnrst", k=generator.randint(2, 9))) for _ in range(5000)]
+    words = [
+        "".join(generator.choices("aeioudlmnrst", k=generator.randint(2, 9))) for _ in range(5000)
+    ]
 
     def text(count: int) -> str:
         return " ".join(generator.choices(words, cum_weights=ZIPF, k=count))
 
     tools = [_tool(text) for _ in range(3 + prompts // 4)]
     records = [_record(generator, text, tools) for _ in range(prompts)]
-    stage(run / "prep", {"command": "prep", "settings": {"sources": ["dialogs.jsonl"], "test": 0.5}, "inputs":
-          {"dialogs.jsonl": "ab" * 32}}, {"test.jsonl": map(to_row, records)}, {"kept": prompts})  # fmt: skip
-    curve = [{"step": step, "loss": 1 / step, "learning_rate": 1e-3, "reward/exact": 0.5} for step in range(1, 301)]
-    stage(run / "sft", {"command": "sft", "settings": {"data": "prep", "model": "base", "lora_r": 64}, "inputs":
-          {"data": file_digest(run / "prep" / "test.jsonl")[:16], "model": "cd" * 32}},
-          {"metrics.jsonl": curve}, {"steps": 300})  # fmt: skip
-    said = {name: [_predicted(record, say or called, generator) for record in records] for name in models}
+    stage(
+        run / "prep",
+        {
+            "command": "prep",
+            "settings": {"sources": ["dialogs.jsonl"], "test": 0.5},
+            "inputs": {"dialogs.jsonl": "ab" * 32},
+        },
+        {"test.jsonl": map(to_row, records)},
+        {"kept": prompts},
+    )
+    curve = [
+        {"step": step, "loss": 1 / step, "learning_rate": 1e-3, "reward/exact": 0.5}
+        for step in range(1, 301)
+    ]
+    stage(
+        run / "sft",
+        {
+            "command": "sft",
+            "settings": {"data": "prep", "model": "base", "lora_r": 64},
+            "inputs": {"data": file_digest(run / "prep" / "test.jsonl")[:16], "model": "cd" * 32},
+        },
+        {"metrics.jsonl": curve},
+        {"steps": 300},
+    )
+    said = {
+        name: [_predicted(record, say or called, generator) for record in records]
+        for name in models
+    }
     by_id, by_model = {record.id: record for record in records}, {}
     for name, predictions in said.items():
         whole = dialogs(predictions, by_id)
         metrics, by_model[name] = figures(predictions, whole, by_id, 0), scores(predictions, whole)
-        plan = {"command": "eval", "settings": {"split": "test", "model": name},
-                "inputs": {"data": file_digest(run / "prep" / "test.jsonl")}}  # fmt: skip
-        stage(run / "eval" / "prep" / name, plan, {"predictions.jsonl": map(_row, predictions)}, {}, metrics)
+        plan = {
+            "command": "eval",
+            "settings": {"split": "test", "model": name},
+            "inputs": {"data": file_digest(run / "prep" / "test.jsonl")},
+        }
+        stage(
+            run / "eval" / "prep" / name,
+            plan,
+            {"predictions.jsonl": map(_row, predictions)},
+            {},
+            metrics,
+        )
     write_json(run / "eval" / "prep" / "compare.json", compare(by_model, 0))
     return run
 
 
-def stage(folder: Path, plan: dict[str, Any], rows: dict[str, Iterable[dict[str, Any]]], figures: dict[str, Any],
-          metrics: dict[str, Any] | None = None) -> None:  # fmt: skip
+def stage(
+    folder: Path,
+    plan: dict[str, Any],
+    rows: dict[str, Iterable[dict[str, Any]]],
+    figures: dict[str, Any],
+    metrics: dict[str, Any] | None = None,
+) -> None:
     """A folder as a finished stage leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "plan.json", {"versions": {"agentlite": "0"}, **plan})
@@ -65,13 +121,22 @@ def stage(folder: Path, plan: dict[str, Any], rows: dict[str, Iterable[dict[str,
 
 
 def called(record: Record, generator: random.Random) -> tuple[str, Parsed]:
-    """The right call or, as often, one of a tool on offer with a thought before it; now and then one that is torn."""
+    """The right call or, as often, one of a tool on offer with a thought before it; now and then
+    one that is torn.
+    """
     due = record.messages[-1].calls[0]
     thought = "" if generator.random() < 0.5 else record.messages[0].content[:60]
     call = due if not thought else Call(generator.choice(record.tools).name, due.arguments)
-    text = f'{thought}<tool_call>\n{{"name": "{call.name}", "arguments": {plain(call.arguments)}}}\n</tool_call>'
+    text = (
+        f'{thought}<tool_call>\n{{"name": "{call.name}", "arguments": '
+        f"{plain(call.arguments)}}}\n</tool_call>"
+    )
     torn = generator.random() < 0.05
-    return (text[:-12], Parsed("", (), "call not closed")) if torn else (text, Parsed(thought, (call,)))
+    return (
+        (text[:-12], Parsed("", (), "call not closed"))
+        if torn
+        else (text, Parsed(thought, (call,)))
+    )
 
 
 def _tool(text: Text) -> Tool:
@@ -83,17 +148,28 @@ def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Reco
     offered = tuple(generator.sample(tools, generator.randint(1, 3)))
     due = generator.choice(offered)
     arguments = {name: text(2) for name in due.parameters["properties"]}
-    messages = (Message("user", text(25)), Message("assistant", calls=(Call(due.name, arguments, "call_0"),)))
+    messages = (
+        Message("user", text(25)),
+        Message("assistant", calls=(Call(due.name, arguments, "call_0"),)),
+    )
     gold = Gold((GoldCall(due.name, {name: [value] for name, value in arguments.items()}),))
-    return Record(messages=messages, tools=offered, gold={1: gold}, source=generator.choice(["a.jsonl", "b.jsonl"]),
-                  task="tool_selection", split="test")  # fmt: skip
+    return Record(
+        messages=messages,
+        tools=offered,
+        gold={1: gold},
+        source=generator.choice(["a.jsonl", "b.jsonl"]),
+        task="tool_selection",
+        split="test",
+    )
 
 
 def _predicted(record: Record, say: Say, generator: random.Random) -> Prediction:
     text, parsed = say(record, generator)
     metrics = {**score_step(parsed, record.due(1), record.tools), "due": 1.0}
     slices = {"tools": str(len(record.tools)), "source": record.source}
-    return Prediction(record.id, 1, text, parsed.problem, parsed.calls, metrics, slices, len(text) // 4)
+    return Prediction(
+        record.id, 1, text, parsed.problem, parsed.calls, metrics, slices, len(text) // 4
+    )
 
 
 def _row(prediction: Prediction) -> dict[str, Any]:

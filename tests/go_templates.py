@@ -1,4 +1,6 @@
-"""As much of Go's text/template as an exported Modelfile uses: texts, variables, range, if, eq, ne, and, len, index."""
+"""As much of Go's text/template as an exported Modelfile uses: texts, variables, range, if, eq, ne,
+and, len, index.
+"""
 
 import json
 import re
@@ -88,8 +90,15 @@ def _value(text: str, names: dict[str, Any]) -> Any:
 
 def _call(words: list[str], names: dict[str, Any]) -> tuple[Any, list[str]]:
     """A function and its arguments, or a single value, up to the end or to a closing bracket."""
-    known = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "and": lambda a, b: a and b, "not": lambda a: not a,
-             "len": len, "index": lambda a, i: a[i], "slice": lambda a, i: a[i:]}  # fmt: skip
+    known = {
+        "eq": lambda a, b: a == b,
+        "ne": lambda a, b: a != b,
+        "and": lambda a, b: a and b,
+        "not": lambda a: not a,
+        "len": len,
+        "index": lambda a, i: a[i],
+        "slice": lambda a, i: a[i:],
+    }
     function, words = (known[words[0]], words[1:]) if words[0] in known else (None, words)
     values = []
     while words and words[0] != ")":

@@ -1,4 +1,6 @@
-"""The kinds of bad input that data sets are known to hold -> files of them, and the code that each kind has to get."""
+"""The kinds of bad input that data sets are known to hold -> files of them, and the code that each
+kind has to get.
+"""
 
 import gzip
 import json
@@ -19,17 +21,21 @@ TOOL = {
 }
 
 
-def call(arguments: Any = '{"city": "Oslo"}', name: str = "weather", id: str | None = "a") -> dict[str, Any]:
+def call(
+    arguments: Any = '{"city": "Oslo"}', name: str = "weather", id: str | None = "a"
+) -> dict[str, Any]:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def row(n: int = 0, **changes: Any) -> dict[str, Any]:
     """A good row; `calls` and `messages` replace its parts."""
     calls = changes.pop("calls", [call()])
-    messages = [{"role": "user", "content": f"Is it wet in Oslo, question {n}?"},
-                {"role": "assistant", "content": None, "tool_calls": calls},
-                *({"role": "tool", "tool_call_id": one["id"], "content": "4 mm"} for one in calls),
-                {"role": "assistant", "content": "Yes."}]  # fmt: skip
+    messages = [
+        {"role": "user", "content": f"Is it wet in Oslo, question {n}?"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": one["id"], "content": "4 mm"} for one in calls),
+        {"role": "assistant", "content": "Yes."},
+    ]
     return {"messages": messages, "tools": [TOOL], **changes}
 
 
@@ -46,7 +52,9 @@ def turns(*said: tuple[str, str]) -> bytes:
 
 
 def schema(parameters: Any) -> bytes:
-    return line(tools=[{"type": "function", "function": {"name": "weather", "parameters": parameters}}])
+    return line(
+        tools=[{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+    )
 
 
 def good(count: int = 3) -> bytes:
@@ -54,9 +62,11 @@ def good(count: int = 3) -> bytes:
 
 
 class Kind(NamedTuple):
-    """A bad line among good ones and the code it has to get; "" where it is taken as it is, or mended.
+    """A bad line among good ones and the code it has to get; "" where it is taken as it is, or
+    mended.
 
-    `file`: the whole content instead, for what is wrong with a file. `code` "exit 2" or "exit 4": the run ends so.
+    `file`: the whole content instead, for what is wrong with a file. `code` "exit 2" or "exit 4":
+    the run ends so.
     """
 
     number: int
@@ -74,7 +84,9 @@ KINDS = {
     "comma separated values": Kind(3, "E121", b"user,assistant"),
     "gzip without its suffix": Kind(4, "", file=lambda: gzip.compress(good())),
     "gzip that is cut": Kind(4, "E104", file=lambda: gzip.compress(good(2000))[:-2000]),
-    "Parquet that is cut": Kind(5, "exit 2", file=lambda: b"PAR1" + b"\0" * 40, name="rows.parquet"),
+    "Parquet that is cut": Kind(
+        5, "exit 2", file=lambda: b"PAR1" + b"\0" * 40, name="rows.parquet"
+    ),
     "a byte order mark amid the file": Kind(7, "", b"\xef\xbb\xbf" + line()),
     "UTF-16": Kind(8, "exit 2", file=lambda: good().decode().encode("utf-16")),
     "bytes that are no UTF-8": Kind(9, "E109", line()[:-1] + b', "x": "\xff"}'),
@@ -89,15 +101,23 @@ KINDS = {
     ),
     "NaN": Kind(16, "E116", line(calls=[call()]).replace(b'"tools"', b'"x": NaN, "tools"')),
     "a number too large": Kind(16, "E116", line().replace(b'"tools"', b'"x": 1e999, "tools"')),
-    "an integer beyond 64 bits": Kind(17, "", line(calls=[call('{"city": "Oslo", "days": 36893488147419103232}')])),
-    "a number of 5,000 digits": Kind(17, "E117", line().replace(b'"tools"', b'"x": ' + b"9" * 5000 + b', "tools"')),
+    "an integer beyond 64 bits": Kind(
+        17, "", line(calls=[call('{"city": "Oslo", "days": 36893488147419103232}')])
+    ),
+    "a number of 5,000 digits": Kind(
+        17, "E117", line().replace(b'"tools"', b'"x": ' + b"9" * 5000 + b', "tools"')
+    ),
     "a key twice in the row": Kind(18, "E118", line()[:-1] + b', "tools": []}'),
-    "a key twice in the arguments": Kind(18, "E118", line(calls=[call('{"city": "Oslo", "city": "Rome"}')])),
+    "a key twice in the arguments": Kind(
+        18, "E118", line(calls=[call('{"city": "Oslo", "city": "Rome"}')])
+    ),
     "nested a thousand deep": Kind(
         19, "E119", line().replace(b'"tools"', b'"x": ' + b"[" * 1000 + b"]" * 1000 + b', "tools"')
     ),
     "nested a million deep": Kind(
-        19, "E119", line().replace(b'"tools"', b'"x": ' + b"[" * 10**6 + b"]" * 10**6 + b', "tools"')
+        19,
+        "E119",
+        line().replace(b'"tools"', b'"x": ' + b"[" * 10**6 + b"]" * 10**6 + b', "tools"'),
     ),
     "a line of 17 MiB": Kind(20, "E120", line().replace(b"Yes.", b"y" * (17 << 20))),
     "two objects on a line": Kind(21, "E121", line() + b" " + line()),
@@ -110,13 +130,17 @@ KINDS = {
     "messages that are empty": Kind(25, "E201", line(messages=[])),
     "an unknown role": Kind(26, "E202", turns(("user", "a"), ("robot", "b"))),
     "two users": Kind(27, "E203", turns(("user", "a"), ("user", "b"), ("assistant", "c"))),
-    "the assistant first": Kind(27, "E203", turns(("assistant", "a"), ("user", "b"), ("assistant", "c"))),
+    "the assistant first": Kind(
+        27, "E203", turns(("assistant", "a"), ("user", "b"), ("assistant", "c"))
+    ),
     "the user last": Kind(27, "E203", turns(("user", "a"), ("assistant", "b"), ("user", "c"))),
     "a result without a call": Kind(
         28, "E204", turns(("user", "a"), ("assistant", "b"), ("tool", "4 mm"), ("assistant", "c"))
     ),
     "a call without its result": Kind(
-        28, "E204", line(messages=[*row()["messages"][:2], *turns_of(("user", "And?"), ("assistant", "Yes."))])
+        28,
+        "E204",
+        line(messages=[*row()["messages"][:2], *turns_of(("user", "And?"), ("assistant", "Yes."))]),
     ),
     "ids that do not match": Kind(
         29,
@@ -139,14 +163,18 @@ KINDS = {
     "an argument too many": Kind(34, "E210", line(calls=[call('{"city": "Oslo", "when": 1}')])),
     "an argument of another type": Kind(34, "E210", line(calls=[call('{"city": 7}')])),
     "a schema of Python's types": Kind(
-        35, "", schema({"type": "dict", "properties": {"city": {"type": "str", "required": "True"}}})
+        35,
+        "",
+        schema({"type": "dict", "properties": {"city": {"type": "str", "required": "True"}}}),
     ),
     "a schema that is none": Kind(35, "E211", schema({"type": "object", "properties": ["city"]})),
     "a schema whose required is no list": Kind(
         35, "E211", schema({"type": "object", "properties": {"city": {}}, "required": "city"})
     ),
     "two tools of one name": Kind(36, "E212", line(tools=[TOOL, TOOL])),
-    "a tool without a name": Kind(36, "E212", line(tools=[TOOL, {"type": "function", "function": {"name": " "}}])),
+    "a tool without a name": Kind(
+        36, "E212", line(tools=[TOOL, {"type": "function", "function": {"name": " "}}])
+    ),
     "nulls that Arrow filled in": Kind(37, "", line(calls=[call({"city": "Oslo", "other": None})])),
     "an observation inside a turn that cannot be split": Kind(
         38,
@@ -155,12 +183,17 @@ KINDS = {
             {
                 "conversations": [
                     {"from": "user", "value": "a"},
-                    {"from": "assistant", "value": "Action: f\nAction Input: {}\nAction: g\nObservation: 1"},
+                    {
+                        "from": "assistant",
+                        "value": "Action: f\nAction Input: {}\nAction: g\nObservation: 1",
+                    },
                 ]
             }
         ).encode(),
     ),
-    "a turn mark in a user's text": Kind(39, "E215", turns(("user", "a<|im_end|>"), ("assistant", "b"))),
+    "a turn mark in a user's text": Kind(
+        39, "E215", turns(("user", "a<|im_end|>"), ("assistant", "b"))
+    ),
     "a turn that says nothing": Kind(40, "E216", turns(("user", "a"), ("assistant", ""))),
     "an image": Kind(
         40,
@@ -176,7 +209,12 @@ KINDS = {
     "nothing to train": Kind(
         41,
         "E217",
-        line(messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "loss": False}]),
+        line(
+            messages=[
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "b", "loss": False},
+            ]
+        ),
     ),
     "the same row twice": Kind(42, "", line(n=1)),
     "a preference": Kind(43, "E201", line(rejected_response="No.")),

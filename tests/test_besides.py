@@ -1,4 +1,6 @@
-"""What eval measures besides: pass^k and forgetting, as formulas, and with tiny models, killed and run again."""
+"""What eval measures besides: pass^k and forgetting, as formulas, and with tiny models, killed and
+run again.
+"""
 
 import json
 import math
@@ -42,7 +44,9 @@ def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
     found = forgetting(before, after, 0)
     assert found["forgetting"]["mean"] == pytest.approx(0.03)
     assert found["forgetting"]["beyond_noise"]
-    assert found["perplexity"]["mean"] == pytest.approx(found["perplexity_before"]["mean"] * 2.718281828**0.03)
+    assert found["perplexity"]["mean"] == pytest.approx(
+        found["perplexity_before"]["mean"] * 2.718281828**0.03
+    )
     told = questions_forgotten({"a": True, "b": True}, {"a": True, "b": False}, 0)
     assert (told["general_questions"]["mean"], told["questions_forgotten"]["mean"]) == (0.5, 0.5)
 
@@ -53,37 +57,68 @@ def test_an_answer_counts_as_words_of_its_own() -> None:
     assert not is_right("A parish.", ["Paris"])
     questions = list(read_rows(QUESTIONS))
     assert len({row["question"] for row in questions}) == len(questions) == 40
-    assert not any(is_right(row["question"], row["answers"]) for row in questions if row["answers"] != ["Egypt"])
+    assert not any(
+        is_right(row["question"], row["answers"])
+        for row in questions
+        if row["answers"] != ["Egypt"]
+    )
 
 
 # --- with models ---
 
-GENERAL = [("Name a colour.", "Blue."), ("What do bees make?", "They make honey."), ("Say hello.", "Hello to you!")]
-HOW: dict[str, Any] = {"max_new_tokens": 6, "max_length": 1024, "limit": 4, "batch_size": 1, "profile": "cpu"}
+GENERAL = [
+    ("Name a colour.", "Blue."),
+    ("What do bees make?", "They make honey."),
+    ("Say hello.", "Hello to you!"),
+]
+HOW: dict[str, Any] = {
+    "max_new_tokens": 6,
+    "max_length": 1024,
+    "limit": 4,
+    "batch_size": 1,
+    "profile": "cpu",
+}
 
 
 @pytest.fixture(scope="module")
 def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished prep, and beside it another model, whose weights are not those of the tiny one."""
     run = tmp_path_factory.mktemp("besides")
-    prep("bfcl:irrelevance", run=str(run), model=str(tiny_model), protocol="hermes", limit=8, dev=0.0, test=0.9,
-         max_length=1024)  # fmt: skip
+    prep(
+        "bfcl:irrelevance",
+        run=str(run),
+        model=str(tiny_model),
+        protocol="hermes",
+        limit=8,
+        dev=0.0,
+        test=0.9,
+        max_length=1024,
+    )
     shutil.copytree(tiny_model, run / "other")
     import torch
     from safetensors.torch import load_file, save_file
 
     path = run / "other" / "model.safetensors"
     torch.manual_seed(1)
-    save_file({name: weight + 0.3 * torch.randn_like(weight) for name, weight in load_file(path).items()}, path,
-              {"format": "pt"})  # fmt: skip
-    rows = [{"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
-            for asked, said in GENERAL]  # fmt: skip
-    (run / "general.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    save_file(
+        {name: weight + 0.3 * torch.randn_like(weight) for name, weight in load_file(path).items()},
+        path,
+        {"format": "pt"},
+    )
+    rows = [
+        {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
+        for asked, said in GENERAL
+    ]
+    (run / "general.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     return run
 
 
 def figures(workspace: Path, model: Path | str, **options: Any) -> dict[str, Any]:
-    found: dict[str, Any] = evaluate(run=str(workspace), model=[str(model)], **HOW, **options).figures[str(model)]
+    found: dict[str, Any] = evaluate(
+        run=str(workspace), model=[str(model)], **HOW, **options
+    ).figures[str(model)]
     return found
 
 
@@ -91,8 +126,9 @@ class Killed(BaseException):
     """As from outside: nothing catches it."""
 
 
-def test_a_drawing_that_was_killed_draws_only_what_is_missing(workspace: Path, tiny_model: Path,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_drawing_that_was_killed_draws_only_what_is_missing(
+    workspace: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = figures(workspace, tiny_model, num_samples=3, out="whole")["passes"]
     make, batches = besides.drawer, 0
 
@@ -119,7 +155,9 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(workspace: Path, t
     monkeypatch.setattr(besides, "drawer", make)
     assert figures(workspace, tiny_model, num_samples=3, out="killed")["passes"] == whole
     assert file.read_bytes().startswith(before)
-    drawn, other = (Counter((workspace / out / inside).read_bytes().splitlines()) for out in ("killed", "whole"))
+    drawn, other = (
+        Counter((workspace / out / inside).read_bytes().splitlines()) for out in ("killed", "whole")
+    )
     assert drawn == other
     assert set(drawn.values()) == {1}
     assert whole.keys() == {"pass^1", "pass^2", "pass^3"}
@@ -134,7 +172,9 @@ def test_another_temperature_is_drawn_anew(workspace: Path, tiny_model: Path) ->
     assert counts == [4, 4, 8]
 
 
-def test_forgetting_is_that_of_the_two_models_losses(workspace: Path, tiny_model: Path, monkeypatch: Any) -> None:
+def test_forgetting_is_that_of_the_two_models_losses(
+    workspace: Path, tiny_model: Path, monkeypatch: Any
+) -> None:
     from agentlite.engine import load as loading
 
     loads: list[str] = []
@@ -147,7 +187,9 @@ def test_forgetting_is_that_of_the_two_models_losses(workspace: Path, tiny_model
     monkeypatch.setattr(loading, "load", counting)
     monkeypatch.setattr(loading, "_kept", {})
     models, general = [str(tiny_model), str(workspace / "other")], str(workspace / "general.jsonl")
-    found = evaluate(run=str(workspace), model=models, general=general, num_samples=1, out="forgets", **HOW).figures
+    found = evaluate(
+        run=str(workspace), model=models, general=general, num_samples=1, out="forgets", **HOW
+    ).figures
     assert "forgetting" not in found[models[0]]
     told = found[models[1]]["forgetting"]
     before, after = ([own_loss(model, *row) for row in GENERAL] for model in models)
@@ -156,7 +198,10 @@ def test_forgetting_is_that_of_the_two_models_losses(workspace: Path, tiny_model
     assert told["forgetting"]["mean"] == pytest.approx(risen, abs=1e-4)
     assert told["perplexity"]["mean"] == pytest.approx(math.exp(sum(after) / len(after)), rel=1e-4)
     assert told["general_questions"]["count"] == len(list(read_rows(QUESTIONS)))
-    asked, lost = 1, 1  # one is in memory for its answers and what is drawn, then both once more for their losses
+    asked, lost = (
+        1,
+        1,
+    )  # one is in memory for its answers and what is drawn, then both once more for their losses
     assert Counter(loads) == {models[0]: 2 * asked + lost, models[1]: asked + lost}
 
 
@@ -167,9 +212,13 @@ def own_loss(model: str, asked: str, said: str) -> float:
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     start = f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
-    system = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    system = (
+        "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
+        "Face<|im_end|>\n"
+    )
     prompt, answer = (
-        tokenizer(text, add_special_tokens=False).input_ids for text in (system + start, f"{said}<|im_end|>")
+        tokenizer(text, add_special_tokens=False).input_ids
+        for text in (system + start, f"{said}<|im_end|>")
     )
     ids = torch.tensor([prompt + answer])
     labels = torch.tensor([[-100] * len(prompt) + answer])

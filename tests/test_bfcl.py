@@ -1,4 +1,6 @@
-"""agentlite.scoring.metrics.bfcl: BFCL's verdicts, its ways to read a text, and v4's group scores."""
+"""agentlite.scoring.metrics.bfcl: BFCL's verdicts, its ways to read a text, and v4's group
+scores.
+"""
 
 import importlib.util
 import io
@@ -16,12 +18,25 @@ from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
 from agentlite.data.formats import read_raw, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, TUPLE
 from agentlite.data.formats.bfcl_literals import as_text, written
-from agentlite.scoring.metrics.bfcl import GROUPS, RULES, SUBSET, WHOLE, category_of, check, group_scores
+from agentlite.scoring.metrics.bfcl import (
+    GROUPS,
+    RULES,
+    SUBSET,
+    WHOLE,
+    category_of,
+    check,
+    group_scores,
+)
 from agentlite.scoring.metrics.bfcl_java_js import LANGUAGES, LONGEST, read_literal
 from agentlite.scoring.metrics.bfcl_text_parser import read_text
 
-needs_bfcl = pytest.mark.skipif(not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed")
-UNWRITABLE = {"simple_java_36", "simple_java_65"}  # gold with a number in a list that BFCL reads as texts
+needs_bfcl = pytest.mark.skipif(
+    not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"
+)
+UNWRITABLE = {
+    "simple_java_36",
+    "simple_java_65",
+}  # gold with a number in a list that BFCL reads as texts
 FIELDS = {
     "city": {"type": "string"},
     "days": {"type": "integer"},
@@ -46,7 +61,9 @@ GOLD = GoldCall(
         "hourly": [True],
         "stations": [["Blindern", "St. Hanshaugen"]],
         "levels": [[1.0, 1.5]],
-        "filters": [[{"field": ["wind"], "above": [10, 10.0]}, {"field": ["rain"], "above": ["", 0]}]],
+        "filters": [
+            [{"field": ["wind"], "above": [10, 10.0]}, {"field": ["rain"], "above": ["", 0]}]
+        ],
         "place": [[59.9, 10.7]],
         "user": [{"name": ["Kari"], "age": ["", 30]}],
         "note": ["any text"],
@@ -98,10 +115,14 @@ WRONG = {
 
 
 def verdict(change=None, gold=GOLD, category="multiple"):
-    return check(category, [Call("weather", RIGHT | (change or {}))], Gold((gold,)), (WEATHER, STOP))
+    return check(
+        category, [Call("weather", RIGHT | (change or {}))], Gold((gold,)), (WEATHER, STOP)
+    )
 
 
-@pytest.mark.parametrize("change", [{}, *ALSO_RIGHT.values()], ids=["as the gold has it", *ALSO_RIGHT])
+@pytest.mark.parametrize(
+    "change", [{}, *ALSO_RIGHT.values()], ids=["as the gold has it", *ALSO_RIGHT]
+)
 def test_what_bfcl_accepts_is_right(change):
     assert verdict(change) == ""
 
@@ -120,12 +141,17 @@ def test_no_parameter_can_be_dropped_unless_the_gold_says_so(name):
 def test_gold_of_another_type_than_declared_is_compared_letter_by_letter():
     gold = GoldCall("weather", GOLD.arguments | {"days": ["two weeks"], "note": [7]})
     assert verdict({"days": "two weeks", "note": 7}, gold) == ""
-    assert verdict({"days": "Two Weeks", "note": 7}, gold) and verdict({"days": 14, "note": 7}, gold)
+    assert verdict({"days": "Two Weeks", "note": 7}, gold) and verdict(
+        {"days": 14, "note": 7}, gold
+    )
 
 
 def test_an_object_inside_an_object_is_refused_even_as_the_gold_writes_it():
     gold = GoldCall("weather", GOLD.arguments | {"user": [{"home": [{"city": ["Oslo"]}]}]})
-    assert verdict({"user": {"home": {"city": "Oslo"}}}, gold) == "user has a value that is not accepted"
+    assert (
+        verdict({"user": {"home": {"city": "Oslo"}}}, gold)
+        == "user has a value that is not accepted"
+    )
     assert verdict({"user": {"home": {"city": ["Oslo"]}}}, gold) == ""  # the letter of it
 
 
@@ -140,22 +166,30 @@ def test_each_category_wants_its_number_of_calls():
     for category in ("simple_python", "live_simple", "multiple", "live_multiple"):
         assert check(category, [right], one, (WEATHER,)) == ""
         assert all(
-            check(category, calls, one, (WEATHER, STOP)) for calls in ([], [right, stop], [right, right], [stop])
+            check(category, calls, one, (WEATHER, STOP))
+            for calls in ([], [right, stop], [right, right], [stop])
         )
     for category in ("parallel", "live_parallel_multiple"):
         assert check(category, [right, stop], two, (WEATHER, STOP)) == ""
         assert check(category, [stop, right], two, (WEATHER, STOP)) == ""
         wrong = ([], [right], [right, right], [stop, stop], [right, stop, stop])
         assert all(check(category, calls, two, (WEATHER, STOP)) for calls in wrong)
-    assert check("multiple", [stop], Gold((GoldCall("stop"),)), (WEATHER,)) == "stop is not on offer"
+    assert (
+        check("multiple", [stop], Gold((GoldCall("stop"),)), (WEATHER,)) == "stop is not on offer"
+    )
 
 
 def test_where_no_call_is_due_any_is_wrong_and_where_any_is_due_none_is():
     for category in ("irrelevance", "live_irrelevance"):
         assert check(category, [], Gold(), (WEATHER,)) == ""
-        assert check(category, [Call("nothing")], Gold(), (WEATHER,)) == "calls nothing where no call is due"
+        assert (
+            check(category, [Call("nothing")], Gold(), (WEATHER,))
+            == "calls nothing where no call is due"
+        )
     due = Gold((GoldCall(ANY_TOOL),))
-    assert check("live_relevance", [], due, (WEATHER,)) and not check("live_relevance", [Call("x")], due, (WEATHER,))
+    assert check("live_relevance", [], due, (WEATHER,)) and not check(
+        "live_relevance", [Call("x")], due, (WEATHER,)
+    )
 
 
 @needs_bfcl
@@ -179,12 +213,20 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
         changed = [[*calls, extra]]
         if calls:
             call = calls[at]
-            swapped = [Call(f"{call.name}s", call.arguments), Call(call.name, call.arguments | {"no such": 1})]
-            if required := [name for name, values in due.calls[at].arguments.items() if "" not in values]:
+            swapped = [
+                Call(f"{call.name}s", call.arguments),
+                Call(call.name, call.arguments | {"no such": 1}),
+            ]
+            if required := [
+                name for name, values in due.calls[at].arguments.items() if "" not in values
+            ]:
                 lost = generator.choice(required)
                 kept = {name: value for name, value in call.arguments.items() if name != lost}
                 swapped += [Call(call.name, kept), Call(call.name, kept | {lost: [[[]]]})]
-            changed += [calls[:at] + calls[at + 1 :], *([*calls[:at], one, *calls[at + 1 :]] for one in swapped)]
+            changed += [
+                calls[:at] + calls[at + 1 :],
+                *([*calls[:at], one, *calls[at + 1 :]] for one in swapped),
+            ]
         for wrong in changed:
             assert check(category, wrong, due, tools), (raw.place, wrong)
 
@@ -212,7 +254,11 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
         ("Java ArrayList<integer>", "List.of(1)", "List.of(1)"),
         ("Java Array<long>", "new long[]{1L, 2, 3L}", [1, "2", 3]),
         ("Java Array<String>", 'new String[]{"a"}', ['"a"']),
-        ("Java HashMap", 'new HashMap<String, Object>() {{ put("a", 1); put("b", "x"); }}', {"a": 1, "b": "x"}),
+        (
+            "Java HashMap",
+            'new HashMap<String, Object>() {{ put("a", 1); put("b", "x"); }}',
+            {"a": 1, "b": "x"},
+        ),
         ("Java HashMap", "new HashMap<>()", {}),
         ("JavaScript String", "'a'", "a"),
         ("JavaScript Bigint", "5n", 5),
@@ -220,7 +266,11 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
         ("JavaScript array<float>", "[1, 2.5]", [1.0, 2.5]),
         ("JavaScript array<integer>", "new Array(1, x)", [1, "x"]),
         ("JavaScript array<array>", "[[1, 2], ['a']]", [[1, 2], ["a"]]),
-        ("JavaScript dict", "{a: 1, \"b\": [true, 'x'], c: {d: 2}", {"a": 1, "b": [True, "x"], "c": "{d: 2"}),
+        (
+            "JavaScript dict",
+            "{a: 1, \"b\": [true, 'x'], c: {d: 2}",
+            {"a": 1, "b": [True, "x"], "c": "{d: 2"},
+        ),
         ("JavaScript dict", "options", "options"),
     ],
 )
@@ -230,7 +280,9 @@ def test_a_literal_is_read_by_the_type_that_is_declared(kind, text, value):
 
 
 plain_texts = (
-    st.text(string.ascii_letters + " .:", min_size=1).map(str.strip).filter(lambda text: text not in ("", "true"))
+    st.text(string.ascii_letters + " .:", min_size=1)
+    .map(str.strip)
+    .filter(lambda text: text not in ("", "true"))
 )
 WRITTEN = {
     "Java integer": st.integers(),
@@ -265,14 +317,27 @@ def test_java_and_javascript_are_checked_as_values_of_what_is_declared():
 
     assert wrong(n="5L") == wrong(n="5L", names='new ArrayList<>(Arrays.asList("A", "b"))') == ""
     assert wrong(n=5) == "n is a int, not the text of a Java long"
-    assert wrong(n="5") and wrong(n="6L") and wrong(n="5L", names='new ArrayList<>(Arrays.asList("b", "a"))')
+    assert (
+        wrong(n="5")
+        and wrong(n="6L")
+        and wrong(n="5L", names='new ArrayList<>(Arrays.asList("b", "a"))')
+    )
 
 
-@pytest.mark.parametrize("kind", [f"{language} {name}" for language, kinds in LANGUAGES.items() for name in kinds])
+@pytest.mark.parametrize(
+    "kind", [f"{language} {name}" for language, kinds in LANGUAGES.items() for name in kinds]
+)
 def test_hostile_literals_are_read_in_no_time(kind):
     began = time.perf_counter()
-    pieces = ["[[1]" + ",[1]" * 2000, "{" + "a" * 9000 + "}", "new HashMap<>() {" + " " * 9000, "9" * 9000,
-              "new ArrayList<>() {{" + " " * 9000, "[" * 5000, "[" * (LONGEST + 1) + "1"]  # fmt: skip
+    pieces = [
+        "[[1]" + ",[1]" * 2000,
+        "{" + "a" * 9000 + "}",
+        "new HashMap<>() {" + " " * 9000,
+        "9" * 9000,
+        "new ArrayList<>() {{" + " " * 9000,
+        "[" * 5000,
+        "[" * (LONGEST + 1) + "1",
+    ]
     for text in pieces:
         read_literal(text, {"format": kind})
     assert time.perf_counter() - began < 5
@@ -286,18 +351,27 @@ names = (
     .map(lambda n: f"{n}x")
 )
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(0) | st.floats(0, allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(0)
+    | st.floats(0, allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
     max_leaves=5,
 )
 arguments = st.dictionaries(names, values, max_size=3)
-some_calls = st.lists(st.builds(Call, names | st.builds("{}.{}".format, names, names), arguments), max_size=3)
+some_calls = st.lists(
+    st.builds(Call, names | st.builds("{}.{}".format, names, names), arguments), max_size=3
+)
 
 
 @settings(max_examples=50)
 @given(some_calls)
 def test_calls_written_as_bfcl_asks_are_read_back(calls):
-    inner = (f"{c.name}({', '.join(f'{key}={value!r}' for key, value in c.arguments.items())})" for c in calls)
+    inner = (
+        f"{c.name}({', '.join(f'{key}={value!r}' for key, value in c.arguments.items())})"
+        for c in calls
+    )
     parsed = read_text(f"[{', '.join(inner)}]", "parallel")
     assert (parsed.calls, parsed.problem) == (tuple(calls), "")
 
@@ -308,7 +382,10 @@ def test_calls_written_as_bfcl_asks_are_read_back(calls):
         ("f(a=-1, b=1.5)", {"a": -1, "b": 1.5}),
         ("`[f(a=x, b=true)]`\n", {"a": "x", "b": "true"}),
         ("[f(1, a=2 * 3 + 1, b='x' + 'y')", {"a": 7, "b": "xy"}),
-        ("f(a=g(1), b=g(c=1), d=x[0], e=...)", {"a": "g(1)", "b": {"g": {"c": 1}}, "d": "x[0]", "e": "..."}),
+        (
+            "f(a=g(1), b=g(c=1), d=x[0], e=...)",
+            {"a": "g(1)", "b": {"g": {"c": 1}}, "d": "x[0]", "e": "..."},
+        ),
     ],
 )
 def test_python_is_read_as_bfcl_reads_it(text, arguments):
@@ -317,12 +394,33 @@ def test_python_is_read_as_bfcl_reads_it(text, arguments):
 
 @pytest.mark.parametrize(
     "text",
-    ["I call f(a=1)", "hello", "[1, 2]", "[f(a=1]", "[f(a=x.y)]", "[f(a={1})]", "[f(a=lambda: 1)]", "[f(a=b'x')]", "",
-     "[f(a=9**9**9)]", "[f(a='x' * 10**9)]", "[f(a='%1000000000d' % 1)]", "[f(a=1 / 0)]", "[f(a=(-8)**0.5)]",
-     "[f(a=not x)]", "[f(a=open('x').read() + 'y')]", "[f(a=\0)]", "[f(a='\ud800)]", "x" * 1_000_000, "[" * 1_000_000,
-     "[f(a=" + "(" * 5000, "[f(a=" + "-" * 100_000 + "1)]", "[f(a=" + "9" * 5000 + ")]"],
+    [
+        "I call f(a=1)",
+        "hello",
+        "[1, 2]",
+        "[f(a=1]",
+        "[f(a=x.y)]",
+        "[f(a={1})]",
+        "[f(a=lambda: 1)]",
+        "[f(a=b'x')]",
+        "",
+        "[f(a=9**9**9)]",
+        "[f(a='x' * 10**9)]",
+        "[f(a='%1000000000d' % 1)]",
+        "[f(a=1 / 0)]",
+        "[f(a=(-8)**0.5)]",
+        "[f(a=not x)]",
+        "[f(a=open('x').read() + 'y')]",
+        "[f(a=\0)]",
+        "[f(a='\ud800)]",
+        "x" * 1_000_000,
+        "[" * 1_000_000,
+        "[f(a=" + "(" * 5000,
+        "[f(a=" + "-" * 100_000 + "1)]",
+        "[f(a=" + "9" * 5000 + ")]",
+    ],
     ids=lambda text: ascii(text[:20]),
-)  # fmt: skip
+)
 @pytest.mark.parametrize("category", ["simple_python", "simple_java", "simple_javascript"])
 def test_what_is_no_call_is_none_and_runs_nothing(category, text):
     parsed = read_text(text, category)
@@ -341,13 +439,37 @@ def test_arithmetic_in_a_text_is_never_run_by_python(tmp_path):
     ("category", "text", "arguments"),
     [
         ("simple_java", 'f(a=5L, b="x y", c=-1)', {"a": "5L", "b": "x y", "c": "-1"}),
-        ("simple_java", "[f(a=new int[]{1, 2}, b=g.h(1, 2))]", {"a": "new int[]{1,2}", "b": "g.h(1, 2)"}),
-        ("simple_java", 'f(a=new ArrayList<>(Arrays.asList("x", 1)))', {"a": 'new ArrayList<>(Arrays.asList("x", 1))'}),
-        ("simple_java", 'f(a=new HashMap<String, X>() {{ put("k", 1); }})', {"a": "new HashMap<String,X>()"}),
-        ("simple_java", "f(a=x ? y : z, b=(int) 5, c=u -> u + 1)", {"a": "x?y:z", "b": "(int)5", "c": "u->u+1"}),
+        (
+            "simple_java",
+            "[f(a=new int[]{1, 2}, b=g.h(1, 2))]",
+            {"a": "new int[]{1,2}", "b": "g.h(1, 2)"},
+        ),
+        (
+            "simple_java",
+            'f(a=new ArrayList<>(Arrays.asList("x", 1)))',
+            {"a": 'new ArrayList<>(Arrays.asList("x", 1))'},
+        ),
+        (
+            "simple_java",
+            'f(a=new HashMap<String, X>() {{ put("k", 1); }})',
+            {"a": "new HashMap<String,X>()"},
+        ),
+        (
+            "simple_java",
+            "f(a=x ? y : z, b=(int) 5, c=u -> u + 1)",
+            {"a": "x?y:z", "b": "(int)5", "c": "u->u+1"},
+        ),
         ("simple_java", "f(a=1); g(b=2)", {"a": "1"}),
-        ("simple_javascript", "f(a=[1, 2], b={k: 'v', l: [1]})", {"a": "[1, 2]", "b": "{k: 'v', l: [1]}"}),
-        ("simple_javascript", "f(a='x', b=(x) => x + 1, c=true,)", {"a": "x", "b": "(x) => x + 1", "c": "true"}),
+        (
+            "simple_javascript",
+            "f(a=[1, 2], b={k: 'v', l: [1]})",
+            {"a": "[1, 2]", "b": "{k: 'v', l: [1]}"},
+        ),
+        (
+            "simple_javascript",
+            "f(a='x', b=(x) => x + 1, c=true,)",
+            {"a": "x", "b": "(x) => x + 1", "c": "true"},
+        ),
         ("simple_javascript", "f(x, a=1)", {"*": "x", "a": "1"}),
         ("simple_javascript", "f({a: 1})", {}),
     ],
@@ -359,7 +481,19 @@ def test_java_and_javascript_are_read_as_bfcl_reads_them(category, text, argumen
 @pytest.mark.parametrize("category", ["simple_java", "simple_javascript"])
 @pytest.mark.parametrize(
     "text",
-    ["f(a=1 2)", "f(a=)", "f(a=1", "f(a=(1]", "f(a:1)", "f(a=1, a=2)", "f(a=1), g(b=2)", "f(a='x)", "f(a=1+)", "f", ""],
+    [
+        "f(a=1 2)",
+        "f(a=)",
+        "f(a=1",
+        "f(a=(1]",
+        "f(a:1)",
+        "f(a=1, a=2)",
+        "f(a=1), g(b=2)",
+        "f(a='x)",
+        "f(a=1+)",
+        "f",
+        "",
+    ],
 )
 def test_what_is_no_expression_of_a_language_is_no_call(category, text):
     assert read_text(text, category).problem and not read_text(text, category).calls
@@ -397,13 +531,18 @@ def test_group_scores_are_v4s_by_hand():
         {"non_live": non_live, "live": 0.5, "irrelevance": 0.9, "multi_turn": None, "agentic": None}
     )
     assert scores["overall"] == pytest.approx((non_live + 0.5 + 0.9) / 3)
-    assert scores["name"] == SUBSET and scores["categories"]["live_relevance"] == {"mean": 0, "count": 1}
+    assert scores["name"] == SUBSET and scores["categories"]["live_relevance"] == {
+        "mean": 0,
+        "count": 1,
+    }
     assert {name.split("_")[0] for name in scores["not_measured"]} == {"multi", "web", "memory"}
 
 
 def test_what_was_not_measured_is_neither_0_nor_1():
     scores = group_scores({"multiple": [1, 0], "parallel": []})
-    assert scores["groups"] == {**dict.fromkeys(GROUPS), "non_live": 0.5} and scores["overall"] == 0.5
+    assert (
+        scores["groups"] == {**dict.fromkeys(GROUPS), "non_live": 0.5} and scores["overall"] == 0.5
+    )
     assert "parallel" in scores["not_measured"] and scores["categories"]["parallel"] is None
     nothing = group_scores({})
     assert nothing["overall"] is None and set(nothing["groups"].values()) == {None}
@@ -416,11 +555,17 @@ def test_only_where_every_category_ran_the_whole_bears_its_name():
     assert (whole["name"], whole["overall"], whole["not_measured"]) == (WHOLE, 0.5, [])
 
 
-@given(st.dictionaries(st.sampled_from(sorted(RULES)), st.lists(st.sampled_from([0.0, 1.0])), min_size=1))
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(RULES)), st.lists(st.sampled_from([0.0, 1.0])), min_size=1
+    )
+)
 def test_the_overall_lies_between_its_groups(verdicts):
     scores = group_scores(verdicts)
     groups = [score for score in scores["groups"].values() if score is not None]
     assert (scores["overall"] is None) == (not groups)
     if groups:
         assert min(groups) - 1e-9 <= scores["overall"] <= max(groups) + 1e-9
-        assert scores["overall"] == pytest.approx(fmean(groups))  # the three single-turn groups weigh the same
+        assert scores["overall"] == pytest.approx(
+            fmean(groups)
+        )  # the three single-turn groups weigh the same

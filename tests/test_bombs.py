@@ -1,4 +1,6 @@
-"""Small files that stand for more than there is memory: read in a stream, or refused, within a limit of memory."""
+"""Small files that stand for more than there is memory: read in a stream, or refused, within a
+limit of memory.
+"""
 
 import gzip
 import os
@@ -22,9 +24,21 @@ ROW = line() + b"\n"
 
 def limited(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(DATA.parent.parent), "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120,
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)))  # fmt: skip
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(DATA.parent.parent),
+        "NO_COLOR": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)),
+    )
 
 
 def by_gzip(content: bytes) -> bytes:
@@ -50,7 +64,9 @@ def test_a_packed_bomb_is_named_and_nothing_is_finished(tmp_path, what, how):
     path = tmp_path / f"rows.jsonl.{how}"
     start, piece = BOMBS[what]
     path.write_bytes(PACKED[how](start) + PACKED[how](piece) * 500)
-    done = limited("prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0", cwd=tmp_path)
+    done = limited(
+        "prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0", cwd=tmp_path
+    )
     assert done.returncode == 4 and f"{path}: grows more than 200-fold" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "prep" / "done.json").exists()
 
@@ -58,7 +74,9 @@ def test_a_packed_bomb_is_named_and_nothing_is_finished(tmp_path, what, how):
 def test_many_equal_rows_are_no_bomb(tmp_path):
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(by_gzip(ROW * 2000))
-    done = limited("prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0", cwd=tmp_path)
+    done = limited(
+        "prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -66,14 +84,21 @@ def test_one_long_value_in_every_row_of_parquet_is_read_a_few_at_a_time(tmp_path
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     values = pyarrow.DictionaryArray.from_arrays([0] * 20_000, ["z" * (1 << 20)])
-    parquet.write_table(pyarrow.table({"text": values}), tmp_path / "rows.parquet", compression="zstd")
+    parquet.write_table(
+        pyarrow.table({"text": values}), tmp_path / "rows.parquet", compression="zstd"
+    )
     assert (tmp_path / "rows.parquet").stat().st_size < 4 << 20
     program = (
         "import sys; from pathlib import Path; from agentlite.core.row_files import read_parquet\n"
-        "rows = read_parquet(Path(sys.argv[1]))\nprint(sum(len(next(rows)['text']) for _ in range(600)))"
+        "rows = read_parquet(Path(sys.argv[1]))\nprint(sum(len(next(rows)['text']) for _ in "
+        "range(600)))"
     )
-    done = subprocess.run([sys.executable, "-c", program, tmp_path / "rows.parquet"], capture_output=True, text=True,
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)))  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "rows.parquet"],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)),
+    )
     assert done.stdout.strip() == str(600 << 20), done.stderr
 
 
@@ -83,15 +108,26 @@ LAUGHS = f"a: &a [{'ha, ' * 9}]\n" + "".join(
 )
 
 
-@pytest.mark.parametrize(("content", "told"), [
-    (LAUGHS, "holds more than"),
-    ("sft:\n  trl:\n" + "".join(f"    {text}\n" for text in LAUGHS.splitlines()), "holds more than"),
-    ("sft:\n  trl:\n    a: &a '" + "x" * 900_000 + "'\n    b: [" + "*a, " * 20_000 + "]\n", "holds more than"),
-    ("sft:\n  seed: 1\n" + "#" * (100 << 20), "longer than 1 MiB"),
-    ("sft: " + "[" * 100_000, "no YAML"), ("sft:\n  " + "- " * 100_000, "no YAML"),
-    ("".join(" " * n + "-\n" for n in range(1400)), "must hold a section"), ("? " * 100_000, "no YAML"),
-    ("sft: !!python/object/apply:os.system ['touch was-run']\n", "no YAML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (LAUGHS, "holds more than"),
+        (
+            "sft:\n  trl:\n" + "".join(f"    {text}\n" for text in LAUGHS.splitlines()),
+            "holds more than",
+        ),
+        (
+            "sft:\n  trl:\n    a: &a '" + "x" * 900_000 + "'\n    b: [" + "*a, " * 20_000 + "]\n",
+            "holds more than",
+        ),
+        ("sft:\n  seed: 1\n" + "#" * (100 << 20), "longer than 1 MiB"),
+        ("sft: " + "[" * 100_000, "no YAML"),
+        ("sft:\n  " + "- " * 100_000, "no YAML"),
+        ("".join(" " * n + "-\n" for n in range(1400)), "must hold a section"),
+        ("? " * 100_000, "no YAML"),
+        ("sft: !!python/object/apply:os.system ['touch was-run']\n", "no YAML"),
+    ],
+)
 def test_a_bomb_of_settings_is_refused_at_once(tmp_path, content, told):
     (tmp_path / "agentlite.yaml").write_text(content, encoding="utf-8")
     done = limited("sft", "--print-config", cwd=tmp_path)

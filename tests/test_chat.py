@@ -1,4 +1,6 @@
-"""chat: a dialog with calls and their results, from a pipe; by hand, replayed, or by functions of one's own."""
+"""chat: a dialog with calls and their results, from a pipe; by hand, replayed, or by functions of
+one's own.
+"""
 
 import io
 import json
@@ -16,8 +18,12 @@ from agentlite.core.records import Call
 from agentlite.deploy.tool_results import executed, read_toolbox, recorded
 
 CALL = Call("get_weather", {"city": "Oslo"})
-SAID = [{"role": "user", "content": OSLO["content"]}, "a call", {"role": "tool", "content": "4 mm"},
-        {"role": "assistant", "content": "Yes, 4 mm."}]  # fmt: skip
+SAID = [
+    {"role": "user", "content": OSLO["content"]},
+    "a call",
+    {"role": "tool", "content": "4 mm"},
+    {"role": "assistant", "content": "Yes, 4 mm."},
+]
 
 
 @pytest.fixture
@@ -33,8 +39,20 @@ def chat(caller: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
     def run(typed: str, *options: Any) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-        monkeypatch.setattr(sys, "argv", ["agentlite", "chat", "sft", "--run", str(caller), "--max-length", "512",
-                                          *map(str, options)])  # fmt: skip
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            [
+                "agentlite",
+                "chat",
+                "sft",
+                "--run",
+                str(caller),
+                "--max-length",
+                "512",
+                *map(str, options),
+            ],
+        )
         code = 0
         try:
             main()
@@ -46,7 +64,9 @@ def chat(caller: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 def messages(stdout: str) -> list[Any]:
-    """Those of the JSON object, ids left out, the call as a word once it is seen to be the right one."""
+    """Those of the JSON object, ids left out, the call as a word once it is seen to be the right
+    one.
+    """
     found = json.loads(stdout)["messages"]
     for message in found:
         message.pop("tool_call_id", None)
@@ -68,7 +88,10 @@ def test_without_json_stdout_holds_what_the_model_says_as_it_says_it(chat, tools
 
 def test_functions_of_ones_own_are_run(chat, tools, tmp_path):
     mine = tmp_path / "mine.py"
-    mine.write_text("def get_weather(city):\n    print('hello')\n    return {'Oslo': '4 mm'}[city]\n", encoding="utf-8")
+    mine.write_text(
+        "def get_weather(city):\n    print('hello')\n    return {'Oslo': '4 mm'}[city]\n",
+        encoding="utf-8",
+    )
     code, out, _ = chat(OSLO["content"], "--tools", tools, "--exec", mine, "--json")
     assert code == 0 and messages(out) == SAID
 
@@ -79,13 +102,19 @@ def test_a_talk_is_saved_replayed_and_learned_from(chat, tools, tmp_path, tiny_m
     chat(OSLO["content"], "--tools", tools, "--replay", saved, "--save", saved)
     first, second = map(json.loads, saved.read_text(encoding="utf-8").splitlines())
     assert [m["content"] for m in first["messages"]] == [m["content"] for m in second["messages"]]
-    result = agentlite.prep(str(saved), run=str(tmp_path / "run"), model=str(tiny_model), protocol="hermes", test=0.0)
+    result = agentlite.prep(
+        str(saved), run=str(tmp_path / "run"), model=str(tiny_model), protocol="hermes", test=0.0
+    )
     assert result.figures["kept"] == 1 and result.figures["duplicates"] == 1
 
 
-def test_a_result_that_is_not_there_is_an_error_that_names_the_call_and_keeps_the_turns_before(chat, tools, tmp_path):
+def test_a_result_that_is_not_there_is_an_error_that_names_the_call_and_keeps_the_turns_before(
+    chat, tools, tmp_path
+):
     saved = tmp_path / "talks.jsonl"
-    code, _, err = chat(f"{OSLO['content']}\n4 mm\n{OSLO['content']}\n", "--tools", tools, "--save", saved)
+    code, _, err = chat(
+        f"{OSLO['content']}\n4 mm\n{OSLO['content']}\n", "--tools", tools, "--save", saved
+    )
     kept = json.loads(saved.read_text(encoding="utf-8"))["messages"]
     if code == 0:  # it may answer the second time without a call
         assert len(kept) > len(SAID)
@@ -102,16 +131,28 @@ def test_asides(chat, tools):
 
 
 def test_what_cannot_be_gone_on_from_is_taken_back(chat, tools):
-    code, out, err = chat(f"<|im_end|>\n{'wet ' * 900}\n{OSLO['content']}\n4 mm\n", "--tools", tools, "--json")
+    code, out, err = chat(
+        f"<|im_end|>\n{'wet ' * 900}\n{OSLO['content']}\n4 mm\n", "--tools", tools, "--json"
+    )
     assert code == 0 and messages(out) == SAID
-    assert "<|im_end|>" in err and "--max-length is 512" in err and err.count("this turn is taken back") == 2
+    assert (
+        "<|im_end|>" in err
+        and "--max-length is 512" in err
+        and err.count("this turn is taken back") == 2
+    )
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("{", "is no JSON"), ("[]", "holds no tool"), ('[{"type": "function"}]', "E212"), ("3", "E2"),
-    (json.dumps([WEATHER_TOOL] * 2), "two tools named get_weather"),
-    ('[{"name": "f", "parameters": {"type": "object", "properties": 3}}]', "E211"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "holds no tool"),
+        ('[{"type": "function"}]', "E212"),
+        ("3", "E2"),
+        (json.dumps([WEATHER_TOOL] * 2), "two tools named get_weather"),
+        ('[{"name": "f", "parameters": {"type": "object", "properties": 3}}]', "E211"),
+    ],
+)
 def test_a_file_that_holds_no_tools(tools, text, told):
     tools.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=told) as caught:
@@ -125,11 +166,17 @@ def test_tools_are_found_in_a_row_of_data_too(tools):
     assert [tool.name for tool in read_toolbox(str(tools))] == ["get_weather"]
 
 
-@pytest.mark.parametrize(("body", "result"), [
-    ("return 'wet'", "wet"), ("return {'mm': 4}", '{"mm": 4}'), ("return None", "null"),
-    ("raise OSError('no rain gauge')", "raised OSError: no rain gauge"), ("import os; os._exit(3)", "exit code 3"),
-    ("import time; time.sleep(60)", "took longer than 0.5 s"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        ("return 'wet'", "wet"),
+        ("return {'mm': 4}", '{"mm": 4}'),
+        ("return None", "null"),
+        ("raise OSError('no rain gauge')", "raised OSError: no rain gauge"),
+        ("import os; os._exit(3)", "exit code 3"),
+        ("import time; time.sleep(60)", "took longer than 0.5 s"),
+    ],
+)
 def test_whatever_a_function_does_is_a_result(tmp_path, body, result):
     mine = tmp_path / "mine.py"
     mine.write_text(f"def get_weather(city):\n    {body}\n", encoding="utf-8")
@@ -149,7 +196,11 @@ def test_a_file_without_the_function_is_told_before_the_model_is_loaded(chat, to
 
 def test_recorded_results_come_in_their_order(tmp_path):
     def dialog(result: str) -> str:
-        call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+        call = {
+            "id": "a",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+        }
         said = [
             OSLO,
             {"role": "assistant", "tool_calls": [call]},

@@ -1,4 +1,6 @@
-"""What users script against: stdout, exit codes, errors that name the place and the fix; each in a process."""
+"""What users script against: stdout, exit codes, errors that name the place and the fix; each in a
+process.
+"""
 
 import json
 import os
@@ -17,11 +19,15 @@ ROWS = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
 SPLIT = ["--set", "prep.dev=0.2", "--set", "prep.test=0.3"]
 
 
-def agentlite(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+def agentlite(
+    *arguments: object, stdin: bytes = b"", cwd: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
     root = str(DATA.parent.parent)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": root, "NO_COLOR": "1"}
-    done = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=300
+    )
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
 
@@ -49,7 +55,9 @@ SFT = ["--max-steps", 3, "--batch-size", 1, "--gradient-accumulation", 1, "--sav
 EVAL = ["--max-new-tokens", 8, "--profile", "cpu"]
 
 
-def test_each_command_prints_one_json_object_and_nothing_else_and_is_then_up_to_date(workspace, tiny_model):
+def test_each_command_prints_one_json_object_and_nothing_else_and_is_then_up_to_date(
+    workspace, tiny_model
+):
     source = workspace.parent / "rows.jsonl"
     prep = ["prep", source, "--run", workspace, "--model", tiny_model, *SPLIT]
     sft = ["sft", "--run", workspace, *SFT]
@@ -71,7 +79,9 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["sft", "--run", tmp_path, "--max-steps", 60, "--save-steps", 5, "--batch-size", 1]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     while not list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json")):
         assert running.poll() is None
         time.sleep(0.05)
@@ -84,7 +94,10 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
     done = agentlite(*arguments, "--json")
     assert done.returncode == 0, done.stderr.decode()
     assert "carrying on after step" in done.stderr.decode()
-    steps = [json.loads(line)["step"] for line in (tmp_path / "sft" / "metrics.jsonl").read_bytes().splitlines()]
+    steps = [
+        json.loads(line)["step"]
+        for line in (tmp_path / "sft" / "metrics.jsonl").read_bytes().splitlines()
+    ]
     assert steps == list(range(1, 61))
 
 
@@ -92,11 +105,28 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
-    arguments = ["sft", "--run", tmp_path, "--max-steps", 100000, "--save-steps", 99999, "--batch-size", 1]
+    arguments = [
+        "sft",
+        "--run",
+        tmp_path,
+        "--max-steps",
+        100000,
+        "--save-steps",
+        99999,
+        "--batch-size",
+        1,
+    ]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.PIPE,
-                               preexec_fn=partial(signal.signal, sent, signal.SIG_DFL))  # fmt: skip
-    while not (tmp_path / "sft" / "metrics.jsonl").exists() or not (tmp_path / "sft" / "metrics.jsonl").stat().st_size:
+    running = subprocess.Popen(
+        command,
+        cwd=DATA.parent.parent,
+        stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, sent, signal.SIG_DFL),
+    )
+    while (
+        not (tmp_path / "sft" / "metrics.jsonl").exists()
+        or not (tmp_path / "sft" / "metrics.jsonl").stat().st_size
+    ):
         time.sleep(0.05)
     running.send_signal(sent)
     _, told = running.communicate(timeout=120)
@@ -105,13 +135,19 @@ def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent
     assert list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json"))
 
 
-def test_ctrl_c_and_the_same_command_again_leave_the_log_of_a_run_that_was_let_be(workspace, tmp_path):
+def test_ctrl_c_and_the_same_command_again_leave_the_log_of_a_run_that_was_let_be(
+    workspace, tmp_path
+):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["sft", "--run", tmp_path, "--max-steps", 30, "--save-steps", 10, "--batch-size", 1]
     assert agentlite(*arguments, "--out", "whole").returncode == 0
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(command, cwd=DATA.parent.parent, stderr=subprocess.DEVNULL,
-                               preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))  # fmt: skip
+    running = subprocess.Popen(
+        command,
+        cwd=DATA.parent.parent,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     log = tmp_path / "sft" / "metrics.jsonl"
     while not log.exists() or log.read_bytes().count(b"\n") < 3:
         assert running.poll() is None
@@ -127,7 +163,9 @@ def test_a_terminal_that_is_closed_does_not_end_a_run(workspace, tmp_path):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["sft", "--run", tmp_path, "--max-steps", 8, "--batch-size", 1]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(command, cwd=DATA.parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running = subprocess.Popen(
+        command, cwd=DATA.parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert running.stderr and running.stderr.readline()
     running.stderr.close()
     assert running.stdout
@@ -148,7 +186,9 @@ def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
     done = agentlite("eval", *out)
     assert done.returncode == 0, done.stderr.decode()
     assert file.read_bytes().startswith(one)
-    keys = [(row["record_id"], row["turn"]) for row in map(json.loads, file.read_bytes().splitlines())]
+    keys = [
+        (row["record_id"], row["turn"]) for row in map(json.loads, file.read_bytes().splitlines())
+    ]
     assert len(keys) == len(set(keys)) > 1
     assert json.loads(done.stdout)["figures"]["sft"]["prompts"] == len(keys)
     before = file.read_bytes()
@@ -175,13 +215,21 @@ def test_a_typo_in_a_setting_is_exit_2_with_the_right_name(workspace):
 
 @pytest.mark.parametrize(
     ("setting", "told"),
-    [("sft.trl.wieght_decay=1", "weight_decay"), ("sft.trl.seed=1", "sft.seed"), ("sft.peft.r=8", "lora_r")],
+    [
+        ("sft.trl.wieght_decay=1", "weight_decay"),
+        ("sft.trl.seed=1", "sft.seed"),
+        ("sft.peft.r=8", "lora_r"),
+    ],
 )
-def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(workspace, setting, told):
+def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(
+    workspace, setting, told
+):
     done = agentlite("sft", "--run", workspace, "--out", "sft-typo", "--set", setting)
     assert done.returncode == 2
     assert told in done.stderr.decode()
-    assert (workspace / "sft-typo" / "failed.json").exists()  # so the next case, another plan, needs no --force
+    assert (
+        workspace / "sft-typo" / "failed.json"
+    ).exists()  # so the next case, another plan, needs no --force
     assert not (workspace / "sft-typo" / "plan.json").exists()
 
 
@@ -208,7 +256,9 @@ def test_another_setting_on_a_half_done_folder_is_exit_3_and_named(workspace, tm
 
 
 def test_show_marks_the_trained_tokens_of_rows_from_stdin(tmp_path):
-    done = agentlite("prep", "-", "--run", tmp_path / "run", "--show", 2, *SPLIT, stdin=b"".join(ROWS))
+    done = agentlite(
+        "prep", "-", "--run", tmp_path / "run", "--show", 2, *SPLIT, stdin=b"".join(ROWS)
+    )
     assert done.returncode == 0, done.stderr.decode()
     text = done.stdout.decode()
     assert text.count("── ") == 2
@@ -262,7 +312,9 @@ def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, co
     if code == 0:
         figures = json.loads(done.stdout)["figures"]
         assert figures["read"] == 2
-        assert figures["read"] == sum(figures[key] for key in ("kept", "rejected", "duplicates", "filtered"))
+        assert figures["read"] == sum(
+            figures[key] for key in ("kept", "rejected", "duplicates", "filtered")
+        )
         (reject,) = map(json.loads, rejects.read_bytes().splitlines())
         assert reject["place"].endswith("rows.jsonl:2")
         assert reject["raw"].encode() == content.splitlines()[1]
@@ -307,7 +359,11 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, argument
     (tmp_path / "empty-model").mkdir()
     (tmp_path / "no-weights").mkdir()
     (tmp_path / "no-weights" / "config.json").write_text("{}", encoding="utf-8")
-    done = agentlite(*arguments, "--profile", "cpu", cwd=tmp_path) if arguments != ["stf"] else agentlite("stf")
+    done = (
+        agentlite(*arguments, "--profile", "cpu", cwd=tmp_path)
+        if arguments != ["stf"]
+        else agentlite("stf")
+    )
     assert done.returncode == code, done.stderr.decode()
     assert told in done.stderr.decode()
     assert done.stdout == b""
@@ -315,7 +371,8 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, argument
 
 def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
     program = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); import signal; "
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); import "
+        "signal; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from agentlite.cli.main import main; main()"
     )
     command = [sys.executable, "-c", program, "prep", str(rows), "--run", str(tmp_path / "run")]
@@ -332,7 +389,9 @@ def test_print_config_is_a_file_of_settings_with_their_origin(tmp_path):
     assert "# --seed" in done.stdout.decode()
 
 
-def test_the_python_functions_take_a_recipe_and_the_workspace_from_the_environment(tmp_path, rows, monkeypatch):
+def test_the_python_functions_take_a_recipe_and_the_workspace_from_the_environment(
+    tmp_path, rows, monkeypatch
+):
     import agentlite as package
 
     recipe = tmp_path / "recipe.yaml"
@@ -347,7 +406,9 @@ def test_the_python_functions_are_the_commands(tmp_path, rows):
 
     result = package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3)
     assert result.status == "done"
-    assert package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3).status == "up to date"
+    assert (
+        package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3).status == "up to date"
+    )
     shell = agentlite("prep", rows, "--run", tmp_path / "run", *SPLIT, "--json")
     assert json.loads(shell.stdout)["status"] == "up to date"
 
@@ -375,24 +436,55 @@ def test_records_go_out_as_other_trainers_read_them_and_come_in_again(rows, tmp_
     for shape in ("openai", "sharegpt", "ms-swift", "llamafactory"):
         out = agentlite(*base, "--rows", "-", "--as", shape)
         assert out.returncode == 0, out.stderr.decode()
-        again = agentlite("prep", "-", "--run", tmp_path, "--out", shape, "--model", "smollm2-135m", "--json",
-                          "--set", "prep.dev=0", "--set", "prep.test=0", stdin=out.stdout)  # fmt: skip
+        again = agentlite(
+            "prep",
+            "-",
+            "--run",
+            tmp_path,
+            "--out",
+            shape,
+            "--model",
+            "smollm2-135m",
+            "--json",
+            "--set",
+            "prep.dev=0",
+            "--set",
+            "prep.test=0",
+            stdin=out.stdout,
+        )
         assert json.loads(again.stdout)["figures"]["kept"] == len(mine.stdout.splitlines())
     assert agentlite(*base, "--as", "openapi").returncode == 2
 
 
 def test_a_table_tells_what_became_of_every_file(tmp_path):
-    done = agentlite("prep", DATA / "formats", "--run", tmp_path, "--model", "smollm2-135m", "--max-rejects", 0.5)
+    done = agentlite(
+        "prep", DATA / "formats", "--run", tmp_path, "--model", "smollm2-135m", "--max-rejects", 0.5
+    )
     assert done.returncode == 0, done.stderr.decode()
     for name in ("glaive", "anthropic", "sage_tools"):
-        (line,) = [line for line in done.stdout.decode().splitlines() if f"formats/{name}.jsonl" in line]
+        (line,) = [
+            line for line in done.stdout.decode().splitlines() if f"formats/{name}.jsonl" in line
+        ]
         assert f"{name} " in line
 
 
-@pytest.mark.parametrize("protocol", ["react-zh", "toolllama", "modelscope", "autogpt", "hermes=2,react"])
+@pytest.mark.parametrize(
+    "protocol", ["react-zh", "toolllama", "modelscope", "autogpt", "hermes=2,react"]
+)
 def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
-    done = agentlite("prep", rows, "--run", tmp_path, "--model", "smollm2-135m", "--protocol", protocol, *SPLIT,
-                     "--show", 6)  # fmt: skip
+    done = agentlite(
+        "prep",
+        rows,
+        "--run",
+        tmp_path,
+        "--model",
+        "smollm2-135m",
+        "--protocol",
+        protocol,
+        *SPLIT,
+        "--show",
+        6,
+    )
     assert done.returncode == 0, done.stderr.decode()
     shown = done.stdout.decode()
     assert shown.count("⟦") == shown.count("⟧") >= 6
@@ -401,13 +493,21 @@ def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
 # --- what the system refuses, and streams that are closed ---
 
 
-@pytest.mark.parametrize("command", [
-    ["prep", "ROWS", "--out", "new"], ["sft", "--out", "new"], ["pairs", "--model", "sft"], ["grpo", "--model", "sft"],
-    ["eval", "--model", "sft"], ["eval", "--model", "sft", "--sheet", "BLOCKED/sheet.csv"],
-    ["export", "sft", "--merged", "BLOCKED/model"],
-])  # fmt: skip
-def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(workspace, rows, tmp_path, command,
-                                                                         monkeypatch):  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["prep", "ROWS", "--out", "new"],
+        ["sft", "--out", "new"],
+        ["pairs", "--model", "sft"],
+        ["grpo", "--model", "sft"],
+        ["eval", "--model", "sft"],
+        ["eval", "--model", "sft", "--sheet", "BLOCKED/sheet.csv"],
+        ["export", "sft", "--merged", "BLOCKED/model"],
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(
+    workspace, rows, tmp_path, command, monkeypatch
+):
     from agentlite.cli.main import group
     from agentlite.core.errors import DISK, UserError
 
@@ -417,17 +517,30 @@ def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(workspa
     if not any("BLOCKED" in part for part in command):
         for out in ("new", "pairs", "grpo", "eval"):
             (tmp_path / out).symlink_to(tmp_path / "blocked")
-    monkeypatch.setattr("agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded"))
-    given = [part.replace("BLOCKED", str(tmp_path / "blocked")).replace("ROWS", str(rows)) for part in command]
+    monkeypatch.setattr(
+        "agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded")
+    )
+    given = [
+        part.replace("BLOCKED", str(tmp_path / "blocked")).replace("ROWS", str(rows))
+        for part in command
+    ]
     with pytest.raises(UserError) as told:
         group([*given, "--run", str(tmp_path)], standalone_mode=False)
     assert told.value.exit_code == DISK and str(tmp_path) in told.value.place
 
 
-@pytest.mark.parametrize("command", [
-    ["prep", "rows.jsonl", "--run", "LONG"], ["prep", "LONG.jsonl"], ["sft", "--config", "LONG"], ["init", "LONG"],
-    ["runs", "LONG"], ["chat", "LONG"], ["export", "LONG", "--merged", "x"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["prep", "rows.jsonl", "--run", "LONG"],
+        ["prep", "LONG.jsonl"],
+        ["sft", "--config", "LONG"],
+        ["init", "LONG"],
+        ["runs", "LONG"],
+        ["chat", "LONG"],
+        ["export", "LONG", "--merged", "x"],
+    ],
+)
 def test_a_name_that_no_system_takes_is_named_and_no_fault_of_ours(rows, tmp_path, command):
     done = agentlite(*(part.replace("LONG", "x" * 300) for part in command), cwd=tmp_path)
     told = done.stderr.decode()
@@ -438,8 +551,23 @@ def test_a_name_that_no_system_takes_is_named_and_no_fault_of_ours(rows, tmp_pat
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_closed_streams_end_nothing_and_no_file_takes_their_place(tmp_path, rows, closed):
     line = f'exec "$@" {closed}'
-    for arguments, code in ((["prep", str(rows), *SPLIT], 0), (["runs"], 0), (["sft", "--nosuch"], 2)):
-        command = ["bash", "-c", line, "bash", sys.executable, "-m", "agentlite", *arguments, "--run", str(tmp_path)]
+    for arguments, code in (
+        (["prep", str(rows), *SPLIT], 0),
+        (["runs"], 0),
+        (["sft", "--nosuch"], 2),
+    ):
+        command = [
+            "bash",
+            "-c",
+            line,
+            "bash",
+            sys.executable,
+            "-m",
+            "agentlite",
+            *arguments,
+            "--run",
+            str(tmp_path),
+        ]
         environment = {**os.environ, "PYTHONPATH": str(DATA.parent.parent)}
         done = subprocess.run(command, capture_output=True, env=environment, timeout=120)
         assert done.returncode == code, done.stderr.decode()
@@ -448,10 +576,14 @@ def test_closed_streams_end_nothing_and_no_file_takes_their_place(tmp_path, rows
     assert json.loads(done.stdout)["status"] == "up to date"
 
 
-@pytest.mark.parametrize("environment", [
-    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "gbk"},
-    {"PYTHONIOENCODING": "ascii:strict"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "gbk"},
+        {"PYTHONIOENCODING": "ascii:strict"},
+    ],
+)
 def test_what_is_printed_is_utf_8_and_whole_whatever_the_locale(tmp_path, environment, monkeypatch):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -476,7 +608,9 @@ def test_code_that_was_planted_in_the_current_folder_is_not_run(workspace, tmp_p
     assert not mark.exists() and sorted(planted.iterdir()) == before
 
 
-def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(workspace, tmp_path, monkeypatch):
+def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(
+    workspace, tmp_path, monkeypatch
+):
     from agentlite import sft
     from agentlite.core.errors import MODEL, UserError
     from agentlite.workspace.run_folder import file_digest
@@ -484,13 +618,17 @@ def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(workspace,
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     train, done = tmp_path / "prep" / "train.jsonl", tmp_path / "prep" / "done.json"
     rows = [json.loads(line) for line in train.read_bytes().splitlines()]
-    for message in (message for row in rows for message in row["messages"] if message["role"] == "assistant"):
+    for message in (
+        message for row in rows for message in row["messages"] if message["role"] == "assistant"
+    ):
         message["loss"] = False
     train.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     told = json.loads(done.read_bytes())
     told["outputs"]["train.jsonl"] = file_digest(train)
     done.write_text(json.dumps({**told, "seal": ""}), encoding="utf-8")
-    monkeypatch.setattr("agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded"))
+    monkeypatch.setattr(
+        "agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded")
+    )
     with pytest.raises(UserError, match="no token of this row would be trained") as caught:
         sft(run=str(tmp_path), max_steps=1)
     assert caught.value.exit_code == MODEL

@@ -7,7 +7,16 @@ import sys
 import pytest
 import yaml
 
-from agentlite.config.settings import COMMANDS, PROFILES, Given, as_yaml, config_folder, describe, fields, resolve
+from agentlite.config.settings import (
+    COMMANDS,
+    PROFILES,
+    Given,
+    as_yaml,
+    config_folder,
+    describe,
+    fields,
+    resolve,
+)
 from agentlite.core.errors import UserError
 from agentlite.scoring.weight_sweep import read_grid
 
@@ -16,9 +25,15 @@ def test_flag_beats_set_beats_file_beats_profile_beats_what_is_inherited_beats_d
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
     first.write_text("sft:\n  lora_r: 1\n  seed: 1\n  learning_rate: 1e-4\n", encoding="utf-8")
     second.write_text("sft:\n  seed: 2\nprep:\n  dev: 0.3\n", encoding="utf-8")
-    given = Given({"lora_r": "64"}, ("sft.lora_r=32", "sft.num_epochs=2", "prep.dev=0.5"),
-                  (str(first), str(second)), "cpu")  # fmt: skip
-    settings, origin = resolve("sft", given, {"model": ("inherited-model", "prep"), "batch_size": (99, "prep")})
+    given = Given(
+        {"lora_r": "64"},
+        ("sft.lora_r=32", "sft.num_epochs=2", "prep.dev=0.5"),
+        (str(first), str(second)),
+        "cpu",
+    )
+    settings, origin = resolve(
+        "sft", given, {"model": ("inherited-model", "prep"), "batch_size": (99, "prep")}
+    )
     assert (settings.lora_r, origin["lora_r"]) == (64, "--lora-r")
     assert (settings.num_epochs, origin["num_epochs"]) == (2.0, "--set sft.num_epochs")
     assert (settings.seed, origin["seed"]) == (2, str(second))
@@ -31,7 +46,9 @@ def test_flag_beats_set_beats_file_beats_profile_beats_what_is_inherited_beats_d
 def test_pass_through_mappings_are_merged_and_unchanged(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("sft:\n  trl:\n    weight_decay: 0.1\n", encoding="utf-8")
-    settings, _ = resolve("sft", Given(sets=("sft.trl.adam_beta2=0.95",), files=(str(path),), profile="cpu"))
+    settings, _ = resolve(
+        "sft", Given(sets=("sft.trl.adam_beta2=0.95",), files=(str(path),), profile="cpu")
+    )
     assert settings.trl == {"weight_decay": 0.1, "adam_beta2": 0.95}
 
 
@@ -63,7 +80,11 @@ def test_a_value_that_does_not_fit_names_its_place(given, told):
 
 def test_what_print_config_prints_is_a_file_that_gives_the_same_settings(tmp_path):
     path = tmp_path / "printed.yaml"
-    flags = {"lora_target_modules": "q_proj,v_proj", "learning_rate": "0.001", "trl": {"weight_decay": 0.1}}
+    flags = {
+        "lora_target_modules": "q_proj,v_proj",
+        "learning_rate": "0.001",
+        "trl": {"weight_decay": 0.1},
+    }
     first = resolve("sft", Given(flags, profile="cpu"))
     path.write_text(as_yaml("sft", first), encoding="utf-8")
     assert resolve("sft", Given(files=(str(path),), profile="cpu")).settings == first.settings
@@ -83,7 +104,17 @@ def test_every_setting_is_described_and_every_shipped_file_is_valid():
 
 
 def test_a_profile_says_nothing_about_data_or_task():
-    of_the_task = {"sources", "model", "protocol", "data", "learning_rate", "num_epochs", "seed", "limit", "split"}
+    of_the_task = {
+        "sources",
+        "model",
+        "protocol",
+        "data",
+        "learning_rate",
+        "num_epochs",
+        "seed",
+        "limit",
+        "split",
+    }
     for path in config_folder().glob("*.yaml"):
         for section in yaml.safe_load(path.read_text(encoding="utf-8")).values():
             assert not of_the_task & section.keys(), path
@@ -105,7 +136,11 @@ def test_the_profile_goes_by_free_memory_and_says_so(told, profile, tmp_path):
     driver = tmp_path / "nvidia-smi"
     driver.write_text(f"#!/bin/sh\necho '{told}'\n")
     driver.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "0"}
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
     command = [sys.executable, "-m", "agentlite", "eval", "--print-config", "--run", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     (line,) = (line for line in done.stdout.splitlines() if line.strip().startswith("batch_size:"))

@@ -24,7 +24,7 @@ agentlite.evaluate(run=run, model=["sft", "dpo"], max_new_tokens=8)
 agentlite.retriever(run=run, model=encoder, max_steps=1, batch_size=2)
 agentlite.prep(rows, run=run, out="prep-1", model=tiny, protocol="hermes", dev=0.0, test=0.3, retrieve=1)
 agentlite.evaluate(run=run, model=["sft"], max_new_tokens=8, retrieve=1)
-"""
+"""  # noqa: E501  (verbatim text)
 DATA = Path(__file__).parent / "data"
 TRACED = ["strace", "-f", "--seccomp-bpf", "-e", "trace=connect,sendto", "-o"]
 
@@ -39,9 +39,19 @@ def strace_works() -> bool:
 def test_no_command_connects_to_anything(tiny_model, tiny_encoder, tmp_path):
     log = tmp_path / "connects"
     environment = {
-        key: value for key, value in os.environ.items() if key not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     }
-    program = [sys.executable, "-c", PROGRAM, tiny_model, tiny_encoder, tmp_path / "run", DATA / "weather.jsonl"]
+    program = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        tiny_model,
+        tiny_encoder,
+        tmp_path / "run",
+        DATA / "weather.jsonl",
+    ]
     done = subprocess.run([*TRACED, log, *program], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     seen = log.read_text(errors="replace")
@@ -52,7 +62,10 @@ def test_no_command_connects_to_anything(tiny_model, tiny_encoder, tmp_path):
 @pytest.mark.skipif(not strace_works(), reason="strace is not here, or may not trace")
 def test_a_connection_would_be_seen(tmp_path):
     log = tmp_path / "connects"
-    program = "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 1)\nexcept OSError:\n    pass"
+    program = (
+        "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 1)\nexcept "
+        "OSError:\n    pass"
+    )
     traced = [
         "strace",
         "-f",
@@ -71,15 +84,21 @@ def test_a_connection_would_be_seen(tmp_path):
 
 def test_libraries_are_told_to_tell_nobody_also_where_none_of_ours_was_loaded_before(tmp_path):
     program = (
-        "import os\nfrom agentlite.workspace.model_source import find_model\nfrom agentlite.core.errors import UserError\n"
-        "try:\n    find_model('no/such', __import__('pathlib').Path('.'))\nexcept UserError:\n    pass\n"
+        "import os\nfrom agentlite.workspace.model_source import find_model\nfrom "
+        "agentlite.core.errors import UserError\n"
+        "try:\n    find_model('no/such', __import__('pathlib').Path('.'))\nexcept UserError:\n    "
+        "pass\n"
         "from huggingface_hub import constants\n"
         "known = map(os.environ.get, ('DO_NOT_TRACK', 'UNSLOTH_DISABLE_STATISTICS'))\n"
         "print(constants.HF_HUB_DISABLE_TELEMETRY, *known)"
     )
     clean = {key: value for key, value in os.environ.items() if key not in PRIVATE}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
-                          env={**clean, "HF_HUB_OFFLINE": "1"})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**clean, "HF_HUB_OFFLINE": "1"},
+    )
     assert done.stdout.split() == ["True", "1", "1"], done.stderr
 
 

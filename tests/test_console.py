@@ -1,4 +1,6 @@
-"""Off a terminal a wait is told after two seconds and then every thirty; what is quick says nothing."""
+"""Off a terminal a wait is told after two seconds and then every thirty; what is quick says
+nothing.
+"""
 
 import pytest
 
@@ -19,7 +21,13 @@ def test_lines_come_after_two_seconds_then_every_thirty_and_at_the_end(clock, ca
             clock[0] += 1.0
             advance(done)
     told = [line.split(",")[0] for line in capsys.readouterr().err.splitlines()]
-    assert told == ["reading 2/100", "reading 32/100", "reading 62/100", "reading 92/100", "reading 100/100"]
+    assert told == [
+        "reading 2/100",
+        "reading 32/100",
+        "reading 62/100",
+        "reading 92/100",
+        "reading 100/100",
+    ]
 
 
 def test_what_is_left_is_reckoned_from_the_first_word_on(clock, capsys):
@@ -45,7 +53,9 @@ def test_what_cannot_say_how_far_it_is_says_that_it_is_at_work(monkeypatch, caps
     monkeypatch.setattr(console, "EVERY_SECONDS", 0.02)
     with console.waiting("comparing"):
         for _ in range(500):
-            if len(told := capsys.readouterr().err.splitlines()) > 2 or any("so far" in line for line in told):
+            if len(told := capsys.readouterr().err.splitlines()) > 2 or any(
+                "so far" in line for line in told
+            ):
                 break
             console.time.sleep(0.01)
     assert "so far" in told[-1]

@@ -1,4 +1,6 @@
-"""agentlite.data.curation: what is chosen to train on, what its losses are, and what is learned again."""
+"""agentlite.data.curation: what is chosen to train on, what its losses are, and what is learned
+again.
+"""
 
 import json
 import math
@@ -16,9 +18,24 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.curation import replay_buffer as replay
-from agentlite.data.curation.coreset import LOSSES, STRATEGIES, Coreset, Vectors, coreset, proxy_loss, tokens
+from agentlite.data.curation.coreset import (
+    LOSSES,
+    STRATEGIES,
+    Coreset,
+    Vectors,
+    coreset,
+    proxy_loss,
+    tokens,
+)
 from agentlite.data.curation.loss_cache import all_losses, known_losses, losses_file
-from agentlite.data.curation.replay_buffer import Found, Kept, add_to_buffer, buffer_rows, find_buffer, replayed
+from agentlite.data.curation.replay_buffer import (
+    Found,
+    Kept,
+    add_to_buffer,
+    buffer_rows,
+    find_buffer,
+    replayed,
+)
 
 TOPICS = [
     ["the ferry leaves the harbour", "a ferry in the harbour", "ferry and harbour"],
@@ -32,12 +49,21 @@ TEXTS = [text for topic in TOPICS for text in topic]
 def chosen(strategy: str, target: int, texts: Sequence[str] = TEXTS, seed: int = 0) -> Coreset:
     """With the text as id; the loss is its length."""
     losses = {text: float(len(text)) for text in texts}
-    return coreset(texts, strategy=strategy, target=target, seed=seed, losses=losses, text=texts.__getitem__)
+    return coreset(
+        texts, strategy=strategy, target=target, seed=seed, losses=losses, text=texts.__getitem__
+    )
 
 
-@given(st.sampled_from([*STRATEGIES]), st.integers(1, 11), st.integers(0, 99), st.randoms(use_true_random=False))
+@given(
+    st.sampled_from([*STRATEGIES]),
+    st.integers(1, 11),
+    st.integers(0, 99),
+    st.randoms(use_true_random=False),
+)
 @settings(max_examples=60)
-def test_as_many_are_chosen_as_asked_whatever_the_order(strategy: str, target: int, seed: int, chance: Any) -> None:
+def test_as_many_are_chosen_as_asked_whatever_the_order(
+    strategy: str, target: int, seed: int, chance: Any
+) -> None:
     shuffled = chance.sample(TEXTS, len(TEXTS))
     one, other = chosen(strategy, target, seed=seed), chosen(strategy, target, shuffled, seed)
     assert len(set(one.chosen)) == len(one.chosen) == target == sum(one.counts.values())
@@ -58,7 +84,12 @@ def test_diversity_takes_one_of_each_topic_in_english_and_chinese(seed: int) -> 
 
 def test_a_hybrid_takes_six_tenths_by_loss_and_then_what_is_unlike_them() -> None:
     assert chosen("hybrid", 10).counts == {"loss": 6, "diversity": 4}
-    texts = ["ferry " * 9 + str(n) for n in range(6)] + ["ferry now", "whale krill", "ferry soon", "ferry late"]
+    texts = ["ferry " * 9 + str(n) for n in range(6)] + [
+        "ferry now",
+        "whale krill",
+        "ferry soon",
+        "ferry late",
+    ]
     picked = chosen("hybrid", 7, texts).chosen
     assert len({*range(6)} & {*picked}) >= 4
     assert 7 in picked
@@ -68,7 +99,12 @@ def test_equal_texts_are_chosen_once_each() -> None:
     ids = ["a", "b", "c", "d", "e"]
     for strategy in ("diversity", "hybrid"):
         found = coreset(
-            ids, strategy=strategy, target=4, seed=0, losses=dict.fromkeys(ids, 1.0), text=lambda index: "ferry"
+            ids,
+            strategy=strategy,
+            target=4,
+            seed=0,
+            losses=dict.fromkeys(ids, 1.0),
+            text=lambda index: "ferry",
         )
         assert len(set(found.chosen)) == 4
 
@@ -97,8 +133,13 @@ def test_cosines_are_those_of_the_weighted_tokens() -> None:
     texts = [*TEXTS, TEXTS[0], "", "!?"]
     vectors = Vectors(texts)
     spread = Counter(token for text in texts for token in {*tokens(text)})
-    weighted = [{token: (1 + math.log(count)) * (1 + math.log((1 + len(texts)) / (1 + spread[token])))
-                 for token, count in Counter(tokens(text)).items()} for text in texts]  # fmt: skip
+    weighted = [
+        {
+            token: (1 + math.log(count)) * (1 + math.log((1 + len(texts)) / (1 + spread[token])))
+            for token, count in Counter(tokens(text)).items()
+        }
+        for text in texts
+    ]
     for one, a in enumerate(weighted[:-2]):
         for other, b in enumerate(weighted[:-2]):
             expected = sum(a[token] * b.get(token, 0) for token in a) / (
@@ -115,11 +156,17 @@ def test_tokens_are_words_and_neighbouring_characters() -> None:
 
 
 def said(*texts: str, **fields: Any) -> Record:
-    return Record(messages=tuple(Message(("user", "assistant")[n % 2], text) for n, text in enumerate(texts)), **fields)
+    return Record(
+        messages=tuple(Message(("user", "assistant")[n % 2], text) for n, text in enumerate(texts)),
+        **fields,
+    )
 
 
 def test_the_proxy_is_larger_for_longer_and_more_varied_dialogs_in_any_script() -> None:
-    for short, long in (("yes yes yes", "yes no maybe"), ("我想去上海", "我想去上海和北京看看天气怎么样")):
+    for short, long in (
+        ("yes yes yes", "yes no maybe"),
+        ("我想去上海", "我想去上海和北京看看天气怎么样"),
+    ):
         assert 0 < proxy_loss(said(short)) < proxy_loss(said(long)) < 5
     assert proxy_loss(said("word " * 5000)) == 5
     assert proxy_loss(said("yes", meta={"loss": 1.25})) == 1.25
@@ -157,7 +204,9 @@ def test_a_pass_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert all_losses(path, ids[:2], lambda missing: ()) == {"r0": 0.5, "r1": 1.0}
 
 
-def test_a_loss_that_is_no_number_is_not_kept_and_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_is_not_kept_and_another_kind_of_file_is_refused(
+    tmp_path: Path,
+) -> None:
     path = losses_file(tmp_path, "abc")
     assert math.isnan(all_losses(path, ["a"], lambda missing: [("a", math.nan)])["a"])
     assert known_losses(path) == {}
@@ -174,7 +223,9 @@ def rows(*numbers: int) -> list[Row]:
 
 
 def add(found: Found, new: Sequence[Row], capacity: int = 100) -> Kept:
-    return add_to_buffer(found, [row["id"] for row in new], new.__getitem__, capacity=capacity, seed=0)
+    return add_to_buffer(
+        found, [row["id"] for row in new], new.__getitem__, capacity=capacity, seed=0
+    )
 
 
 def ids(rows: Sequence[Row]) -> set[str]:
@@ -216,7 +267,9 @@ def test_the_same_run_again_draws_the_same_and_adds_nothing(tmp_path: Path) -> N
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
-def test_a_run_that_later_ones_have_followed_is_known_and_its_rows_are_not_made_up(tmp_path: Path) -> None:
+def test_a_run_that_later_ones_have_followed_is_known_and_its_rows_are_not_made_up(
+    tmp_path: Path,
+) -> None:
     for number in range(4):
         add(find_buffer(tmp_path, f"run {number}"), rows(number))
     with pytest.raises(UserError, match="later runs"):
@@ -226,7 +279,9 @@ def test_a_run_that_later_ones_have_followed_is_known_and_its_rows_are_not_made_
     assert ids(buffer_rows(find_buffer(tmp_path, "run 4"))) == ids(rows(0, 1, 2, 3))
 
 
-def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_their_order(tmp_path: Path) -> None:
+def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_their_order(
+    tmp_path: Path,
+) -> None:
     contents = []
     for number in range(2):
         folder = tmp_path / str(number)
@@ -243,7 +298,9 @@ def test_beyond_its_capacity_the_buffer_keeps_a_choice_of_old_and_new_whatever_t
 def test_killed_while_it_is_written_the_buffer_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    """Each of the three writes fails in turn: of an empty manifest, of the rows, of the manifest."""
+    """Each of the three writes fails in turn: of an empty manifest, of the rows, of the
+    manifest.
+    """
     steps = iter(range(1, 9))
 
     def dying(write: Any) -> Any:
@@ -280,7 +337,9 @@ def _cut_manifest(folder: Path) -> None:
 
 def _other_format(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "format": "agentlite replay 0"}), encoding="utf-8")
+    (folder / "manifest.json").write_text(
+        json.dumps({**manifest, "format": "agentlite replay 0"}), encoding="utf-8"
+    )
 
 
 def _no_rows(folder: Path) -> None:
@@ -292,8 +351,12 @@ def _cut_rows(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-@pytest.mark.parametrize("spoil", [_no_manifest, _foreign, _cut_manifest, _other_format, _no_rows, _cut_rows])
-def test_a_buffer_that_is_broken_half_written_or_foreign_is_refused_with_a_way_out(tmp_path: Path, spoil: Any) -> None:
+@pytest.mark.parametrize(
+    "spoil", [_no_manifest, _foreign, _cut_manifest, _other_format, _no_rows, _cut_rows]
+)
+def test_a_buffer_that_is_broken_half_written_or_foreign_is_refused_with_a_way_out(
+    tmp_path: Path, spoil: Any
+) -> None:
     folder = tmp_path / "buffer"
     add(find_buffer(folder, "one"), rows(1, 2))
     spoil(folder)

@@ -1,4 +1,6 @@
-"""prep with everything that chooses: each row's way is recorded, counts add up, runs that are killed go on."""
+"""prep with everything that chooses: each row's way is recorded, counts add up, runs that are
+killed go on.
+"""
 
 import json
 import random
@@ -28,7 +30,11 @@ THINGS = ("rain", "snow", "wind", "fog", "heat", "frost", "hail", "storms", "sun
 def asked(number: int) -> dict[str, Any]:
     """A row that has its own question and arguments."""
     city, thing = CITIES[number % 10], THINGS[number // 10 % 10]
-    said = f"Do I have to reckon with {thing} in {city} when I travel there on day {number} of the year?"
+    said = (
+        f"Do I have to reckon with {thing} in {city} when I travel there on day {number} of "
+        "the "
+        "year?"
+    )
     arguments = json.dumps({"city": f"{city} {thing}", "days": number})
     messages = row(calls=[call(arguments)])["messages"]
     return row(messages=[{"role": "user", "content": said}, *messages[1:]])
@@ -37,21 +43,32 @@ def asked(number: int) -> dict[str, Any]:
 def chat(number: int) -> dict[str, Any]:
     chance = random.Random(number)
     said = [" ".join(chance.choices((*CITIES, *THINGS), k=12)) for _ in range(2)]
-    return {"messages": [{"role": "user", "content": said[0]}, {"role": "assistant", "content": said[1]}]}
+    return {
+        "messages": [
+            {"role": "user", "content": said[0]},
+            {"role": "assistant", "content": said[1]},
+        ]
+    }
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows), encoding="utf-8"
+    )
     return str(path)
 
 
 def run(folder: Path, *sources: str, **changes: Any) -> Result:
-    return prep(*sources, run=str(folder), **{"model": "smollm2-135m", "dev": 0.1, "test": 0.2, **changes})
+    return prep(
+        *sources, run=str(folder), **{"model": "smollm2-135m", "dev": 0.1, "test": 0.2, **changes}
+    )
 
 
 def kept(folder: Path, out: str = "prep") -> dict[str, str]:
     """The split of each record on disk, by id."""
-    return {one["id"]: split for split in SPLITS for one in read_rows(folder / out / f"{split}.jsonl")}
+    return {
+        one["id"]: split for split in SPLITS for one in read_rows(folder / out / f"{split}.jsonl")
+    }
 
 
 def ways(folder: Path, out: str = "prep") -> list[dict[str, Any]]:
@@ -62,7 +79,9 @@ def ways(folder: Path, out: str = "prep") -> list[dict[str, Any]]:
 def files(tmp_path: Path) -> dict[str, str]:
     """Tools, with a copy and one that asks nearly the same; chat; and what is held out."""
     rows = [asked(number) for number in range(60)]
-    near = json.loads(json.dumps(rows[3]).replace("Do I have to reckon", "Do I really have to reckon"))
+    near = json.loads(
+        json.dumps(rows[3]).replace("Do I have to reckon", "Do I really have to reckon")
+    )
     return {
         "tools": write(tmp_path / "tools.jsonl", [*rows, rows[0], near]),
         "chat": write(tmp_path / "chat.jsonl", [chat(number) for number in range(40)]),
@@ -71,8 +90,15 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 def choosing(files: dict[str, str], **changes: Any) -> dict[str, Any]:
-    return {"duplicates": ["equal", "near"], "mix": [f"general={files['chat']}:0.2"], "holdout": [files["held"]],
-            "coreset_strategy": "hybrid", "coreset_target_size": 20, "coreset_loss": "proxy", **changes}  # fmt: skip
+    return {
+        "duplicates": ["equal", "near"],
+        "mix": [f"general={files['chat']}:0.2"],
+        "holdout": [files["held"]],
+        "coreset_strategy": "hybrid",
+        "coreset_target_size": 20,
+        "coreset_loss": "proxy",
+        **changes,
+    }
 
 
 def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
@@ -80,12 +106,16 @@ def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
     assert figures["read"] == 102 == sum(figures[end] for end in ENDS)
     found = ways(tmp_path / "r")
     assert len(found) == 102
-    assert Counter(way["end"] for way in found) == {end: figures[end] for end in ENDS if figures[end]}
+    assert Counter(way["end"] for way in found) == {
+        end: figures[end] for end in ENDS if figures[end]
+    }
     codes = Counter(way["code"] for way in found if "code" in way)
     assert codes == figures["left_out"]
     assert codes["D401"] == codes["D403"] == 1
     assert codes["F331"] == 2
-    assert {way["id"]: way["split"] for way in found if way["end"] == "kept"} == kept(tmp_path / "r")
+    assert {way["id"]: way["split"] for way in found if way["end"] == "kept"} == kept(
+        tmp_path / "r"
+    )
     assert figures["mixed"] == {"the rest": 58, "general": 12}
     assert figures["train"] == 20 == sum(figures["coreset"].values())
     assert figures["by_file"][files["tools"]]["read"] == 62
@@ -96,7 +126,9 @@ def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
     folder = tmp_path / "r" / "prep"
     (copy,) = why(folder, f"{files['tools']}:61")
     assert copy["code"] == "D401"
-    assert {way["place"] for way in why(folder, copy["id"])} == {f"{files['tools']}:{n}" for n in (1, 61)}
+    assert {way["place"] for way in why(folder, copy["id"])} == {
+        f"{files['tools']}:{n}" for n in (1, 61)
+    }
     assert "D401 The same dialog" in told(copy)
     (leak,) = why(folder, f"{files['tools']}:8")
     assert leak["code"] == "F331"
@@ -155,20 +187,25 @@ def test_task_weights_that_cannot_be_read_name_their_setting(tmp_path):
 
 
 def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
-    """Its warm-up: a thousand rows of two tasks; then its shares, a coreset and the settings of a 7B model."""
-    for recipe, checks in {"seed-002-warmup": {"limit": 1000}, "seed-002": {"coreset_target_size": 8000}}.items():
+    """Its warm-up: a thousand rows of two tasks; then its shares, a coreset and the settings of a
+    7B model.
+    """
+    for recipe, checks in {
+        "seed-002-warmup": {"limit": 1000},
+        "seed-002": {"coreset_target_size": 8000},
+    }.items():
         given = config.Given(files=(f"recipes/{recipe}.yaml",))
         settings = config.resolve("prep", given).settings
         check_task_weights(settings.task_weights)
         assert sum(settings.task_weights.values()) == pytest.approx(1.0)
         assert {name: getattr(settings, name) for name in checks} == checks
     sft = config.resolve("sft", given).settings
-    assert (sft.lora_r, sft.lora_alpha, sft.batch_size * sft.gradient_accumulation, sft.learning_rate) == (
-        64,
-        128,
-        32,
-        2e-5,
-    )
+    assert (
+        sft.lora_r,
+        sft.lora_alpha,
+        sft.batch_size * sft.gradient_accumulation,
+        sft.learning_rate,
+    ) == (64, 128, 32, 2e-5)
     for command in ("pairs", "dpo", "grpo", "eval"):
         config.resolve(command, given)
 
@@ -179,17 +216,28 @@ def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path
     run(tmp_path / "r", files["tools"], files["chat"], **choosing(files))
     for name in ("tools", "chat"):
         lines = Path(files[name]).read_text(encoding="utf-8").splitlines(keepends=True)
-        Path(files[name]).write_text("".join(random.Random(1).sample(lines, len(lines))), encoding="utf-8")
+        Path(files[name]).write_text(
+            "".join(random.Random(1).sample(lines, len(lines))), encoding="utf-8"
+        )
     run(tmp_path / "r", files["chat"], files["tools"], **choosing(files), out="again")
     assert kept(tmp_path / "r") == kept(tmp_path / "r", "again")
 
 
-@pytest.mark.parametrize(("how", "left", "read"), [("off", 3, "ann@mail.org"), ("report", 3, "ann@mail.org"),
-                                                   ("mask", 3, "<MAIL_1>"), ("drop", 2, None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "left", "read"),
+    [
+        ("off", 3, "ann@mail.org"),
+        ("report", 3, "ann@mail.org"),
+        ("mask", 3, "<MAIL_1>"),
+        ("drop", 2, None),
+    ],
+)
 def test_personal_data_is_kept_masked_or_dropped_as_asked(how, left, read, tmp_path):
     rows = [asked(1), asked(2), asked(3)]
     rows[1]["messages"][0]["content"] += " Write to ann@mail.org."
-    figures = run(tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal=how, dev=0.0, test=0.0).figures
+    figures = run(
+        tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal=how, dev=0.0, test=0.0
+    ).figures
     assert figures["kept"] == left
     written = (tmp_path / "r" / "prep" / "train.jsonl").read_text(encoding="utf-8")
     assert (read in written) if read else ("ann@" not in written)
@@ -204,7 +252,9 @@ def test_what_is_held_out_is_found_under_its_mask_too(tmp_path):
     rows = [asked(number) for number in range(5)]
     rows[1]["messages"][0]["content"] = "Please write to ann@mail.org that there is rain in Oslo."
     held = write(tmp_path / "held.jsonl", [rows[1]])
-    figures = run(tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal="mask", holdout=[held]).figures
+    figures = run(
+        tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal="mask", holdout=[held]
+    ).figures
     assert figures["left_out"] == {"F331": 1}
 
 
@@ -218,9 +268,14 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
     assert second["replayed"] == second["train"] // 2
     learned = {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")}
     assert len(learned & before) == second["replayed"] == second["train_rows"] - second["train"]
-    assert {way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"} == learned & before
+    assert {
+        way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"
+    } == learned & before
     assert run(tmp_path / "r", other, **replay, out="second").status == "up to date"
-    assert run(tmp_path / "r", other, **replay, out="second", force=True).figures["buffer"] == second["buffer"]
+    assert (
+        run(tmp_path / "r", other, **replay, out="second", force=True).figures["buffer"]
+        == second["buffer"]
+    )
     assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
 
 
@@ -231,23 +286,45 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
     first = write(tmp_path / "first.jsonl", rows)
     run(tmp_path / "r", first, **buffer, dev=0.0, test=0.0, out="first")
     held = write(tmp_path / "held.jsonl", rows[:3])
-    second = write(tmp_path / "second.jsonl", [rows[1], *rows[10:20], *(chat(number) for number in range(30))])
-    done = run(tmp_path / "r", second, **buffer, holdout=[held], personal="mask", dev=0.0, test=0.5, out="second")
+    second = write(
+        tmp_path / "second.jsonl", [rows[1], *rows[10:20], *(chat(number) for number in range(30))]
+    )
+    done = run(
+        tmp_path / "r",
+        second,
+        **buffer,
+        holdout=[held],
+        personal="mask",
+        dev=0.0,
+        test=0.5,
+        out="second",
+    )
     again = {way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"}
     assert len(again) == done.figures["replayed"] > 0
     train = (tmp_path / "r" / "second" / "train.jsonl").read_text(encoding="utf-8")
     assert "ann@mail.org" not in train
-    test = [from_row(one).messages[0].content for one in read_rows(tmp_path / "r" / "second" / "test.jsonl")]
+    test = [
+        from_row(one).messages[0].content
+        for one in read_rows(tmp_path / "r" / "second" / "test.jsonl")
+    ]
     for question in (*test, *(one["messages"][0]["content"] for one in rows[:3])):
         assert json.dumps(question) not in train
-    assert not again & {way["id"] for way in ways(tmp_path / "r", "second") if way["place"] != "the buffer"}
+    assert not again & {
+        way["id"] for way in ways(tmp_path / "r", "second") if way["place"] != "the buffer"
+    }
 
 
 def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
     for dry_run in (True, False):
-        with pytest.raises(UserError, match=r"no row left of 62 read: 0 rejected, F312 61, D401 1") as caught:
-            run(tmp_path / "r", files["tools"], task_weights={"tool_selection": 0.0, "tool_retrieval": 1.0},
-                dry_run=dry_run)  # fmt: skip
+        with pytest.raises(
+            UserError, match=r"no row left of 62 read: 0 rejected, F312 61, D401 1"
+        ) as caught:
+            run(
+                tmp_path / "r",
+                files["tools"],
+                task_weights={"tool_selection": 0.0, "tool_retrieval": 1.0},
+                dry_run=dry_run,
+            )
         assert "weight" in caught.value.fix
 
 
@@ -255,14 +332,21 @@ def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):
     from agentlite.engine import record_losses as losses
 
     monkeypatch.setattr(losses, "record_losses", lambda *_: pytest.fail("a forward pass"))
-    figures = run(tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500).figures
+    figures = run(
+        tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500
+    ).figures
     assert figures["coreset"] == {"all": figures["train"]}
 
 
 def test_losses_of_a_model_with_another_tokenizer_are_refused(files, tmp_path, tiny_model):
     with pytest.raises(UserError, match="the rows are tokens of smollm2-135m"):
-        run(tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=5,
-            coreset_model=str(tiny_model))  # fmt: skip
+        run(
+            tmp_path / "r",
+            files["tools"],
+            coreset_strategy="hybrid",
+            coreset_target_size=5,
+            coreset_model=str(tiny_model),
+        )
 
 
 def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model_s(
@@ -299,7 +383,11 @@ def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model
     found = known_losses(file)
     assert Counter(computed).most_common(1)[0][1] == 1
     assert set(computed) == set(found)
-    ends = {way["id"]: way for way in ways(tmp_path / "r") if way.get("split") == "train" or way.get("code") == "F341"}
+    ends = {
+        way["id"]: way
+        for way in ways(tmp_path / "r")
+        if way.get("split") == "train" or way.get("code") == "F341"
+    }
     taken = {record_id for record_id, way in ends.items() if way["end"] == "kept"}
     assert len(taken) == 10
     assert min(found[one] for one in taken) >= max(found[one] for one in ends.keys() - taken)
@@ -307,7 +395,9 @@ def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model
 
 
 def _check_by_hand(model_folder: Path, rows: Path, found: dict[str, float]) -> None:
-    """A record's loss is the mean over its trained tokens of what plain transformers makes of them."""
+    """A record's loss is the mean over its trained tokens of what plain transformers makes of
+    them.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -334,7 +424,10 @@ def _check_by_hand(model_folder: Path, rows: Path, found: dict[str, float]) -> N
 @pytest.mark.parametrize(
     ("changes", "told_of"),
     [
-        ({"coreset_strategy": "hybird", "coreset_target_size": 5}, "no strategy is called 'hybird'"),
+        (
+            {"coreset_strategy": "hybird", "coreset_target_size": 5},
+            "no strategy is called 'hybird'",
+        ),
         ({"coreset_strategy": "hybrid"}, "a coreset needs a strategy and a size"),
         ({"coreset_target_size": 5}, "a coreset needs a strategy and a size"),
         ({"duplicates": ["exact"]}, "no copies are called 'exact'"),

@@ -16,7 +16,15 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
 from agentlite.data.curation.dedup import borne, equal_copies
 from agentlite.data.curation.join_dialogs import add_distractors, join_dialogs
-from agentlite.data.curation.split import TIES, Split, assign_splits, due_tools, first_query, normal, traits
+from agentlite.data.curation.split import (
+    TIES,
+    Split,
+    assign_splits,
+    due_tools,
+    first_query,
+    normal,
+    traits,
+)
 from agentlite.data.curation.validate import validate
 from agentlite.scoring.metrics.tool_calls import format_compliance
 
@@ -42,7 +50,9 @@ def asking(query: str, tool: str = "", **fields: Any) -> Record:
     if not tool:
         return Record(messages=(Message("user", query), ANSWER), **fields)
     call = Message("assistant", "", (Call(tool, {}, "call_0"),))
-    return Record(messages=(Message("user", query), call), tools=(Tool(tool, f"Does {tool}."),), **fields)
+    return Record(
+        messages=(Message("user", query), call), tools=(Tool(tool, f"Does {tool}."),), **fields
+    )
 
 
 def calling(**arguments: Any) -> Message:
@@ -104,7 +114,9 @@ GOOD_MESSAGES = {
 def test_a_record_that_can_be_learned_from_passes(name: str) -> None:
     record = replace(GOOD, messages=GOOD_MESSAGES[name])
     validate(record)
-    assert all(format_compliance(Parsed("", m.calls), Gold(), record.tools) for m in record.messages)
+    assert all(
+        format_compliance(Parsed("", m.calls), Gold(), record.tools) for m in record.messages
+    )
 
 
 def test_an_unknown_tool_is_named_with_the_nearest() -> None:
@@ -114,7 +126,10 @@ def test_an_unknown_tool_is_named_with_the_nearest() -> None:
 
 
 def test_two_tools_of_one_name_and_gold_beside_an_assistant_turn_are_refused() -> None:
-    for record, code in ((replace(GOOD, tools=(WEATHER, WEATHER)), "E212"), (replace(GOOD, gold={0: Gold()}), "E201")):
+    for record, code in (
+        (replace(GOOD, tools=(WEATHER, WEATHER)), "E212"),
+        (replace(GOOD, gold={0: Gold()}), "E201"),
+    ):
         with pytest.raises(RowError) as caught:
             validate(record)
         assert caught.value.code == code
@@ -129,7 +144,9 @@ def test_a_value_that_the_gold_accepts_may_have_another_type_than_the_schema_say
 
 
 def unique(records: Sequence[Record]) -> list[Record]:
-    copies = equal_copies([traits(record) for record in records], [record.source for record in records])
+    copies = equal_copies(
+        [traits(record) for record in records], [record.source for record in records]
+    )
     return [record for index, record in enumerate(records) if index not in copies]
 
 
@@ -168,19 +185,35 @@ WORDS = [
 def assorted(count: int, tools: int = 0, seed: int = 0) -> list[Record]:
     """Records of three sources; queries of eight random words, some with a tool due."""
     chance = random.Random(seed)
-    called = [f"tool_{chance.randrange(tools)}" if tools and chance.random() < 0.7 else "" for _ in range(count)]
+    called = [
+        f"tool_{chance.randrange(tools)}" if tools and chance.random() < 0.7 else ""
+        for _ in range(count)
+    ]
     queries = [" ".join(chance.choices(WORDS, k=8)) for _ in range(count)]
-    return [asking(queries[index], called[index], source=f"source_{index % 3}") for index in range(count)]
+    return [
+        asking(queries[index], called[index], source=f"source_{index % 3}")
+        for index in range(count)
+    ]
 
 
 def split(
-    records: Sequence[Record], by: Sequence[str] = BY, dev: float = 0.1, test: float = 0.2, seed: int = 0
+    records: Sequence[Record],
+    by: Sequence[str] = BY,
+    dev: float = 0.1,
+    test: float = 0.2,
+    seed: int = 0,
 ) -> Split:
-    return assign_splits([traits(record) for record in records], dev=dev, test=test, seed=seed, by=by)
+    return assign_splits(
+        [traits(record) for record in records], dev=dev, test=test, seed=seed, by=by
+    )
 
 
-def shared(records: Sequence[Record], splits: Sequence[str], by: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Pairs on different sides that share a key; compared one by one, near queries by their exact Jaccard index."""
+def shared(
+    records: Sequence[Record], splits: Sequence[str], by: Sequence[str]
+) -> list[tuple[str, int, int]]:
+    """Pairs on different sides that share a key; compared one by one, near queries by their exact
+    Jaccard index.
+    """
     found = []
     for (i, one), (j, other) in combinations(enumerate(records), 2):
         if splits[i] == splits[j]:
@@ -200,25 +233,37 @@ def shared(records: Sequence[Record], splits: Sequence[str], by: Sequence[str]) 
 def staying(records: Sequence[Record], result: Split) -> dict[str, str]:
     """The side of each record that stays, by id."""
     away = {*result.crossing, *result.torn}
-    return {record.id: result.splits[index] for index, record in enumerate(records) if index not in away}
+    return {
+        record.id: result.splits[index] for index, record in enumerate(records) if index not in away
+    }
 
 
 def varied(count: int, tools: int, seed: int) -> list[Record]:
-    """Records, and for some of them a shouted copy, a longer one, a variant and a second call of another tool."""
+    """Records, and for some of them a shouted copy, a longer one, a variant and a second call of
+    another tool.
+    """
     records, chance = assorted(count, tools, seed), random.Random(seed)
     few = min(3, count)
-    records += [replace(r, messages=(Message("user", r.messages[0].content.upper() + "?"), *r.messages[1:]))
-                for r in chance.sample(records, few)]  # fmt: skip
     records += [
-        asking(f"{r.messages[0].content} {' '.join(chance.choices(WORDS, k=2))}") for r in chance.sample(records, few)
+        replace(r, messages=(Message("user", r.messages[0].content.upper() + "?"), *r.messages[1:]))
+        for r in chance.sample(records, few)
     ]
-    records += [asking(" ".join(chance.choices(WORDS, k=8)), parent=r.id) for r in chance.sample(records, few)]
+    records += [
+        asking(f"{r.messages[0].content} {' '.join(chance.choices(WORDS, k=2))}")
+        for r in chance.sample(records, few)
+    ]
+    records += [
+        asking(" ".join(chance.choices(WORDS, k=8)), parent=r.id)
+        for r in chance.sample(records, few)
+    ]
     return records
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 40), st.sampled_from([0, 5, 30]), st.booleans())
-def test_no_key_is_shared_between_the_splits(seed: int, count: int, tools: int, by_tools: bool) -> None:
+def test_no_key_is_shared_between_the_splits(
+    seed: int, count: int, tools: int, by_tools: bool
+) -> None:
     records, by = varied(count, tools, seed), BY if by_tools else BY[:-1]
     result = split(records, by, seed=seed)
     away = {*result.crossing, *result.torn}
@@ -251,26 +296,35 @@ def test_a_thousand_records_come_and_go_and_none_changes_its_side(by: Sequence[s
 
 def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split() -> None:
     text = "Which of the ferries to the island leaves from the old harbour on Sunday morning at %s"
-    group = [asking(text % hour) for hour in ("one", "two", "ten", "six", "four", "five", "nine", "three")]
+    group = [
+        asking(text % hour)
+        for hour in ("one", "two", "ten", "six", "four", "five", "nine", "three")
+    ]
     result = split(group, dev=0.2, test=0.3)
     counts = Counter(result.splits)
     assert len(counts) > 1
-    assert set(staying(group, result).values()) == {max(("test", "dev", "train"), key=lambda side: counts[side])}
+    assert set(staying(group, result).values()) == {
+        max(("test", "dev", "train"), key=lambda side: counts[side])
+    }
     borne = [*group, asking((text % "noon"), split="dev")]
     assert set(staying(borne, split(borne, dev=0.2, test=0.3)).values()) == {"dev"}
 
 
 def test_near_queries_are_found_in_any_script() -> None:
     chinese = "请帮我查询一下明天上海浦东机场飞往北京首都机场的所有航班以及它们的票价和余票数量"
-    twins = [(chinese, chinese + "吗"), ("What will the weather in Oslo be like tomorrow at noon?",
-                                       "What will the weather in Oslo be like tomorrow at noon, then?")]  # fmt: skip
+    twins = [
+        (chinese, chinese + "吗"),
+        (
+            "What will the weather in Oslo be like tomorrow at noon?",
+            "What will the weather in Oslo be like tomorrow at noon, then?",
+        ),
+    ]
     records = [asking(query) for pair in twins for query in pair]
     assert {
-        frozenset(pair) for pair in TIES["near"]([traits(record) for record in records]) if len(set(pair)) == 2
-    } == {
-        frozenset({0, 1}),
-        frozenset({2, 3}),
-    }
+        frozenset(pair)
+        for pair in TIES["near"]([traits(record) for record in records])
+        if len(set(pair)) == 2
+    } == {frozenset({0, 1}), frozenset({2, 3})}
 
 
 def test_queries_that_are_less_alike_are_not_tied() -> None:
@@ -279,7 +333,9 @@ def test_queries_that_are_less_alike_are_not_tied() -> None:
         "How tall is the lighthouse of Oslo, in feet?",
         "How tall is it?",
     ]
-    assert all(len(set(pair)) == 1 for pair in TIES["near"]([traits(asking(query)) for query in queries]))
+    assert all(
+        len(set(pair)) == 1 for pair in TIES["near"]([traits(asking(query)) for query in queries])
+    )
 
 
 @pytest.mark.parametrize("by", [BY[:-1], BY])
@@ -288,7 +344,9 @@ def test_sizes_come_near_the_fractions(by: Sequence[str]) -> None:
     records = assorted(2000, tools=500)
     sizes = Counter(split(records, by).splits)
     for side, fraction in {"train": 0.7, "dev": 0.1, "test": 0.2}.items():
-        assert abs(sizes[side] / 2000 - fraction) < 4 * (fraction * (1 - fraction) / 500) ** 0.5, sizes
+        assert abs(sizes[side] / 2000 - fraction) < 4 * (fraction * (1 - fraction) / 500) ** 0.5, (
+            sizes
+        )
 
 
 @settings(max_examples=20, deadline=None)
@@ -308,7 +366,9 @@ def test_another_seed_gives_another_split() -> None:
 
 def test_an_empty_side_is_named_with_a_seed_that_leaves_none_empty() -> None:
     records = assorted(8)
-    seed = next(seed for seed in range(100) if "dev" not in split(records, BY[:-1], seed=seed).splits)
+    seed = next(
+        seed for seed in range(100) if "dev" not in split(records, BY[:-1], seed=seed).splits
+    )
     (note,) = split(records, BY[:-1], seed=seed).notes
     assert "no record fell on dev" in note
     other = int(note.rpartition("--seed ")[2].rstrip(")"))
@@ -327,10 +387,20 @@ def test_one_tool_falls_on_one_side_where_tools_decide() -> None:
 
 def test_a_record_with_tools_of_two_sides_goes_where_tools_decide() -> None:
     tools = [Call(f"tool_{number}", {}, f"call_{number}") for number in range(12)]
-    alone = [asking(" ".join(random.Random(i).choices(WORDS, k=8)), one.name) for i, one in enumerate(tools)]
+    alone = [
+        asking(" ".join(random.Random(i).choices(WORDS, k=8)), one.name)
+        for i, one in enumerate(tools)
+    ]
     sides = dict(zip([one.name for one in tools], split(alone, BY).splits, strict=True))
-    one, other = next(pair for pair in combinations(tools, 2) if sides[pair[0].name] != sides[pair[1].name])
-    both = Record(messages=(Message("user", "both of them, please"), Message("assistant", "", calls=(one, other))))
+    one, other = next(
+        pair for pair in combinations(tools, 2) if sides[pair[0].name] != sides[pair[1].name]
+    )
+    both = Record(
+        messages=(
+            Message("user", "both of them, please"),
+            Message("assistant", "", calls=(one, other)),
+        )
+    )
     result = split([*alone, both], BY)
     assert result.torn == [len(alone)]
     assert not result.crossing
@@ -338,19 +408,34 @@ def test_a_record_with_tools_of_two_sides_goes_where_tools_decide() -> None:
 
 
 def test_a_record_keeps_the_split_it_bears() -> None:
-    records = [*assorted(30), asking("Where do whales sleep?", split="test"), asking("where do whales sleep"),
-               asking("WHERE do whales sleep?!", split="train"), asking("What do gulls eat?", split="dev")]  # fmt: skip
+    records = [
+        *assorted(30),
+        asking("Where do whales sleep?", split="test"),
+        asking("where do whales sleep"),
+        asking("WHERE do whales sleep?!", split="train"),
+        asking("What do gulls eat?", split="dev"),
+    ]
     result = split(records)
     assert (result.splits[30], *result.splits[32:]) == ("test", "train", "dev")
-    assert {index: result.crossing.get(index) for index in (30, 32, 33)} == {30: None, 32: 30, 33: None}
+    assert {index: result.crossing.get(index) for index in (30, 32, 33)} == {
+        30: None,
+        32: 30,
+        33: None,
+    }
 
 
 def test_short_follow_ups_tie_nothing_but_long_ones_do() -> None:
     def dialog(first: str, second: str) -> Record:
         return Record(messages=(Message("user", first), ANSWER, Message("user", second), ANSWER))
 
-    apart = [dialog("tide tables for Brest", "Yes, please."), dialog("puffins of Iceland", "yes please")]
-    tied = [dialog("one", "And which ferry leaves next?"), dialog("two", "and which ferry leaves next")]
+    apart = [
+        dialog("tide tables for Brest", "Yes, please."),
+        dialog("puffins of Iceland", "yes please"),
+    ]
+    tied = [
+        dialog("one", "And which ferry leaves next?"),
+        dialog("two", "and which ferry leaves next"),
+    ]
     assert (split(apart).groups, split(tied).groups) == (2, 1)
 
 
@@ -376,9 +461,16 @@ def tool_records(count: int) -> list[Record]:
     for index in range(count):
         record = asking(f"question {index // 8 if index % 4 == 0 else index}", f"tool_{index % 9}")
         if index % 5 == 0:
-            record = replace(record, messages=(record.messages[0], ANSWER), gold={1: Gold()}, task="timing_decision")
+            record = replace(
+                record,
+                messages=(record.messages[0], ANSWER),
+                gold={1: Gold()},
+                task="timing_decision",
+            )
         elif index % 7 == 0:
-            record = replace(record, gold={1: Gold((GoldCall(f"tool_{index % 9}", {"x": ["", index]}),))})
+            record = replace(
+                record, gold={1: Gold((GoldCall(f"tool_{index % 9}", {"x": ["", index]}),))}
+            )
         records.append(record)
     return [*records, GOOD, asking("no tools here")]
 
@@ -390,7 +482,13 @@ def at_most(tools: int) -> Callable[[Sequence[Record]], bool]:
 def exchanges(records: Sequence[Record]) -> Counter[str]:
     """What is asked, said and due at each turn, apart from the ids of calls."""
     return Counter(
-        str((r.messages[turn - 1].content, [(c.name, c.arguments) for c in r.messages[turn].calls], r.due(turn)))
+        str(
+            (
+                r.messages[turn - 1].content,
+                [(c.name, c.arguments) for c in r.messages[turn].calls],
+                r.due(turn),
+            )
+        )
         for r in records
         for turn in r.turns
     )
@@ -425,19 +523,29 @@ def test_records_where_no_call_is_due_are_neither_joined_nor_given_tools() -> No
     records = tool_records(60)
     still = [r for r in records if r.task == "timing_decision"]
     assert still
-    for changed in (join_dialogs(records, k=3, seed=0, fits=at_most(9)), add_distractors(records, n=3, seed=0)):
+    for changed in (
+        join_dialogs(records, k=3, seed=0, fits=at_most(9)),
+        add_distractors(records, n=3, seed=0),
+    ):
         assert all(r in changed for r in still)
 
 
 def test_system_texts_and_splits_are_not_mixed_in_a_dialog() -> None:
-    records = [replace(asking(f"q{i}", f"t{i}", split=SPLITS[i % 2]), messages=(Message("system", "ab"[i // 2 % 2]),
-               *asking(f"q{i}", f"t{i}").messages)) for i in range(16)]  # fmt: skip
+    records = [
+        replace(
+            asking(f"q{i}", f"t{i}", split=SPLITS[i % 2]),
+            messages=(Message("system", "ab"[i // 2 % 2]), *asking(f"q{i}", f"t{i}").messages),
+        )
+        for i in range(16)
+    ]
     joined = join_dialogs(records, k=4, seed=0, fits=at_most(9))
     assert [[m.role for m in record.messages].count("system") for record in joined] == [1] * 4
     assert exchanges(joined) == exchanges(records)
     homes = {record.id: (record.messages[0].content, record.split) for record in records}
     for record in joined:
-        assert {homes[part] for part in record.meta["joined"]} == {(record.messages[0].content, record.split)}
+        assert {homes[part] for part in record.meta["joined"]} == {
+            (record.messages[0].content, record.split)
+        }
 
 
 def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
@@ -459,8 +567,15 @@ def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
 def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() -> None:
     records = unique(tool_records(60))
     shuffled = random.Random(1).sample(records, len(records))
-    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) == join_dialogs(shuffled, k=3, seed=0, fits=at_most(9))
-    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) != join_dialogs(records, k=3, seed=1, fits=at_most(9))
-    ids = [{record.id for record in add_distractors(given_order, n=3, seed=0)} for given_order in (records, shuffled)]
+    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) == join_dialogs(
+        shuffled, k=3, seed=0, fits=at_most(9)
+    )
+    assert join_dialogs(records, k=3, seed=0, fits=at_most(9)) != join_dialogs(
+        records, k=3, seed=1, fits=at_most(9)
+    )
+    ids = [
+        {record.id for record in add_distractors(given_order, n=3, seed=0)}
+        for given_order in (records, shuffled)
+    ]
     assert ids[0] == ids[1]
     assert ids[0] != {record.id for record in add_distractors(records, n=3, seed=1)}

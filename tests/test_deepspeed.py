@@ -1,4 +1,6 @@
-"""ZeRO-2 and ZeRO-3 in two processes, killed and carried on: what one process gives, written once, ended alike."""
+"""ZeRO-2 and ZeRO-3 in two processes, killed and carried on: what one process gives, written once,
+ended alike.
+"""
 
 import json
 import os
@@ -17,29 +19,53 @@ from agentlite.workspace.model_source import find_model
 
 pytest.importorskip("deepspeed")
 TESTS = Path(__file__).parent
-SETTINGS = {"full": "true", "engine": "hf", "max_steps": "5", "save_steps": "2", "batch_size": "1",
-            "learning_rate": "1e-2", "warmup_ratio": "0", "profile": "cpu"}  # fmt: skip
+SETTINGS = {
+    "full": "true",
+    "engine": "hf",
+    "max_steps": "5",
+    "save_steps": "2",
+    "batch_size": "1",
+    "learning_rate": "1e-2",
+    "warmup_ratio": "0",
+    "profile": "cpu",
+}
 
 
 @pytest.fixture(scope="module")
 def run(tiny_model, tmp_path_factory):
     """A workspace with a prep, and an sft of all weights in one process."""
     run = str(tmp_path_factory.mktemp("shared") / "run")
-    agentlite.prep(str(TESTS / "data" / "weather.jsonl"), run=run, model=str(tiny_model), seed=3, profile="cpu")
+    agentlite.prep(
+        str(TESTS / "data" / "weather.jsonl"), run=run, model=str(tiny_model), seed=3, profile="cpu"
+    )
     agentlite.sft(run=run, out="one", gradient_accumulation=4, **SETTINGS)
     return run
 
 
 def command(run: str, *more: str) -> list[str]:
-    told = [text for key, value in SETTINGS.items() for text in (f"--{key.replace('_', '-')}", value)]
+    told = [
+        text for key, value in SETTINGS.items() for text in (f"--{key.replace('_', '-')}", value)
+    ]
     return ["sft", "--run", run, "--gradient-accumulation", "2", "--json", *told, *more]
 
 
 def launched(program: list[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """By torchrun, in two processes of one thread."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    return subprocess.run([*launcher, *program, *arguments], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
+    return subprocess.run(
+        [*launcher, *program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def figures(folder: Path) -> list[tuple[Any, ...]]:
@@ -77,10 +103,23 @@ def assert_same_model(folder: Path, other: Path) -> None:
 def test_what_the_first_process_refuses_ends_both_with_its_code_and_is_said_once(run):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    asked = command(run, "--out", "one", "--deepspeed", "deepspeed/zero2.json")  # a folder of another plan
-    both = [subprocess.Popen([sys.executable, "-m", "agentlite", *asked], text=True, stderr=subprocess.PIPE,
-                             env={**os.environ, **place, "RANK": str(rank)}) for rank in (0, 1)]  # fmt: skip
+        place = {
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free.getsockname()[1]),
+        }
+    asked = command(
+        run, "--out", "one", "--deepspeed", "deepspeed/zero2.json"
+    )  # a folder of another plan
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "agentlite", *asked],
+            text=True,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **place, "RANK": str(rank)},
+        )
+        for rank in (0, 1)
+    ]
     said = [process.communicate(timeout=100)[1] for process in both]
     assert [process.returncode for process in both] == [3, 3]
     assert "another plan" in said[0] and "processes absent" in said[0]

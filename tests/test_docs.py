@@ -1,4 +1,6 @@
-"""The pages say what is so: help as it is printed, command lines that can be typed, links that lead somewhere."""
+"""The pages say what is so: help as it is printed, command lines that can be typed, links that lead
+somewhere.
+"""
 
 import ast
 import json
@@ -26,7 +28,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 
 def code(page: Path) -> str:
-    """What stands in its blocks, fenced or indented, and the commands in its sentences; long lines joined."""
+    """What stands in its blocks, fenced or indented, and the commands in its sentences; long lines
+    joined.
+    """
     text = page.read_text(encoding="utf-8")
     rest = FENCED.sub("", text)
     indented = [line for line in rest.splitlines() if line.startswith("    ")]
@@ -34,7 +38,9 @@ def code(page: Path) -> str:
 
 
 def typed(text: str) -> Iterator[list[str]]:
-    """The words after `agentlite`, of each command of a shell that is one of ours: also behind a pipe, or torchrun."""
+    """The words after `agentlite`, of each command of a shell that is one of ours: also behind a
+    pipe, or torchrun.
+    """
     for line in text.splitlines():
         if not re.search(r"\bagentlite +[-a-z]", line) or line.startswith("Usage:"):
             continue
@@ -42,7 +48,11 @@ def typed(text: str) -> Iterator[list[str]]:
         lexer.whitespace_split, command = True, list[str]()
         for token in [*lexer, ";"]:
             if set(token) <= set(OPERATORS):
-                names = [place for place, word in enumerate(command) if word.rpartition("/")[2] == "agentlite"]
+                names = [
+                    place
+                    for place, word in enumerate(command)
+                    if word.rpartition("/")[2] == "agentlite"
+                ]
                 if names and "pip" not in command:
                     yield command[names[0] + 1 :]
                 command = []
@@ -72,7 +82,12 @@ def name(page: Path) -> str:
 
 def notebook_lines() -> list[str]:
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    return [line for cell in cells if cell["cell_type"] == "code" for line in "".join(cell["source"]).splitlines()]
+    return [
+        line
+        for cell in cells
+        if cell["cell_type"] == "code"
+        for line in "".join(cell["source"]).splitlines()
+    ]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -100,21 +115,41 @@ def test_there_is_no_page_without_a_command():
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_each_line_of_a_page_can_be_typed(page):
-    assert not [f"agentlite {' '.join(words)}: {problem}" for words in typed(code(page)) if (problem := misread(words))]
+    assert not [
+        f"agentlite {' '.join(words)}: {problem}"
+        for words in typed(code(page))
+        if (problem := misread(words))
+    ]
 
 
 def test_lines_are_found_and_mistakes_in_them():
     assert sum(len([*typed(code(page))]) for page in PAGES) > 80
-    line = "cat x | VAR=1 .venv/bin/agentlite prep - --json > out; torchrun -m -- agentlite sft  # agentlite x"
+    line = (
+        "cat x | VAR=1 .venv/bin/agentlite prep - --json > out; torchrun -m -- agentlite sft  "
+        "# "
+        "agentlite x"
+    )
     assert [*typed(line)] == [["prep", "-", "--json"], ["sft"]]
-    for wrong in (["prepare"], ["sft", "--lora-rank", "8"], ["sft", "data.jsonl"], ["eval", "--model"]):
+    for wrong in (
+        ["prepare"],
+        ["sft", "--lora-rank", "8"],
+        ["sft", "data.jsonl"],
+        ["eval", "--model"],
+    ):
         assert misread(wrong), wrong
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
-    targets = [target.partition("#")[0] for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))]
-    missing = [target for target in targets if target and ":" not in target and not (page.parent / target).exists()]
+    targets = [
+        target.partition("#")[0]
+        for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    ]
+    missing = [
+        target
+        for target in targets
+        if target and ":" not in target and not (page.parent / target).exists()
+    ]
     assert not missing
 
 
@@ -125,21 +160,34 @@ def test_the_first_page_leads_to_the_commands_and_to_installing():
 
 def test_the_notebook_is_one_without_outputs():
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5) and notebook["metadata"]["kernelspec"]["name"]
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5) and notebook["metadata"][
+        "kernelspec"
+    ]["name"]
     ids = [cell["id"] for cell in notebook["cells"]]
     assert len(set(ids)) == len(ids) and all(re.fullmatch(r"[\w-]{1,64}", one) for one in ids)
-    shapes = {"markdown": {"cell_type", "id", "metadata", "source"},
-              "code": {"cell_type", "id", "metadata", "source", "execution_count", "outputs"}}  # fmt: skip
+    shapes = {
+        "markdown": {"cell_type", "id", "metadata", "source"},
+        "code": {"cell_type", "id", "metadata", "source", "execution_count", "outputs"},
+    }
     for cell in notebook["cells"]:
         assert set(cell) == shapes[cell["cell_type"]]
         assert all(line.endswith("\n") for line in cell["source"][:-1])
-        assert cell["cell_type"] != "code" or (cell["outputs"] == [] and cell["execution_count"] is None)
+        assert cell["cell_type"] != "code" or (
+            cell["outputs"] == [] and cell["execution_count"] is None
+        )
     ast.parse("\n".join(line for line in notebook_lines() if not line.startswith(("!", "%"))))
 
 
 def test_the_lines_of_the_notebook_can_be_typed():
     told = [words for line in notebook_lines() if line.startswith("!") for words in typed(line[1:])]
     assert [words[0] for words in told if words[0] != "runs"] == [
-        "doctor", "init", "prep", "sft", "sft", "eval", "chat", "export",
-    ]  # fmt: skip
+        "doctor",
+        "init",
+        "prep",
+        "sft",
+        "sft",
+        "eval",
+        "chat",
+        "export",
+    ]
     assert not [problem for words in told if (problem := misread(words))]

@@ -1,4 +1,6 @@
-"""`agentlite doctor` finds what is in the way, says what to do about it, and waits for nothing that does not answer."""
+"""`agentlite doctor` finds what is in the way, says what to do about it, and waits for nothing that
+does not answer.
+"""
 
 import json
 import os
@@ -24,7 +26,13 @@ ROOT = DATA.parent.parent
 
 
 def doctor(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    every = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1", **environment}
+    every = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "NO_COLOR": "1",
+        **environment,
+    }
     command = [sys.executable, "-m", "agentlite", "doctor", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=every, timeout=120)
 
@@ -42,7 +50,9 @@ def installed(monkeypatch: pytest.MonkeyPatch):
     real = packages.version
 
     def pretend(**versions: str) -> None:
-        monkeypatch.setattr(packages, "version", lambda name: versions.get(name.replace("-", "_"), real(name)))
+        monkeypatch.setattr(
+            packages, "version", lambda name: versions.get(name.replace("-", "_"), real(name))
+        )
 
     return pretend
 
@@ -52,17 +62,32 @@ def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
     told = json.loads(done.stdout)
     assert done.returncode == bool(told["problems"])
     names = [one["name"] for one in told["findings"]]
-    for name in ("python", "packages", "gpu", "memory", "disk", "compiler", "can train", "embedded model", "hub"):
+    for name in (
+        "python",
+        "packages",
+        "gpu",
+        "memory",
+        "disk",
+        "compiler",
+        "can train",
+        "embedded model",
+        "hub",
+    ):
         assert name in names
     assert all(set(one) == {"name", "state", "found", "fix"} for one in told["findings"])
     assert all(bool(one["fix"]) == (one["state"] != "ok") for one in told["findings"])
     table = doctor("--run", tmp_path).stdout
     for name in names:
         assert f"  {name} " in table
-    program = "import sys; from agentlite.cli.doctor import findings; from pathlib import Path; findings(Path('r')); "
+    program = (
+        "import sys; from agentlite.cli.doctor import findings; from pathlib import Path; "
+        "findings(Path('r')); "
+    )
     program += "print(*{'torch', 'numpy', 'transformers'} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
     assert loaded.stdout == "\n", loaded.stderr
 
 
@@ -147,13 +172,17 @@ def test_a_torchvision_that_breaks_transformers_is_found(installed):
         assert (found.state, found.fix) == ("problem", "pip uninstall torchvision")
 
 
-def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem(tmp_path, monkeypatch):
+def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     (found,) = machine.disk(BARE._replace(run=tmp_path / "not" / "yet"))
     assert found.found.endswith("free for workspace, cache, models of the hub")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    problems = [one for one in machine.disk(BARE._replace(run=tmp_path)) if "cannot be written" in one.found]
+    problems = [
+        one for one in machine.disk(BARE._replace(run=tmp_path)) if "cannot be written" in one.found
+    ]
     assert [one.fix for one in problems] == [
         f"Name another folder: {way}" for way in ("--run DIR", "AGENTLITE_CACHE=DIR", "HF_HOME=DIR")
     ]
@@ -179,7 +208,12 @@ def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch, card, state):
         ("", [], "ok", ""),
         ("", [MIRROR], "ok", ""),
         ("", [HUB], "warning", f"export HF_ENDPOINT={MIRROR}"),
-        ("https://mirror.example", ["https://mirror.example"], "warning", "export HF_ENDPOINT=https://hf-mirror.com"),
+        (
+            "https://mirror.example",
+            ["https://mirror.example"],
+            "warning",
+            "export HF_ENDPOINT=https://hf-mirror.com",
+        ),
         (MIRROR, [MIRROR], "warning", "unset HF_ENDPOINT"),
         ("", [HUB, MIRROR], "warning", "HTTPS_PROXY"),
     ],
@@ -212,7 +246,9 @@ def test_who_does_not_answer_is_left_behind():
 def test_a_server_that_refuses_is_unreached_and_one_that_answers_anything_is_not():
     import http.server
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)  # 501 to everything
+    server = http.server.HTTPServer(
+        ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
+    )  # 501 to everything
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     assert asking.unreached(url) == ""

@@ -16,17 +16,38 @@ from agentlite.core.records import Call, Message, Record, Tool, to_row
 from agentlite.data.curation import minhash
 from agentlite.data.curation.contradictions import contradictions
 from agentlite.data.curation.decontaminate import check_held_out, leaks, read_held_out
-from agentlite.data.curation.dedup import Copies, borne, call_copies, equal_copies, near_copies, near_text
+from agentlite.data.curation.dedup import (
+    Copies,
+    borne,
+    call_copies,
+    equal_copies,
+    near_copies,
+    near_text,
+)
 from agentlite.data.curation.fingerprints import keys
 from agentlite.data.curation.minhash import CROWD, Index, jaccard, near_ties, shingles, sketches
 from agentlite.data.curation.split import Traits, traits
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")
-WORDS = ["tide", "ferry", "harbour", "whale", "puffin", "lighthouse", "anchor", "compass", "dune", "reef", "storm"]
+WORDS = [
+    "tide",
+    "ferry",
+    "harbour",
+    "whale",
+    "puffin",
+    "lighthouse",
+    "anchor",
+    "compass",
+    "dune",
+    "reef",
+    "storm",
+]
 
 
-def dialog(query: str, *turns: Sequence[Call], answer: str = "", tools: Sequence[Tool] = (FLIGHT, WEATHER)) -> Record:
+def dialog(
+    query: str, *turns: Sequence[Call], answer: str = "", tools: Sequence[Tool] = (FLIGHT, WEATHER)
+) -> Record:
     """A question, turns of calls, and an answer."""
     messages = [Message("user", query)]
     for calls in turns:
@@ -46,8 +67,13 @@ def trip(origin: str = "Oslo", to: str = "Bergen", **rest: Any) -> Call:
 
 def near_of(records: Sequence[Record], seed: int = 0, threshold: float = 0.8) -> Copies:
     texts = [near_text(record) for record in records]
-    return near_copies([traits(record) for record in records], list(sketches(texts)), texts.__getitem__, seed=seed,
-                       threshold=threshold)  # fmt: skip
+    return near_copies(
+        [traits(record) for record in records],
+        list(sketches(texts)),
+        texts.__getitem__,
+        seed=seed,
+        threshold=threshold,
+    )
 
 
 def calls_of(*records: Record) -> Copies:
@@ -71,7 +97,9 @@ def variants(count: int, seed: int) -> list[Record]:
 
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 0.9])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_near_copy_is_near_the_one_that_is_kept_and_no_two_kept_are_near(seed: int, threshold: float) -> None:
+def test_a_near_copy_is_near_the_one_that_is_kept_and_no_two_kept_are_near(
+    seed: int, threshold: float
+) -> None:
     records = variants(30, seed)
     copies = near_of(records, seed, threshold)
     grams = [shingles(near_text(record)) for record in records]
@@ -79,7 +107,11 @@ def test_a_near_copy_is_near_the_one_that_is_kept_and_no_two_kept_are_near(seed:
     assert not copies.keys() & set(copies.values())
     assert all(jaccard(grams[copy], grams[kept]) >= threshold for copy, kept in copies.items())
     rest = [index for index in range(len(records)) if index not in copies]
-    assert not [pair for pair in combinations(rest, 2) if jaccard(grams[pair[0]], grams[pair[1]]) >= threshold]
+    assert not [
+        pair
+        for pair in combinations(rest, 2)
+        if jaccard(grams[pair[0]], grams[pair[1]]) >= threshold
+    ]
 
 
 def test_which_copy_is_kept_depends_on_the_seed_and_not_on_the_order() -> None:
@@ -93,18 +125,27 @@ def test_which_copy_is_kept_depends_on_the_seed_and_not_on_the_order() -> None:
     assert kept(records, 0) != kept(records, 1)
 
 
-TEXT = "Please book me the cheapest flight from Oslo to Bergen on the third of May, with a seat at the window."
+TEXT = (
+    "Please book me the cheapest flight from Oslo to Bergen on the third of May, with a seat "
+    "at "
+    "the window."
+)
 NEAR_COPIES = {
     "another answer's end": (dialog(TEXT, [trip()], answer="Booked."), True),
     "in capitals": (dialog(TEXT.upper() + "!!", [trip()]), True),
     "a word more": (dialog("Hello! " + TEXT, [trip()]), True),
-    "another system text": (replace(dialog(TEXT), messages=(Message("system", "Be brief."),
-                            *dialog(TEXT, [trip()]).messages)), True),
+    "another system text": (
+        replace(
+            dialog(TEXT),
+            messages=(Message("system", "Be brief."), *dialog(TEXT, [trip()]).messages),
+        ),
+        True,
+    ),
     "other tools on offer": (dialog(TEXT, [trip()], tools=(FLIGHT,)), False),
     "one call more": (dialog(TEXT, [trip()], [call("weather", 1)]), False),
     "another call after the same question": (dialog(TEXT, [trip(to="Bodø")]), False),
     "another question": (dialog("Is it going to rain in Tromsø tomorrow?", [trip()]), False),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NEAR_COPIES)
@@ -114,8 +155,15 @@ def test_near_copies_say_nearly_the_same_and_call_the_same_tools(name: str) -> N
 
 
 def test_short_questions_with_one_long_answer_are_no_copies() -> None:
-    answer = "None of the tools on offer can be of any help with this, so I had rather not call one of them."
-    for queries, copies in ((("Test", "1+1=?"), 0), (("好", "上海天气"), 0), (("北京明天的天气", "北京明天天气"), 1)):
+    answer = (
+        "None of the tools on offer can be of any help with this, so I had rather not call "
+        "one of them."
+    )
+    for queries, copies in (
+        (("Test", "1+1=?"), 0),
+        (("好", "上海天气"), 0),
+        (("北京明天的天气", "北京明天天气"), 1),
+    ):
         assert len(near_of([dialog(query, answer=answer) for query in queries])) == copies
 
 
@@ -128,7 +176,10 @@ SAME_CALLS = {
     "in other letters and numbers": (dialog(TEXT, [trip(" oslo", "BERGEN", seats=2.0)]), True),
     "asked in part": (dialog(TEXT[:70], [trip(seats=2)]), True),
     "with other ids": (dialog(TEXT, [Call("flight", trip(seats=2).arguments, "x")]), True),
-    "asked otherwise": (dialog("I want to fly on May 3rd: two seats, Oslo-Bergen.", [trip(seats=2)]), False),
+    "asked otherwise": (
+        dialog("I want to fly on May 3rd: two seats, Oslo-Bergen.", [trip(seats=2)]),
+        False,
+    ),
     "another argument": (dialog(TEXT, [trip(seats=3)]), False),
     "a minus": (dialog(TEXT, [trip(seats=-2)]), False),
     "true is not one": (dialog(TEXT, [trip(seats=True)]), False),
@@ -153,21 +204,29 @@ def test_calls_without_arguments_make_no_copies() -> None:
 
 
 def test_equal_records_are_copies_of_the_first_and_hand_their_split_on() -> None:
-    records = [traits(replace(dialog(text), split=split)) for text, split in
-               [("a", "train"), ("b", ""), ("a", "test"), ("a", "dev"), ("b", "")]]  # fmt: skip
+    records = [
+        traits(replace(dialog(text), split=split))
+        for text, split in [("a", "train"), ("b", ""), ("a", "test"), ("a", "dev"), ("b", "")]
+    ]
     copies = equal_copies(records, ["a.jsonl"] * 5)
     assert copies == {2: 0, 3: 0, 4: 1}
     assert borne(records, copies) == {0: "test", 1: ""}
 
 
 def crowd(count: int) -> list[str]:
-    """Texts that are alike in two thirds: no two are near, and most bands of each are those of all others."""
+    """Texts that are alike in two thirds: no two are near, and most bands of each are those of all
+    others.
+    """
     chance = random.Random(0)
     shared = "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=400))
-    return [shared + "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=100)) for _ in range(count)]
+    return [
+        shared + "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=100)) for _ in range(count)
+    ]
 
 
-def test_in_a_crowd_each_text_is_compared_with_few_and_its_twin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_crowd_each_text_is_compared_with_few_and_its_twin_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     texts = crowd(300)
     twins = [text[:-8] for text in texts[:100]]
     compared: Counter[str] = Counter()
@@ -199,12 +258,24 @@ AGAINST = {
     "another argument": (dialog("Is it wet in Oslo?", [call("weather", city="Bergen")]), True),
     "another tool": (dialog("is it wet in oslo", [call("flight", city="Oslo")]), True),
     "no call": (dialog("Is it wet in Oslo?", answer="Yes."), True),
-    "the same call": (dialog("is it wet in  Oslo", [call("weather", 7, city="oslo")], answer="Yes."), False),
+    "the same call": (
+        dialog("is it wet in  Oslo", [call("weather", 7, city="oslo")], answer="Yes."),
+        False,
+    ),
     "another question": (dialog("Is it wet in Oslo, Minnesota?", answer="No."), False),
     "other tools": (dialog("Is it wet in Oslo?", answer="Who knows?", tools=(FLIGHT,)), False),
-    "told otherwise": (replace(ASKED, messages=(Message("system", "Never call."), Message("user", "Is it wet in Oslo?"),
-                       Message("assistant", "Yes."))), False),
-}  # fmt: skip
+    "told otherwise": (
+        replace(
+            ASKED,
+            messages=(
+                Message("system", "Never call."),
+                Message("user", "Is it wet in Oslo?"),
+                Message("assistant", "Yes."),
+            ),
+        ),
+        False,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", AGAINST)
@@ -215,14 +286,23 @@ def test_records_contradict_that_call_otherwise_with_the_same_before_them(name: 
 
 
 def test_two_answers_in_words_do_not_contradict() -> None:
-    assert not contradictions([traits(dialog("Hello?", answer=answer)) for answer in ("Hi.", "Good morning.")])
+    assert not contradictions(
+        [traits(dialog("Hello?", answer=answer)) for answer in ("Hi.", "Good morning.")]
+    )
 
 
 def test_what_was_said_before_the_turn_to_learn_is_context() -> None:
     def later(first: str, then: str) -> Traits:
-        said = (Message("user", "Hi"), Message("assistant", first, loss=False), Message("user", "Is it wet in Oslo?"))
+        said = (
+            Message("user", "Hi"),
+            Message("assistant", first, loss=False),
+            Message("user", "Is it wet in Oslo?"),
+        )
         return traits(
-            Record(messages=(*said, Message("assistant", "", (call("weather", city=then),))), tools=(WEATHER,))
+            Record(
+                messages=(*said, Message("assistant", "", (call("weather", city=then),))),
+                tools=(WEATHER,),
+            )
         )
 
     assert contradictions([later("Hello.", "Oslo"), later("Hello.", "Bergen")]) == [[0, 1]]
@@ -234,33 +314,48 @@ def test_what_was_said_before_the_turn_to_learn_is_context() -> None:
 HELD_OUT = dialog(TEXT, [trip()])
 LEAKING = {
     "the same query": (dialog(TEXT.lower(), answer="No."), "query"),
-    "asked later in a dialog": (Record(messages=(*dialog("Hi", answer="Hello.").messages, Message("user", TEXT),
-                                Message("assistant", "No."))), "query"),
+    "asked later in a dialog": (
+        Record(
+            messages=(
+                *dialog("Hi", answer="Hello.").messages,
+                Message("user", TEXT),
+                Message("assistant", "No."),
+            )
+        ),
+        "query",
+    ),
     "nearly the same query": (dialog(TEXT + " Thank you!", answer="No."), "near"),
     "the same calls": (dialog("To Bergen from Oslo, as I said.", [trip()]), "calls"),
     "the same calls of other tools": (dialog("To Bergen!", [trip()], tools=(FLIGHT,)), ""),
     "other arguments": (dialog("From Oslo to Bodø, please.", [trip(to="Bodø")]), ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LEAKING)
 def test_a_record_leaks_that_gives_a_held_out_one_away(name: str) -> None:
     record, kind = LEAKING[name]
-    found = leaks([traits(dialog("Hi")), traits(record)], [traits(dialog("Where?")), traits(HELD_OUT)])
+    found = leaks(
+        [traits(dialog("Hi")), traits(record)], [traits(dialog("Where?")), traits(HELD_OUT)]
+    )
     assert found == ({1: (kind, 1)} if kind else {})
 
 
 def test_short_arguments_leak_only_beside_a_query_that_is_half_alike() -> None:
     held_out = [traits(dialog("Is it wet in Oslo at noon?", [call("weather", city="Oslo")]))]
     alike = traits(dialog("Is it wet in Oslo at night?", [call("weather", city="Oslo")]))
-    unlike = traits(dialog("Do I need a coat in the capital of Norway?", [call("weather", city="Oslo")]))
+    unlike = traits(
+        dialog("Do I need a coat in the capital of Norway?", [call("weather", city="Oslo")])
+    )
     assert leaks([unlike, alike], held_out) == {1: ("calls", 0)}
 
 
 def test_a_greeting_gives_nothing_away_where_something_is_asked_after_it() -> None:
     def greeted(question: str) -> Record:
         asked = dialog(question, answer="At noon.")
-        return replace(asked, messages=(Message("user", "Hi!"), Message("assistant", "Hello."), *asked.messages))
+        return replace(
+            asked,
+            messages=(Message("user", "Hi!"), Message("assistant", "Hello."), *asked.messages),
+        )
 
     held = [traits(greeted(TEXT))]
     assert leaks(
@@ -269,12 +364,17 @@ def test_a_greeting_gives_nothing_away_where_something_is_asked_after_it() -> No
     assert leaks([traits(dialog("Hi!", answer="Hello."))], [traits(dialog("Hi!", answer="Hello."))])
 
 
-def test_many_rows_that_make_one_short_call_are_not_each_compared_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_that_make_one_short_call_are_not_each_compared_with_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     compared = Counter[str]()
     near = minhash.jaccard
     monkeypatch.setattr(minhash, "jaccard", lambda *sets: compared.update(["pair"]) or near(*sets))
     chance = random.Random(0)
-    asking = [traits(dialog(" ".join(chance.choices(WORDS, k=12)), [call("weather", city="Oslo")])) for _ in range(400)]
+    asking = [
+        traits(dialog(" ".join(chance.choices(WORDS, k=12)), [call("weather", city="Oslo")]))
+        for _ in range(400)
+    ]
     leaks(asking[:200], asking[200:])
     assert 0 < compared["pair"] < 200 * 200 / 4
 
@@ -282,7 +382,9 @@ def test_many_rows_that_make_one_short_call_are_not_each_compared_with_each(monk
 def test_held_out_files_may_have_any_known_format_and_rows_that_are_broken(tmp_path: Path) -> None:
     alpaca = {"instruction": TEXT, "input": "", "output": "No."}
     path = tmp_path / "held.jsonl"
-    path.write_text("\n".join([json.dumps(alpaca), "{broken", json.dumps(to_row(HELD_OUT))]), encoding="utf-8")
+    path.write_text(
+        "\n".join([json.dumps(alpaca), "{broken", json.dumps(to_row(HELD_OUT))]), encoding="utf-8"
+    )
     held_out = read_held_out([str(path)])
     assert [record.query for record in held_out.traits] == [traits(HELD_OUT).query] * 2
     assert held_out.unread == {"E121": 1}

@@ -1,4 +1,6 @@
-"""eval and pairs by a server: what is asked and written down is what the model here is asked and writes."""
+"""eval and pairs by a server: what is asked and written down is what the model here is asked and
+writes.
+"""
 
 import json
 import threading
@@ -20,7 +22,11 @@ from agentlite.engine.remote import written
 from agentlite.rendering import PROTOCOLS, prompts
 from agentlite.rendering.renderer import for_template
 
-CALL = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+CALL = {
+    "id": "a",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,9 @@ def ours(caller: Path) -> Iterator[str]:
 
 
 class Theirs(ThreadingHTTPServer):
-    """A server that answers what `replies` holds, in turn, the last one again; keeps what it was asked."""
+    """A server that answers what `replies` holds, in turn, the last one again; keeps what it was
+    asked.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -49,7 +57,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        status, body = self.server.replies[min(len(self.server.asked), len(self.server.replies)) - 1]
+        status, body = self.server.replies[
+            min(len(self.server.asked), len(self.server.replies)) - 1
+        ]
         content = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
@@ -69,11 +79,20 @@ def theirs() -> Iterator[Theirs]:
 
 def completion(content: str | None, calls: Any = None, finish: str = "stop") -> Any:
     message = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
-    return {"choices": [{"message": message, "finish_reason": finish}], "usage": {"completion_tokens": 5}}
+    return {
+        "choices": [{"message": message, "finish_reason": finish}],
+        "usage": {"completion_tokens": 5},
+    }
 
 
 def asking(caller: Path, model: str, url: str) -> dict[str, Any]:
-    return {"run": str(caller), "model": model, "endpoint": url, "split": "train", "max_new_tokens": 40}
+    return {
+        "run": str(caller),
+        "model": model,
+        "endpoint": url,
+        "split": "train",
+        "max_new_tokens": 40,
+    }
 
 
 def test_eval_by_our_server_predicts_what_eval_predicts(caller, ours):
@@ -81,10 +100,16 @@ def test_eval_by_our_server_predicts_what_eval_predicts(caller, ours):
     agentlite.evaluate(**{**given, "endpoint": ""})
     there = agentlite.evaluate(**given)
     [name] = there.figures
-    assert name.startswith("sft@127.0.0.1:") and there.figures[name]["metrics"]["exact_call"]["mean"] == 1
+    assert (
+        name.startswith("sft@127.0.0.1:")
+        and there.figures[name]["metrics"]["exact_call"]["mean"] == 1
+    )
     folder = caller / "eval" / "prep"
     here, other = (
-        [(row["text"], row["calls"], row["metrics"]) for row in read_rows(path / "predictions.jsonl")]
+        [
+            (row["text"], row["calls"], row["metrics"])
+            for row in read_rows(path / "predictions.jsonl")
+        ]
         for path in (folder / "sft", next(folder.glob("sft-127*")))
     )
     assert here == other and len(here) == 2
@@ -95,9 +120,18 @@ def test_pairs_by_our_server_are_candidates_in_our_protocol(caller, ours):
     given = {**asking(caller, "sft", ours), "max_length": 512}
     made = agentlite.pairs(**given, out="pairs-there", num_samples=2, temperature=0.0)
     assert made.figures["candidates"] == 4 and made.figures["steps"] == 2
-    texts = {row["text"] for row in read_rows(caller / "pairs-there" / "candidates.jsonl") if row["turn"] == 1}
-    assert texts == {'<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'}
-    scores = [row["parts"]["task_completion"] for row in read_rows(caller / "pairs-there" / "scores.jsonl")]
+    texts = {
+        row["text"]
+        for row in read_rows(caller / "pairs-there" / "candidates.jsonl")
+        if row["turn"] == 1
+    }
+    assert texts == {
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    }
+    scores = [
+        row["parts"]["task_completion"]
+        for row in read_rows(caller / "pairs-there" / "scores.jsonl")
+    ]
     assert scores == [1.0] * 6  # the gold has its own two
 
 
@@ -151,10 +185,15 @@ def test_a_prompt_that_is_refused_scores_0_and_does_not_stop_the_others(caller, 
         agentlite.evaluate(**asking(caller, "refuses-all", theirs.url))
 
 
-@pytest.mark.parametrize(("options", "told"), [
-    ({"endpoint": "ftp://x"}, "no address"), ({"endpoint": "http://u:p@h/v1"}, "password"),
-    ({"model": None}, "which of its models"), ({"num_samples": 2}, "needs the model itself"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"endpoint": "ftp://x"}, "no address"),
+        ({"endpoint": "http://u:p@h/v1"}, "password"),
+        ({"model": None}, "which of its models"),
+        ({"num_samples": 2}, "needs the model itself"),
+    ],
+)
 def test_what_cannot_be_asked_is_told_first(caller, options, told):
     with pytest.raises(UserError, match=told):
         agentlite.evaluate(**asking(caller, "m", "http://127.0.0.1:1/v1") | options)

@@ -1,4 +1,6 @@
-"""eval without a model: whole dialogs, texts from elsewhere, gates, folders side by side, nothing asked twice."""
+"""eval without a model: whole dialogs, texts from elsewhere, gates, folders side by side, nothing
+asked twice.
+"""
 
 import csv
 import io
@@ -22,7 +24,18 @@ from msgspec import to_builtins
 from agentlite import evaluate, prep
 from agentlite.cli.output import present
 from agentlite.core.errors import UserError
-from agentlite.core.records import Answer, Call, Gold, GoldCall, Message, Parsed, Record, Step, Tool, from_row
+from agentlite.core.records import (
+    Answer,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Parsed,
+    Record,
+    Step,
+    Tool,
+    from_row,
+)
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.rendering.protocols.hermes import assistant
@@ -42,14 +55,18 @@ from agentlite.scoring.metrics.dialogs import step_efficiency as efficiency
 from agentlite.scoring.predictions import answered, difficulty, predicted, prompt_key, read_answers
 
 TOOLS = tuple(Tool(name, "", {"type": "object"}) for name in ("find", "book", "pay"))
-NAMES = st.lists(st.lists(st.sampled_from(["find", "book", "pay"]), max_size=2), min_size=1, max_size=4)
+NAMES = st.lists(
+    st.lists(st.sampled_from(["find", "book", "pay"]), max_size=2), min_size=1, max_size=4
+)
 
 
 # --- whole dialogs ---
 
 
 @given(NAMES)
-def test_a_dialog_done_as_recorded_scores_1_and_one_with_nothing_done_0(due: list[list[str]]) -> None:
+def test_a_dialog_done_as_recorded_scores_1_and_one_with_nothing_done_0(
+    due: list[list[str]],
+) -> None:
     done = Taken(due, due, [True] * len(due))
     nothing = Taken(due, [[] for _ in due], [not names for names in due])
     for name, metric in METRICS.items():
@@ -59,7 +76,9 @@ def test_a_dialog_done_as_recorded_scores_1_and_one_with_nothing_done_0(due: lis
 
 
 @given(NAMES, NAMES)
-def test_the_metrics_of_a_dialog_stay_in_their_bounds_and_order(due: list[list[str]], called: list[list[str]]) -> None:
+def test_the_metrics_of_a_dialog_stay_in_their_bounds_and_order(
+    due: list[list[str]], called: list[list[str]]
+) -> None:
     if not any(due):
         return
     called = (called + [[] for _ in due])[: len(due)]
@@ -72,11 +91,19 @@ def test_the_metrics_of_a_dialog_stay_in_their_bounds_and_order(due: list[list[s
 
 def test_an_order_of_its_own_and_a_call_too_many_cost_what_they_should() -> None:
     swapped = Taken([["find"], ["book"]], [["book"], ["find"]], [False, False])
-    assert (plan_success_rate(swapped), plan_partial(swapped), efficiency(swapped)) == (0.0, 0.0, 1.0)
+    assert (plan_success_rate(swapped), plan_partial(swapped), efficiency(swapped)) == (
+        0.0,
+        0.0,
+        1.0,
+    )
     at_once = Taken([["find", "book"]], [["book", "find"]], [True])
     assert plan_success_rate(at_once) == end_to_end_success(at_once) == 1.0
     twice = Taken([["find"], ["book"]], [["find"], ["book", "find"]], [True, False])
-    assert (plan_success_rate(twice), plan_partial(twice), efficiency(twice)) == (0.0, 1.0, pytest.approx(2 / 3))
+    assert (plan_success_rate(twice), plan_partial(twice), efficiency(twice)) == (
+        0.0,
+        1.0,
+        pytest.approx(2 / 3),
+    )
     short = Taken([["find"], ["book"]], [["find"], []], [True, False])
     assert (plan_partial(short), efficiency(short)) == (0.5, 0.0)
 
@@ -84,17 +111,26 @@ def test_an_order_of_its_own_and_a_call_too_many_cost_what_they_should() -> None
 def booked() -> Record:
     """Two calls and an answer; the second call takes either of two dates."""
     find, book = Call("find", {"to": "Oslo"}, "call_0"), Call("book", {"day": 3}, "call_1")
-    messages = (Message("user", "Book me a trip to Oslo."), Message("assistant", "", (find,)),
-                Message("tool", "on the 3rd or 4th", call_id="call_0"), Message("assistant", "", (book,)),
-                Message("tool", "done", call_id="call_1"), Message("assistant", "Booked."))  # fmt: skip
-    return Record(messages=messages, tools=TOOLS, gold={3: Gold((GoldCall("book", {"day": [3, 4]}),))})
+    messages = (
+        Message("user", "Book me a trip to Oslo."),
+        Message("assistant", "", (find,)),
+        Message("tool", "on the 3rd or 4th", call_id="call_0"),
+        Message("assistant", "", (book,)),
+        Message("tool", "done", call_id="call_1"),
+        Message("assistant", "Booked."),
+    )
+    return Record(
+        messages=messages, tools=TOOLS, gold={3: Gold((GoldCall("book", {"day": [3, 4]}),))}
+    )
 
 
 def test_a_dialog_counts_once_all_its_steps_are_there_and_by_its_own_slices() -> None:
     record = booked()
     said = {1: (Call("find", {"to": "Oslo"}),), 3: (Call("book", {"day": 4}),), 5: ()}
-    steps = [predicted(Prompt(record, turn, "hermes", [], "", "turn"), Parsed("", calls), "", 0)
-             for turn, calls in said.items()]  # fmt: skip
+    steps = [
+        predicted(Prompt(record, turn, "hermes", [], "", "turn"), Parsed("", calls), "", 0)
+        for turn, calls in said.items()
+    ]
     (whole,) = dialogs(steps[::-1], {record.id: record})
     assert whole.metrics == dict.fromkeys(METRICS, 1.0)
     assert whole.slices["difficulty"] == "2-4 calls"
@@ -119,7 +155,9 @@ def test_intervals_cover_the_truth_in_93_of_100_draws(count: int, share: float) 
 
 @pytest.mark.parametrize("count", [30, 100, 400])
 def test_intervals_of_graded_values_cover_the_truth(count: int) -> None:
-    """The bootstrap's, of values between 0 and 1 that lean to 1; it is a little narrow where there are few."""
+    """The bootstrap's, of values between 0 and 1 that lean to 1; it is a little narrow where there
+    are few.
+    """
     chance = random.Random(count)
     covered = 0
     for _ in range(300):
@@ -134,7 +172,10 @@ def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> Non
     chance = random.Random(f"{count} {share}")
     alarms: Counter[str] = Counter()
     for _ in range(1000):
-        one, other = ({Step(str(n), 1): float(chance.random() < share) for n in range(count)} for _ in range(2))
+        one, other = (
+            {Step(str(n), 1): float(chance.random() < share) for n in range(count)}
+            for _ in range(2)
+        )
         alarms["bootstrap"] += paired_difference(one, other, 0).beyond_noise
         alarms["mcnemar"] += (mcnemar(one, other) or 0) < 0.05
     assert max(alarms.values()) < 60, alarms
@@ -150,8 +191,11 @@ def test_mcnemar_is_the_exact_binomial_test() -> None:
 
 # --- gates ---
 
-FIGURES = {"metrics": {"exact_call": {"mean": 0.42}, "tool_selection_accuracy": None},
-           "dialogs": {"plan_success_rate": {"mean": 1.0}}, "timing": {"f1": {"mean": 0.9}, "count": 7}}  # fmt: skip
+FIGURES = {
+    "metrics": {"exact_call": {"mean": 0.42}, "tool_selection_accuracy": None},
+    "dialogs": {"plan_success_rate": {"mean": 1.0}},
+    "timing": {"f1": {"mean": 0.9}, "count": 7},
+}
 
 
 @settings(max_examples=50)
@@ -164,7 +208,10 @@ def test_a_gate_compares_as_it_says(sign: str, bound: float) -> None:
 
 def test_a_gate_says_which_condition_failed_and_that_nothing_was_measured() -> None:
     gate = parse_gate("exact_call>=0.5, plan_success_rate>=1, tool_selection_accuracy>=0, f1<.95")
-    assert failures(gate, FIGURES) == ["exact_call>=0.5: it is 0.42", "tool_selection_accuracy>=0: not measured"]
+    assert failures(gate, FIGURES) == [
+        "exact_call>=0.5: it is 0.42",
+        "tool_selection_accuracy>=0: not measured",
+    ]
     with pytest.raises(UserError, match="'exact_cal'") as error:
         parse_gate("exact_cal>=0.5")
     assert "exact_call" in error.value.fix
@@ -179,8 +226,16 @@ def test_a_gate_says_which_condition_failed_and_that_nothing_was_measured() -> N
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("eval")
-    prep("bfcl:multiple,irrelevance", run=str(run), model="smollm2-135m", protocol="hermes", limit=60, dev=0.0,
-         test=0.9, max_length=4096)  # fmt: skip
+    prep(
+        "bfcl:multiple,irrelevance",
+        run=str(run),
+        model="smollm2-135m",
+        protocol="hermes",
+        limit=60,
+        dev=0.0,
+        test=0.9,
+        max_length=4096,
+    )
     return run
 
 
@@ -204,13 +259,27 @@ def scored(workspace: Path, file: str, **options: Any) -> dict[str, Any]:
     return figures[Path(file).name.partition(".")[0]]
 
 
-def test_right_texts_and_right_calls_from_elsewhere_score_1(workspace: Path, tmp_path: Path) -> None:
+def test_right_texts_and_right_calls_from_elsewhere_score_1(
+    workspace: Path, tmp_path: Path
+) -> None:
     rows = [right(record) for record in records(workspace)]
     texts = scored(workspace, write(tmp_path / "texts.jsonl", rows))
-    assert {name: figure["mean"] for name, figure in texts["metrics"].items()} == dict.fromkeys(texts["metrics"], 1.0)
-    calls = [{"id": record.id, "calls": [to_builtins(call) for call in record.messages[record.asked[0]].calls]}
-             for record in records(workspace)]  # fmt: skip
-    assert scored(workspace, write(tmp_path / "calls.jsonl", calls))["dialogs"]["end_to_end_success"]["mean"] == 1.0
+    assert {name: figure["mean"] for name, figure in texts["metrics"].items()} == dict.fromkeys(
+        texts["metrics"], 1.0
+    )
+    calls = [
+        {
+            "id": record.id,
+            "calls": [to_builtins(call) for call in record.messages[record.asked[0]].calls],
+        }
+        for record in records(workspace)
+    ]
+    assert (
+        scored(workspace, write(tmp_path / "calls.jsonl", calls))["dialogs"]["end_to_end_success"][
+            "mean"
+        ]
+        == 1.0
+    )
 
 
 def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, capsys: Any) -> None:
@@ -218,26 +287,41 @@ def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, c
     found = scored(workspace, write(tmp_path / "half.jsonl", rows[::2]))
     assert found["problems"] == {"no prediction": len(rows) // 2}
     assert f"{len(rows) // 2} of {len(rows)} steps have no row" in capsys.readouterr().err
-    assert found["dialogs"]["end_to_end_success"]["mean"] == pytest.approx(1 - (len(rows) // 2) / len(rows))
+    assert found["dialogs"]["end_to_end_success"]["mean"] == pytest.approx(
+        1 - (len(rows) // 2) / len(rows)
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "told", "line"),
     [
         (b'{"text": "x"}\n', "names no record", 1),
-        (b'{"record_id": "none", "text": "x"}\n', "1 of 1 rows are about records that the data does not have", 1),
+        (
+            b'{"record_id": "none", "text": "x"}\n',
+            "1 of 1 rows are about records that the data does not have",
+            1,
+        ),
         (b'\n{"record_id": "ID", "text": "\xff"}\n', "is no UTF-8", 2),
-        (b'{"record_id": "ID", "text": "x"}\n{"record_id": "ID", "text": "y"}\n', "is there twice, first in line 1", 2),
+        (
+            b'{"record_id": "ID", "text": "x"}\n{"record_id": "ID", "text": "y"}\n',
+            "is there twice, first in line 1",
+            2,
+        ),
         (b'{"record_id": "ID", "turn": 7, "text": "x"}\n', "is not asked at turn 7", 1),
         (b'{"record_id": "ID"}\n', "neither a text nor calls", 1),
         (b'{"record_id": "ID", "calls": {"name": "f"}}\n', '"calls" is no list', 1),
-        (b'{"record_id": "ID", "calls": [{"name": "f", "arguments": "[1]"}]}\n', "a call without a name", 1),
+        (
+            b'{"record_id": "ID", "calls": [{"name": "f", "arguments": "[1]"}]}\n',
+            "a call without a name",
+            1,
+        ),
         (b'["record_id"]\n', "is no JSON object", 1),
         (b'{"record_id": \n', "is no JSON", 1),
     ],
-)  # fmt: skip
-def test_a_row_from_elsewhere_that_is_none_is_named(content: bytes, told: str, line: int, workspace: Path,
-                                                    tmp_path: Path) -> None:  # fmt: skip
+)
+def test_a_row_from_elsewhere_that_is_none_is_named(
+    content: bytes, told: str, line: int, workspace: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_bytes(content.replace(b"ID", records(workspace)[0].id.encode()))
     with pytest.raises(UserError, match=told) as error:
@@ -251,9 +335,14 @@ def test_a_text_of_a_megabyte_is_scored(workspace: Path, tmp_path: Path) -> None
     assert scored(workspace, write(tmp_path / "long.jsonl", rows), limit=1)["prompts"] == 1
 
 
-def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(workspace: Path, tmp_path: Path) -> None:
+def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(
+    workspace: Path, tmp_path: Path
+) -> None:
     good = write(tmp_path / "good.jsonl", [right(record) for record in records(workspace)])
-    bad = write(tmp_path / "bad.jsonl", [{**right(record), "text": "I cannot."} for record in records(workspace)])
+    bad = write(
+        tmp_path / "bad.jsonl",
+        [{**right(record), "text": "I cannot."} for record in records(workspace)],
+    )
     gate = "tool_selection_accuracy>=0.99"
     assert evaluate(run=str(workspace), predictions=[bad, good], gate=gate).failed == []
     found = evaluate(run=str(workspace), predictions=[good, bad], gate=gate)
@@ -261,28 +350,40 @@ def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(workspace
     assert found.figures["good"]["prompts"] == len(records(workspace))
 
 
-def test_the_command_that_a_report_tells_is_the_one_that_was_run(workspace: Path, tmp_path: Path) -> None:
+def test_the_command_that_a_report_tells_is_the_one_that_was_run(
+    workspace: Path, tmp_path: Path
+) -> None:
     file = write(tmp_path / "told.jsonl", [right(record) for record in records(workspace)])
     evaluate(run=str(workspace), predictions=[file], limit=7, seed=3, out="told")
     (told,) = (line for line in commands(read_run(workspace)) if "--out told" in line)
     words = [*shlex.split(told)[1:], "--run", str(workspace), "--json"]
-    done = subprocess.run([sys.executable, "-m", "agentlite", *words], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "agentlite", *words], capture_output=True, check=True
+    )
     found = json.loads(done.stdout)
     assert (found["status"], found["figures"]["told"]["prompts"]) == ("up to date", 7)
 
 
-def test_finished_folders_are_set_side_by_side_as_they_are(workspace: Path, tmp_path: Path, capsys: Any) -> None:
+def test_finished_folders_are_set_side_by_side_as_they_are(
+    workspace: Path, tmp_path: Path, capsys: Any
+) -> None:
     rows = [right(record) for record in records(workspace)]
     write(tmp_path / "one.jsonl", rows)
     write(tmp_path / "two.jsonl", [{**row, "text": "I cannot."} for row in rows])
-    evaluate(run=str(workspace), predictions=[str(tmp_path / "one.jsonl"), str(tmp_path / "two.jsonl")])
+    evaluate(
+        run=str(workspace), predictions=[str(tmp_path / "one.jsonl"), str(tmp_path / "two.jsonl")]
+    )
     folders = [str(workspace / "eval" / "prep" / name) for name in ("one", "two")]
     before = {path: path.read_bytes() for folder in folders for path in Path(folder).iterdir()}
     found = evaluate(run=str(workspace), compare=folders)
-    assert {path: path.read_bytes() for folder in folders for path in Path(folder).iterdir()} == before
+    assert {
+        path: path.read_bytes() for folder in folders for path in Path(folder).iterdir()
+    } == before
     assert found.status == "compared"
     assert set(found.figures["models"]) == {"one", "two"}
-    lost = next(row for row in found.figures["differences"] if row["metric"] == "end_to_end_success")
+    lost = next(
+        row for row in found.figures["differences"] if row["metric"] == "end_to_end_success"
+    )
     assert lost["beyond_noise"]
     assert lost["mean"] < 0
     assert lost["mcnemar"] < 0.05
@@ -296,24 +397,40 @@ def test_a_model_that_comes_later_is_set_beside_those_before_and_takes_none_away
     workspace: Path, tmp_path: Path
 ) -> None:
     rows = [right(record) for record in records(workspace)]
-    files = {name: write(tmp_path / f"{name}.jsonl", rows[:count])
-             for name, count in (("third", 9), ("first", 3), ("second", 6))}  # fmt: skip
+    files = {
+        name: write(tmp_path / f"{name}.jsonl", rows[:count])
+        for name, count in (("third", 9), ("first", 3), ("second", 6))
+    }
     compared = workspace / "later" / "prep" / "compare.json"
     models = []
     for named in (["third", "first"], ["second"], ["first", "third"]):
         evaluate(run=str(workspace), out="later", predictions=[files[name] for name in named])
         told = json.loads(compared.read_bytes())
         models.append(
-            (told["models"], told["prompts"], len({(row["first"], row["second"]) for row in told["differences"]}))
+            (
+                told["models"],
+                told["prompts"],
+                len({(row["first"], row["second"]) for row in told["differences"]}),
+            )
         )
     whole = len(rows)
-    assert models == [(["third", "first"], whole, 1), (["third", "first", "second"], whole, 3),
-                      (["third", "first", "second"], whole, 3)]  # fmt: skip
-    evaluate(run=str(workspace), out="later", predictions=[files["second"]], limit=5)  # the others answered these 5 too
+    assert models == [
+        (["third", "first"], whole, 1),
+        (["third", "first", "second"], whole, 3),
+        (["third", "first", "second"], whole, 3),
+    ]
+    evaluate(
+        run=str(workspace), out="later", predictions=[files["second"]], limit=5
+    )  # the others answered these 5 too
     assert json.loads(compared.read_bytes())["prompts"] == 5
     evaluate(run=str(workspace), out="later", predictions=[files["third"]])
-    assert json.loads(compared.read_bytes())["models"] == ["third", "first"]  # of second 5 answers are there now
-    (workspace / "later" / "prep" / "first" / "dialogs.jsonl").unlink()  # as an earlier version left it
+    assert json.loads(compared.read_bytes())["models"] == [
+        "third",
+        "first",
+    ]  # of second 5 answers are there now
+    (
+        workspace / "later" / "prep" / "first" / "dialogs.jsonl"
+    ).unlink()  # as an earlier version left it
     evaluate(run=str(workspace), out="later", predictions=[files["third"], files["second"]])
     assert json.loads(compared.read_bytes())["models"] == ["third", "second"]
 
@@ -325,7 +442,18 @@ def test_an_answer_to_another_prompt_is_none_to_this_one(tmp_path: Path) -> None
     record = booked()
     one, other = (Prompt(record, 1, "hermes", ids, "", "turn") for ids in ([1, 2, 3], [1, 2, 4]))
     path = tmp_path / "answers.jsonl"
-    write(path, [{"record_id": record.id, "turn": 1, "prompt": prompt_key(one), "text": "x", "ended": "turn"}])
+    write(
+        path,
+        [
+            {
+                "record_id": record.id,
+                "turn": 1,
+                "prompt": prompt_key(one),
+                "text": "x",
+                "ended": "turn",
+            }
+        ],
+    )
     assert read_answers(path, {one.step: prompt_key(one)}).keys() == {one.step}
     assert not read_answers(path, {one.step: prompt_key(other)})
 
@@ -334,7 +462,10 @@ def test_an_answer_that_was_cut_or_never_asked_cannot_be_read() -> None:
     prompt = Prompt(booked(), 5, "hermes", [1], "", "turn")
     cut = answered(prompt, Answer(*prompt.step, "k", "Booked", "cut"), PROTOCOLS["hermes"])
     never = answered(prompt, Answer(*prompt.step, "", "", "cut"), PROTOCOLS["hermes"])
-    assert (cut.problem, never.problem) == ("not finished within max_new_tokens", "prompt longer than max_length")
+    assert (cut.problem, never.problem) == (
+        "not finished within max_new_tokens",
+        "prompt longer than max_length",
+    )
     assert cut.metrics["call_decision"] == never.metrics["call_decision"] == 0.0
 
 
@@ -347,11 +478,17 @@ class Grader(BaseHTTPRequestHandler):
     said = ""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1][
+            "content"
+        ]
         score = 5 if "<tool_call>" in asked.rpartition("<answer")[2] else 1
         text = self.said or json.dumps({"reason": "so", "score": score})
-        said = json.dumps({"choices": [{"message": {"content": text}}],
-                           "usage": {"prompt_tokens": 9, "completion_tokens": 3}}).encode()  # fmt: skip
+        said = json.dumps(
+            {
+                "choices": [{"message": {"content": text}}],
+                "usage": {"prompt_tokens": 9, "completion_tokens": 3},
+            }
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(said)))
         self.end_headers()
@@ -361,12 +498,18 @@ class Grader(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_judge_scores_the_answers_once(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_scores_the_answers_once(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JUDGE_KEY", "secret-of-the-judge")
     file = write(tmp_path / "graded.jsonl", [right(record) for record in records(workspace)])
     with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        how = {"judge": f"http://127.0.0.1:{server.server_port}/v1", "judge_model": "m", "judge_key": "JUDGE_KEY"}
+        how = {
+            "judge": f"http://127.0.0.1:{server.server_port}/v1",
+            "judge_model": "m",
+            "judge_key": "JUDGE_KEY",
+        }
         found = scored(workspace, file, **how)
         server.shutdown()
     due = sum(bool(record.messages[record.asked[0]].calls) for record in records(workspace))
@@ -375,17 +518,24 @@ def test_a_judge_scores_the_answers_once(workspace: Path, tmp_path: Path, monkey
     assert scored(workspace, file, **how)["judge"] == found["judge"]  # nobody answers any more
     folder = workspace / "eval" / "prep" / "graded"
     assert all(b"secret-of-the-judge" not in path.read_bytes() for path in folder.iterdir())
-    (failed,) = evaluate(run=str(workspace), predictions=[file], gate="judge_score>=4.9", **how).failed
+    (failed,) = evaluate(
+        run=str(workspace), predictions=[file], gate="judge_score>=4.9", **how
+    ).failed
     assert failed.startswith("judge_score>=4.9: it is ")
 
 
-def test_a_judge_that_talks_is_counted_and_measures_nothing(workspace: Path, tmp_path: Path, capsys: Any,
-                                                            monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_judge_that_talks_is_counted_and_measures_nothing(
+    workspace: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Grader, "said", "I like them all.")
     file = write(tmp_path / "praised.jsonl", [right(record) for record in records(workspace)])
     with ThreadingHTTPServer(("127.0.0.1", 0), Grader) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        how = {"judge": f"http://127.0.0.1:{server.server_port}/v1", "judge_model": "m", "judge_prices": "1,2"}
+        how = {
+            "judge": f"http://127.0.0.1:{server.server_port}/v1",
+            "judge_model": "m",
+            "judge_prices": "1,2",
+        }
         found = evaluate(run=str(workspace), predictions=[file], gate="judge_score>=0", **how)
         server.shutdown()
     told, count = found.figures["praised"], len(records(workspace))
@@ -409,8 +559,9 @@ def test_a_judge_that_talks_is_counted_and_measures_nothing(workspace: Path, tmp
     ],
 )
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_what_would_fail_later_fails_before_anything_is_asked(how: dict[str, Any], told: str, dry_run: bool,
-                                                              workspace: Path) -> None:  # fmt: skip
+def test_what_would_fail_later_fails_before_anything_is_asked(
+    how: dict[str, Any], told: str, dry_run: bool, workspace: Path
+) -> None:
     with pytest.raises(UserError) as error:
         evaluate(run=str(workspace), out="never", dry_run=dry_run, **how)
     assert told in f"{error.value.place}: {error.value}"
@@ -434,11 +585,14 @@ def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, caps
         with open(tmp_path / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(filled)
     found = evaluate(
-        run=str(workspace), sheet=str(sheet), ratings=[str(tmp_path / "ann.csv"), str(tmp_path / "bob.csv")]
+        run=str(workspace),
+        sheet=str(sheet),
+        ratings=[str(tmp_path / "ann.csv"), str(tmp_path / "bob.csv")],
     )
-    assert {model: figures["metrics"]["score"]["mean"] for model, figures in found.figures["models"].items()} == {
-        "first": 4.5, "second": 4.5,
-    }  # fmt: skip
+    assert {
+        model: figures["metrics"]["score"]["mean"]
+        for model, figures in found.figures["models"].items()
+    } == {"first": 4.5, "second": 4.5}
     present(found, as_json=False, show=0, shape="")
     assert "agreement, ordinal" in capsys.readouterr().out
 
@@ -446,11 +600,19 @@ def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, caps
 def test_rows_of_kagentbench_are_scored_both_ways(tmp_path: Path, capsys: Any) -> None:
     gold = [{"golden_result": "I am a helper."}]
     asked = [{"id": str(n), "type": "profile", "golden_result_list": gold} for n in range(3)]
-    said = [{"id": row["id"], "type": "profile", "model_predict": "I am a helper."} for row in asked]
-    found = evaluate(run=str(tmp_path), kagent=write(tmp_path / "bench.jsonl", asked),
-                     predictions=[write(tmp_path / "said.jsonl", said)], gate="profile>=0.9,overall>=0")  # fmt: skip
+    said = [
+        {"id": row["id"], "type": "profile", "model_predict": "I am a helper."} for row in asked
+    ]
+    found = evaluate(
+        run=str(tmp_path),
+        kagent=write(tmp_path / "bench.jsonl", asked),
+        predictions=[write(tmp_path / "said.jsonl", said)],
+        gate="profile>=0.9,overall>=0",
+    )
     assert found.failed == ["overall>=0: not measured"]
     for rules in ("as_published", "corrected"):
-        assert found.figures["models"][f"said {rules}"]["metrics"]["profile"]["mean"] == pytest.approx(1.0, abs=1e-6)
+        assert found.figures["models"][f"said {rules}"]["metrics"]["profile"][
+            "mean"
+        ] == pytest.approx(1.0, abs=1e-6)
     present(found, as_json=False, show=0, shape="")
     assert "said corrected" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""What is exported says what the stage says, renders as in training, and replaces nothing that is not its own."""
+"""What is exported says what the stage says, renders as in training, and replaces nothing that is
+not its own.
+"""
 
 import errno
 import json
@@ -19,7 +21,13 @@ import agentlite
 from agentlite.cli.commands.export import COMMAND
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.golden_dialogs import dialogs, goldens
-from agentlite.deploy.export.ollama import go_template, modelfile, turns_of, with_results, without_bos
+from agentlite.deploy.export.ollama import (
+    go_template,
+    modelfile,
+    turns_of,
+    with_results,
+    without_bos,
+)
 from agentlite.deploy.export.verify import minijinja_writer, prove
 from agentlite.engine.generate import Greedy, generate
 from agentlite.engine.load import Loaded, Loading, load
@@ -30,14 +38,36 @@ from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.model_source import find_model, load_template
 
 ROWS = str(DATA / "weather.jsonl")
-SHORT: dict[str, Any] = {"max_steps": 3, "batch_size": 2, "gradient_accumulation": 1, "warmup_ratio": 0.0,
-                         "lora_r": 4, "profile": "cpu"}  # fmt: skip
+SHORT: dict[str, Any] = {
+    "max_steps": 3,
+    "batch_size": 2,
+    "gradient_accumulation": 1,
+    "warmup_ratio": 0.0,
+    "lora_r": 4,
+    "profile": "cpu",
+}
 QUESTIONS = (
-    "Is it wet in Oslo?", "What is 2 + 2?", "Name a fruit.", "Who wrote Faust?", "Say hello in French.", "Count.",
-    "What is the capital of Peru?", "Is water wet?", "Write a haiku.", "What day follows Monday?", "Translate: Haus.",
-    "How tall is Everest?", "Tell a joke.", "What is DNA?", "Name a planet.", "What is Python?", "Where is Lyon?",
-    "What time is it in Lima?", "Book a table for two.", "Why is the sky blue?",
-)  # fmt: skip
+    "Is it wet in Oslo?",
+    "What is 2 + 2?",
+    "Name a fruit.",
+    "Who wrote Faust?",
+    "Say hello in French.",
+    "Count.",
+    "What is the capital of Peru?",
+    "Is water wet?",
+    "Write a haiku.",
+    "What day follows Monday?",
+    "Translate: Haus.",
+    "How tall is Everest?",
+    "Tell a joke.",
+    "What is DNA?",
+    "Name a planet.",
+    "What is Python?",
+    "Where is Lyon?",
+    "What time is it in Lima?",
+    "Book a table for two.",
+    "Why is the sky blue?",
+)
 
 
 def export(*arguments: object) -> None:
@@ -60,9 +90,13 @@ def refused(*arguments: object) -> UserError:
 def run(tiny_model, tmp_path_factory):
     """A workspace with prep, sft and eval on the tiny model."""
     run = tmp_path_factory.mktemp("export") / "run"
-    agentlite.prep(ROWS, run=str(run), model=str(tiny_model), seed=2, test=0.4, dev=0, profile="cpu")
+    agentlite.prep(
+        ROWS, run=str(run), model=str(tiny_model), seed=2, test=0.4, dev=0, profile="cpu"
+    )
     agentlite.sft(run=str(run), engine="hf", learning_rate=1e-2, **SHORT)
-    agentlite.evaluate(run=str(run), model=[str(tiny_model), "sft"], engine="hf", max_new_tokens=6, profile="cpu")
+    agentlite.evaluate(
+        run=str(run), model=[str(tiny_model), "sft"], engine="hf", max_new_tokens=6, profile="cpu"
+    )
     return run
 
 
@@ -81,7 +115,15 @@ def test_the_dialogs_are_twenty_and_every_protocol_writes_all_of_them(smollm2):
         assert len({record.id for record in dialogs(several).values()}) == 20
     for name in PROTOCOLS.keys() - {"chat"}:
         golden = goldens(settled(name, smollm2))
-        assert len({tuple(row.text for row in render(one.record, one.protocol, smollm2)) for one in golden}) == 20
+        assert (
+            len(
+                {
+                    tuple(row.text for row in render(one.record, one.protocol, smollm2))
+                    for one in golden
+                }
+            )
+            == 20
+        )
     assert len(goldens(settled("hermes=2,react", smollm2))) == 40
 
 
@@ -95,27 +137,44 @@ LLAMA3 = """{{- bos_token }}{% if not date_string is defined %}
 {{- raise_exception('no such role') }}{% endif %}
 {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|im_end|>' }}
 {%- endfor %}
-{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"""  # noqa: E501  (verbatim text)
 
 
 def written(template: Template, chat_template: str) -> Template:
-    return Template("other", template.tokenizer, chat_template, {**template.special, "bos_token": "<|endoftext|>"})
+    return Template(
+        "other",
+        template.tokenizer,
+        chat_template,
+        {**template.special, "bos_token": "<|endoftext|>"},
+    )
 
 
 def test_a_renderer_that_is_not_pythons_writes_the_same(templates):
     for template in (*templates.values(), written(templates["smollm2"], LLAMA3)):
-        for protocol in ("hermes", "react", "toolllama", *(["chat"] if template.takes_tools else [])):
-            proof = prove(template, goldens(settled(protocol, template)), {"minijinja": minijinja_writer(template)})
+        for protocol in (
+            "hermes",
+            "react",
+            "toolllama",
+            *(["chat"] if template.takes_tools else []),
+        ):
+            proof = prove(
+                template,
+                goldens(settled(protocol, template)),
+                {"minijinja": minijinja_writer(template)},
+            )
             assert proof.dialogs == 20
 
 
-@pytest.mark.parametrize(("before", "after", "dialog"), [
-    ("message.content", "message.content | trim", "lines, and blanks around them"),
-    ("| tojson", "| string", "tools, and an answer"),
-    ("</tool_call>", "</tool_call>\n", "a call"),
-    ("message.content", "message.content | e", "quotes and marks"),
-    ("<|im_start|>assistant\n{% endif %}", "<|im_start|>assistant{% endif %}", "a question"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("before", "after", "dialog"),
+    [
+        ("message.content", "message.content | trim", "lines, and blanks around them"),
+        ("| tojson", "| string", "tools, and an answer"),
+        ("</tool_call>", "</tool_call>\n", "a call"),
+        ("message.content", "message.content | e", "quotes and marks"),
+        ("<|im_start|>assistant\n{% endif %}", "<|im_start|>assistant{% endif %}", "a question"),
+    ],
+)
 def test_a_template_that_writes_otherwise_is_refused_by_the_first_dialog_that_shows_it(
     templates, before, after, dialog
 ):
@@ -129,7 +188,9 @@ def test_a_template_that_writes_otherwise_is_refused_by_the_first_dialog_that_sh
 
 
 def test_an_export_whose_template_differs_leaves_nothing(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("agentlite.deploy.export.targets.minijinja_writer", lambda template: lambda *_: "otherwise")
+    monkeypatch.setattr(
+        "agentlite.deploy.export.targets.minijinja_writer", lambda template: lambda *_: "otherwise"
+    )
     error = refused("sft", "--run", run, "--merged", tmp_path / "m")
     assert error.exit_code == 5 and "'a question'" in str(error)
     assert not list(tmp_path.iterdir())
@@ -157,7 +218,10 @@ def test_the_merged_model_says_what_base_and_adapter_say(tmp_path):
     export("sft", "--run", run, "--merged", tmp_path / "m")
     source = find_model("sft", Path(run))
     template = load_template("smollm2-135m")
-    ids = [template.encode(template.render([{"role": "user", "content": text}], prompt=True)) for text in QUESTIONS]
+    ids = [
+        template.encode(template.render([{"role": "user", "content": text}], prompt=True))
+        for text in QUESTIONS
+    ]
     how = Greedy(template.token_id(template.turn_end), (), 12, 20)
 
     def say(loaded: Loaded) -> list[tuple[str, int]]:
@@ -179,11 +243,25 @@ def test_the_merged_model_says_what_base_and_adapter_say(tmp_path):
 
 
 def test_eval_of_the_merged_model_predicts_what_the_stage_does(run, merged):
-    result = agentlite.evaluate(run=str(run), model=["sft", str(merged)], engine="hf", max_new_tokens=6, profile="cpu",
-                                out="eval-merged")  # fmt: skip
+    result = agentlite.evaluate(
+        run=str(run),
+        model=["sft", str(merged)],
+        engine="hf",
+        max_new_tokens=6,
+        profile="cpu",
+        out="eval-merged",
+    )
     ours, theirs = (
-        [{**json.loads(line), "model": ""} for line in (run / "eval-merged/prep" / name / "answers.jsonl").open()]
-        for name in ("sft", next(path.name for path in (run / "eval-merged/prep").iterdir() if "weather" in path.name))
+        [
+            {**json.loads(line), "model": ""}
+            for line in (run / "eval-merged/prep" / name / "answers.jsonl").open()
+        ]
+        for name in (
+            "sft",
+            next(
+                path.name for path in (run / "eval-merged/prep").iterdir() if "weather" in path.name
+            ),
+        )
     )
     assert len(ours) > 2 and ours == theirs
     assert len(result.figures) == 2
@@ -191,13 +269,21 @@ def test_eval_of_the_merged_model_predicts_what_the_stage_does(run, merged):
 
 def test_the_folder_says_what_it_is(run, merged):
     mark = json.loads((merged / "export.json").read_bytes())
-    assert mark["lineage"][1:] == ["sft"] and mark["proof"]["renderers"] == ["transformers", "minijinja"]
+    assert mark["lineage"][1:] == ["sft"] and mark["proof"]["renderers"] == [
+        "transformers",
+        "minijinja",
+    ]
     assert mark["outputs"].keys() | {"export.json"} == {path.name for path in merged.iterdir()}
     digest = json.loads((run / "prep/done.json").read_bytes())["outputs"]["train.jsonl"]
     card = (merged / "README.md").read_text(encoding="utf-8")
     assert mark["data"]["prep"]["train.jsonl"] == digest and digest in card
-    figures = json.loads((run / "eval/prep/sft/metrics.json").read_bytes())["metrics"]["call_decision"]
-    assert f"{100 * figures['mean']:.1f} % [{100 * figures['low']:.1f}, {100 * figures['high']:.1f}]" in card
+    figures = json.loads((run / "eval/prep/sft/metrics.json").read_bytes())["metrics"][
+        "call_decision"
+    ]
+    assert (
+        f"{100 * figures['mean']:.1f} % [{100 * figures['low']:.1f}, {100 * figures['high']:.1f}]"
+        in card
+    )
     assert set(METRICS) & {line.split(" | ")[0].strip("| ") for line in card.splitlines()}
     assert "|  | tiny-model | sft |" in card  # the base beside it
     for word in (
@@ -225,7 +311,10 @@ def test_the_same_export_again_has_the_same_bytes(run, tmp_path):
 def test_bfcl_is_called_a_demonstration(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     plan = tmp_path / "run/prep/plan.json"
-    plan.write_text(plan.read_text(encoding="utf-8").replace('"sources": [', '"sources": ["bfcl:multiple", '), "utf-8")
+    plan.write_text(
+        plan.read_text(encoding="utf-8").replace('"sources": [', '"sources": ["bfcl:multiple", '),
+        "utf-8",
+    )
     export("sft", "--run", tmp_path / "run", "--adapter", tmp_path / "a")
     assert "no leaderboard score" in (tmp_path / "a/README.md").read_text(encoding="utf-8")
 
@@ -244,15 +333,25 @@ def test_an_adapter_on_tied_embeddings_leaves_the_head_as_it_was(engine, run, tm
     import torch
     from transformers import AutoModelForCausalLM
 
-    agentlite.sft(run=str(run), engine=engine, learning_rate=1e-2, lora_target_modules=("all",), out=f"all-{engine}",
-                  **SHORT)  # fmt: skip
+    agentlite.sft(
+        run=str(run),
+        engine=engine,
+        learning_rate=1e-2,
+        lora_target_modules=("all",),
+        out=f"all-{engine}",
+        **SHORT,
+    )
     export(f"all-{engine}", "--run", run, "--merged", tmp_path / "m")
     ids = torch.tensor([load_template("smollm2-135m").encode("Is it wet in Oslo?")])
     source = find_model(f"all-{engine}", run)
     with torch.no_grad():
-        adapted = load(source, Loading("hf", 64), trainable=False).model.eval()(input_ids=ids).logits
+        adapted = (
+            load(source, Loading("hf", 64), trainable=False).model.eval()(input_ids=ids).logits
+        )
         base = (
-            load(source._replace(adapter=None), Loading("hf", 64), trainable=False).model.eval()(input_ids=ids).logits
+            load(source._replace(adapter=None), Loading("hf", 64), trainable=False)
+            .model.eval()(input_ids=ids)
+            .logits
         )
         alone = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()(input_ids=ids).logits
     assert not torch.allclose(adapted, base, atol=1e-3)
@@ -298,8 +397,14 @@ def test_peft_finds_the_base_of_the_adapter(run, tiny_model, tmp_path):
     assert config["base_model_name_or_path"] == str(tiny_model.resolve())
     ids = torch.tensor([[5, 6, 7]])
     with torch.no_grad():
-        theirs = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "a").eval()(input_ids=ids).logits
-        ours = load(find_model("sft", run), Loading("hf", 64), trainable=False).model.eval()(input_ids=ids).logits
+        theirs = (
+            AutoPeftModelForCausalLM.from_pretrained(tmp_path / "a").eval()(input_ids=ids).logits
+        )
+        ours = (
+            load(find_model("sft", run), Loading("hf", 64), trainable=False)
+            .model.eval()(input_ids=ids)
+            .logits
+        )
     assert torch.equal(theirs, ours)
 
 
@@ -330,7 +435,7 @@ writer.add_chat_template((source / "chat_template.jinja").read_text(encoding="ut
 writer.write_header_to_file()
 writer.write_kv_data_to_file()
 writer.close()
-"""
+"""  # noqa: E501  (verbatim text)
 QUANTIZE = """#!/bin/sh
 cp "$1" "$2"; echo "$3" > "$(dirname "$0")/told"
 """
@@ -351,18 +456,38 @@ def llama_cpp(tmp_path) -> Callable[..., Path]:
 
 def test_gguf_is_made_by_the_llama_cpp_that_is_named(run, llama_cpp, tmp_path, capsys):
     target = tmp_path / "out" / "weather.gguf"
-    result = told(capsys, "sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(), "--outtype", "bf16")
+    result = told(
+        capsys,
+        "sft",
+        "--run",
+        run,
+        "--gguf",
+        target,
+        "--llama-cpp",
+        llama_cpp(),
+        "--outtype",
+        "bf16",
+    )
     (model, *arguments), files = json.loads((tmp_path / "llama.cpp/told.json").read_bytes())
     assert Path(model).name == "weather"  # llama.cpp puts it into the file as its name
     assert arguments[0] == "--outfile" and arguments[2:] == ["--outtype", "bf16"]
-    assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= set(files)
+    assert {"model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"} <= set(
+        files
+    )
     assert target.read_bytes()[:4] == b"GGUF"
-    assert result["type"] == "bf16" and result["bytes"].keys() == {f"weather.gguf{end}" for end in ("", ".md", ".json")}
+    assert result["type"] == "bf16" and result["bytes"].keys() == {
+        f"weather.gguf{end}" for end in ("", ".md", ".json")
+    }
     assert {path.name for path in target.parent.iterdir()} == result["bytes"].keys()
     assert refused("sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp()).exit_code == 3
     export("sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force")
     target.with_name("weather.gguf.json").unlink()  # now it could be anybody's
-    assert refused("sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force").exit_code == 3
+    assert (
+        refused(
+            "sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(), "--force"
+        ).exit_code
+        == 3
+    )
 
 
 def test_it_is_quantized_if_asked(run, llama_cpp, tmp_path, monkeypatch):
@@ -378,13 +503,21 @@ def test_it_is_quantized_if_asked(run, llama_cpp, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "w.gguf.json").read_bytes())["type"] == "Q4_K_M"
 
 
-@pytest.mark.parametrize(("made", "problem"), [
-    ({"script": "raise SystemExit('Model FancyForCausalLM is not supported')"}, "FancyForCausalLM is not supported"),
-    ({"script": "print('nothing to do')"}, "wrote no model.gguf: nothing to do"),
-    ({"script": "import sys; open(sys.argv[3], 'w').write('x' * 99)"}, "is no GGUF file"),
-    ({"change": " + ' '"}, "its chat template is not the one of training"),
-])  # fmt: skip
-def test_a_conversion_that_fails_is_told_and_leaves_nothing(made, problem, run, llama_cpp, tmp_path):
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (
+            {"script": "raise SystemExit('Model FancyForCausalLM is not supported')"},
+            "FancyForCausalLM is not supported",
+        ),
+        ({"script": "print('nothing to do')"}, "wrote no model.gguf: nothing to do"),
+        ({"script": "import sys; open(sys.argv[3], 'w').write('x' * 99)"}, "is no GGUF file"),
+        ({"change": " + ' '"}, "its chat template is not the one of training"),
+    ],
+)
+def test_a_conversion_that_fails_is_told_and_leaves_nothing(
+    made, problem, run, llama_cpp, tmp_path
+):
     target = tmp_path / "out" / "w.gguf"
     error = refused("sft", "--run", run, "--gguf", target, "--llama-cpp", llama_cpp(**made))
     assert problem in str(error) and error.exit_code == 5
@@ -402,8 +535,12 @@ def test_without_llama_cpp_the_way_to_it_is_told(run, tmp_path, monkeypatch):
 # --- Ollama ---
 
 
-def prompted(template: Template, record: Any, protocol: Any) -> list[tuple[list[dict[str, str]], str]]:
-    """What the model is given at each step: messages, the last one begun where results stand inside it, and text."""
+def prompted(
+    template: Template, record: Any, protocol: Any
+) -> list[tuple[list[dict[str, str]], str]]:
+    """What the model is given at each step: messages, the last one begun where results stand inside
+    it, and text.
+    """
     seen: list[tuple[list[Any], bool, str]] = []
 
     class Noting(Template):
@@ -412,9 +549,14 @@ def prompted(template: Template, record: Any, protocol: Any) -> list[tuple[list[
             seen.append((list(messages), prompt, text))
             return text
 
-    rows = render(record, protocol, Noting("", template.tokenizer, template.chat_template, template.special))
-    found = [([{"Role": m["role"], "Content": m["content"]} for m in messages], text)
-             for messages, prompt, text in seen if prompt]  # fmt: skip
+    rows = render(
+        record, protocol, Noting("", template.tokenizer, template.chat_template, template.special)
+    )
+    found = [
+        ([{"Role": m["role"], "Content": m["content"]} for m in messages], text)
+        for messages, prompt, text in seen
+        if prompt
+    ]
     if protocol.inline:
         for messages, text in list(found):
             row = next(row for row in rows for span in row.spans if row.text[: span.start] == text)
@@ -427,12 +569,15 @@ def prompted(template: Template, record: Any, protocol: Any) -> list[tuple[list[
 
 TURNWISE = {
     "smollm2": "",
-    "llama 3": "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
-    "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>"
+    "llama 3": "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role "
+    "}}<|end_header_id|>\n\n"
+    "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt "
+    "%}<|start_header_id|>assistant<|end_header_id|>"
     "\n\n{% endif %}",
-    "zephyr": "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    "zephyr": "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|im_end|>\n' }}{% "
+    "endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("family", TURNWISE)
@@ -453,8 +598,11 @@ def test_the_go_template_writes_every_prompt_of_training(family, name, smollm2):
             count += 1
     assert count >= 25
     if name == "react":
-        assert any(messages[-1]["Role"] == "assistant" for golden in goldens(mixture)
-                   for messages, _ in prompted(template, golden.record, protocol))  # fmt: skip
+        assert any(
+            messages[-1]["Role"] == "assistant"
+            for golden in goldens(mixture)
+            for messages, _ in prompted(template, golden.record, protocol)
+        )
 
 
 def test_a_result_may_be_a_turn_of_its_own(smollm2):
@@ -466,13 +614,26 @@ def test_a_result_may_be_a_turn_of_its_own(smollm2):
         {"Role": "assistant", "Content": "C"},
     ]
     inside = {"Role": "user", "Content": "<tool_response>\n4 mm\n</tool_response>"}
-    assert execute(go, [*asked, {"Role": "tool", "Content": "4 mm"}]) == execute(go, [*asked, inside])
+    assert execute(go, [*asked, {"Role": "tool", "Content": "4 mm"}]) == execute(
+        go, [*asked, inside]
+    )
 
 
 def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path, capsys, smollm2):
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([dialogs(True)["a call"].tools[0].schema]), encoding="utf-8")
-    result = told(capsys, "sft", "--run", run, "--ollama", tmp_path / "o", "--llama-cpp", llama_cpp(), "--tools", tools)
+    result = told(
+        capsys,
+        "sft",
+        "--run",
+        run,
+        "--ollama",
+        tmp_path / "o",
+        "--llama-cpp",
+        llama_cpp(),
+        "--tools",
+        tools,
+    )
     text = (tmp_path / "o/Modelfile").read_text(encoding="utf-8")
     assert result["bytes"].keys() == {"Modelfile", "model.gguf", "README.md", "export.json"}
     assert "the texts in the Modelfile" in result["proof"]["renderers"]
@@ -481,7 +642,10 @@ def test_the_ollama_folder_holds_what_a_modelfile_names(run, llama_cpp, tmp_path
     go, system = (text.split(f'{key} """')[1].split('"""')[0] for key in ("TEMPLATE", "SYSTEM"))
     record = dialogs(True)["a call"]
     ((_, prompt),) = prompted(smollm2, record, settled("hermes", smollm2).protocols["hermes"])
-    messages = [{"Role": "system", "Content": system}, {"Role": "user", "Content": record.messages[0].content}]
+    messages = [
+        {"Role": "system", "Content": system},
+        {"Role": "user", "Content": record.messages[0].content},
+    ]
     assert execute(go, messages) == prompt
 
 
@@ -490,10 +654,14 @@ def test_a_bos_that_llama_cpp_adds_is_not_written_twice(run, llama_cpp, tiny_mod
     shutil.copytree(tiny_model, base)
     (base / "chat_template.jinja").write_text(TURNWISE["llama 3"], encoding="utf-8")
     config = json.loads((base / "tokenizer_config.json").read_bytes())
-    (base / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": "<|endoftext|>"}), encoding="utf-8")
+    (base / "tokenizer_config.json").write_text(
+        json.dumps({**config, "bos_token": "<|endoftext|>"}), encoding="utf-8"
+    )
     for bos in (True, False):
         export(base, "--ollama", tmp_path / f"o{bos}", "--llama-cpp", llama_cpp(bos=bos))
-        assert ("<|endoftext|>" in (tmp_path / f"o{bos}/Modelfile").read_text(encoding="utf-8")) is not bos
+        assert (
+            "<|endoftext|>" in (tmp_path / f"o{bos}/Modelfile").read_text(encoding="utf-8")
+        ) is not bos
 
 
 def test_a_native_protocol_tells_its_tools_in_system(smollm2, tiny_model, llama_cpp, tmp_path):
@@ -506,25 +674,40 @@ def test_a_native_protocol_tells_its_tools_in_system(smollm2, tiny_model, llama_
     text = (tmp_path / "o/Modelfile").read_text(encoding="utf-8")
     go, system = (text.split(f'{key} """')[1].split('"""')[0] for key in ("TEMPLATE", "SYSTEM"))
     template, record = with_template(smollm2, "tools"), dialogs(True)["a call"]
-    prompt = template.render([{"role": "user", "content": "Q"}], [tool.schema for tool in record.tools], prompt=True)
-    assert execute(go, [{"Role": "system", "Content": system}, {"Role": "user", "Content": "Q"}]) == prompt
+    prompt = template.render(
+        [{"role": "user", "content": "Q"}], [tool.schema for tool in record.tools], prompt=True
+    )
+    assert (
+        execute(go, [{"Role": "system", "Content": system}, {"Role": "user", "Content": "Q"}])
+        == prompt
+    )
 
 
 def test_what_ollama_cannot_hold_is_refused(smollm2, templates):
     with pytest.raises(UserError, match="does more than put texts around turns"):
-        turns_of(written(smollm2, "{% for m in messages %}[{{ m.content | length }}]<|im_end|>{% endfor %}"))
+        turns_of(
+            written(
+                smollm2, "{% for m in messages %}[{{ m.content | length }}]<|im_end|>{% endfor %}"
+            )
+        )
     turns = turns_of(smollm2)
-    for text in ('a """ b', "a\u3000b", "a\u200bb"):  # Ollama would end the text, or leave the sign out
+    for text in (
+        'a """ b',
+        "a\u3000b",
+        "a\u200bb",
+    ):  # Ollama would end the text, or leave the sign out
         with pytest.raises(UserError, match="cannot hold"):
             modelfile("m.gguf", turns, ["<|im_end|>"], text, 2048)
 
 
 MERGING = """{% for m in messages %}{% if m.role != 'system' %}[{{ m.role }}]
 {%- if loop.index0 == 1 and messages[0].role == 'system' %}{{ messages[0].content }} {% endif %}
-{{- m.content }}<|im_end|>{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+{{- m.content }}<|im_end|>{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""  # noqa: E501  (verbatim text)
 
 
-def test_a_template_that_puts_the_system_text_into_a_question_has_no_ollama_template(tiny_model, llama_cpp, tmp_path):
+def test_a_template_that_puts_the_system_text_into_a_question_has_no_ollama_template(
+    tiny_model, llama_cpp, tmp_path
+):
     base = tmp_path / "base"
     shutil.copytree(tiny_model, base)
     (base / "chat_template.jinja").write_text(MERGING, encoding="utf-8")
@@ -551,7 +734,9 @@ def test_what_is_no_model_is_refused(run, merged, tmp_path):
 def test_an_adapter_without_its_base_is_refused(run, tiny_model, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     path = tmp_path / "run/sft/plan.json"
-    plan = json.loads(path.read_text(encoding="utf-8").replace(str(tiny_model), str(tmp_path / "gone")))
+    plan = json.loads(
+        path.read_text(encoding="utf-8").replace(str(tiny_model), str(tmp_path / "gone"))
+    )
     path.write_text(json.dumps({**plan, "seal": ""}), encoding="utf-8")
     error = refused("sft", "--run", tmp_path / "run", "--merged", tmp_path / "m")
     assert f"is an adapter on {tmp_path / 'gone'}, which cannot be had" in str(error)
@@ -561,14 +746,18 @@ def test_quantized_weights_take_no_adapter(run, tiny_model, tmp_path):
     base = tmp_path / "base"
     shutil.copytree(tiny_model, base)
     config = json.loads((base / "config.json").read_bytes())
-    (base / "config.json").write_text(json.dumps({**config, "quantization_config": {"load_in_4bit": True}}), "utf-8")
+    (base / "config.json").write_text(
+        json.dumps({**config, "quantization_config": {"load_in_4bit": True}}), "utf-8"
+    )
     error = refused(base, "--merged", tmp_path / "m")
     assert "quantized" in str(error) and "--adapter" in error.fix
 
 
 def test_one_target_is_asked_for():
     assert "what is to be written?" in str(refused("sft"))
-    assert "--merged and --adapter at once" in str(refused("sft", "--merged", "a", "--adapter", "b"))
+    assert "--merged and --adapter at once" in str(
+        refused("sft", "--merged", "a", "--adapter", "b")
+    )
 
 
 def test_only_what_export_made_is_replaced(run, merged, tmp_path):
@@ -579,7 +768,9 @@ def test_only_what_export_made_is_replaced(run, merged, tmp_path):
     error = refused("sft", "--run", run, "--merged", target)
     assert "earlier export" in str(error) and "--force" in error.fix and error.exit_code == 3
     (target / "notes.txt").write_text("mine", encoding="utf-8")
-    assert "notes.txt is not of an export" in str(refused("sft", "--run", run, "--merged", target, "--force"))
+    assert "notes.txt is not of an export" in str(
+        refused("sft", "--run", run, "--merged", target, "--force")
+    )
     (target / "notes.txt").unlink()
     assert {path.name: path.stat().st_mtime_ns for path in target.iterdir()} == before
     export("sft", "--run", run, "--merged", target, "--force")
@@ -588,7 +779,9 @@ def test_only_what_export_made_is_replaced(run, merged, tmp_path):
 
 
 def test_a_target_that_cannot_be_written_is_exit_74_before_any_work(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("agentlite.deploy.export.targets.merge", lambda *_: pytest.fail("it began to work"))
+    monkeypatch.setattr(
+        "agentlite.deploy.export.targets.merge", lambda *_: pytest.fail("it began to work")
+    )
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert refused("sft", "--run", run, "--merged", tmp_path / "file" / "m").exit_code == 74
     mkdir = Path.mkdir
@@ -600,9 +793,15 @@ def test_a_target_that_cannot_be_written_is_exit_74_before_any_work(run, tmp_pat
 
     monkeypatch.setattr(Path, "mkdir", read_only)
     error = refused("sft", "--run", run, "--merged", tmp_path / "m")
-    assert error.exit_code == 74 and "Read-only file system" in str(error) and "another place" in error.fix
+    assert (
+        error.exit_code == 74
+        and "Read-only file system" in str(error)
+        and "another place" in error.fix
+    )
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 100))
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 100)
+    )
     error = refused("sft", "--run", run, "--merged", tmp_path / "m")
     assert error.exit_code == 74 and "are needed" in str(error)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -610,7 +809,17 @@ def test_a_target_that_cannot_be_written_is_exit_74_before_any_work(run, tmp_pat
 
 def test_tools_that_are_none_are_refused(run, llama_cpp, tmp_path):
     tools = tmp_path / "tools.json"
-    arguments = ("sft", "--run", run, "--ollama", tmp_path / "o", "--llama-cpp", llama_cpp(), "--tools", tools)
+    arguments = (
+        "sft",
+        "--run",
+        run,
+        "--ollama",
+        tmp_path / "o",
+        "--llama-cpp",
+        llama_cpp(),
+        "--tools",
+        tools,
+    )
     assert "cannot be read" in str(refused(*arguments))
     for content, said in (("{", "is no JSON"), ('[{"name": 3}]', "E212"), ("[]", "holds no tool")):
         tools.write_text(content, encoding="utf-8")
@@ -618,10 +827,22 @@ def test_tools_that_are_none_are_refused(run, llama_cpp, tmp_path):
 
 
 def test_the_command_line_tells_it_in_a_table(run, tmp_path):
-    command = [sys.executable, "-m", "agentlite", "export", "sft", "--run", str(run), "--adapter", str(tmp_path / "a")]
+    command = [
+        sys.executable,
+        "-m",
+        "agentlite",
+        "export",
+        "sft",
+        "--run",
+        str(run),
+        "--adapter",
+        str(tmp_path / "a"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("export: done in ")
     assert "20 dialogs as in training, by transformers, minijinja" in done.stdout
     again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 3 and again.stderr.startswith("Error: ") and "--force" in again.stderr
+    assert (
+        again.returncode == 3 and again.stderr.startswith("Error: ") and "--force" in again.stderr
+    )
     assert not again.stdout

@@ -1,4 +1,6 @@
-"""Every format goes in, and out again in every shape, without losing a call, an argument, a thought or a result."""
+"""Every format goes in, and out again in every shape, without losing a call, an argument, a thought
+or a result.
+"""
 
 import io
 import json
@@ -36,7 +38,10 @@ def every_record() -> list[Record]:
 
 def said(record: Record) -> list[Message]:
     """The dialog without the ids of calls, which the formats number in their own ways."""
-    return [replace(m, call_id="", calls=tuple(replace(call, id="") for call in m.calls)) for m in record.messages]
+    return [
+        replace(m, call_id="", calls=tuple(replace(call, id="") for call in m.calls))
+        for m in record.messages
+    ]
 
 
 def test_every_format_has_rows_here():
@@ -72,12 +77,22 @@ def test_a_record_on_disk_is_the_record(path):
 def test_nothing_is_lost_on_the_way_out_and_in_again(path, shape):
     for record in records_of(path):
         row = json.loads(json.dumps(shaped(record, shape)))
-        if "conversations" in row and any("<tool_call>" in message.content for message in record.messages):
-            with pytest.raises(RowError, match="E206"):  # what ShareGPT cannot tell from a call is refused
+        if "conversations" in row and any(
+            "<tool_call>" in message.content for message in record.messages
+        ):
+            with pytest.raises(
+                RowError, match="E206"
+            ):  # what ShareGPT cannot tell from a call is refused
                 to_record(row, "sharegpt")
             continue
-        again = to_record(row, "sharegpt" if "conversations" in row else None)  # ReAct text is not taken apart
-        learned = [replace(message, loss=True) for message in said(record)] if shape == "llamafactory" else said(record)
+        again = to_record(
+            row, "sharegpt" if "conversations" in row else None
+        )  # ReAct text is not taken apart
+        learned = (
+            [replace(message, loss=True) for message in said(record)]
+            if shape == "llamafactory"
+            else said(record)
+        )
         assert said(again) == learned
         assert again.tools == record.tools
         if not record.is_text:
@@ -85,8 +100,8 @@ def test_nothing_is_lost_on_the_way_out_and_in_again(path, shape):
 
 
 def test_the_rows_hold_the_traps_that_formats_have():
-    """Nested, parallel, Chinese and empty arguments, thoughts beside calls, several results, turns that are not
-    learned: what the tests above say is said of all of these."""
+    """Nested, parallel, Chinese and empty arguments, thoughts beside calls, several results, turns
+    that are not learned: what the tests above say is said of all of these."""
     seen: Counter[str] = Counter()
     for record in every_record():
         for message in record.messages:
@@ -95,10 +110,17 @@ def test_the_rows_hold_the_traps_that_formats_have():
             seen["thought"] += bool(message.calls and message.content)
             seen["empty"] += any(not call.arguments for call in message.calls)
             seen["chinese"] += any("\u4e00" <= letter <= "\u9fff" for letter in texts)
-            seen["nested"] += any(isinstance(v, dict | list) for call in message.calls for v in call.arguments.values())
+            seen["nested"] += any(
+                isinstance(v, dict | list)
+                for call in message.calls
+                for v in call.arguments.values()
+            )
             seen["result"] += message.role == "tool"
             seen["unlearned"] += not message.loss
-    assert all(seen[trap] >= 5 for trap in ("parallel", "thought", "empty", "chinese", "nested", "result", "unlearned"))
+    assert all(
+        seen[trap] >= 5
+        for trap in ("parallel", "thought", "empty", "chinese", "nested", "result", "unlearned")
+    )
 
 
 def test_a_plain_text_is_a_text_in_every_shape():
@@ -108,8 +130,17 @@ def test_a_plain_text_is_a_text_in_every_shape():
 
 def test_openai_rows_hold_what_its_api_takes():
     record = to_record(json.loads(FORMATS["openai"].example))
-    row = shaped(replace(record, messages=(record.messages[0], replace(record.messages[1], loss=False),
-                                           *record.messages[2:])), "openai")  # fmt: skip
+    row = shaped(
+        replace(
+            record,
+            messages=(
+                record.messages[0],
+                replace(record.messages[1], loss=False),
+                *record.messages[2:],
+            ),
+        ),
+        "openai",
+    )
     call = row["messages"][1]
     assert call["content"] is None
     assert call["weight"] == 0
@@ -123,7 +154,11 @@ def test_openai_rows_hold_what_its_api_takes():
 
 def test_every_code_that_is_raised_is_explained():
     source = (DATA.parent.parent / "agentlite").rglob("*.py")
-    raised = {code for path in source for code in re.findall(r'RowError\(\s*"([EF]\d{3})"', path.read_text())}
+    raised = {
+        code
+        for path in source
+        for code in re.findall(r'RowError\(\s*"([EF]\d{3})"', path.read_text())
+    }
     assert len(raised) > 20
     assert raised <= CODES.keys()
     assert {"E121", "E206"} <= {*CODES}

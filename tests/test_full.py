@@ -1,4 +1,6 @@
-"""All weights: the result is a model like any other, its reference is the start, and what cannot work is said first."""
+"""All weights: the result is a model like any other, its reference is the start, and what cannot
+work is said first.
+"""
 
 import json
 from pathlib import Path
@@ -17,8 +19,13 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import finished, read_plan
 
 DATA = str(Path(__file__).parent / "data" / "weather.jsonl")
-SHORT: dict[str, Any] = {"max_steps": 2, "batch_size": 2, "gradient_accumulation": 1, "warmup_ratio": 0.0,
-                         "profile": "cpu"}  # fmt: skip
+SHORT: dict[str, Any] = {
+    "max_steps": 2,
+    "batch_size": 2,
+    "gradient_accumulation": 1,
+    "warmup_ratio": 0.0,
+    "profile": "cpu",
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +63,9 @@ def test_every_later_command_takes_it_as_a_model(run, tiny_model):
     assert source.adapter is None
     assert load_template(source.base).turn_end == load_template(str(tiny_model)).turn_end
     agentlite.evaluate(run=run, model="sft", max_new_tokens=2, profile="cpu")
-    agentlite.pairs(run=run, model="sft", num_samples=2, max_new_tokens=2, gold=True, margin=0, profile="cpu")
+    agentlite.pairs(
+        run=run, model="sft", num_samples=2, max_new_tokens=2, gold=True, margin=0, profile="cpu"
+    )
     adapted = agentlite.dpo(run=run, model="sft", lora_r=4, out="dpo-lora", **SHORT)
     assert adapted.figures["lineage"] == [str(tiny_model), "sft", "dpo-lora"]
     assert json.loads((Path(run) / "dpo-lora/adapter/adapter_config.json").read_bytes())["r"] == 4
@@ -66,8 +75,16 @@ def test_every_later_command_takes_it_as_a_model(run, tiny_model):
 def test_dpo_and_grpo_start_from_their_reference(engine, run):
     for command in (agentlite.dpo, agentlite.grpo):
         given = {"group_size": 2, "max_new_tokens": 4} if command is agentlite.grpo else {}
-        done = command(run=run, model="sft", full=True, engine=engine, learning_rate=1e-2,
-                       out=f"{command.__name__}-{engine}", **given, **SHORT)  # fmt: skip
+        done = command(
+            run=run,
+            model="sft",
+            full=True,
+            engine=engine,
+            learning_rate=1e-2,
+            out=f"{command.__name__}-{engine}",
+            **given,
+            **SHORT,
+        )
         first, second = training.logged(Path(done.folder))
         if command is agentlite.dpo:
             assert first["loss"] == pytest.approx(0.693147, abs=1e-5)
@@ -78,23 +95,35 @@ def test_dpo_and_grpo_start_from_their_reference(engine, run):
 
 
 def test_unsloth_and_transformers_train_the_same(run):
-    done = agentlite.sft(run=run, full=True, engine="unsloth", learning_rate=1e-2, out="unsloth", **SHORT)
+    done = agentlite.sft(
+        run=run, full=True, engine="unsloth", learning_rate=1e-2, out="unsloth", **SHORT
+    )
     theirs, ours = (training.logged(Path(one)) for one in (done.folder, f"{run}/sft"))
     assert [row["loss"] for row in theirs] == pytest.approx([row["loss"] for row in ours], rel=1e-5)
 
 
 def test_a_changed_file_of_the_result_is_noticed(run):
     done = finished(Path(run) / "sft", "sft")
-    assert {"model/model.safetensors", "model/config.json", "model/tokenizer.json"} <= done.outputs.keys()
+    assert {
+        "model/model.safetensors",
+        "model/config.json",
+        "model/tokenizer.json",
+    } <= done.outputs.keys()
     assert read_plan(Path(run) / "sft").settings["full"] is True
 
 
 def test_all_weights_get_a_tenth_of_an_adapters_learning_rate_unless_told(run):
-    settings, origin = resolve("sft", Given({"full": True}, profile="cpu"),
-                               sharding.inherited("sft", config.Sft(full=True)))  # fmt: skip
+    settings, origin = resolve(
+        "sft",
+        Given({"full": True}, profile="cpu"),
+        sharding.inherited("sft", config.Sft(full=True)),
+    )
     assert (settings.learning_rate, origin["learning_rate"]) == (pytest.approx(2e-5), "--full")
-    told, _ = resolve("sft", Given({"full": True, "learning_rate": 1e-4}, profile="cpu"),
-                      sharding.inherited("sft", settings))  # fmt: skip
+    told, _ = resolve(
+        "sft",
+        Given({"full": True, "learning_rate": 1e-4}, profile="cpu"),
+        sharding.inherited("sft", settings),
+    )
     assert told.learning_rate == 1e-4
 
 
@@ -102,15 +131,23 @@ WHOLE, ADAPTER = Source("m", "m", None, ""), Source("sft", "m", Path("sft/adapte
 SHARED = {"engine": "hf", "deepspeed": "deepspeed/zero2.json"}
 
 
-@pytest.mark.parametrize(("given", "source", "said", "mended"), [
-    ({"full": True, "load_in_4bit": True}, WHOLE, "4 bit", "--load-in-4bit false"),
-    ({"full": True, "load_in_8bit": True}, WHOLE, "8 bit", "--load-in-8bit false"),
-    ({"full": True}, ADAPTER, "sft is an adapter", "--model m"),
-    ({**SHARED, "load_in_4bit": True}, WHOLE, "4 bit", "--load-in-4bit false"),
-    ({"deepspeed": "deepspeed/zero2.json"}, WHOLE, "not with unsloth", "--engine hf"),
-    ({**SHARED, "deepspeed": "deepspeed/zero9.json"}, WHOLE, "cannot be read", "zero3_offload.json"),
-    (SHARED, WHOLE, "needs a launcher", "torchrun --nproc_per_node 2"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "source", "said", "mended"),
+    [
+        ({"full": True, "load_in_4bit": True}, WHOLE, "4 bit", "--load-in-4bit false"),
+        ({"full": True, "load_in_8bit": True}, WHOLE, "8 bit", "--load-in-8bit false"),
+        ({"full": True}, ADAPTER, "sft is an adapter", "--model m"),
+        ({**SHARED, "load_in_4bit": True}, WHOLE, "4 bit", "--load-in-4bit false"),
+        ({"deepspeed": "deepspeed/zero2.json"}, WHOLE, "not with unsloth", "--engine hf"),
+        (
+            {**SHARED, "deepspeed": "deepspeed/zero9.json"},
+            WHOLE,
+            "cannot be read",
+            "zero3_offload.json",
+        ),
+        (SHARED, WHOLE, "needs a launcher", "torchrun --nproc_per_node 2"),
+    ],
+)
 def test_what_cannot_work_is_refused_with_what_can(given, source, said, mended, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(UserError) as told:
@@ -139,7 +176,9 @@ def test_numbers_of_processes_that_disagree_are_refused(monkeypatch, tmp_path):
     ):
         path.write_text(json.dumps(sizes), encoding="utf-8")
         assert said in refused("sft", settings)
-    path.write_text(json.dumps({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2}), encoding="utf-8"
+    )
     sharding.refuse_unfit("sft", settings, WHOLE)
 
 
@@ -160,7 +199,9 @@ def test_a_card_without_bfloat16_trains_an_adapter_but_not_all_weights(monkeypat
     sharding.refuse_unfit("sft", config.Sft(), WHOLE)
     assert "Leave --full out" in refused("sft", config.Sft(full=True))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    sharding.refuse_unfit("sft", config.Sft(full=True, **SHARED), WHOLE)  # in float16, beside weights in float32
+    sharding.refuse_unfit(
+        "sft", config.Sft(full=True, **SHARED), WHOLE
+    )  # in float16, beside weights in float32
     path = tmp_path / "own.json"
     path.write_text('{"bf16": {"enabled": true}}', encoding="utf-8")
     assert "bfloat16" in refused("sft", config.Sft(engine="hf", deepspeed=str(path)))
@@ -171,7 +212,11 @@ def test_the_shipped_files_of_deepspeed_leave_every_size_to_us():
     assert sorted(names) == ["zero2.json", "zero2_offload.json", "zero3.json", "zero3_offload.json"]
     for name in names:
         content = sharding.read(f"deepspeed/{name}")
-        sizes = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+        sizes = (
+            "train_batch_size",
+            "train_micro_batch_size_per_gpu",
+            "gradient_accumulation_steps",
+        )
         assert [content[size] for size in sizes] == ["auto"] * 3
         assert content["zero_optimization"]["stage"] == int(name[4])
         assert ("offload_optimizer" in content["zero_optimization"]) == ("offload" in name)

@@ -16,7 +16,9 @@ def loaded(request: pytest.FixtureRequest, tiny_model: Path) -> Loaded:
     return load_to_ask(Source("tiny", str(tiny_model), None, ""), Loading(request.param, 256))
 
 
-def say(loaded: Loaded, batch_size: int, stops: tuple[str, ...] = (), turn_end: int = 2) -> dict[int, Said]:
+def say(
+    loaded: Loaded, batch_size: int, stops: tuple[str, ...] = (), turn_end: int = 2
+) -> dict[int, Said]:
     template = load_template("smollm2-135m")
     ids = [template.encode(prompt) for prompt in PROMPTS]
     batches = list(generate(loaded, ids, Greedy(turn_end, stops, 12, batch_size)))
@@ -55,10 +57,14 @@ def test_an_adapter_on_tied_embeddings_answers_as_it_was_trained(engine, tiny_mo
     import torch
 
     how, base = Loading(engine, 256), Source("tiny", str(tiny_model), None, "")
-    model = add_adapter(load(base, how, trainable=True).model, how, {"r": 4, "lora_alpha": 8}, ("all",), 0)
+    model = add_adapter(
+        load(base, how, trainable=True).model, how, {"r": 4, "lora_alpha": 8}, ("all",), 0
+    )
     for name, weight in model.named_parameters():
         if "lora_" in name:
-            torch.nn.init.normal_(weight, std=0.5, generator=torch.Generator().manual_seed(len(name)))
+            torch.nn.init.normal_(
+                weight, std=0.5, generator=torch.Generator().manual_seed(len(name))
+            )
     model.save_pretrained(str(tmp_path))
     ids = torch.tensor([load_template("smollm2-135m").encode(PROMPTS[1])])
     source = Source("tuned", str(tiny_model), tmp_path, "")

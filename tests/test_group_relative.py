@@ -1,4 +1,6 @@
-"""GRPO: no divergence at the start, the advantage of the formula, every part logged, a kill changes nothing."""
+"""GRPO: no divergence at the start, the advantage of the formula, every part logged, a kill changes
+nothing.
+"""
 
 import importlib.util
 import shutil
@@ -30,20 +32,34 @@ WEIGHTS = {"even": 1.0, "long": 0.5, "timeout": -0.25}
 
 def prompts() -> list[list[int]]:
     template = load_template("smollm2-135m")
-    return [template.encode("Weather in " + " and ".join([city] * n)) for n, city in enumerate(CITIES, 1)]
+    return [
+        template.encode("Weather in " + " and ".join([city] * n))
+        for n, city in enumerate(CITIES, 1)
+    ]
 
 
 def verdict(answer: group_relative.Answer) -> Verdict:
     """A random model can learn this: to say tokens of even number."""
     drawn = answer.drawn
     even = sum(token % 2 == 0 for token in drawn.ids) / len(drawn.ids)
-    return Verdict({"even": even, "long": min(1.0, len(drawn.text) / 100), "timeout": float(drawn.ended == "cut")})
+    return Verdict(
+        {
+            "even": even,
+            "long": min(1.0, len(drawn.text) / 100),
+            "timeout": float(drawn.ended == "cut"),
+        }
+    )
 
 
 def task(judge=None, halt=None) -> Task:
     judge = judge or (lambda answers: [verdict(answer) for answer in answers])
     return Task(
-        prompts(), [()] * len(CITIES), judge, WEIGHTS, sampling.Sampling(2, 6, 1.0, 1.0), [] if halt is None else halt
+        prompts(),
+        [()] * len(CITIES),
+        judge,
+        WEIGHTS,
+        sampling.Sampling(2, 6, 1.0, 1.0),
+        [] if halt is None else halt,
     )
 
 
@@ -52,8 +68,19 @@ def source(folder: Path, adapter: Path | None = None) -> Source:
 
 
 def grpo(**changes: object) -> config.Grpo:
-    return config.Grpo(**{"model": "tiny", "batch_size": 4, "gradient_accumulation": 2, "max_steps": 6, "save_steps": 2,
-                          "learning_rate": 1e-2, "warmup_ratio": 0.0, "max_new_tokens": 6, **changes})  # fmt: skip
+    return config.Grpo(
+        **{
+            "model": "tiny",
+            "batch_size": 4,
+            "gradient_accumulation": 2,
+            "max_steps": 6,
+            "save_steps": 2,
+            "learning_rate": 1e-2,
+            "warmup_ratio": 0.0,
+            "max_new_tokens": 6,
+            **changes,
+        }
+    )
 
 
 def followed(folder: Path) -> list[tuple[float, ...]]:
@@ -71,7 +98,9 @@ def adapter(tiny_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("start")
     end = load_template("smollm2-135m").encode("sunny")
     rows = [preference.Preference(prompt, end, end[::-1]) for prompt in prompts()]
-    settings = config.Dpo(model="tiny", batch_size=5, gradient_accumulation=1, max_steps=4, learning_rate=5e-2)
+    settings = config.Dpo(
+        model="tiny", batch_size=5, gradient_accumulation=1, max_steps=4, learning_rate=5e-2
+    )
     preference.train(source(tiny_model), settings, folder, rows)
     return folder / "adapter"
 
@@ -81,8 +110,12 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
     engine, tiny_model, adapter, tmp_path
 ):
     for name, start in (("new", None), ("continued", adapter)):
-        group_relative.train(source(tiny_model, start), grpo(engine=engine, max_steps=2), made(tmp_path, name),
-                             lambda loaded: task())  # fmt: skip
+        group_relative.train(
+            source(tiny_model, start),
+            grpo(engine=engine, max_steps=2),
+            made(tmp_path, name),
+            lambda loaded: task(),
+        )
         first, second = (row["kl"] for row in training.logged(tmp_path / name))
         assert first == 0
         assert second > 0
@@ -94,7 +127,9 @@ def test_dropout_of_the_adapter_does_not_part_policy_and_reference(tiny_model, t
     assert training.logged(tmp_path)[0]["kl"] == 0
 
 
-def test_a_reference_that_is_not_the_start_stops_the_run(tiny_model, adapter, tmp_path, monkeypatch):
+def test_a_reference_that_is_not_the_start_stops_the_run(
+    tiny_model, adapter, tmp_path, monkeypatch
+):
     keep = training.keep_reference
 
     def forget(model):
@@ -114,7 +149,9 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
 ):
     """And the reward is the weighted sum of the parts, penalties included."""
     loaded = load(source(tiny_model), training.loading(grpo()), trainable=True)
-    trainer = group_relative.make_trainer(loaded, grpo(), tmp_path, task(), group_relative.schedule(grpo(), 5))
+    trainer = group_relative.make_trainer(
+        loaded, grpo(), tmp_path, task(), group_relative.schedule(grpo(), 5)
+    )
     batch = [trainer.train_dataset[index] for index in (0, 0, 0, 0, 1, 1, 1, 1)]
     trainer.model.train()
     made_of = trainer._generate_and_score_completions(batch)
@@ -131,12 +168,16 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
 def test_every_part_is_logged_by_name_and_their_weighted_sum_is_the_reward(tiny_model, tmp_path):
     group_relative.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
     for row in training.logged(tmp_path):
-        assert row["reward"] == pytest.approx(sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5)
+        assert row["reward"] == pytest.approx(
+            sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5
+        )
 
 
 @pytest.fixture(scope="module")
 def sharp_model(tiny_model, tmp_path_factory):
-    """The tiny model with a preference of its own: all but equally likely tokens cannot be taught in a few steps."""
+    """The tiny model with a preference of its own: all but equally likely tokens cannot be taught
+    in a few steps.
+    """
     folder = tmp_path_factory.mktemp("sharp") / "model"
     shutil.copytree(tiny_model, folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -147,8 +188,14 @@ def sharp_model(tiny_model, tmp_path_factory):
 
 
 def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
-    settings = grpo(max_steps=25, gradient_accumulation=8, learning_rate=3e-3, beta=0.0, save_steps=25,
-                    lr_scheduler="constant")  # fmt: skip
+    settings = grpo(
+        max_steps=25,
+        gradient_accumulation=8,
+        learning_rate=3e-3,
+        beta=0.0,
+        save_steps=25,
+        lr_scheduler="constant",
+    )
     group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
     even = [row["reward/even"] for row in training.logged(tmp_path)]
     assert sum(even[:4]) / 4 < 0.6 and sum(even[-4:]) / 4 > 0.8
@@ -162,18 +209,26 @@ def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_pat
         assert [answer.place for answer in answers] == list(range(len(answers)))
         return [verdict(answer) for answer in answers]
 
-    group_relative.train(source(tiny_model), grpo(max_steps=5), tmp_path, lambda loaded: task(judge))
+    group_relative.train(
+        source(tiny_model), grpo(max_steps=5), tmp_path, lambda loaded: task(judge)
+    )
     assert all(len(step) == 8 and set(Counter(step).values()) == {4} for step in seen)
-    assert Counter(prompt for step in seen for prompt in step) == Counter(dict.fromkeys(range(5), 8))
+    assert Counter(prompt for step in seen for prompt in step) == Counter(
+        dict.fromkeys(range(5), 8)
+    )
 
 
 def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
     loaded = load(source(tiny_model), training.loading(grpo()), trainable=True)
 
     def judge(answers):
-        return [Verdict(None) if place == 2 else verdict(answer) for place, answer in enumerate(answers)]
+        return [
+            Verdict(None) if place == 2 else verdict(answer) for place, answer in enumerate(answers)
+        ]
 
-    trainer = group_relative.make_trainer(loaded, grpo(), tmp_path, task(judge), group_relative.schedule(grpo(), 5))
+    trainer = group_relative.make_trainer(
+        loaded, grpo(), tmp_path, task(judge), group_relative.schedule(grpo(), 5)
+    )
     trainer.model.train()
     made_of = trainer._generate_and_score_completions([trainer.train_dataset[0]] * 4)
     assert made_of["advantages"][2] == 0
@@ -189,10 +244,14 @@ def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
         return [verdict(answer) for answer in answers]
 
     with pytest.raises(UserError, match="too many"):
-        group_relative.train(source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task(judge, halt))
+        group_relative.train(
+            source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task(judge, halt)
+        )
     newest = checkpoints.newest(tmp_path)
     assert newest is not None and newest.name == "checkpoint-3"
-    figures = group_relative.train(source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task())
+    figures = group_relative.train(
+        source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task()
+    )
     assert figures["steps"] == 6
 
 
@@ -202,41 +261,56 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
     for moment in moments():
         folder = made(tmp_path, f"killed-{moment}")
-        killed = subprocess.run([sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
-                                timeout=300)  # fmt: skip
+        killed = subprocess.run(
+            [sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
+            timeout=300,
+        )
         assert killed.returncode == -signal.SIGKILL
         group_relative.train(source(tiny_model, adapter), grpo(), folder, lambda loaded: task())
         assert followed(folder) == followed(whole)
         assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
 
 
-@pytest.mark.parametrize(("settings", "named"), [
-    ({"trl": {"num_generations": 8}}, "grpo.group_size"),
-    ({"trl": {"num_iterations": 3}}, "is fixed"),
-    ({"trl": {"logging_steps": 10}}, "every step"),
-    ({"vllm": True}, "vLLM is not installed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"trl": {"num_generations": 8}}, "grpo.group_size"),
+        ({"trl": {"num_iterations": 3}}, "is fixed"),
+        ({"trl": {"logging_steps": 10}}, "every step"),
+        ({"vllm": True}, "vLLM is not installed"),
+    ],
+)
 def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
     settings, named, tiny_model, tmp_path, monkeypatch
 ):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
+    )
     with pytest.raises(UserError) as told:
         group_relative.train(source(tiny_model), grpo(**settings), tmp_path, lambda loaded: task())
     assert named in str(told.value)
 
 
 def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(tiny_model, tmp_path):
-    flat = task(lambda answers: [Verdict({"even": 1.0, "long": 0.0, "timeout": 0.0}) for _ in answers])
+    flat = task(
+        lambda answers: [Verdict({"even": 1.0, "long": 0.0, "timeout": 0.0}) for _ in answers]
+    )
 
     def steps(most: int, wanted: int, code: int) -> int:
         settings = grpo(max_flat_steps=most, max_steps=8)
         if code:
-            with pytest.raises(UserError, match=f"for {wanted} steps all answers to each prompt") as told:
-                group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[]))
+            with pytest.raises(
+                UserError, match=f"for {wanted} steps all answers to each prompt"
+            ) as told:
+                group_relative.train(
+                    source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
+                )
             assert told.value.exit_code == code and "--max-flat-steps 0" in told.value.fix
         else:
-            group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[]))
+            group_relative.train(
+                source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
+            )
         return len(training.logged(tmp_path))
 
     assert steps(2, 2, DIVERGED) == 3  # the step under way is finished, and saved
@@ -247,27 +321,45 @@ def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(ti
 def test_one_group_that_differs_begins_the_count_anew(tiny_model, tmp_path):
     def judge(answers):
         differing = answers[0].trained % 3 == 1
-        return [Verdict({"even": float(differing and n == 0), "long": 0.0, "timeout": 0.0})
-                for n in range(len(answers))]  # fmt: skip
+        return [
+            Verdict({"even": float(differing and n == 0), "long": 0.0, "timeout": 0.0})
+            for n in range(len(answers))
+        ]
 
-    figures = group_relative.train(source(tiny_model), grpo(max_flat_steps=3), tmp_path, lambda loaded: task(judge))
-    assert figures["steps"] == 6 and [row["flat"] for row in training.logged(tmp_path)] == [1, 0.5, 1, 1, 0.5, 1]
+    figures = group_relative.train(
+        source(tiny_model), grpo(max_flat_steps=3), tmp_path, lambda loaded: task(judge)
+    )
+    assert figures["steps"] == 6 and [row["flat"] for row in training.logged(tmp_path)] == [
+        1,
+        0.5,
+        1,
+        1,
+        0.5,
+        1,
+    ]
 
 
 def test_what_teaches_nothing_is_told_in_plain_words():
     well = {"flat": 0.25, "reward/timeout": 0.1, "kl": 0.02}
     assert complaints([well, well]) == []
     flat = complaints([well | {"flat": 1.0}, well | {"flat": 0.64}])
-    assert flat == ["in 82% of groups all candidates score the same: raise temperature or group size, or leave such "
-                    "prompts out (--skip-solved)"]  # fmt: skip
+    assert flat == [
+        "in 82% of groups all candidates score the same: raise temperature or group size, or leave "
+        "such "
+        "prompts out (--skip-solved)"
+    ]
     assert complaints([well | {"reward/timeout": 1.0}])[0].startswith("every completion is cut off")
-    assert complaints([well | {"reward/timeout": 0.6}])[0].startswith("60% of completions are cut off")
+    assert complaints([well | {"reward/timeout": 0.6}])[0].startswith(
+        "60% of completions are cut off"
+    )
     assert "KL" in complaints([well | {"kl": 3.0}])[0]
 
 
 def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
     die_at(moment)
-    group_relative.train(source(Path(model), Path(adapter)), grpo(), Path(folder), lambda loaded: task())
+    group_relative.train(
+        source(Path(model), Path(adapter)), grpo(), Path(folder), lambda loaded: task()
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What `agentlite init` writes is prepared, trained and evaluated as it stands; agentlite.yaml is read and told."""
+"""What `agentlite init` writes is prepared, trained and evaluated as it stands; agentlite.yaml is
+read and told.
+"""
 
 import json
 import os
@@ -18,7 +20,9 @@ def agentlite(*arguments: object, cwd: Path, **more: object) -> subprocess.Compl
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
     environment.pop("AGENTLITE_RUN", None)
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, **more)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, **more
+    )
 
 
 @pytest.fixture
@@ -36,13 +40,19 @@ def test_the_three_commands_work_at_once_and_compare_the_model_before_and_after(
     settings = started / "agentlite.yaml"
     text = settings.read_text(encoding="utf-8")
     assert text.count("num_epochs: 5 ") == 1
-    short = text.replace("num_epochs: 5 ", "max_steps: 2 ").replace("max_new_tokens: 64", "max_new_tokens: 8")
+    short = text.replace("num_epochs: 5 ", "max_steps: 2 ").replace(
+        "max_new_tokens: 64", "max_new_tokens: 8"
+    )
     settings.write_text(short, encoding="utf-8")
 
     prep = agentlite("prep", "data.jsonl", "--json", cwd=started)
     assert prep.returncode == 0, prep.stderr
     figures = json.loads(prep.stdout)["figures"]
-    assert {key: figures[key] for key in ("read", "kept", "rejected")} == {"read": 12, "kept": 11, "rejected": 1}
+    assert {key: figures[key] for key in ("read", "kept", "rejected")} == {
+        "read": 12,
+        "kept": 11,
+        "rejected": 1,
+    }
     assert "data.jsonl:12: E206" in prep.stderr
     assert min(figures[side] for side in ("train", "dev", "test")) >= 1
     assert len(figures["by_task"]) >= 3
@@ -62,13 +72,20 @@ def test_the_three_commands_work_at_once_and_compare_the_model_before_and_after(
 
 
 def test_the_sample_shows_each_kind_of_row_and_the_broken_one_can_be_mended(started):
-    rows = [json.loads(line) for line in (started / "data.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (started / "data.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     calls = [sum(bool(message.get("tool_calls")) for message in row["messages"]) for row in rows]
     assert len(rows) == 12
     assert all(len(row["tools"]) > 1 for row in rows)
     assert {0, 1, 2} <= set(calls)
-    assert any(row["messages"][-1]["content"] and "?" in row["messages"][-1]["content"] for row in rows)
-    mended = agentlite("prep", "data.jsonl", "--repair", "literal", "--dry-run", "--json", cwd=started)
+    assert any(
+        row["messages"][-1]["content"] and "?" in row["messages"][-1]["content"] for row in rows
+    )
+    mended = agentlite(
+        "prep", "data.jsonl", "--repair", "literal", "--dry-run", "--json", cwd=started
+    )
     assert json.loads(mended.stdout)["figures"]["rejected"] == 0
 
 
@@ -111,10 +128,24 @@ def test_a_target_that_cannot_be_written_is_exit_74_and_the_next_try_is_not_in_i
     assert agentlite("init", "weather/README.md/deeper", cwd=tmp_path).returncode == 74
 
 
-def test_the_file_of_the_folder_is_stronger_than_the_profile_and_weaker_than_what_is_named(tmp_path):
-    (tmp_path / "agentlite.yaml").write_text("sft:\n  batch_size: 3\n  lora_r: 5\n  seed: 9\n", encoding="utf-8")
+def test_the_file_of_the_folder_is_stronger_than_the_profile_and_weaker_than_what_is_named(
+    tmp_path,
+):
+    (tmp_path / "agentlite.yaml").write_text(
+        "sft:\n  batch_size: 3\n  lora_r: 5\n  seed: 9\n", encoding="utf-8"
+    )
     (tmp_path / "other.yaml").write_text("sft:\n  lora_r: 6\n", encoding="utf-8")
-    done = agentlite("sft", "--print-config", "--profile", "cpu", "--config", "other.yaml", "--seed", 4, cwd=tmp_path)
+    done = agentlite(
+        "sft",
+        "--print-config",
+        "--profile",
+        "cpu",
+        "--config",
+        "other.yaml",
+        "--seed",
+        4,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "settings: agentlite.yaml\n"
     found = {line.split(":")[0].strip(): line for line in done.stdout.splitlines()}

@@ -1,4 +1,6 @@
-"""KAgentBench: the published tokens, the published parts, and on generated rows a score calculated another way."""
+"""KAgentBench: the published tokens, the published parts, and on generated rows a score calculated
+another way.
+"""
 
 import json
 import random
@@ -16,9 +18,13 @@ from agentlite.scoring.metrics.punkt_tokens import tokens
 from agentlite.scoring.metrics.rouge import common_length, mixed_tokens, rouge_l
 
 NLTK = {  # what nltk 3.10 says, with Punkt's English model
-    "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": "Muffins cost $ 3.88 ( 3,36 ) in New York . Buy two .",
+    "Muffins cost $3.88 (3,36)\nin New York.  Buy two.": (
+        "Muffins cost $ 3.88 ( 3,36 ) in New York . Buy two ."
+    ),
     'He said "no." Then she didn\'t.': "He said `` no . '' Then she did n't .",
-    "Dr. Lee can't; we're gonna go -- 'tis late...": "Dr. Lee ca n't ; we 're gon na go -- ' tis late ...",
+    "Dr. Lee can't; we're gonna go -- 'tis late...": (
+        "Dr. Lee ca n't ; we 're gon na go -- ' tis late ..."
+    ),
     "See e.g. St. Louis, U.S. It rains!": "See e.g . St. Louis , U.S . It rains !",
     "北京. Weather in 上海？GPT模型": "北京 . Weather in 上海？GPT模型",
     "{'city': 'Oslo', 'days': 3}": "{ ' city ' : ' Oslo ' , ' days ' : 3 }",
@@ -57,7 +63,9 @@ def test_a_token_with_chinese_in_it_is_taken_apart_and_one_with_a_chinese_stop_i
     assert mixed_tokens("ok。yes") == ("ok。", "yes")
 
 
-@given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abcd"), max_size=12))
+@given(
+    st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abcd"), max_size=12)
+)
 def test_the_longest_common_subsequence_is_that_of_the_textbook(first, second):
     assert common_length(first, second) == longest_common(tuple(first), tuple(second))
 
@@ -82,7 +90,10 @@ def longest_common(first, second):
 
 def by_hand(gold, said):
     """ROUGE-L of two phrases, from the tokens that they were made of."""
-    pieces = [[token for word in text.split() for token in SPLIT.get(word, [word])] for text in (gold, said)]
+    pieces = [
+        [token for word in text.split() for token in SPLIT.get(word, [word])]
+        for text in (gold, said)
+    ]
     if not all(pieces):
         return 0.0
     common = longest_common(*map(tuple, pieces))
@@ -95,11 +106,19 @@ def phrase(draw, least=1):
 
 
 def made(draw, phrases):
-    """What a model could have said to some of the templates, with the thought, tool and arguments to be read of it."""
+    """What a model could have said to some of the templates, with the thought, tool and arguments
+    to be read of it.
+    """
     found = {}
     for template in draw.sample(sorted(READERS), k=draw.randint(1, 5)):
-        thought, tool = draw.choice(phrases), draw.choice(["weather", "weather", "forecast", "sing"])
-        arguments = {k: draw.choice(phrases) for k in draw.sample(["city", "days", "extra"], k=draw.randint(0, 3))}
+        thought, tool = (
+            draw.choice(phrases),
+            draw.choice(["weather", "weather", "forecast", "sing"]),
+        )
+        arguments = {
+            k: draw.choice(phrases)
+            for k in draw.sample(["city", "days", "extra"], k=draw.randint(0, 3))
+        }
         found[template] = WRITERS[template](draw, thought, tool, arguments)
     return found
 
@@ -129,7 +148,11 @@ def toolllama(draw, thought, tool, arguments):
 
 def modelscope(draw, thought, tool, arguments):
     call = {"api_name": tool, "parameters": arguments}
-    return f"{thought}<|startofthink|>{written(draw, call)}<|endofthink|>", ("None", tool, arguments)
+    return f"{thought}<|startofthink|>{written(draw, call)}<|endofthink|>", (
+        "None",
+        tool,
+        arguments,
+    )
 
 
 def written(draw, said):
@@ -155,21 +178,30 @@ def generated(count=200, seed=6):
         phrases = [phrase(draw) for _ in range(3)]
         if kind in ("conclusion", "profile"):
             golds = [Task(golden_result=phrase(draw)) for _ in range(draw.randint(1, 3))]
-            said = phrase(draw, 0) if kind == "profile" else {t: phrase(draw, 0) for t in sorted(READERS)}
+            said = (
+                phrase(draw, 0)
+                if kind == "profile"
+                else {t: phrase(draw, 0) for t in sorted(READERS)}
+            )
             yield Row(str(number), kind, golds, [], None, said), None
             continue
         golds = [
             Task(
                 draw.choice([*phrases, "None"]),
                 draw.choice(["weather", "weather", "forecast", "None"]),
-                {k: draw.choice(phrases) for k in draw.sample(["city", "days"], k=draw.randint(0, 2))},
+                {
+                    k: draw.choice(phrases)
+                    for k in draw.sample(["city", "days"], k=draw.randint(0, 2))
+                },
             )
             for _ in range(draw.randint(1, 3))
         ]
         texts = made(draw, phrases)
         last = draw.choice([golds[0], Task("", "", {})])
         memory = {"tool_name": last.tool_name, "tool_args": last.tool_args}
-        row = Row(str(number), kind, golds, FUNCS, memory, {t: text for t, (text, _) in texts.items()})
+        row = Row(
+            str(number), kind, golds, FUNCS, memory, {t: text for t, (text, _) in texts.items()}
+        )
         yield row, [read for _, read in texts.values()]
 
 
@@ -181,21 +213,32 @@ def calculated(rows):
         if row.type == "profile":
             parts["profile"].append(max(by_hand(g.golden_result, row.model_predict) for g in golds))
         elif row.type == "conclusion":
-            best = [max(by_hand(g.golden_result, text) for g in golds) for text in row.model_predict.values()]
+            best = [
+                max(by_hand(g.golden_result, text) for g in golds)
+                for text in row.model_predict.values()
+            ]
             parts["concluding"].append(fmean(best))
         else:
             each = [[agreement(g, *one, row.memory_last_task) for g in golds] for one in said]
             for name in ("planning", "tool_use") if row.type == "plantooluse" else ("reflection",):
                 parts[name].append(fmean([max(a[name] for a in of_one) for of_one in each]))
     means = {name: fmean(values) for name, values in parts.items()}
-    return {**means, "overall": sum(w * m for w, m in zip([0.25, 0.35, 0.1, 0.2, 0.1], means.values(), strict=True))}
+    return {
+        **means,
+        "overall": sum(
+            w * m for w, m in zip([0.25, 0.35, 0.1, 0.2, 0.1], means.values(), strict=True)
+        ),
+    }
 
 
 def agreement(gold, thought, tool, arguments, last):
     if gold.tool_name == "None" or gold.tool_name != tool:
         return {"planning": 0.0, "tool_use": 0.0, "reflection": 0.0}
     plan = 0.0 if gold.thought == "None" else by_hand(gold.thought, thought)
-    shares = [by_hand(value, arguments[key]) if key in arguments else 0.0 for key, value in gold.tool_args.items()]
+    shares = [
+        by_hand(value, arguments[key]) if key in arguments else 0.0
+        for key, value in gold.tool_args.items()
+    ]
     use = fmean(shares) if shares and arguments else float(not shares and not arguments)
     repeats = (gold.tool_name, gold.tool_args) == (last["tool_name"], last["tool_args"])
     reflects = 0.0 if repeats or gold.thought == "None" else 0.3 * plan + 0.7 * use
@@ -206,7 +249,9 @@ def test_on_200_rows_the_score_is_that_of_a_calculation_made_another_way():
     rows = list(generated())
     found = score([row for row, _ in rows], "as_published", seed=0)
     expected = calculated(rows)
-    assert {name: figure.mean for name, figure in found.items()} == pytest.approx(expected, abs=1e-6)
+    assert {name: figure.mean for name, figure in found.items()} == pytest.approx(
+        expected, abs=1e-6
+    )
     assert all(0.05 < value < 0.9 for value in expected.values())
     assert all(figure.low <= figure.mean <= figure.high for figure in found.values())
     assert [found[name].count for name in ("planning", "profile", "overall")] == [50, 50, 200]
@@ -214,36 +259,55 @@ def test_on_200_rows_the_score_is_that_of_a_calculation_made_another_way():
 
 @pytest.mark.parametrize("rules", RULES)
 def test_a_part_without_rows_is_not_measured_and_neither_is_the_overall(rules):
-    found = score([Row("1", "profile", [Task(golden_result="rain")], model_predict="rain")], rules, seed=0)
+    found = score(
+        [Row("1", "profile", [Task(golden_result="rain")], model_predict="rain")], rules, seed=0
+    )
     assert found["profile"].mean == pytest.approx(1)
-    assert {name for name, figure in found.items() if figure is None} == {*WEIGHTS, "overall"} - {"profile"}
+    assert {name for name, figure in found.items() if figure is None} == {*WEIGHTS, "overall"} - {
+        "profile"
+    }
 
 
 def planned(texts, rules, gold=None, last=None):
     gold = gold or Task("look up the rain", "weather", {"city": "Oslo", "days": "3"})
-    row = {"golden_result_list": [gold], "funcs": FUNCS, "memory_last_task": last, "model_predict": texts}
+    row = {
+        "golden_result_list": [gold],
+        "funcs": FUNCS,
+        "memory_last_task": last,
+        "model_predict": texts,
+    }
     rows = [Row(id="1", type="plantooluse", **row), Row(id="2", type="reflextion", **row)]
     return {name: figure.mean for name, figure in score(rows, rules, seed=0).items() if figure}
 
 
 def test_corrected_reads_all_arguments_of_react_and_leaves_the_label_out_of_the_thought():
-    text = 'Thought: look up the rain\nAction: weather\nAction Input: {"city": "Oslo", "days": "3"}\nObservation:'
-    assert planned({"ReACT": text}, "corrected") == pytest.approx({"planning": 1, "tool_use": 1, "reflection": 1})
+    text = (
+        'Thought: look up the rain\nAction: weather\nAction Input: {"city": "Oslo", "days": '
+        '"3"}\nObservation:'
+    )
+    assert planned({"ReACT": text}, "corrected") == pytest.approx(
+        {"planning": 1, "tool_use": 1, "reflection": 1}
+    )
     published = planned({"ReACT": text}, "as_published")
     assert published["planning"] < 0.9 and published["tool_use"] < 0.5
 
 
 def test_an_empty_react_text_is_read_as_the_one_before_it_only_as_published():
-    said = '{"task_name": "look up the rain", "command": {"name": "weather", "args": {"city": "Oslo", "days": "3"}}}'
+    said = (
+        '{"task_name": "look up the rain", "command": {"name": "weather", "args": {"city": '
+        '"Oslo", "days": "3"}}}'
+    )
     texts = {"KuaiAgent": said, "ReACT": ""}
     assert planned(texts, "as_published")["planning"] == pytest.approx(1)
     assert planned(texts, "corrected")["planning"] == pytest.approx(0.5)
 
 
-def test_corrected_punishes_the_prediction_that_repeats_the_last_task_as_published_the_gold_that_does():
+def test_corrected_punishes_the_prediction_that_repeats_the_last_task_as_published_the_gold_that_does():  # noqa: E501  (verbatim text)
     gold = Task("look up the rain", "weather", {"city": "Oslo"})
     repeated = {"tool_name": "weather", "tool_args": {"city": "Oslo"}}
-    said = '{"task_name": "look up the rain", "command": {"name": "weather", "args": {"city": "%s"}}}'
+    said = (
+        '{"task_name": "look up the rain", "command": {"name": "weather", "args": {"city": "%s"}}}'
+    )
     other = {"KuaiAgent": said % "near Oslo"}
     assert planned(other, "as_published", gold, repeated)["reflection"] == 0
     assert planned(other, "corrected", gold, repeated)["reflection"] > 0.5
@@ -251,7 +315,10 @@ def test_corrected_punishes_the_prediction_that_repeats_the_last_task_as_publish
 
 
 def test_a_modelscope_thought_counts_only_where_corrected():
-    text = 'look up the rain<|startofthink|>{"api_name": "weather", "parameters": {"city": "Oslo"}}<|endofthink|>'
+    text = (
+        'look up the rain<|startofthink|>{"api_name": "weather", "parameters": {"city": '
+        '"Oslo"}}<|endofthink|>'
+    )
     assert planned({"ModelScope": text}, "as_published")["planning"] == 0
     assert planned({"ModelScope": text}, "corrected")["planning"] == pytest.approx(1)
 
@@ -265,9 +332,17 @@ def test_a_toolllama_text_without_a_thought_is_an_empty_list_only_as_published()
 REPAIRED = {
     "braces left open": '{"task_name": "t", "command": {"name": "weather", "args": {"city": "Oslo"',
     "bare keys": '{task_name: "t", command: {name: "weather", args: {city: "Oslo"}}}',
-    "bad escapes": r'{"task_name": "t\_", "command": {"name": "weather", "args": {"city": "Os\lo"}}}',
-    "braces too many": '{"task_name": "t", "command": {"name": "weather", "args": {"city": "Oslo"}\n}\n}}}',
-    "words around": 'So:\n{"task_name": "t", "command": {"name": "weather", "args": {"city": "Oslo"}\n}\n}\nDone.',
+    "bad escapes": (
+        r'{"task_name": "t\_", "command": {"name": "weather", "args": {"city": '
+        r'"Os\lo"}}}'
+    ),
+    "braces too many": (
+        '{"task_name": "t", "command": {"name": "weather", "args": {"city": "Oslo"}\n}\n}}}'
+    ),
+    "words around": (
+        'So:\n{"task_name": "t", "command": {"name": "weather", "args": {"city": '
+        '"Oslo"}\n}\n}\nDone.'
+    ),
 }
 
 
@@ -279,13 +354,18 @@ def test_json_is_repaired_as_published(text):
 
 @pytest.mark.parametrize("template", READERS)
 @pytest.mark.parametrize("rules", RULES)
-@given(text=st.text(alphabet=st.sampled_from('{}":,\\naT [1]A\n<|>'), max_size=60) | st.text(max_size=30))
+@given(
+    text=st.text(alphabet=st.sampled_from('{}":,\\naT [1]A\n<|>'), max_size=60)
+    | st.text(max_size=30)
+)
 def test_no_text_breaks_a_reader(template, rules, text):
     said = RULES[rules].readers[template](text, FUNCS)
     assert said.arguments is not None
 
 
-@pytest.mark.parametrize("unit", ["{", "}", "Action:", "Thought: Action Input:", '\\"', "[", "天", "rain ", '{"a":'])
+@pytest.mark.parametrize(
+    "unit", ["{", "}", "Action:", "Thought: Action Input:", '\\"', "[", "天", "rain ", '{"a":']
+)
 def test_a_text_of_a_megabyte_is_read(unit):
     text = unit * (2**20 // len(unit))
     for template in READERS:
@@ -300,15 +380,35 @@ ROW = {
     "golden_result_list": [{"thought": "t", "tool_name": "weather", "tool_args": {}}],
     "prompt_input": {},
 }
-SAID = {"id": "k1", "type": "plantooluse", "model_predict": {"ReACT": "Action: weather\nAction Input: Oslo"}}
+SAID = {
+    "id": "k1",
+    "type": "plantooluse",
+    "model_predict": {"ReACT": "Action: weather\nAction Input: Oslo"},
+}
 BAD = {
     "missing": ([ROW], [], "no prediction for k1"),
     "unknown": ([ROW], [SAID, SAID | {"id": "k2"}], "said.jsonl:2: k2 (plantooluse) is not in"),
     "twice": ([ROW], [SAID, SAID], "said.jsonl:2: k1 (plantooluse) is there twice"),
-    "no text": ([ROW], [{"id": "k1", "type": "plantooluse"}], "said.jsonl:1: the row has no model_predict"),
-    "one text for many prompts": ([ROW], [SAID | {"model_predict": "x"}], "model_predict is one text"),
-    "unknown template": ([ROW], [SAID | {"model_predict": {"ReAct": ""}}], "no template is called ReAct"),
-    "no gold": ([{"id": "k1", "type": "plantooluse"}], [SAID], "asked.jsonl:1: Object missing required field"),
+    "no text": (
+        [ROW],
+        [{"id": "k1", "type": "plantooluse"}],
+        "said.jsonl:1: the row has no model_predict",
+    ),
+    "one text for many prompts": (
+        [ROW],
+        [SAID | {"model_predict": "x"}],
+        "model_predict is one text",
+    ),
+    "unknown template": (
+        [ROW],
+        [SAID | {"model_predict": {"ReAct": ""}}],
+        "no template is called ReAct",
+    ),
+    "no gold": (
+        [{"id": "k1", "type": "plantooluse"}],
+        [SAID],
+        "asked.jsonl:1: Object missing required field",
+    ),
     "no id": ([{}], [], "asked.jsonl:1: the row has no id"),
     "not UTF-8": ([ROW], b"\xff\n", "said.jsonl:1: not a JSON row"),
 }
@@ -329,7 +429,10 @@ def test_rows_are_joined_by_type_and_id(tmp_path):
     (tmp_path / "asked.jsonl").write_text(json.dumps(ROW), encoding="utf-8")
     (tmp_path / "said.jsonl").write_text(json.dumps(SAID), encoding="utf-8")
     (row,) = read(tmp_path / "asked.jsonl", tmp_path / "said.jsonl")
-    assert row.model_predict == SAID["model_predict"] and row.golden_result_list[0].tool_name == "weather"
+    assert (
+        row.model_predict == SAID["model_predict"]
+        and row.golden_result_list[0].tool_name == "weather"
+    )
 
 
 def test_rouge_of_nothing_is_0_and_of_the_same_text_1():

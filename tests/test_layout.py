@@ -1,4 +1,6 @@
-"""The architecture is a test: imports point one way, one folder knows torch, and help loads nothing heavy."""
+"""The architecture is a test: imports point one way, one folder knows torch, and help loads nothing
+heavy.
+"""
 
 import ast
 import subprocess
@@ -40,7 +42,9 @@ def layer(module: str) -> int:
     return next(index for index, names in enumerate(LAYERS) if module in names)
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
 def test_imports_point_one_way(path):
     module = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     for imported in imports(path):
@@ -59,7 +63,9 @@ def test_help_loads_nothing_heavy(arguments):
         f"sys.argv = ['agentlite', *{arguments!r}]\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert "Usage: agentlite" in run.stdout
     loaded = {name.split(".")[0] for name in run.stderr.split()}
     assert not HEAVY & loaded

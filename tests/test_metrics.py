@@ -1,4 +1,6 @@
-"""agentlite.scoring.metrics: what counts as right, how sure a figure is, and how figures are summed up."""
+"""agentlite.scoring.metrics: what counts as right, how sure a figure is, and how figures are summed
+up.
+"""
 
 import json
 import random
@@ -7,7 +9,17 @@ from statistics import NormalDist
 
 import pytest
 
-from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Prediction, Record, Step, Tool
+from agentlite.core.records import (
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Parsed,
+    Prediction,
+    Record,
+    Step,
+    Tool,
+)
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import bootstrap, paired_difference, summary, wilson
 from agentlite.scoring.metrics.summarize import compare, scores, summarize
@@ -25,7 +37,9 @@ FIELDS = {
     "unit": {"type": "string"},
 }
 WEATHER = Tool(
-    "weather", "The weather to come.", {"type": "object", "properties": FIELDS, "required": ["city", "days"]}
+    "weather",
+    "The weather to come.",
+    {"type": "object", "properties": FIELDS, "required": ["city", "days"]},
 )
 STOP = Tool("stop", "Ends the dialog.")
 TOOLS = (WEATHER, STOP)
@@ -38,7 +52,9 @@ GOLD = GoldCall(
         "hourly": [True],
         "stations": [["Blindern", "St. Hanshaugen"]],
         "levels": [[1.0, 1.5]],
-        "filters": [[{"field": ["wind"], "above": [10, 10.0]}, {"field": ["rain"], "above": ["", 0]}]],
+        "filters": [
+            [{"field": ["wind"], "above": [10, 10.0]}, {"field": ["rain"], "above": ["", 0]}]
+        ],
         "user": [{"name": ["Kari"], "age": ["", 30]}],
         "unit": ["", "metric"],
     },
@@ -77,7 +93,9 @@ WRONG = {
     "elements of another type": {"levels": [True, 1.5]},
     "reordered objects": {"filters": RIGHT["filters"][::-1]},
     "one object less": {"filters": RIGHT["filters"][:1]},
-    "wrong value in an object of a list": {"filters": [{"field": "wind", "above": 11}, {"field": "rain"}]},
+    "wrong value in an object of a list": {
+        "filters": [{"field": "wind", "above": 11}, {"field": "rain"}]
+    },
     "no object in a list of objects": {"filters": ["wind", "rain"]},
     "unknown key": {"user": {"name": "Kari", "height": 180}},
     "missing key": {"user": {"age": 30}},
@@ -88,7 +106,9 @@ WRONG = {
 
 
 def gold_of(call: Call, tool: Tool) -> Gold:
-    return Record(messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=(tool,)).due(1)
+    return Record(
+        messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=(tool,)
+    ).due(1)
 
 
 def without(name: str) -> dict[str, object]:
@@ -125,7 +145,10 @@ def test_a_required_parameter_fails_by_the_schema_even_where_the_gold_lets_it_go
 
 def test_a_parameter_the_schema_does_not_have_fails_even_where_the_gold_has_it():
     generous = GoldCall("weather", GOLD.arguments | {"language": ["en"]})
-    assert call_problem(Call("weather", RIGHT | {"language": "en"}), generous, WEATHER) == "language is not expected"
+    assert (
+        call_problem(Call("weather", RIGHT | {"language": "en"}), generous, WEATHER)
+        == "language is not expected"
+    )
 
 
 def test_gold_of_another_type_than_declared_is_compared_letter_by_letter():
@@ -138,7 +161,9 @@ def test_gold_of_another_type_than_declared_is_compared_letter_by_letter():
 def test_without_a_tool_the_types_of_the_gold_stand_in():
     assert call_problem(Call("weather", RIGHT | {"city": "OSLO", "radius": 5}), GOLD, None) == ""
     assert call_problem(
-        Call("weather", RIGHT | {"days": True}), GoldCall("weather", GOLD.arguments | {"days": [1]}), None
+        Call("weather", RIGHT | {"days": True}),
+        GoldCall("weather", GOLD.arguments | {"days": [1]}),
+        None,
     )
 
 
@@ -151,7 +176,11 @@ def test_what_is_nested_hundreds_deep_is_wrong_and_does_not_fit_but_can_be_score
     gold = GoldCall("weather", GOLD.arguments | {"user": [value]} if deep_gold else GOLD.arguments)
     call = Call("weather", RIGHT | {"user": value})
     scores = score_step(Parsed("", (call,)), Gold((gold,)), TOOLS)
-    assert (scores["exact_call"], scores["format_compliance"], scores["tool_selection_accuracy"]) == (0.0, 0.0, 1.0)
+    assert (
+        scores["exact_call"],
+        scores["format_compliance"],
+        scores["tool_selection_accuracy"],
+    ) == (0.0, 0.0, 1.0)
     assert calls_problem([call], Gold((gold,)), ())
 
 
@@ -165,7 +194,9 @@ def test_any_call_of_a_record_satisfies_the_gold_made_from_it():
 
 
 def any_json(generator: random.Random, depth: int) -> object:
-    """Any value; but "" only inside another: by itself it means that the parameter may be left out."""
+    """Any value; but "" only inside another: by itself it means that the parameter may be left
+    out.
+    """
     leaves = [None, True, False, 0, -2, 0.5, "a b", "Å, 1", ""]
     kind = generator.choice(["leaf", "leaf", "list", "object"]) if depth else "leaf"
     if kind == "leaf":
@@ -176,15 +207,23 @@ def any_json(generator: random.Random, depth: int) -> object:
 
 def test_our_verdicts_are_those_of_the_bfcl_package():
     reason = "bfcl_eval is not installed with what its checker imports"
-    checker = pytest.importorskip("bfcl_eval.eval_checker.ast_eval.ast_checker", reason=reason, exc_type=ImportError)
+    checker = pytest.importorskip(
+        "bfcl_eval.eval_checker.ast_eval.ast_checker", reason=reason, exc_type=ImportError
+    )
     names = {"object": "dict", "number": "float"}
     theirs = {"name": "weather", "parameters": in_their_words(WEATHER.parameters, names)}
     for change in [{}, *ALSO_RIGHT.values(), *WRONG.values()]:
         arguments = RIGHT | change
         verdict = checker.simple_function_checker(
-            theirs, {"weather": arguments}, {"weather": GOLD.arguments}, checker.Language.PYTHON, "gpt-4o-2024-11-20"
+            theirs,
+            {"weather": arguments},
+            {"weather": GOLD.arguments},
+            checker.Language.PYTHON,
+            "gpt-4o-2024-11-20",
         )
-        assert verdict["valid"] == (call_problem(Call("weather", arguments), GOLD, WEATHER) == ""), change
+        assert verdict["valid"] == (
+            call_problem(Call("weather", arguments), GOLD, WEATHER) == ""
+        ), change
 
 
 def in_their_words(schema, names):
@@ -195,10 +234,17 @@ def in_their_words(schema, names):
 
 def test_several_calls_may_come_in_any_order_but_each_once():
     gold = Gold(
-        (GoldCall("weather", {"city": ["Oslo"], "days": [1]}), GoldCall("weather", {"city": ["Bergen"], "days": [1]}))
+        (
+            GoldCall("weather", {"city": ["Oslo"], "days": [1]}),
+            GoldCall("weather", {"city": ["Bergen"], "days": [1]}),
+        )
     )
     oslo, bergen = (Call("weather", {"city": city, "days": 1}) for city in ("Oslo", "Bergen"))
-    assert calls_problem([oslo, bergen], gold, TOOLS) == calls_problem([bergen, oslo], gold, TOOLS) == ""
+    assert (
+        calls_problem([oslo, bergen], gold, TOOLS)
+        == calls_problem([bergen, oslo], gold, TOOLS)
+        == ""
+    )
     for wrong in ([oslo], [oslo, oslo], [oslo, bergen, bergen], []):
         assert calls_problem(wrong, gold, TOOLS)
     assert calls_problem([oslo, bergen], Gold((gold.calls[0],) * 2), TOOLS)
@@ -215,7 +261,10 @@ def test_a_right_call_scores_full_everywhere():
 
 
 def test_a_right_no_call_scores_full_on_what_applies():
-    assert score_step(Parsed("It is late."), Gold(), TOOLS) == {"call_decision": 1.0, "format_compliance": 1.0}
+    assert score_step(Parsed("It is late."), Gold(), TOOLS) == {
+        "call_decision": 1.0,
+        "format_compliance": 1.0,
+    }
 
 
 def test_unreadable_text_is_never_a_right_no_call():
@@ -225,14 +274,18 @@ def test_unreadable_text_is_never_a_right_no_call():
 
 
 def test_a_call_in_unreadable_text_is_a_decision_and_nothing_more():
-    scores = score_step(Parsed("", (Call("weather", RIGHT),), "call not closed"), Gold((GOLD,)), TOOLS)
+    scores = score_step(
+        Parsed("", (Call("weather", RIGHT),), "call not closed"), Gold((GOLD,)), TOOLS
+    )
     assert scores.pop("call_decision") == 1.0 and set(scores.values()) == {0.0}
 
 
 def test_tools_are_right_only_as_often_as_they_are_due():
     def selected(*names):
         gold = Gold((GoldCall("stop"), GoldCall("stop"), GoldCall("weather")))
-        return score_step(Parsed("", tuple(map(Call, names))), gold, TOOLS)["tool_selection_accuracy"]
+        return score_step(Parsed("", tuple(map(Call, names))), gold, TOOLS)[
+            "tool_selection_accuracy"
+        ]
 
     assert selected("stop", "weather", "stop") == 1.0
     assert selected("stop", "weather") == selected("stop", "weather", "weather") == 0.0
@@ -264,7 +317,12 @@ def test_a_call_that_fits_its_schema_is_compliant_even_when_it_is_wrong():
 # Newcombe, Statistics in Medicine 17 (1998), table I, method 3.
 @pytest.mark.parametrize(
     ("successes", "count", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
 )
 def test_wilson_gives_the_published_values(successes, count, low, high):
     assert wilson(successes, count) == pytest.approx((low, high), abs=5e-5)
@@ -309,7 +367,9 @@ def test_a_paired_difference_is_that_of_the_second_over_the_first_on_common_step
     difference = paired_difference(before, after, 0)
     assert (difference.mean, difference.count, difference.beyond_noise) == (0.5, 40, True)
     back = paired_difference(after, before, 0)
-    assert back.mean == -0.5 and (back.low, back.high) == pytest.approx((-difference.high, -difference.low), abs=0.1)
+    assert back.mean == -0.5 and (back.low, back.high) == pytest.approx(
+        (-difference.high, -difference.low), abs=0.1
+    )
     with pytest.raises(ValueError, match="no common steps"):
         paired_difference(before, {}, 0)
 
@@ -326,7 +386,9 @@ def test_a_few_changed_records_prove_nothing_though_all_go_one_way():
 
 def test_steps_of_one_dialog_count_as_one_piece_of_evidence():
     changes = [1.0] * 30 + [-1.0] * 20
-    alone, together = (paired_difference(steps([0.0] * 50, t), steps(changes, t), 0) for t in (1, 10))
+    alone, together = (
+        paired_difference(steps([0.0] * 50, t), steps(changes, t), 0) for t in (1, 10)
+    )
     assert alone.mean == together.mean == pytest.approx(0.2)
     assert together.high - together.low > 2 * (alone.high - alone.low)
 
@@ -336,16 +398,32 @@ def test_timing_counts_unreadable_text_against_specificity():
     decisions += [Decision(False, True, True)] * 3 + [Decision(False, False, True)] * 4
     decisions += [Decision(False, False, False)]
     measured = timing(decisions, 0)
-    expected = {"timing_precision": 6 / 9, "recall": 6 / 8, "specificity": 4 / 8, "balanced_accuracy": 5 / 8}
+    expected = {
+        "timing_precision": 6 / 9,
+        "recall": 6 / 8,
+        "specificity": 4 / 8,
+        "balanced_accuracy": 5 / 8,
+    }
     assert {name: measured[name].mean for name in expected} == pytest.approx(expected)
     assert measured["f1"].mean == pytest.approx(2 * (6 / 9) * (6 / 8) / (6 / 9 + 6 / 8))
-    assert (measured["unreadable"], measured["count"], measured["timing_precision"].count) == (1, 16, 9)
-    assert all(measured[name].low < measured[name].mean < measured[name].high for name in (*expected, "f1"))
+    assert (measured["unreadable"], measured["count"], measured["timing_precision"].count) == (
+        1,
+        16,
+        9,
+    )
+    assert all(
+        measured[name].low < measured[name].mean < measured[name].high for name in (*expected, "f1")
+    )
 
 
 def test_timing_is_undefined_where_there_is_nothing_to_measure_it_on():
     only_due = timing([Decision(True, False, True)] * 3, 0)
-    assert only_due["timing_precision"] is only_due["specificity"] is only_due["balanced_accuracy"] is None
+    assert (
+        only_due["timing_precision"]
+        is only_due["specificity"]
+        is only_due["balanced_accuracy"]
+        is None
+    )
     assert only_due["recall"].mean == only_due["f1"].mean == 0.0
     never_due = timing([Decision(False, False, True)] * 3, 0)
     assert never_due["recall"] is never_due["f1"] is None and never_due["specificity"].mean == 1.0
@@ -353,13 +431,17 @@ def test_timing_is_undefined_where_there_is_nothing_to_measure_it_on():
 
 
 def predictions(right: int, count: int = 40) -> list[Prediction]:
-    """Three steps of four have a call due; the first `right` of all are as they should be, the rest unreadable."""
+    """Three steps of four have a call due; the first `right` of all are as they should be, the rest
+    unreadable.
+    """
     rows = []
     for i in range(count):
         gold = Gold((GOLD,) if i % 4 else ())
         calls = (Call("weather", RIGHT),) if i % 4 and i < right else ()
         problem = "" if i < right else "no JSON" if i % 2 else "call not closed"
-        metrics = score_step(Parsed("", calls, problem), gold, TOOLS) | {"due": float(bool(gold.calls))}
+        metrics = score_step(Parsed("", calls, problem), gold, TOOLS) | {
+            "due": float(bool(gold.calls))
+        }
         slices = {"tools": ("1", "2-4", "5+")[i % 3], "source": "bfcl:multiple"}
         rows.append(Prediction(f"record {i}", 1, "", problem, calls, metrics, slices))
     return rows
@@ -379,7 +461,10 @@ def test_counts_add_up_over_every_slice():
             )
     assert whole["problems"] == Counter(p.problem for p in rows if p.problem)
     assert whole["timing"]["unreadable"] == sum(whole["problems"].values()) == 15
-    assert whole["metrics"]["exact_call"]["count"] == 30 and whole["metrics"]["call_decision"]["count"] == 40
+    assert (
+        whole["metrics"]["exact_call"]["count"] == 30
+        and whole["metrics"]["call_decision"]["count"] == 40
+    )
 
 
 def test_a_summary_does_not_depend_on_the_order_of_the_predictions():
@@ -392,14 +477,36 @@ def test_models_are_compared_on_the_prompts_all_of_them_answered():
     compared = compare({name: scores(rows, []) for name, rows in models.items()}, 0)
     assert (compared["prompts"], compared["models"]) == (36, ["base", "sft", "same"])
     pairs = {(row["first"], row["second"]) for row in compared["differences"]}
-    assert pairs == {("base", "sft"), ("base", "same"), ("sft", "same")}  # each model with every earlier one
-    by_pair = {(row["second"], row["metric"]): row for row in compared["differences"] if row["first"] == "base"}
+    assert pairs == {
+        ("base", "sft"),
+        ("base", "same"),
+        ("sft", "same"),
+    }  # each model with every earlier one
+    by_pair = {
+        (row["second"], row["metric"]): row
+        for row in compared["differences"]
+        if row["first"] == "base"
+    }
     assert by_pair.keys() == {(model, metric) for model in ("sft", "same") for metric in METRICS}
     gained = by_pair["sft", "exact_call"]
-    assert gained["beyond_noise"] and gained["count"] == 27 and gained["mean"] == pytest.approx((22 - 6) / 27)
+    assert (
+        gained["beyond_noise"]
+        and gained["count"] == 27
+        and gained["mean"] == pytest.approx((22 - 6) / 27)
+    )
     same = by_pair["same", "exact_call"]
-    assert (same["mean"], same["low"], same["high"], same["beyond_noise"], same["count"]) == (0, 0, 0, False, 27)
+    assert (same["mean"], same["low"], same["high"], same["beyond_noise"], same["count"]) == (
+        0,
+        0,
+        0,
+        False,
+        27,
+    )
 
 
 def test_one_model_alone_has_nothing_to_be_compared_with():
-    assert compare({"base": scores(predictions(8), [])}, 0) == {"prompts": 40, "models": ["base"], "differences": []}
+    assert compare({"base": scores(predictions(8), [])}, 0) == {
+        "prompts": 40,
+        "models": ["base"],
+        "differences": [],
+    }

@@ -1,4 +1,6 @@
-"""The commonest mistakes are each answered with their exit code and what to do, before torch is imported."""
+"""The commonest mistakes are each answered with their exit code and what to do, before torch is
+imported.
+"""
 
 import os
 import subprocess
@@ -36,7 +38,11 @@ MISTAKES = [
     Mistake("sft rows.jsonl", 2, "agentlite prep FILE"),
     Mistake("sft --set sft.lora_rr=8", 2, "Did you mean 'sft.lora_r'?"),
     Mistake("sft --set lora_r=8", 2, "--set command.key=value"),
-    Mistake("sft --config typo.yaml", 2, "typo.yaml: no setting 'sft.learning_rat'. Did you mean 'sft.learning_rate'?"),
+    Mistake(
+        "sft --config typo.yaml",
+        2,
+        "typo.yaml: no setting 'sft.learning_rat'. Did you mean 'sft.learning_rate'?",
+    ),
     Mistake("sft --config nowhere.yaml", 2, "nowhere.yaml: cannot read the configuration"),
     Mistake("sft --lora-r many", 2, "sft.lora_r (from --lora-r): 'many' does not fit"),
     Mistake("sft --profile rtx4080", 2, "Known: auto, a100, cpu, rtx3060, rtx4090, t4."),
@@ -52,7 +58,11 @@ MISTAKES = [
     Mistake("sft --model prep", 2, "Name a stage that trains one"),
     Mistake("sft --load-in-4bit true --out bits", 2, "Leave load_in_4bit and load_in_8bit off"),
     Mistake("eval", 5, "Run `agentlite sft` first"),
-    Mistake("eval --model smollm2-135m --gate tool_selecton_accuracy>=.8", 2, "Did you mean tool_selection_accuracy?"),
+    Mistake(
+        "eval --model smollm2-135m --gate tool_selecton_accuracy>=.8",
+        2,
+        "Did you mean tool_selection_accuracy?",
+    ),
     Mistake("eval --model smollm2-135m --gate exact_call", 2, "Write NAME>=NUMBER"),
     Mistake("pairs --model smollm2-135m --weights exct=1", 2, "Did you mean 'exact'?"),
     Mistake("pairs --from prep --out other", 2, "Name a pairs or a grpo"),
@@ -65,9 +75,16 @@ MISTAKES = [
 
 
 def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "COLUMNS": "200"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "COLUMNS": "200",
+    }
     command = [sys.executable, "-c", PROGRAM, *line.split()]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120
+    )
 
 
 @pytest.fixture(scope="module")

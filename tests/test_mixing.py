@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import digest
-from agentlite.data.curation.mix import REST, TASKS, Drawn, Group, check_task_weights, draw, parse_mix, scaled
+from agentlite.data.curation.mix import (
+    REST,
+    TASKS,
+    Drawn,
+    Group,
+    check_task_weights,
+    draw,
+    parse_mix,
+    scaled,
+)
 from agentlite.data.curation.split import Traits
 
 TASK_WEIGHTS = {
@@ -24,14 +33,28 @@ counts_of_tasks = st.fixed_dictionaries({task: st.integers(0, 60) for task in TA
 
 
 def rows(counts: Mapping[str, int], source: str = "a.jsonl") -> list[Traits]:
-    return [Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), b"", (), (), b"")
-            for task, count in counts.items() for n in range(count)]  # fmt: skip
+    return [
+        Traits(digest(f"{source} {task} {n}"), "", source, task, str(n), b"", (), (), b"")
+        for task, count in counts.items()
+        for n in range(count)
+    ]
 
 
-def drawn(records: Sequence[Traits], mix: Sequence[str] = (), weights: Mapping[str, float] | None = None,
-          limit: int | None = None, seed: int = 0) -> Drawn:  # fmt: skip
-    return draw(records, [record.source for record in records], mix=parse_mix(mix), task_weights=weights or {},
-                limit=limit, seed=seed)  # fmt: skip
+def drawn(
+    records: Sequence[Traits],
+    mix: Sequence[str] = (),
+    weights: Mapping[str, float] | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Drawn:
+    return draw(
+        records,
+        [record.source for record in records],
+        mix=parse_mix(mix),
+        task_weights=weights or {},
+        limit=limit,
+        seed=seed,
+    )
 
 
 def ids(records: Sequence[Traits], found: Drawn) -> set[str]:
@@ -60,12 +83,21 @@ def test_weighted_tasks_have_their_shares_and_no_row_is_drawn_twice(
         assert abs(by_task[task] - whole * weight / sum(there.values())) <= 2
     if limit is None:
         assert all(by_task[task] == counts[task] for task in TASKS if task not in weights)
-        assert not there or any(by_task[task] == counts[task] for task in there)  # no larger draw has these shares
+        assert not there or any(
+            by_task[task] == counts[task] for task in there
+        )  # no larger draw has these shares
     assert not by_task.keys() & {task for task, weight in weights.items() if not weight}
 
 
 def test_the_default_weights_change_what_is_drawn_with_a_limit_and_without() -> None:
-    records = rows({"tool_selection": 700, "multi_step_planning": 100, "timing_decision": 100, "tool_retrieval": 100})
+    records = rows(
+        {
+            "tool_selection": 700,
+            "multi_step_planning": 100,
+            "timing_decision": 100,
+            "tool_retrieval": 100,
+        }
+    )
     for limit, sizes in ((None, (117, 100, 67, 50)), (100, (35, 30, 20, 15))):
         found = drawn(records, weights=TASK_WEIGHTS, limit=limit)
         assert tuple(found.by_task[task] for task in TASK_WEIGHTS) == sizes
@@ -80,18 +112,28 @@ def test_a_limit_beyond_all_there_is_draws_what_no_limit_draws() -> None:
 
 @pytest.mark.parametrize(
     ("mix", "a", "b"),
-    [(["general=b.jsonl:0.2"], 100, 20), (["agent=a.jsonl:5", "general=b.jsonl:1"], 100, 20),
-     (["agent=a.jsonl:1", "general=b.jsonl:2"], 100, 200), (["b=b.jsonl:60000", "a=a.jsonl:30000"], 100, 200),
-     (["general=b.jsonl:9"], 100, 200), (["general=b.jsonl:0"], 100, 0), ([], 100, 200)],
-)  # fmt: skip
+    [
+        (["general=b.jsonl:0.2"], 100, 20),
+        (["agent=a.jsonl:5", "general=b.jsonl:1"], 100, 20),
+        (["agent=a.jsonl:1", "general=b.jsonl:2"], 100, 200),
+        (["b=b.jsonl:60000", "a=a.jsonl:30000"], 100, 200),
+        (["general=b.jsonl:9"], 100, 200),
+        (["general=b.jsonl:0"], 100, 0),
+        ([], 100, 200),
+    ],
+)
 def test_groups_are_drawn_in_their_ratios(mix: list[str], a: int, b: int) -> None:
     records = rows({"tool_selection": 100}) + rows({"general": 200}, "b.jsonl")
     found = drawn(records, mix)
-    assert Counter(records[index].source for index in found.indices) == +Counter({"a.jsonl": a, "b.jsonl": b})
+    assert Counter(records[index].source for index in found.indices) == +Counter(
+        {"a.jsonl": a, "b.jsonl": b}
+    )
     assert bool(found.notes) == (mix == ["general=b.jsonl:9"])
     half = drawn(records, mix, limit=(a + b) // 2)
     if mix:
-        assert Counter(records[i].source for i in half.indices) == +Counter({"a.jsonl": a // 2, "b.jsonl": b // 2})
+        assert Counter(records[i].source for i in half.indices) == +Counter(
+            {"a.jsonl": a // 2, "b.jsonl": b // 2}
+        )
     assert len(half.indices) == (a + b) // 2
 
 
@@ -110,7 +152,10 @@ def test_a_folder_stands_for_its_files_and_a_group_may_have_several_sources() ->
     )
     found = drawn(records, ["a=chat:1", "b=bfcl:multiple:0.5"])
     assert found.by_group == {"a": 18, "b": 9}
-    assert drawn(records, ["a=chat/x.jsonl+chat/y.jsonl:1", "b=bfcl:multiple:0.5"]).indices == found.indices
+    assert (
+        drawn(records, ["a=chat/x.jsonl+chat/y.jsonl:1", "b=bfcl:multiple:0.5"]).indices
+        == found.indices
+    )
 
 
 @given(counts_of_tasks, counts_of_tasks, st.integers(1, 200), st.integers())
@@ -123,7 +168,9 @@ def test_neither_order_nor_anything_but_seed_and_id_decides(
         return
     for order in (records, shuffled):
         found = drawn(order, ["b=b.jsonl:0.5"], TASK_WEIGHTS, limit, seed)
-        assert ids(order, found) == ids(records, drawn(records, ["b=b.jsonl:0.5"], TASK_WEIGHTS, limit, seed))
+        assert ids(order, found) == ids(
+            records, drawn(records, ["b=b.jsonl:0.5"], TASK_WEIGHTS, limit, seed)
+        )
 
 
 @given(st.sampled_from(TASKS), st.integers(0, 10**6))
@@ -144,17 +191,23 @@ def test_an_empty_class_is_named_and_the_others_share_its_weight() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "told"),
-    [({"tool_selektion": 1.0}, "tool_selection"), ({"general": -1.0}, "general=1"), 
-     ({"general": float("nan")}, "0 or more"),
-     ({"general": 0.0, "tool_selection": 0.0}, "above 0")],
-)  # fmt: skip
-def test_weights_that_are_none_are_refused_with_the_fix(weights: dict[str, float], told: str) -> None:
+    [
+        ({"tool_selektion": 1.0}, "tool_selection"),
+        ({"general": -1.0}, "general=1"),
+        ({"general": float("nan")}, "0 or more"),
+        ({"general": 0.0, "tool_selection": 0.0}, "above 0"),
+    ],
+)
+def test_weights_that_are_none_are_refused_with_the_fix(
+    weights: dict[str, float], told: str
+) -> None:
     with pytest.raises(UserError, match=told):
         check_task_weights(weights)
 
 
 @pytest.mark.parametrize(
-    "text", ["b.jsonl:0.2", "a=:1", "a=b.jsonl", "=b:1", "a=b.jsonl:-1", "a=b.jsonl:much", "a=b.jsonl:inf"]
+    "text",
+    ["b.jsonl:0.2", "a=:1", "a=b.jsonl", "=b:1", "a=b.jsonl:-1", "a=b.jsonl:much", "a=b.jsonl:inf"],
 )
 def test_a_mix_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UserError, match=r"general=chat\.jsonl:0\.2"):
@@ -163,7 +216,10 @@ def test_a_mix_that_cannot_be_read_is_refused_with_an_example(text: str) -> None
 
 def test_a_group_of_sources_that_are_not_there_or_are_in_another_is_refused() -> None:
     records = rows({"general": 3}) + rows({"general": 3}, "b.jsonl")
-    for mix, told in ((["x=bb.jsonl:1"], "Did you mean b.jsonl"), (["x=b.jsonl:1", "y=b.jsonl:1"], "one group")):
+    for mix, told in (
+        (["x=bb.jsonl:1"], "Did you mean b.jsonl"),
+        (["x=b.jsonl:1", "y=b.jsonl:1"], "one group"),
+    ):
         with pytest.raises(UserError, match=told):
             drawn(records, mix)
     with pytest.raises(UserError, match="nothing would be drawn"):
@@ -182,4 +238,6 @@ def test_counts_are_made_smaller_in_proportion(counts: dict[str, int], total: in
 
 
 def test_groups_are_read_as_they_are_written() -> None:
-    assert parse_mix(["x=C:/a b.jsonl+bfcl:multiple:2"]) == {"x": Group(("C:/a b.jsonl", "bfcl:multiple"), 2.0)}
+    assert parse_mix(["x=C:/a b.jsonl+bfcl:multiple:2"]) == {
+        "x": Group(("C:/a b.jsonl", "bfcl:multiple"), 2.0)
+    }

@@ -1,4 +1,6 @@
-"""A micro-batch that does not fit -> the same steps in smaller ones, from the last checkpoint on; none taken twice."""
+"""A micro-batch that does not fit -> the same steps in smaller ones, from the last checkpoint on;
+none taken twice.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -42,7 +44,9 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fits], None]:
             take = trainer.training_step
 
             def training_step(*given: Any, **named: Any) -> Any:
-                if not fits(trainer.state.global_step + 1, trainer.args.per_device_train_batch_size):
+                if not fits(
+                    trainer.state.global_step + 1, trainer.args.per_device_train_batch_size
+                ):
                     raise torch.OutOfMemoryError("CUDA out of memory.")
                 return take(*given, **named)
 
@@ -75,7 +79,9 @@ def losses(folder: Path) -> list[tuple[int, float]]:
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
-def test_smaller_micro_batches_make_the_same_steps_down_to_single_rows(batch_size: int, accumulation: int) -> None:
+def test_smaller_micro_batches_make_the_same_steps_down_to_single_rows(
+    batch_size: int, accumulation: int
+) -> None:
     plan: training.Schedule | None = training.Schedule(7, batch_size, accumulation)
     while plan and (smaller := plan.in_smaller()):
         assert smaller.rows == plan.rows
@@ -84,7 +90,9 @@ def test_smaller_micro_batches_make_the_same_steps_down_to_single_rows(batch_siz
     assert plan and plan.batch_size == 1
 
 
-@pytest.mark.parametrize(("command", "steps", "at"), [("sft", 12, 5), ("sft", 4, 1), ("dpo", 6, 5), ("grpo", 6, 4)])
+@pytest.mark.parametrize(
+    ("command", "steps", "at"), [("sft", 12, 5), ("sft", 4, 1), ("dpo", 6, 5), ("grpo", 6, 4)]
+)
 def test_a_step_that_does_not_fit_is_taken_in_halves_and_learns_the_same(
     command: str, steps: int, at: int, tiny_model: Path, tmp_path: Path, memory: Any, capsys: Any
 ) -> None:
@@ -94,14 +102,22 @@ def test_a_step_that_does_not_fit_is_taken_in_halves_and_learns_the_same(
     told = capsys.readouterr().err
     assert "out of memory; going on with batch_size 2 and gradient_accumulation 4" in told
     assert ("carrying on after step 4" in told) == (at == 5)
-    assert (halved.pop("batch_size"), halved.pop("gradient_accumulation"), halved["steps"]) == (2, 4, steps)
+    assert (halved.pop("batch_size"), halved.pop("gradient_accumulation"), halved["steps"]) == (
+        2,
+        4,
+        steps,
+    )
     assert halved.keys() == whole.keys()
     expected = losses(tmp_path / "whole")
     assert [step for step, _ in losses(tmp_path / "halved")] == list(range(1, steps + 1))
-    assert losses(tmp_path / "halved") == [(step, pytest.approx(loss, rel=1e-3, abs=1e-4)) for step, loss in expected]
+    assert losses(tmp_path / "halved") == [
+        (step, pytest.approx(loss, rel=1e-3, abs=1e-4)) for step, loss in expected
+    ]
 
 
-def test_what_fitted_is_remembered_by_the_run_that_carries_on(tiny_model: Path, tmp_path: Path, memory: Any) -> None:
+def test_what_fitted_is_remembered_by_the_run_that_carries_on(
+    tiny_model: Path, tmp_path: Path, memory: Any
+) -> None:
     tried: list[int] = []
 
     def fits(step: int, rows: int) -> bool:
@@ -129,21 +145,41 @@ def test_one_row_that_does_not_fit_is_exit_7(tiny_model: Path, tmp_path: Path, m
     assert tried == [4, 2, 1]
 
 
-def test_answers_of_steps_that_are_taken_again_are_stored_once(tiny_model: Path, tmp_path: Path, memory: Any) -> None:
+def test_answers_of_steps_that_are_taken_again_are_stored_once(
+    tiny_model: Path, tmp_path: Path, memory: Any
+) -> None:
     run = str(tmp_path)
     agentlite.prep(str(DATA / "weather.jsonl"), run=run, model=str(tiny_model), dev=0.2, test=0.3)
     memory(lambda step, rows: step < 4 or rows <= 4)
-    figures = agentlite.grpo(run=run, model=str(tiny_model), max_steps=4, save_steps=2, batch_size=8, group_size=4,
-                             gradient_accumulation=1, max_new_tokens=6, profile="cpu").figures  # fmt: skip
+    figures = agentlite.grpo(
+        run=run,
+        model=str(tiny_model),
+        max_steps=4,
+        save_steps=2,
+        batch_size=8,
+        group_size=4,
+        gradient_accumulation=1,
+        max_new_tokens=6,
+        profile="cpu",
+    ).figures
     assert (figures["steps"], figures["batch_size"]) == (4, 4)
-    drawn = [(row["trained"], row["sample"]) for row in read_rows(tmp_path / "grpo" / "rollouts.jsonl")
-             if row["model"] == "grpo"]  # fmt: skip
-    assert Counter(drawn) == Counter((step, 8 * step + place) for step, place in product(range(4), range(8)))
+    drawn = [
+        (row["trained"], row["sample"])
+        for row in read_rows(tmp_path / "grpo" / "rollouts.jsonl")
+        if row["model"] == "grpo"
+    ]
+    assert Counter(drawn) == Counter(
+        (step, 8 * step + place) for step, place in product(range(4), range(8))
+    )
 
 
-def test_a_batch_of_samples_is_halved_and_draws_the_same(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_samples_is_halved_and_draws_the_same(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded = load_to_ask(source(tiny_model), Loading("unsloth", 128))
-    asked = [sampling.Asked([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5))) for n in range(3)]
+    asked = [
+        sampling.Asked([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5))) for n in range(3)
+    ]
     how = sampling.Sampling(2, 6, 1.0, 1.0)
     expected = sampling.sample(loaded, asked, how)
     draw, most = sampling.SAMPLERS["shared"], 2
@@ -161,10 +197,17 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(tiny_model: Path, monke
     assert error.value.exit_code == OUT_OF_MEMORY
 
 
-def test_a_batch_of_prompts_is_halved_and_says_the_same(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, how = load_to_ask(source(tiny_model), Loading("unsloth", 128)), generation.Greedy(2, (), 6, 8)
+def test_a_batch_of_prompts_is_halved_and_says_the_same(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, how = (
+        load_to_ask(source(tiny_model), Loading("unsloth", 128)),
+        generation.Greedy(2, (), 6, 8),
+    )
     prompts = [[5, 6, 7, 8, 9][: n + 1] for n in range(5)]
-    expected = {said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch}
+    expected = {
+        said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch
+    }
     batch = generation._batch
 
     def limited(loaded: Any, prompts: Sequence[Any], *rest: Any) -> Any:
@@ -173,4 +216,6 @@ def test_a_batch_of_prompts_is_halved_and_says_the_same(tiny_model: Path, monkey
         return batch(loaded, prompts, *rest)
 
     monkeypatch.setattr(generation, "_batch", limited)
-    assert {said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch} == expected
+    assert {
+        said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch
+    } == expected

@@ -1,4 +1,6 @@
-"""agentlite.report: report.html says what report.md says, keeps models' texts as text, and stays small."""
+"""agentlite.report: report.html says what report.md says, keeps models' texts as text, and stays
+small.
+"""
 
 import base64
 import html
@@ -46,7 +48,11 @@ def read_page(run):
 def seen(page):
     """What stands on a page without JavaScript."""
     body = re.sub(r"<(script|style)\b.*?</\1>|<svg.*?</svg>", " ", page, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<wbr>|<[^>]*>", lambda tag: "" if tag[0] == "<wbr>" else " ", body)).split())
+    return " ".join(
+        html.unescape(
+            re.sub(r"<wbr>|<[^>]*>", lambda tag: "" if tag[0] == "<wbr>" else " ", body)
+        ).split()
+    )
 
 
 def packed(page):
@@ -59,8 +65,12 @@ def test_every_figure_of_the_markdown_stands_in_the_page(run):
     tables = [line for line in markdown.splitlines() if line.startswith("|") and "---" not in line]
     cells = {cell.strip() for line in tables for cell in re.split(r"(?<!\\)\|", line)[1:-1]}
     assert len(cells) > 30 and not [cell for cell in cells if cell.replace("\\", "") not in text]
-    differences = re.findall(r"^- (\w+): (\w+) over (\w+) (.* points \[.*?\]), (.*)\.$", markdown, re.MULTILINE)
-    assert differences and all(f"{gain} {verdict}" in text for _, _, _, gain, verdict in differences)
+    differences = re.findall(
+        r"^- (\w+): (\w+) over (\w+) (.* points \[.*?\]), (.*)\.$", markdown, re.MULTILINE
+    )
+    assert differences and all(
+        f"{gain} {verdict}" in text for _, _, _, gain, verdict in differences
+    )
 
 
 def test_what_is_not_finished_is_named_there_too(run, tmp_path):
@@ -80,7 +90,9 @@ def test_a_run_without_evaluations_has_a_page(tmp_path):
 def test_a_page_names_nothing_to_load_and_forbids_it(run):
     page = read_page(run)
     assert "default-src 'none'" in page
-    assert not re.search(r"""(src|href)\s*=\s*(?!["']?#)|url\(|@import|https?:""", page.split("<script type")[0])
+    assert not re.search(
+        r"""(src|href)\s*=\s*(?!["']?#)|url\(|@import|https?:""", page.split("<script type")[0]
+    )
 
 
 def test_a_models_text_never_becomes_markup(tmp_path):
@@ -93,7 +105,10 @@ def test_a_models_text_never_becomes_markup(tmp_path):
 
 def test_the_reader_holds_every_prediction_with_its_record(run):
     data = packed(read_page(run))
-    rows = [json.loads(line) for line in (run / "eval/prep/sft/predictions.jsonl").read_text("utf-8").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (run / "eval/prep/sft/predictions.jsonl").read_text("utf-8").splitlines()
+    ]
     assert len(data["steps"]) == len(rows) and len(data["records"]) == len(rows)
     for row, (name, turn, record, due, _, said) in zip(rows, data["steps"], strict=True):
         assert (name, turn) == (row["record_id"], row["turn"]) and len(due) == 1
@@ -109,7 +124,9 @@ def test_what_is_packed_stays_in_its_budget_and_says_what_it_left_out(answers, b
     found = pack(answers, ["base", "sft"], ["exact_call"], budget)
     contents = json.loads(zlib.decompress(base64.b64decode(found.text)))
     assert len(found.text) <= budget
-    assert any("The first" in note for note in found.notes) == (len(contents["steps"]) < len(answers.by_step))
+    assert any("The first" in note for note in found.notes) == (
+        len(contents["steps"]) < len(answers.by_step)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +141,11 @@ def test_a_text_of_a_megabyte_is_cut_and_says_by_how_much(tmp_path):
 
     page = read_page(write_run(tmp_path / "long", ["base"], 2, endless))
     assert len(page) < 300_000 and "2 texts are cut after 20,000 characters" in seen(page)
-    assert all(said[1].endswith("[980,000 more characters]") for step in packed(page)["steps"] for said in step[5])
+    assert all(
+        said[1].endswith("[980,000 more characters]")
+        for step in packed(page)["steps"]
+        for said in step[5]
+    )
 
 
 NAMES = st.lists(st.sampled_from("abc"), max_size=3)
@@ -141,7 +162,10 @@ def test_a_confusion_counts_every_tool_that_was_due_once(cases):
     found = {one.name: one for one in confusion(Answers(records, by_step), ["m"])}
     wanted = Counter(name for due, _, _ in cases for name in due)
     right = Counter(
-        name for due, called, torn in cases if not torn for name in (Counter(due) & Counter(called)).elements()
+        name
+        for due, called, torn in cases
+        if not torn
+        for name in (Counter(due) & Counter(called)).elements()
     )
     assert {name: one.due("m") for name, one in found.items() if name != NO_CALL} == wanted
     assert all(one.right("m") == right[name] for name, one in found.items() if name != NO_CALL)
@@ -164,34 +188,65 @@ def test_a_lineage_goes_back_to_the_raw_files_and_sees_what_has_changed(tmp_path
     (tree,) = origins(read_run(run))
     assert (tree.name, [origin.name for origin in tree.origins]) == ("sft", ["prep", "base"])
     data = tree.origins[0]
-    assert not data.changed and [(raw.name, raw.digests) for raw in data.origins] == [("dialogs.jsonl", ["ab" * 6])]
+    assert not data.changed and [(raw.name, raw.digests) for raw in data.origins] == [
+        ("dialogs.jsonl", ["ab" * 6])
+    ]
     done = json.loads((run / "prep" / "done.json").read_text("utf-8"))
-    (run / "prep" / "done.json").write_text(json.dumps(done | {"outputs": {"test.jsonl": "0" * 64}}), encoding="utf-8")
+    (run / "prep" / "done.json").write_text(
+        json.dumps(done | {"outputs": {"test.jsonl": "0" * 64}}), encoding="utf-8"
+    )
     assert origins(read_run(run))[0].origins[0].changed
 
 
 SETTINGS = {
-    "prep": {"sources": ["a b.jsonl"], "split_by": ["query", "tools"], "join": 8, "task_weights": {"general": 0.5}},
-    "sft": {"model": "smollm2-135m", "learning_rate": 0.001, "lora_target_modules": ["all"], "max_steps": None,
-            "trl": {"weight_decay": 0.01}, "packing": True, "batch_size": 4},
-    "pairs": {"candidates": "other", "weights": {"exact": 1.0}, "gold": True, "data": "x", "model": "y"},
+    "prep": {
+        "sources": ["a b.jsonl"],
+        "split_by": ["query", "tools"],
+        "join": 8,
+        "task_weights": {"general": 0.5},
+    },
+    "sft": {
+        "model": "smollm2-135m",
+        "learning_rate": 0.001,
+        "lora_target_modules": ["all"],
+        "max_steps": None,
+        "trl": {"weight_decay": 0.01},
+        "packing": True,
+        "batch_size": 4,
+    },
+    "pairs": {
+        "candidates": "other",
+        "weights": {"exact": 1.0},
+        "gold": True,
+        "data": "x",
+        "model": "y",
+    },
     "grpo": {"loss_type": "grpo", "temperature": 0.7, "rewards": ["mine.py:short"]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("command", SETTINGS)
 def test_a_command_gives_back_the_settings_of_the_plan(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
-    stage(tmp_path / "run" / "own name", {"command": command, "settings": SETTINGS[command], "inputs": {}}, {}, {})
+    stage(
+        tmp_path / "run" / "own name",
+        {"command": command, "settings": SETTINGS[command], "inputs": {}},
+        {},
+        {},
+    )
     (line,) = commands(read_run(tmp_path / "run"))
     import shlex
 
     name, *words = shlex.split(line)
     assert name == "agentlite" and "--out" in words and "own name" in words
-    told = CliRunner().invoke(group, [*words, "--print-config"], catch_exceptions=False, standalone_mode=False)
+    told = CliRunner().invoke(
+        group, [*words, "--print-config"], catch_exceptions=False, standalone_mode=False
+    )
     found = yaml.safe_load(told.output)[command]
     kept = {
-        key: value for key, value in SETTINGS[command].items() if command != "pairs" or key not in ("data", "model")
+        key: value
+        for key, value in SETTINGS[command].items()
+        if command != "pairs" or key not in ("data", "model")
     }
     assert {key: found[key] for key in kept} == kept
 
@@ -211,7 +266,10 @@ def test_parts_of_a_reward_share_one_scale():
     rows = [{"step": 1, "loss": 2.0, "reward/exact": 0.25, "reward/wrong_tool": 3.0}]
     others, parts = charts(rows)
     assert [line.name for chart in others for line in chart.lines] == ["loss"]
-    assert [(chart.lines[0].name, chart.low, chart.high) for chart in parts] == [("exact", 0, 3), ("wrong_tool", 0, 3)]
+    assert [(chart.lines[0].name, chart.low, chart.high) for chart in parts] == [
+        ("exact", 0, 3),
+        ("wrong_tool", 0, 3),
+    ]
 
 
 def test_an_interval_is_drawn_where_it_lies():
@@ -223,8 +281,10 @@ CHOOSE = """(label, value) => {
   const made = [...document.querySelectorAll(".controls label")].find((one) => one.firstChild.data === label).lastChild;
   made.value = value;
   made.dispatchEvent(new Event(made.tagName === "INPUT" ? "input" : "change"));
-}"""
-needs_browser = pytest.mark.skipif(not installed(), reason="no Chromium is installed: apt-get install chromium")
+}"""  # noqa: E501  (verbatim text)
+needs_browser = pytest.mark.skipif(
+    not installed(), reason="no Chromium is installed: apt-get install chromium"
+)
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +296,9 @@ def chromium():
 @pytest.mark.browser
 @needs_browser
 @pytest.mark.parametrize(("width", "dark"), list(itertools.product((1280, 390), (False, True))))
-def test_a_page_renders_without_errors_and_without_sideways_scrolling(run, chromium, tmp_path, width, dark):
+def test_a_page_renders_without_errors_and_without_sideways_scrolling(
+    run, chromium, tmp_path, width, dark
+):
     read_page(run)
     chromium.open(run / "report.html", width=width, dark=dark)
     assert chromium.errors == []
@@ -254,10 +316,18 @@ def test_a_page_renders_without_errors_and_without_sideways_scrolling(run, chrom
 def test_the_reader_filters_by_model_outcome_and_text(run, chromium):
     read_page(run)
     chromium.open(run / "report.html", width=1280)
-    rows = [json.loads(line) for line in (run / "eval/prep/sft/predictions.jsonl").read_text("utf-8").splitlines()]
-    chromium.value(f"({CHOOSE})('model', '1'), ({CHOOSE})('by', '1'), ({CHOOSE})('outcome', 'full')")
+    rows = [
+        json.loads(line)
+        for line in (run / "eval/prep/sft/predictions.jsonl").read_text("utf-8").splitlines()
+    ]
+    chromium.value(
+        f"({CHOOSE})('model', '1'), ({CHOOSE})('by', '1'), ({CHOOSE})('outcome', 'full')"
+    )
     right = sum(row["metrics"]["exact_call"] == 1 for row in rows)
-    assert 0 < right < 12 and chromium.value("document.querySelectorAll('.list button').length") == right
+    assert (
+        0 < right < 12
+        and chromium.value("document.querySelectorAll('.list button').length") == right
+    )
     chromium.value(f"({CHOOSE})('outcome', 'any'), ({CHOOSE})('text', '{rows[0]['record_id']}')")
     assert chromium.value("document.querySelectorAll('.list button').length") == 1
 

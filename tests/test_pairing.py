@@ -1,4 +1,6 @@
-"""Pairs keep their margin and never say the same; every step without one has a reason; a flip can be seen."""
+"""Pairs keep their margin and never say the same; every step without one has a reason; a flip can
+be seen.
+"""
 
 import json
 from dataclasses import dataclass
@@ -38,7 +40,11 @@ class Said:
 
 
 def said(text, model="sft", **parts):
-    return Said(text, {"exact": 0.0, "efficiency": 0.0, "wrong_tool": 0.0, "missed_call": 0.0, **parts}, model)
+    return Said(
+        text,
+        {"exact": 0.0, "efficiency": 0.0, "wrong_tool": 0.0, "missed_call": 0.0, **parts},
+        model,
+    )
 
 
 def grouped(*steps):
@@ -66,19 +72,27 @@ def reason(step, weights=WEIGHTS, rule=Rule()):  # noqa: B008
 texts = st.sampled_from(["", " ", "a", " a", "b", "a long answer", "c"])
 shares = st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 1.0])
 sayings = st.builds(
-    said, texts, model=st.sampled_from(["sft", "sft", GOLD]), exact=shares, efficiency=shares,
+    said,
+    texts,
+    model=st.sampled_from(["sft", "sft", GOLD]),
+    exact=shares,
+    efficiency=shares,
     wrong_tool=st.sampled_from([0.0, 1.0, 2.0]),
-)  # fmt: skip
+)
 steps_of = st.lists(st.lists(sayings, max_size=5), max_size=6)
-weights_of = st.fixed_dictionaries({
-    name: st.integers(-100, 100).map(lambda percent: percent / 100) for name in WEIGHTS
-})  # fmt: skip
-rules = st.builds(Rule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans(), st.sampled_from(["never", "failed"]))
+weights_of = st.fixed_dictionaries(
+    {name: st.integers(-100, 100).map(lambda percent: percent / 100) for name in WEIGHTS}
+)
+rules = st.builds(
+    Rule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans(), st.sampled_from(["never", "failed"])
+)
 unbalanced = rules.map(lambda rule: rule._replace(balance=False))
 
 
 @given(steps_of, weights_of, rules)
-def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_who_speaks(steps, weights, rule):
+def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_who_speaks(
+    steps, weights, rule
+):
     for pair in build_pairs(grouped(*steps), weights, rule).pairs:
         assert pair.chosen.text.strip() and pair.chosen.text.strip() != pair.rejected.text.strip()
         assert round(pair.margin, 9) >= rule.margin and round(pair.margin, 9) > 0
@@ -95,12 +109,23 @@ def test_every_step_gives_a_pair_or_a_reason(steps, weights, rule):
 @given(steps_of, weights_of, rules)
 def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rule):
     groups = grouped(*steps)
-    found = {pair.step: pair.margin for pair in build_pairs(groups, weights, rule._replace(balance=False)).pairs}
-    balanced = {pair.step for pair in build_pairs(groups, weights, rule._replace(balance=True)).pairs}
+    found = {
+        pair.step: pair.margin
+        for pair in build_pairs(groups, weights, rule._replace(balance=False)).pairs
+    }
+    balanced = {
+        pair.step for pair in build_pairs(groups, weights, rule._replace(balance=True)).pairs
+    }
     assert balanced == set(found)
     for step, scored in groups.items():
         margins = [
-            round(sum(weight * (one.parts[name] - other.parts[name]) for name, weight in weights.items()), 9)
+            round(
+                sum(
+                    weight * (one.parts[name] - other.parts[name])
+                    for name, weight in weights.items()
+                ),
+                9,
+            )
             for one in scored
             for other in scored
             if one.candidate.text.strip() not in ("", other.candidate.text.strip())
@@ -134,7 +159,9 @@ def test_a_weighting_flips_nothing_against_itself(steps, weights, rule):
 @given(steps_of, weights_of, st.integers(1, 1000).map(lambda tenths: tenths / 10))
 def test_weights_that_are_all_so_many_times_as_large_flip_nothing(steps, weights, times):
     larger = {name: weight * times for name, weight in weights.items()}
-    *_, row = compare_weightings(grouped(*steps), {"first": weights, "larger": larger}, Rule(margin=0))
+    *_, row = compare_weightings(
+        grouped(*steps), {"first": weights, "larger": larger}, Rule(margin=0)
+    )
     assert row["flipped"] == row["gained"] == row["lost"] == 0
 
 
@@ -144,14 +171,24 @@ def test_a_row_of_the_comparison_tells_of_the_pairs_that_would_be_built(steps, w
     pairs, reasons = build_pairs(groups, weights, rule)
     (row,) = compare_weightings(groups, {"only": weights}, rule)
     assert (row["pairs"], row["no_pair"], row["steps"]) == (len(pairs), reasons, len(groups))
-    assert row["mean_margin"] == pytest.approx(sum(pair.margin for pair in pairs) / max(1, len(pairs)))
+    assert row["mean_margin"] == pytest.approx(
+        sum(pair.margin for pair in pairs) / max(1, len(pairs))
+    )
     for side in ("chosen", "rejected"):
         total = sum(weight * row[side][name] for name, weight in weights.items()) if pairs else 0.0
-        assert total == pytest.approx(sum(getattr(pair, side).total for pair in pairs) / max(1, len(pairs)), abs=1e-8)
+        assert total == pytest.approx(
+            sum(getattr(pair, side).total for pair in pairs) / max(1, len(pairs)), abs=1e-8
+        )
 
 
 def test_the_best_stands_against_the_worst_and_the_first_of_equals_is_taken():
-    step = [said("b", efficiency=0.5), said("a", exact=1), said("a too", exact=1), said("c"), said("c too")]
+    step = [
+        said("b", efficiency=0.5),
+        said("a", exact=1),
+        said("a too", exact=1),
+        said("c"),
+        said("c too"),
+    ]
     assert only_pair(step) == ("a", "c")
 
 
@@ -165,17 +202,20 @@ def test_an_empty_text_is_rejected_but_never_chosen():
     assert only_pair([said(" ", exact=1), said("a", efficiency=1), said("b")]) == ("a", "b")
 
 
-@pytest.mark.parametrize(("step", "expected"), [
-    ([said("a", exact=1)], "failed"),
-    ([said("a", exact=1), said("b", model=GOLD)], "failed"),
-    ([said("a"), said("a ", exact=1)], "same text"),
-    ([said(""), said("")], "same text"),
-    ([said("a"), said("b"), said("c", missed_call=1)], "same score"),
-    ([said("a"), said("b", efficiency=0.2)], "small margin"),
-    ([said("a", efficiency=0.4), said("b", efficiency=0.2), said("a")], "small margin"),
-    ([said("a"), said("", exact=1)], "empty text"),
-    ([said("a"), said("b", efficiency=0.2), said("", exact=1)], "empty text"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ([said("a", exact=1)], "failed"),
+        ([said("a", exact=1), said("b", model=GOLD)], "failed"),
+        ([said("a"), said("a ", exact=1)], "same text"),
+        ([said(""), said("")], "same text"),
+        ([said("a"), said("b"), said("c", missed_call=1)], "same score"),
+        ([said("a"), said("b", efficiency=0.2)], "small margin"),
+        ([said("a", efficiency=0.4), said("b", efficiency=0.2), said("a")], "small margin"),
+        ([said("a"), said("", exact=1)], "empty text"),
+        ([said("a"), said("b", efficiency=0.2), said("", exact=1)], "empty text"),
+    ],
+)
 def test_a_step_without_a_pair_has_its_reason(step, expected):
     assert reason(step) == [expected]
 
@@ -187,7 +227,10 @@ def test_the_order_of_a_sum_makes_no_difference():
     assert reason(step, weights, Rule(margin=0)) == ["same score"]
     assert 0.35 - 0.3 < 0.05
     assert only_pair([said("a", exact=0.35), said("b", exact=0.3)], {"exact": 1.0}) == ("a", "b")
-    assert only_pair([said("a", exact=0.067), said("b")], {"exact": 1.0}, Rule(margin=0.067)) == ("a", "b")
+    assert only_pair([said("a", exact=0.067), said("b")], {"exact": 1.0}, Rule(margin=0.067)) == (
+        "a",
+        "b",
+    )
 
 
 FAILING = [said("a", efficiency=0.5), said("b")]
@@ -200,18 +243,24 @@ def test_the_gold_is_chosen_against_the_worst_where_every_candidate_fails():
     assert only_pair([said("b"), RIGHT], rule=WITH_GOLD) == ("gold", "b")
 
 
-@pytest.mark.parametrize(("step", "rule"), [
-    ([*FAILING, RIGHT], Rule()),
-    ([*FAILING, said("gold", GOLD, efficiency=0.1)], WITH_GOLD),
-    ([*FAILING, said("", GOLD, exact=1)], WITH_GOLD),
-], ids=["not asked for", "not better by the margin", "says nothing"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("step", "rule"),
+    [
+        ([*FAILING, RIGHT], Rule()),
+        ([*FAILING, said("gold", GOLD, efficiency=0.1)], WITH_GOLD),
+        ([*FAILING, said("", GOLD, exact=1)], WITH_GOLD),
+    ],
+    ids=["not asked for", "not better by the margin", "says nothing"],
+)
 def test_otherwise_the_gold_takes_no_part(step, rule):
     assert only_pair(step, rule=rule) == ("a", "b")
 
 
 def test_the_gold_takes_no_part_where_a_candidate_is_right():
     assert only_pair([*FAILING, said("right", exact=1), RIGHT], rule=WITH_GOLD) == ("right", "b")
-    assert reason([said("right", exact=1), said("right ", exact=1), RIGHT], rule=WITH_GOLD) == ["same text"]
+    assert reason([said("right", exact=1), said("right ", exact=1), RIGHT], rule=WITH_GOLD) == [
+        "same text"
+    ]
 
 
 def test_balance_evens_out_the_lengths_of_all_pairs_so_far():
@@ -231,19 +280,27 @@ def test_of_pairs_that_balance_alike_the_wider_is_taken():
 
 
 def test_candidates_that_failed_or_were_not_scored_are_left_out_and_their_step_stays():
-    candidates = [Candidate("r", turn, "hermes", "sft", n, "a", "turn", 5) for turn in (2, 4) for n in range(3)]
+    candidates = [
+        Candidate("r", turn, "hermes", "sft", n, "a", "turn", 5)
+        for turn in (2, 4)
+        for n in range(3)
+    ]
     scores = {one.key: Score(*one.key, {"exact": 1.0}) for one in candidates[:2]}
     scores[candidates[1].key] = Score(*candidates[1].key, {}, error="f raised ValueError")
     groups = group(candidates, scores)
     assert {step: [one.candidate for one in scored] for step, scored in groups.items()} == {
-        Step("r", 2): [candidates[0]], Step("r", 4): [],
-    }  # fmt: skip
+        Step("r", 2): [candidates[0]],
+        Step("r", 4): [],
+    }
     assert build_pairs(groups, {"exact": 1.0}, Rule()).reasons["failed"] == 2
 
 
 def test_candidates_scored_on_other_parts_are_refused_with_their_place():
     candidates = [Candidate("r", 2, "hermes", "sft", n, "a", "turn", 5) for n in range(2)]
-    scores = {one.key: Score(*one.key, {name: 1.0}) for one, name in zip(candidates, ("exact", "mine"), strict=True)}
+    scores = {
+        one.key: Score(*one.key, {name: 1.0})
+        for one, name in zip(candidates, ("exact", "mine"), strict=True)
+    }
     with pytest.raises(UserError, match=r"record r, turn 2, sft, sample 1: .*exact, mine"):
         group(candidates, scores)
 
@@ -272,7 +329,11 @@ def test_a_flip_a_gain_and_a_loss_are_counted_against_the_first():
         [said("fast", efficiency=1), said("slow")],  # whom only speed can tell apart
         [said("same"), said("same")],
     )
-    weightings = {"right": {"exact": 1.0}, "quick": {"efficiency": 1.0}, "both": {"exact": 1.0, "efficiency": 0.1}}
+    weightings = {
+        "right": {"exact": 1.0},
+        "quick": {"efficiency": 1.0},
+        "both": {"exact": 1.0, "efficiency": 0.1},
+    }
     right, quick, both = compare_weightings(groups, weightings, Rule())
 
     def counts(row):
@@ -289,15 +350,23 @@ def test_a_flip_a_gain_and_a_loss_are_counted_against_the_first():
 
 def test_another_rejected_side_alone_is_no_flip():
     step = [said("a", exact=1, efficiency=1), said("b", efficiency=0.5), said("c", exact=0.5)]
-    first, second = compare_weightings(grouped(step), {"one": {"exact": 1.0}, "two": {"efficiency": 1.0}}, Rule())
+    first, second = compare_weightings(
+        grouped(step), {"one": {"exact": 1.0}, "two": {"efficiency": 1.0}}, Rule()
+    )
     assert first["rejected"] != second["rejected"]
     assert second["flipped"] == 0
 
 
 def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together():
     groups = grouped(
-        [said("a", exact=1, efficiency=0.5, wrong_tool=0), said("b", exact=0, efficiency=0.1, wrong_tool=1)],
-        [said("a", exact=1, efficiency=0.9, wrong_tool=0), said("b", exact=0, efficiency=0.5, wrong_tool=1)],
+        [
+            said("a", exact=1, efficiency=0.5, wrong_tool=0),
+            said("b", exact=0, efficiency=0.1, wrong_tool=1),
+        ],
+        [
+            said("a", exact=1, efficiency=0.9, wrong_tool=0),
+            said("b", exact=0, efficiency=0.5, wrong_tool=1),
+        ],
         [said("a", missed_call=1), said("b", missed_call=1)],
         [said("gold", GOLD, exact=1, missed_call=5), said("a")],
     )
@@ -306,22 +375,32 @@ def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together()
     assert report["constant"] == ["missed_call"]
     # efficiency moves with exact only within a step: over all candidates r is .82
     assert [(found["parts"], round(found["r"], 6)) for found in report["together"]] == [
-        (["exact", "efficiency"], 1), (["exact", "wrong_tool"], -1), (["efficiency", "wrong_tool"], -1),
-    ]  # fmt: skip
+        (["exact", "efficiency"], 1),
+        (["exact", "wrong_tool"], -1),
+        (["efficiency", "wrong_tool"], -1),
+    ]
     assert report["parts"]["exact"] == {
-        "weight": 0.5, "mean": pytest.approx(2 / 7), "std": pytest.approx((10 / 7 / 6) ** 0.5), "differs": 2 / 3,
-    }  # fmt: skip
+        "weight": 0.5,
+        "mean": pytest.approx(2 / 7),
+        "std": pytest.approx((10 / 7 / 6) ** 0.5),
+        "differs": 2 / 3,
+    }
     assert sentences(report)[:2] == [
         "exact and efficiency move together (r = 1.00): one of them is enough.",
         "exact and wrong_tool move against each other (r = -1.00): one of them is enough.",
     ]
-    assert "missed_call is the same for all candidates of a step: its weight decides nothing." in sentences(report)
+    assert (
+        "missed_call is the same for all candidates of a step: its weight decides nothing."
+        in sentences(report)
+    )
 
 
-def test_parts_that_are_the_same_everywhere_are_told_in_one_sentence_and_those_without_weight_not_at_all():
+def test_parts_that_are_the_same_everywhere_are_told_in_one_sentence_and_those_without_weight_not_at_all():  # noqa: E501  (verbatim text)
     report = report_parts(grouped(FAILING), WEIGHTS, {})
     assert set(report["constant"]) == {"exact", "wrong_tool", "missed_call"}
-    assert sentences(report) == ["exact and wrong_tool are the same for every candidate: their weights decide nothing."]
+    assert sentences(report) == [
+        "exact and wrong_tool are the same for every candidate: their weights decide nothing."
+    ]
 
 
 def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where_none_is():
@@ -347,7 +426,10 @@ def test_a_side_that_nobody_took_is_none_and_said_so():
     report = report_parts(groups, {"exact": 1.0}, {Step("r0", 2): True})
     assert report["abstaining"]["due"]["abstaining"] is None
     assert report["abstaining"]["not_due"] == {"calling": None, "abstaining": None}
-    assert sentences(report)[-1] == "Where a call is due, calling earns 0.75 on average (n = 2); none abstained."
+    assert (
+        sentences(report)[-1]
+        == "Where a call is due, calling earns 0.75 on average (n = 2); none abstained."
+    )
 
 
 def test_a_report_and_a_comparison_are_json(tmp_path):
@@ -364,7 +446,11 @@ def grid_of(tmp_path, text, own=()):
 
 
 def test_a_grid_is_a_mapping_of_names_or_a_list_named_by_what_it_changes(tmp_path):
-    named = grid_of(tmp_path, "plain: {}\nbrief: {efficiency: .5, wrong_tool: -.2}\nmine: {mine: 1e-1}", ["mine"])
+    named = grid_of(
+        tmp_path,
+        "plain: {}\nbrief: {efficiency: .5, wrong_tool: -.2}\nmine: {mine: 1e-1}",
+        ["mine"],
+    )
     assert list(named) == ["plain", "brief", "mine"]
     assert named["brief"] == {**named["plain"], "efficiency": 0.5, "wrong_tool": -0.2}
     assert named["mine"] == {**named["plain"], "mine": 0.1}
@@ -373,28 +459,42 @@ def test_a_grid_is_a_mapping_of_names_or_a_list_named_by_what_it_changes(tmp_pat
     assert listed["tool_accuracy=0.5,efficiency=0"]["efficiency"] == 0
 
 
-ZERO = ", ".join(f"{name}: 0" for name in (
-    "task_completion", "tool_accuracy", "efficiency", "timing_quality", "format_compliance", "wrong_tool",
-    "redundant_call", "format_error", "timeout", "missed_call",
-))  # fmt: skip
+ZERO = ", ".join(
+    f"{name}: 0"
+    for name in (
+        "task_completion",
+        "tool_accuracy",
+        "efficiency",
+        "timing_quality",
+        "format_compliance",
+        "wrong_tool",
+        "redundant_call",
+        "format_error",
+        "timeout",
+        "missed_call",
+    )
+)
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("a: {}\nb: {efficency: 1}", r"grid\.yaml, b: .*efficency"),
-    ("- {}\n- {efficency: 1}", r"grid\.yaml, efficency=1: "),
-    (f"none: {{{ZERO}}}", r"grid\.yaml, none: "),
-    ("a: {efficiency: lots}", r"grid\.yaml, a: efficiency is 'lots', which is no number"),
-    ("a: {efficiency: true}", r"grid\.yaml, a: efficiency is True, which is no number"),
-    ("a: {efficiency: }", r"grid\.yaml, a: efficiency is None, which is no number"),
-    ("a: {efficiency: .nan}", r"grid\.yaml, a: .*efficiency"),
-    ("a: {efficiency: 1}\na: {efficiency: 2}", r"grid\.yaml, a: is there twice"),
-    ("- {efficiency: 1}\n- {efficiency: 1}", r"grid\.yaml, efficiency=1: is there twice"),
-    ("a: [1, 2]", r"grid\.yaml, a: \[1, 2\] is no mapping"),
-    ("- 3", r"grid\.yaml, 3: 3 is no mapping"),
-    ("three", r"grid\.yaml, three: 'three' is no mapping"),
-    ("", r"grid\.yaml: holds no weighting"),
-    ("a: {", r"grid\.yaml: no YAML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: {}\nb: {efficency: 1}", r"grid\.yaml, b: .*efficency"),
+        ("- {}\n- {efficency: 1}", r"grid\.yaml, efficency=1: "),
+        (f"none: {{{ZERO}}}", r"grid\.yaml, none: "),
+        ("a: {efficiency: lots}", r"grid\.yaml, a: efficiency is 'lots', which is no number"),
+        ("a: {efficiency: true}", r"grid\.yaml, a: efficiency is True, which is no number"),
+        ("a: {efficiency: }", r"grid\.yaml, a: efficiency is None, which is no number"),
+        ("a: {efficiency: .nan}", r"grid\.yaml, a: .*efficiency"),
+        ("a: {efficiency: 1}\na: {efficiency: 2}", r"grid\.yaml, a: is there twice"),
+        ("- {efficiency: 1}\n- {efficiency: 1}", r"grid\.yaml, efficiency=1: is there twice"),
+        ("a: [1, 2]", r"grid\.yaml, a: \[1, 2\] is no mapping"),
+        ("- 3", r"grid\.yaml, 3: 3 is no mapping"),
+        ("three", r"grid\.yaml, three: 'three' is no mapping"),
+        ("", r"grid\.yaml: holds no weighting"),
+        ("a: {", r"grid\.yaml: no YAML"),
+    ],
+)
 def test_a_mistake_in_a_grid_is_told_with_file_and_name(tmp_path, text, told):
     with pytest.raises(UserError, match=told) as error:
         grid_of(tmp_path, text)
@@ -408,9 +508,14 @@ def test_a_grid_that_is_not_there_is_told(tmp_path):
 
 def test_weights_in_words_are_read_and_a_mistake_is_shown():
     assert parse_weights("tool_accuracy=.5, efficiency=0,wrong_tool=-.3", "") == {
-        "tool_accuracy": 0.5, "efficiency": 0.0, "wrong_tool": -0.3,
-    }  # fmt: skip
-    for text, told in (("efficiency=half", "'half' is no number"), ("efficiency", "'efficiency' has no =")):
+        "tool_accuracy": 0.5,
+        "efficiency": 0.0,
+        "wrong_tool": -0.3,
+    }
+    for text, told in (
+        ("efficiency=half", "'half' is no number"),
+        ("efficiency", "'efficiency' has no ="),
+    ):
         with pytest.raises(UserError, match=told) as error:
             parse_weights(text, "--weights")
         assert (error.value.exit_code, error.value.place) == (2, "--weights")
@@ -445,7 +550,8 @@ def test_rollouts_are_candidates_and_scores_in_one_row(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", [b"{oops\n", b"\n", b"[]\n", b'{"record_id": "r"}\n', encode({"nested": {"x": 1}}), b"\xff\n"]
+    "line",
+    [b"{oops\n", b"\n", b"[]\n", b'{"record_id": "r"}\n', encode({"nested": {"x": 1}}), b"\xff\n"],
 )
 @pytest.mark.parametrize("read", [read_candidates, read_scores, read_pairs, read_rollouts])
 def test_a_row_that_does_not_fit_is_told_with_file_and_line(tmp_path, read, line):
@@ -453,7 +559,9 @@ def test_a_row_that_does_not_fit_is_told_with_file_and_line(tmp_path, read, line
         read_candidates: msgspec.structs.asdict(CANDIDATES[0]),
         read_scores: msgspec.structs.asdict(SCORES[0]),
         read_pairs: msgspec.to_builtins(
-            Pair("r", 2, "hermes", Side("a", "turn", "sft", 0, 1.0), Side("b", "turn", "sft", 1, 0.0))
+            Pair(
+                "r", 2, "hermes", Side("a", "turn", "sft", 0, 1.0), Side("b", "turn", "sft", 1, 0.0)
+            )
         ),
         read_rollouts: json.loads(rollout(CANDIDATES[0])),
     }[read]

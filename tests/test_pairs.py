@@ -1,4 +1,6 @@
-"""pairs, dpo and grpo as commands: all is there once whatever is killed, weights need no model, refusals are clear."""
+"""pairs, dpo and grpo as commands: all is there once whatever is killed, weights need no model,
+refusals are clear.
+"""
 
 import json
 import os
@@ -17,17 +19,38 @@ from agentlite.config.settings import Dpo
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, from_row
 from agentlite.rendering import PROTOCOLS, training_rows
-from agentlite.scoring.preference_pairs import read_candidates, read_pairs, read_rollouts, read_scores
+from agentlite.scoring.preference_pairs import (
+    read_candidates,
+    read_pairs,
+    read_rollouts,
+    read_scores,
+)
 from agentlite.scoring.rewards import WEIGHTS, total
 from agentlite.stages import dpo as dpo_command
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.model_source import load_template
 
-TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather.", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
 FEW = {"max_new_tokens": 8, "max_length": 512}
-TRAIN = {"max_steps": 4, "save_steps": 2, "batch_size": 2, "gradient_accumulation": 1, "learning_rate": 1e-2,
-         "lora_r": 4}  # fmt: skip
+TRAIN = {
+    "max_steps": 4,
+    "save_steps": 2,
+    "batch_size": 2,
+    "gradient_accumulation": 1,
+    "learning_rate": 1e-2,
+    "lora_r": 4,
+}
 SHORT = """
 def short(attempt):
     "Fewer letters earn more."
@@ -52,11 +75,33 @@ def row(city: str, calls: bool) -> dict:
 def run(tiny_model, tmp_path_factory):
     """A workspace with a prep of twelve short dialogs, four of which need no call."""
     run = tmp_path_factory.mktemp("run")
-    cities = ("Oslo", "Paris", "Rome", "Lyon", "Graz", "Bonn", "Bern", "Turin", "Kyiv", "Riga", "Cork", "Gent")
+    cities = (
+        "Oslo",
+        "Paris",
+        "Rome",
+        "Lyon",
+        "Graz",
+        "Bonn",
+        "Bern",
+        "Turin",
+        "Kyiv",
+        "Riga",
+        "Cork",
+        "Gent",
+    )
     rows = [row(city, number % 3 != 2) for number, city in enumerate(cities)]
-    (run / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-    agentlite.prep(str(run / "rows.jsonl"), run=str(run), model=str(tiny_model), protocol="hermes", test=0.0, dev=0.0,
-                   split_by="query")  # fmt: skip
+    (run / "rows.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8"
+    )
+    agentlite.prep(
+        str(run / "rows.jsonl"),
+        run=str(run),
+        model=str(tiny_model),
+        protocol="hermes",
+        test=0.0,
+        dev=0.0,
+        split_by="query",
+    )
     (run / "mine.py").write_text(SHORT, encoding="utf-8")
     return run
 
@@ -64,8 +109,16 @@ def run(tiny_model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def paired(run, tiny_model):
     """Pairs of the random model, whose answers only a reward of our own can tell apart."""
-    agentlite.pairs(run=str(run), model=str(tiny_model), num_samples=3, batch_size=5, gold=True, margin=0.0, **FEW,
-                    rewards=f"{run / 'mine.py'}:short")  # fmt: skip
+    agentlite.pairs(
+        run=str(run),
+        model=str(tiny_model),
+        num_samples=3,
+        batch_size=5,
+        gold=True,
+        margin=0.0,
+        **FEW,
+        rewards=f"{run / 'mine.py'}:short",
+    )
     return run / "pairs"
 
 
@@ -79,7 +132,9 @@ def done(folder: Path) -> dict:
 
 def command(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     program = "import sys; from agentlite.cli.main import main; main()"
-    return subprocess.run([sys.executable, "-c", program, *arguments], input=stdin, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], input=stdin, capture_output=True, text=True
+    )
 
 
 def killed_after(rows: int, file: str, *arguments: str) -> None:
@@ -99,21 +154,29 @@ rows.Appender.append = deadly
 from agentlite.cli import main
 main()
 """
-    died = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=300)
+    died = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=300
+    )
     assert died.returncode == -signal.SIGKILL, died.stderr
 
 
 def moments(last: int) -> list[int]:
     """Three random ones; all of them with --all."""
     every = range(1, last)
-    return list(every) if os.environ.get("AGENTLITE_TEST_ALL") else random.SystemRandom().sample(every, 3)
+    return (
+        list(every)
+        if os.environ.get("AGENTLITE_TEST_ALL")
+        else random.SystemRandom().sample(every, 3)
+    )
 
 
 def test_every_step_gets_its_candidates_and_its_gold_and_every_step_is_accounted_for(paired):
     candidates = list(read_candidates(paired / "candidates.jsonl"))
     assert len({candidate.key for candidate in candidates}) == len(candidates) == 12 * 4
     assert Counter(candidate.model == GOLD for candidate in candidates) == {True: 12, False: 36}
-    assert {score.key for score in read_scores(paired / "scores.jsonl")} == {one.key for one in candidates}
+    assert {score.key for score in read_scores(paired / "scores.jsonl")} == {
+        one.key for one in candidates
+    }
     figures = done(paired)["figures"]
     assert figures["steps"] == 12 == figures["pairs"] + sum(figures["no_pair"].values())
     assert figures["candidates"] == 36
@@ -137,9 +200,28 @@ def test_where_every_candidate_fails_the_gold_is_chosen(paired):
 def test_killed_at_any_row_everything_is_there_once_and_equal(file, paired, run, tiny_model):
     for moment in moments(48):
         name = f"killed-{file[:6]}-{moment}"
-        arguments = ["pairs", "--run", str(run), "--model", str(tiny_model), "-n", "3", "--batch-size", "5", "--gold",
-                     "--margin", "0", "--max-new-tokens", "8", "--max-length", "512", "--out", name,
-                     "--rewards", f"{run / 'mine.py'}:short"]  # fmt: skip
+        arguments = [
+            "pairs",
+            "--run",
+            str(run),
+            "--model",
+            str(tiny_model),
+            "-n",
+            "3",
+            "--batch-size",
+            "5",
+            "--gold",
+            "--margin",
+            "0",
+            "--max-new-tokens",
+            "8",
+            "--max-length",
+            "512",
+            "--out",
+            name,
+            "--rewards",
+            f"{run / 'mine.py'}:short",
+        ]
         killed_after(moment, file, *arguments)
         assert not (run / name / "done.json").exists()
         again = command(*arguments, "--json")
@@ -152,7 +234,8 @@ def test_killed_at_any_row_everything_is_there_once_and_equal(file, paired, run,
 def test_other_weights_rank_what_is_there_without_a_model(paired, run):
     program = (
         "import sys\nfrom agentlite.cli.main import main\n"
-        f"sys.argv = ['agentlite', 'pairs', '--run', {str(run)!r}, '--from', 'pairs', '--weights', 'short=0', "
+        f"sys.argv = ['agentlite', 'pairs', '--run', {str(run)!r}, '--from', 'pairs', '--weights', "
+        "'short=0', "
         "'--margin', '0', '--out', 'pairs-b', '--json']\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         "print({'torch', 'transformers', 'numpy'} & set(sys.modules), file=sys.stderr)"
@@ -170,7 +253,17 @@ def test_other_weights_rank_what_is_there_without_a_model(paired, run):
 
 def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
     before = {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
-    given = ["pairs", "--run", str(run), "--from", "pairs", "--weights", "short=1", "--weights", "short=0"]
+    given = [
+        "pairs",
+        "--run",
+        str(run),
+        "--from",
+        "pairs",
+        "--weights",
+        "short=1",
+        "--weights",
+        "short=0",
+    ]
     told = json.loads(command(*given, "--json").stdout)["figures"]["weightings"]
     assert [one["name"] for one in told] == ["short=1", "short=0"]
     assert told[0]["flipped"] == told[0]["gained"] == told[0]["lost"] == 0
@@ -179,21 +272,42 @@ def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
     assert before == {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
 
 
-def test_other_weights_for_the_same_folder_are_refused_with_the_command_that_needs_no_sampling(paired, run, tiny_model):
+def test_other_weights_for_the_same_folder_are_refused_with_the_command_that_needs_no_sampling(
+    paired, run, tiny_model
+):
     with pytest.raises(UserError, match="--from pairs") as told:
-        agentlite.pairs(run=str(run), model=str(tiny_model), num_samples=3, batch_size=5, gold=True, margin=0.0, **FEW,
-                        weights={"efficiency": 0.0}, rewards=f"{run / 'mine.py'}:short")  # fmt: skip
+        agentlite.pairs(
+            run=str(run),
+            model=str(tiny_model),
+            num_samples=3,
+            batch_size=5,
+            gold=True,
+            margin=0.0,
+            **FEW,
+            weights={"efficiency": 0.0},
+            rewards=f"{run / 'mine.py'}:short",
+        )
     assert told.value.exit_code == 3
 
 
-@pytest.mark.parametrize(("options", "named"), [
-    ({"candidates": "pairs"}, "--out NAME"),
-    ({"candidates": "prep", "out": "x"}, "samples nothing"),
-    ({"candidates": "nowhere", "out": "x"}, "no such stage"),
-    ({"candidates": "pairs", "out": "x", "weights": {"efficency": 1}}, "efficiency"),
-    ({"candidates": "pairs", "out": "x", "weights": {**dict.fromkeys(WEIGHTS, 0.0), "short": 0.0}}, "zero"),
-    ({"candidates": "pairs", "grid": "nowhere.yaml"}, "nowhere.yaml"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"candidates": "pairs"}, "--out NAME"),
+        ({"candidates": "prep", "out": "x"}, "samples nothing"),
+        ({"candidates": "nowhere", "out": "x"}, "no such stage"),
+        ({"candidates": "pairs", "out": "x", "weights": {"efficency": 1}}, "efficiency"),
+        (
+            {
+                "candidates": "pairs",
+                "out": "x",
+                "weights": {**dict.fromkeys(WEIGHTS, 0.0), "short": 0.0},
+            },
+            "zero",
+        ),
+        ({"candidates": "pairs", "grid": "nowhere.yaml"}, "nowhere.yaml"),
+    ],
+)
 def test_what_cannot_be_ranked_is_refused_in_plain_words(options, named, paired, run):
     with pytest.raises(UserError) as told:
         agentlite.pairs(run=str(run), **options)
@@ -209,20 +323,41 @@ def test_candidates_of_other_records_are_refused(paired, run, tmp_path):
         list(Judge({}, PROTOCOLS, {})(candidates))
 
 
-def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_no_candidate(run, tiny_model):
+def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_no_candidate(
+    run, tiny_model
+):
     mine = run / "broken.py"
-    mine.write_text("def picky(attempt):\n    return 1 / (len(attempt.gold.calls))\n", encoding="utf-8")
-    given = {"run": str(run), "out": "pairs-broken", "model": str(tiny_model), "num_samples": 2, **FEW}
-    with pytest.raises(UserError, match=r"failed for 4 candidates; 10% of 36 may: .*ZeroDivisionError") as told:
+    mine.write_text(
+        "def picky(attempt):\n    return 1 / (len(attempt.gold.calls))\n", encoding="utf-8"
+    )
+    given = {
+        "run": str(run),
+        "out": "pairs-broken",
+        "model": str(tiny_model),
+        "num_samples": 2,
+        **FEW,
+    }
+    with pytest.raises(
+        UserError, match=r"failed for 4 candidates; 10% of 36 may: .*ZeroDivisionError"
+    ) as told:
         agentlite.pairs(**given, rewards=f"{mine}:picky")
     assert told.value.exit_code == 4
     assert "broken.py:2" in str(told.value)
     kept = lines(run / "pairs-broken" / "candidates.jsonl")
-    result = agentlite.pairs(run=str(run), out="pairs-allowed", candidates="pairs-broken", rewards=f"{mine}:picky",
-                             max_failures=0.5)  # fmt: skip
+    result = agentlite.pairs(
+        run=str(run),
+        out="pairs-allowed",
+        candidates="pairs-broken",
+        rewards=f"{mine}:picky",
+        max_failures=0.5,
+    )
     assert result.figures["failed_rewards"] == 12
-    mine.write_text("def picky(attempt):\n    return 1 / (1 + len(attempt.gold.calls))\n", encoding="utf-8")
-    result = agentlite.pairs(run=str(run), out="pairs-mended", candidates="pairs-broken", rewards=f"{mine}:picky")
+    mine.write_text(
+        "def picky(attempt):\n    return 1 / (1 + len(attempt.gold.calls))\n", encoding="utf-8"
+    )
+    result = agentlite.pairs(
+        run=str(run), out="pairs-mended", candidates="pairs-broken", rewards=f"{mine}:picky"
+    )
     assert result.figures["failed_rewards"] == 0
     assert lines(run / "pairs-broken" / "candidates.jsonl") == kept
 
@@ -230,11 +365,29 @@ def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_n
 def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
     tools = [TOOL["function"]]
     gold = [{"name": "get_weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]
-    rows = [{"prompt": "Is it wet in Oslo?", "tools": tools, "gold": gold},
-            {"prompt": "Good morning", "tools": tools, "gold": []}, row("Paris", True)]  # fmt: skip
+    rows = [
+        {"prompt": "Is it wet in Oslo?", "tools": tools, "gold": gold},
+        {"prompt": "Good morning", "tools": tools, "gold": []},
+        row("Paris", True),
+    ]
     text = "".join(json.dumps(one) + "\n" for one in rows)
-    given = ["pairs", "--run", str(run), "--data", "-", "--model", str(tiny_model), "-n", "2", "--gold",
-             "--max-new-tokens", "8", "--out", "pairs-stdin", "--json"]  # fmt: skip
+    given = [
+        "pairs",
+        "--run",
+        str(run),
+        "--data",
+        "-",
+        "--model",
+        str(tiny_model),
+        "-n",
+        "2",
+        "--gold",
+        "--max-new-tokens",
+        "8",
+        "--out",
+        "pairs-stdin",
+        "--json",
+    ]
     told = command(*given, stdin=text)
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["figures"]["steps"] == 3
@@ -245,7 +398,8 @@ def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
 def test_a_prompt_without_gold_is_refused_with_its_line(run, tiny_model):
     path = run / "prompts.jsonl"
     path.write_text(
-        json.dumps({"messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}) + "\n", encoding="utf-8"
+        json.dumps({"messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}) + "\n",
+        encoding="utf-8",
     )
     with pytest.raises(UserError, match="needs its gold") as told:
         agentlite.pairs(run=str(run), data=str(path), model=str(tiny_model), out="pairs-no-gold")
@@ -257,10 +411,17 @@ def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, 
     template = load_template(str(tiny_model))
     end = template.token_id(template.turn_end)
     rows = dict(
-        zip(read_pairs(paired / "pairs.jsonl"), dpo_command.read_preferences(Dpo(), paired, template), strict=True)
+        zip(
+            read_pairs(paired / "pairs.jsonl"),
+            dpo_command.read_preferences(Dpo(), paired, template),
+            strict=True,
+        )
     )
-    records = {record.id: record for line in (paired / "records.jsonl").read_text(encoding="utf-8").splitlines()
-               if (record := from_row(json.loads(line)))}  # fmt: skip
+    records = {
+        record.id: record
+        for line in (paired / "records.jsonl").read_text(encoding="utf-8").splitlines()
+        if (record := from_row(json.loads(line)))
+    }
     assert any(pair.chosen.model == GOLD for pair in rows)
     for pair, one in rows.items():
         for side, ids in ((pair.chosen, one.chosen), (pair.rejected, one.rejected)):
@@ -295,8 +456,25 @@ def test_dpo_goes_on_from_where_the_pairs_came_from_and_names_its_lineage(paired
     assert json.loads((run / "dpo-2" / "plan.json").read_bytes())["settings"]["lora_r"] == 4
 
 
-GRPO = ["--max-steps", "4", "--save-steps", "2", "--batch-size", "4", "--gradient-accumulation", "2", "--lora-r", "4",
-        "--learning-rate", "0.01", "--max-new-tokens", "6", "--max-length", "512", "--skip-solved"]  # fmt: skip
+GRPO = [
+    "--max-steps",
+    "4",
+    "--save-steps",
+    "2",
+    "--batch-size",
+    "4",
+    "--gradient-accumulation",
+    "2",
+    "--lora-r",
+    "4",
+    "--learning-rate",
+    "0.01",
+    "--max-new-tokens",
+    "6",
+    "--max-length",
+    "512",
+    "--skip-solved",
+]
 
 
 def grpo(run: Path, model: Path, out: str) -> list[str]:
@@ -325,7 +503,10 @@ def test_grpo_keeps_every_answer_with_its_parts(rolled, run):
     rows = list(read_rollouts(rolled / "rollouts.jsonl"))
     assert len({row.candidate.key for row in rows}) == len(rows)
     assert Counter(row.trained for row in rows if row.model == "grpo") == {0: 8, 1: 8, 2: 8, 3: 8}
-    metrics = [json.loads(line) for line in (rolled / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    metrics = [
+        json.loads(line)
+        for line in (rolled / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     for step, metric in enumerate(metrics):
         told = [row.parts["short"] for row in rows if row.model == "grpo" and row.trained == step]
         assert metric["reward/short"] == pytest.approx(sum(told) / 8, abs=1e-5)
@@ -334,12 +515,19 @@ def test_grpo_keeps_every_answer_with_its_parts(rolled, run):
 
 def test_pairs_are_made_of_what_grpo_drew_under_any_weights(rolled, run, tiny_model):
     result = agentlite.pairs(run=str(run), candidates="grpo", out="pairs-of-grpo", margin=0.0)
-    assert result.figures["candidates"] == sum(row.model != GOLD for row in read_rollouts(rolled / "rollouts.jsonl"))
+    assert result.figures["candidates"] == sum(
+        row.model != GOLD for row in read_rollouts(rolled / "rollouts.jsonl")
+    )
     assert result.figures["pairs"] > 0
-    assert agentlite.dpo(run=str(run), data="pairs-of-grpo", out="dpo-of-grpo", **TRAIN).status == "done"
+    assert (
+        agentlite.dpo(run=str(run), data="pairs-of-grpo", out="dpo-of-grpo", **TRAIN).status
+        == "done"
+    )
 
 
-def test_grpo_killed_at_any_rollout_ends_with_the_same_rollouts_and_the_same_bits(rolled, run, tiny_model):
+def test_grpo_killed_at_any_rollout_ends_with_the_same_rollouts_and_the_same_bits(
+    rolled, run, tiny_model
+):
     last = len(list(read_rollouts(rolled / "rollouts.jsonl")))
     for moment in moments(last):
         name = f"grpo-{moment}"
@@ -347,7 +535,8 @@ def test_grpo_killed_at_any_rollout_ends_with_the_same_rollouts_and_the_same_bit
         again = command(*grpo(run, tiny_model, name), "--json")
         assert again.returncode == 0, again.stderr
         renamed = {
-            line.replace(f'"model": "{name}"', '"model": "grpo"') for line in lines(run / name / "rollouts.jsonl")
+            line.replace(f'"model": "{name}"', '"model": "grpo"')
+            for line in lines(run / name / "rollouts.jsonl")
         }
         assert renamed == set(lines(rolled / "rollouts.jsonl"))
         weights = Path("adapter") / "adapter_model.safetensors"
@@ -356,19 +545,32 @@ def test_grpo_killed_at_any_rollout_ends_with_the_same_rollouts_and_the_same_bit
 
 def test_grpo_leaves_out_prompts_whose_answers_all_score_the_same(run, tiny_model):
     with pytest.raises(UserError, match="no prompt is left"):
-        agentlite.grpo(run=str(run), model=str(tiny_model), out="grpo-solved", max_steps=1, skip_solved=True,
-                       temperature=0.0, **FEW)  # fmt: skip
+        agentlite.grpo(
+            run=str(run),
+            model=str(tiny_model),
+            out="grpo-solved",
+            max_steps=1,
+            skip_solved=True,
+            temperature=0.0,
+            **FEW,
+        )
 
 
-def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_command_carries_on(run, tiny_model):
+def test_a_reward_that_fails_stops_grpo_with_its_state_saved_and_the_same_command_carries_on(
+    run, tiny_model
+):
     mine = run / "strict.py"
-    mine.write_text("def strict(attempt):\n    assert attempt.finished\n    return 1\n", encoding="utf-8")
+    mine.write_text(
+        "def strict(attempt):\n    assert attempt.finished\n    return 1\n", encoding="utf-8"
+    )
     given = [*grpo(run, tiny_model, "grpo-failing")[:-2], "--rewards", f"{mine}:strict"]
     given.remove("--skip-solved")
     stopped = command(*given)
     assert stopped.returncode == 4, stopped.stderr
     assert "strict raised AssertionError" in stopped.stderr and "carries on" in stopped.stderr
-    assert [path.name for path in (run / "grpo-failing" / "checkpoints").glob("checkpoint-*")] == ["checkpoint-1"]
+    assert [path.name for path in (run / "grpo-failing" / "checkpoints").glob("checkpoint-*")] == [
+        "checkpoint-1"
+    ]
     again = command(*given, "--max-failures", "1", "--json")
     assert again.returncode == 0, again.stderr
     figures = json.loads(again.stdout)["figures"]
@@ -379,13 +581,31 @@ def test_a_reward_that_fails_for_the_gold_stops_grpo_before_the_model_is_loaded(
     mine = run / "hopeless.py"
     mine.write_text("def hopeless(attempt):\n    raise ValueError\n", encoding="utf-8")
     with pytest.raises(UserError, match="hopeless raised ValueError") as told:
-        agentlite.grpo(run=str(run), model=str(tiny_model), out="grpo-hopeless", rewards=f"{mine}:hopeless", **FEW)
+        agentlite.grpo(
+            run=str(run),
+            model=str(tiny_model),
+            out="grpo-hopeless",
+            rewards=f"{mine}:hopeless",
+            **FEW,
+        )
     assert told.value.exit_code == 4
 
 
 def test_equal_rows_are_asked_once(run, tiny_model):
     text = (json.dumps(row("Paris", True)) + "\n") * 3
-    given = ["pairs", "--run", str(run), "--data", "-", "--model", str(tiny_model), "-n", "2", "--max-new-tokens", "8"]
+    given = [
+        "pairs",
+        "--run",
+        str(run),
+        "--data",
+        "-",
+        "--model",
+        str(tiny_model),
+        "-n",
+        "2",
+        "--max-new-tokens",
+        "8",
+    ]
     told = command(*given, "--out", "pairs-twins", "--json", stdin=text)
     assert json.loads(told.stdout)["figures"]["candidates"] == 2, told.stderr
     assert sum(lines(run / "pairs-twins" / "candidates.jsonl").values()) == 3
@@ -396,7 +616,9 @@ def test_a_stage_is_not_made_from_what_was_made_from_it(run, paired):
     with pytest.raises(UserError, match="was made from it"):
         agentlite.dpo(run=str(run), model="dpo", out="dpo", force=True, **{**TRAIN, "lora_r": None})
     with pytest.raises(UserError, match="lora_dropout"):
-        agentlite.dpo(run=str(run), model="dpo", out="dpo-3", lora_dropout=0.5, **{**TRAIN, "lora_r": None})
+        agentlite.dpo(
+            run=str(run), model="dpo", out="dpo-3", lora_dropout=0.5, **{**TRAIN, "lora_r": None}
+        )
 
 
 def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_path):

@@ -1,4 +1,6 @@
-"""DPO: the reference is the start, the loss is the formula's, the ids are the pairs', a kill changes nothing."""
+"""DPO: the reference is the start, the loss is the formula's, the ids are the pairs', a kill
+changes nothing.
+"""
 
 import math
 import signal
@@ -27,8 +29,14 @@ def rows() -> list[Preference]:
     """Five pairs of different lengths, so that five is no multiple of any batch."""
     template = load_template("smollm2-135m")
     encode, end = template.encode, template.token_id(template.turn_end)
-    return [Preference(encode("Weather in " + " and ".join([city] * n)), [*encode("sunny, mild"), end],
-                       [*encode("who knows " * n), end]) for n, city in enumerate(CITIES, 1)]  # fmt: skip
+    return [
+        Preference(
+            encode("Weather in " + " and ".join([city] * n)),
+            [*encode("sunny, mild"), end],
+            [*encode("who knows " * n), end],
+        )
+        for n, city in enumerate(CITIES, 1)
+    ]
 
 
 def source(folder: Path, adapter: Path | None = None) -> Source:
@@ -36,8 +44,18 @@ def source(folder: Path, adapter: Path | None = None) -> Source:
 
 
 def dpo(**changes: object) -> config.Dpo:
-    return config.Dpo(**{"model": "tiny", "batch_size": 2, "gradient_accumulation": 1, "max_steps": 6, "save_steps": 2,
-                         "learning_rate": 1e-2, "warmup_ratio": 0.0, **changes})  # fmt: skip
+    return config.Dpo(
+        **{
+            "model": "tiny",
+            "batch_size": 2,
+            "gradient_accumulation": 1,
+            "max_steps": 6,
+            "save_steps": 2,
+            "learning_rate": 1e-2,
+            "warmup_ratio": 0.0,
+            **changes,
+        }
+    )
 
 
 def made(folder: Path, name: str) -> Path:
@@ -60,14 +78,25 @@ def log_probability(model, prompt: list[int], answer: list[int]) -> float:
 
 
 def ratios(tiny_model: Path, start: Path | None, end: Path) -> list[float]:
-    """log pi(chosen) - log pi(rejected), minus that of the reference, for every pair of the second of two steps."""
+    """log pi(chosen) - log pi(rejected), minus that of the reference, for every pair of the second
+    of two steps.
+    """
     settings = training.loading(dpo())
-    before, after = (load(source(tiny_model, one), settings, trainable=False).model.eval() for one in (start, end))
+    before, after = (
+        load(source(tiny_model, one), settings, trainable=False).model.eval()
+        for one in (start, end)
+    )
     return [
-        sum(sign * (log_probability(after, row.prompt, answer) - log_probability(before, row.prompt, answer))
-            for sign, answer in ((1, row.chosen), (-1, row.rejected)))
+        sum(
+            sign
+            * (
+                log_probability(after, row.prompt, answer)
+                - log_probability(before, row.prompt, answer)
+            )
+            for sign, answer in ((1, row.chosen), (-1, row.rejected))
+        )
         for row in second_step()
-    ]  # fmt: skip
+    ]
 
 
 def second_step() -> list[Preference]:
@@ -76,15 +105,21 @@ def second_step() -> list[Preference]:
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
-def test_at_the_first_step_the_loss_is_log_2_also_when_an_adapter_is_continued(engine, tiny_model, adapter, tmp_path):
+def test_at_the_first_step_the_loss_is_log_2_also_when_an_adapter_is_continued(
+    engine, tiny_model, adapter, tmp_path
+):
     for name, start in (("new", None), ("continued", adapter)):
         settings = dpo(engine=engine, max_steps=2)
-        figures = preference.train(source(tiny_model, start), settings, made(tmp_path, name), rows())
+        figures = preference.train(
+            source(tiny_model, start), settings, made(tmp_path, name), rows()
+        )
         assert figures["first_loss"] == pytest.approx(math.log(2), abs=1e-6)
         assert training.logged(tmp_path / name)[1]["loss"] != pytest.approx(math.log(2), abs=1e-3)
 
 
-def test_a_reference_that_is_not_the_start_stops_the_run(tiny_model, adapter, tmp_path, monkeypatch):
+def test_a_reference_that_is_not_the_start_stops_the_run(
+    tiny_model, adapter, tmp_path, monkeypatch
+):
     keep = training.keep_reference
 
     def forget(model):  # as where a library compares with the base model
@@ -108,8 +143,12 @@ def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_pa
     before = {name: parameter.clone() for name, parameter in reference.items()}
     training.train(lambda micro: trainer, tmp_path, preference.schedule(dpo(), rows()))
     assert all(torch.equal(parameter, before[name]) for name, parameter in reference.items())
-    assert all(torch.equal(parameter, trainer.model.get_parameter(name.replace(".ref.", ".default."))) is False
-               for name, parameter in reference.items() if "lora_B" in name)  # fmt: skip
+    assert all(
+        torch.equal(parameter, trainer.model.get_parameter(name.replace(".ref.", ".default.")))
+        is False
+        for name, parameter in reference.items()
+        if "lora_B" in name
+    )
     assert not list(tmp_path.glob("**/ref"))
 
 
@@ -124,17 +163,27 @@ def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
         assert parameter.requires_grad == (".default." in name)
 
 
-@pytest.mark.parametrize(("settings", "loss"), [
-    ({}, lambda x: math.log1p(math.exp(-0.1 * x))),
-    ({"loss_type": "hinge"}, lambda x: max(0.0, 1 - 0.1 * x)),
-    ({"label_smoothing": 0.2}, lambda x: 0.8 * math.log1p(math.exp(-0.1 * x)) + 0.2 * math.log1p(math.exp(0.1 * x))),
-    ({"beta": 0.5}, lambda x: math.log1p(math.exp(-0.5 * x))),
-], ids=["sigmoid", "hinge", "smoothed", "beta"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "loss"),
+    [
+        ({}, lambda x: math.log1p(math.exp(-0.1 * x))),
+        ({"loss_type": "hinge"}, lambda x: max(0.0, 1 - 0.1 * x)),
+        (
+            {"label_smoothing": 0.2},
+            lambda x: 0.8 * math.log1p(math.exp(-0.1 * x)) + 0.2 * math.log1p(math.exp(0.1 * x)),
+        ),
+        ({"beta": 0.5}, lambda x: math.log1p(math.exp(-0.5 * x))),
+    ],
+    ids=["sigmoid", "hinge", "smoothed", "beta"],
+)
 def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tmp_path):
     """The second of two steps: its loss by hand, from the policy of the first."""
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, **settings)
     preference.train(source(tiny_model, adapter), chosen, tmp_path, rows())
-    by_hand = [loss(ratio) for ratio in ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")]
+    by_hand = [
+        loss(ratio)
+        for ratio in ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
+    ]
     assert training.logged(tmp_path)[1]["loss"] == pytest.approx(sum(by_hand) / 5, rel=1e-4)
 
 
@@ -151,12 +200,17 @@ def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter,
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type="ipo")
     preference.train(source(tiny_model, adapter), chosen, tmp_path, rows())
     settings = training.loading(dpo())
-    before, after = (load(source(tiny_model, one), settings, trainable=False).model.eval()
-                     for one in (adapter, tmp_path / "checkpoints" / "checkpoint-1"))  # fmt: skip
+    before, after = (
+        load(source(tiny_model, one), settings, trainable=False).model.eval()
+        for one in (adapter, tmp_path / "checkpoints" / "checkpoint-1")
+    )
     total = 0.0
     for row in second_step():
-        means = [(log_probability(after, row.prompt, a) - log_probability(before, row.prompt, a)) / len(a)
-                 for a in (row.chosen, row.rejected)]  # fmt: skip
+        means = [
+            (log_probability(after, row.prompt, a) - log_probability(before, row.prompt, a))
+            / len(a)
+            for a in (row.chosen, row.rejected)
+        ]
         total += (means[0] - means[1] - 1 / (2 * 0.1)) ** 2
     assert training.logged(tmp_path)[1]["loss"] == pytest.approx(total / 5, rel=1e-4)
 
@@ -165,9 +219,14 @@ def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_pa
     chosen = dpo(batch_size=5, max_steps=1, reference_free=True)
     figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, rows())
     model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=False).model.eval()
-    x = [log_probability(model, row.prompt, row.chosen) - log_probability(model, row.prompt, row.rejected)
-         for row in rows()]  # fmt: skip
-    assert figures["first_loss"] == pytest.approx(sum(math.log1p(math.exp(-0.1 * one)) for one in x) / 5, rel=1e-4)
+    x = [
+        log_probability(model, row.prompt, row.chosen)
+        - log_probability(model, row.prompt, row.rejected)
+        for row in rows()
+    ]
+    assert figures["first_loss"] == pytest.approx(
+        sum(math.log1p(math.exp(-0.1 * one)) for one in x) / 5, rel=1e-4
+    )
 
 
 def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
@@ -180,7 +239,11 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model,
         columns = (batch[name] for name in ("input_ids", "attention_mask", "completion_mask"))
         for ids, mask, answer in zip(*columns, strict=True):
             seen[(tuple(ids[mask == 1].tolist()), tuple(ids[answer == 1].tolist()))] += 1
-    expected = Counter((tuple(row.prompt + side), tuple(side)) for row in rows() for side in (row.chosen, row.rejected))
+    expected = Counter(
+        (tuple(row.prompt + side), tuple(side))
+        for row in rows()
+        for side in (row.chosen, row.rejected)
+    )
     assert seen == expected
 
 
@@ -190,17 +253,23 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
     for moment in moments():
         folder = made(tmp_path, f"killed-{moment}")
-        killed = subprocess.run([sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
-                                timeout=300)  # fmt: skip
+        killed = subprocess.run(
+            [sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
+            timeout=300,
+        )
         assert killed.returncode == -signal.SIGKILL
         figures = preference.train(source(tiny_model, adapter), dpo(), folder, rows())
-        losses = [[(row["step"], row["loss"]) for row in training.logged(one)] for one in (folder, whole)]
+        losses = [
+            [(row["step"], row["loss"]) for row in training.logged(one)] for one in (folder, whole)
+        ]
         assert losses[0] == losses[1]
         assert figures["steps"] == 6
         assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
 
 
-@pytest.mark.parametrize(("key", "value", "named"), [("beta", 1.0, "dpo.beta"), ("learning_rat", 1, "learning_rate")])
+@pytest.mark.parametrize(
+    ("key", "value", "named"), [("beta", 1.0, "dpo.beta"), ("learning_rat", 1, "learning_rate")]
+)
 def test_what_passes_through_to_trl_is_checked(key, value, named, tiny_model, tmp_path):
     with pytest.raises(UserError) as told:
         preference.train(source(tiny_model), dpo(trl={key: value}), tmp_path, rows())

@@ -1,4 +1,6 @@
-"""prep as a whole: whatever the bytes, counts add up and rejects can be mended; long rows are cut in the open."""
+"""prep as a whole: whatever the bytes, counts add up and rejects can be mended; long rows are cut
+in the open.
+"""
 
 import base64
 import io
@@ -29,7 +31,13 @@ ENDS = ("kept", "rejected", "duplicates", "filtered")
 
 
 def run(source: object, folder: Path, **changes: object) -> Result:
-    given: dict[str, object] = {"model": "smollm2-135m", "max_rejects": 1.0, "dev": 0.0, "test": 0.0, **changes}
+    given: dict[str, object] = {
+        "model": "smollm2-135m",
+        "max_rejects": 1.0,
+        "dev": 0.0,
+        "test": 0.0,
+        **changes,
+    }
     return prep(str(source), run=str(folder), **given)
 
 
@@ -46,14 +54,20 @@ def content(reject: dict[str, str]) -> bytes:
 
 
 def test_name_and_author_are_said_in_the_language_of_the_row(tmp_path: Path) -> None:
-    run(DATA / "formats" / "self_cognition.jsonl", tmp_path, model_name=["小鸽", "Little Dove"],
-        model_author=["鸽舍", "the loft"])  # fmt: skip
+    run(
+        DATA / "formats" / "self_cognition.jsonl",
+        tmp_path,
+        model_name=["小鸽", "Little Dove"],
+        model_author=["鸽舍", "the loft"],
+    )
     said = [record.messages[1].content for record in records(tmp_path)]
     assert {"我是小鸽，由鸽舍训练。", "I'm Little Dove, made by the loft. Little Dove!"} < set(said)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(name: str, tmp_path: Path) -> None:
+def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
+    name: str, tmp_path: Path
+) -> None:
     kind: Kind = KINDS[name]
     path = tmp_path / kind.name
     path.write_bytes(kind.file() if kind.file else good() + kind.bad + b"\n" + line(n=4) + b"\n")
@@ -90,13 +104,18 @@ def test_parquet_files_of_different_schemas_are_read_row_by_row(tmp_path: Path) 
     assert records(tmp_path / "run")[0].tools == records(tmp_path / "run")[1].tools
 
 
-some_lines = st.one_of(st.binary(max_size=80), st.sampled_from([line(n=n) for n in range(4)]),
-                       st.sampled_from([k.bad for k in KINDS.values() if 0 < len(k.bad) < 10_000]))  # fmt: skip
+some_lines = st.one_of(
+    st.binary(max_size=80),
+    st.sampled_from([line(n=n) for n in range(4)]),
+    st.sampled_from([k.bad for k in KINDS.values() if 0 < len(k.bad) < 10_000]),
+)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(some_lines, max_size=6).map(b"\n".join))
-def test_any_bytes_end_with_counts_that_add_up_and_rejects_hold_every_byte(tmp_path, monkeypatch, found):
+def test_any_bytes_end_with_counts_that_add_up_and_rejects_hold_every_byte(
+    tmp_path, monkeypatch, found
+):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(found)))
     try:
         figures = run("-", tmp_path, force=True).figures
@@ -134,7 +153,9 @@ def test_rejects_that_were_mended_are_read_in_their_places(tmp_path: Path) -> No
     run(path, tmp_path)
     first, second = rejects(tmp_path)
     edited = tmp_path / "edited.jsonl"
-    edited.write_text("".join(json.dumps(one) + "\n" for one in ({**first, "raw": line(n=9).decode()}, second)))
+    edited.write_text(
+        "".join(json.dumps(one) + "\n" for one in ({**first, "raw": line(n=9).decode()}, second))
+    )
     figures = run(path, tmp_path, retry_rejects=str(edited), out="prep-2").figures
     assert (figures["read"], figures["kept"], figures["rejected"]) == (6, 5, 1)
     questions = [record.messages[0].content for record in records(tmp_path, "prep-2")]
@@ -171,7 +192,9 @@ def test_what_is_repaired_is_asked_for_and_counted(way: str, tmp_path: Path) -> 
 
 def test_arguments_written_in_python_are_repaired_as_well(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(line(n=2) + b"\n" + line(n=1).replace(rb"{\"city\": \"Oslo\"}", b"{'city': 'Oslo'}") + b"\n")
+    path.write_bytes(
+        line(n=2) + b"\n" + line(n=1).replace(rb"{\"city\": \"Oslo\"}", b"{'city': 'Oslo'}") + b"\n"
+    )
     assert rejects_of(path, tmp_path, "as-it-is") == ["E206"]
     assert rejects_of(path, tmp_path, "repaired", repair=["literal"]) == []
 
@@ -196,11 +219,19 @@ def test_nothing_is_repaired_that_is_whole(tmp_path: Path) -> None:
 def long_dialog(steps: int) -> dict[str, object]:
     messages = row()["messages"]
     for n in range(steps):
-        messages += [{"role": "user", "content": f"And in town number {n}, " + "is it wet there as well? " * 5},
-                     {"role": "assistant", "content": None, "tool_calls": [
-                         {**messages[1]["tool_calls"][0], "id": f"c{n}"}]},
-                     {"role": "tool", "tool_call_id": f"c{n}", "content": "3 mm"},
-                     {"role": "assistant", "content": f"Yes, {n} mm."}]  # fmt: skip
+        messages += [
+            {
+                "role": "user",
+                "content": f"And in town number {n}, " + "is it wet there as well? " * 5,
+            },
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{**messages[1]["tool_calls"][0], "id": f"c{n}"}],
+            },
+            {"role": "tool", "tool_call_id": f"c{n}", "content": "3 mm"},
+            {"role": "assistant", "content": f"Yes, {n} mm."},
+        ]
     return row(messages=messages)
 
 
@@ -208,7 +239,9 @@ def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Pa
     path = tmp_path / "rows.jsonl"
     path.write_bytes(json.dumps(long_dialog(20)).encode() + b"\n" + good())
     assert run(path, tmp_path, max_length=700, out="rejected").figures["rejects"] == {"E217": 1}
-    assert run(path, tmp_path, max_length=700, long_rows="filter", out="left").figures["left_out"] == {"F302": 1}
+    assert run(path, tmp_path, max_length=700, long_rows="filter", out="left").figures[
+        "left_out"
+    ] == {"F302": 1}
     figures = run(path, tmp_path, max_length=700, long_rows="cut").figures
     assert (figures["kept"], figures["cut"]) == (4, 1)
     (ledger,) = read_rows(tmp_path / "prep" / "cuts.jsonl")
@@ -220,12 +253,18 @@ def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Pa
     assert cut.messages[-1].role == "assistant"
     assert cut.tools
     longer = json.loads(json.dumps(long_dialog(20)))
-    longer["messages"] = longer["messages"][: ledger["messages"] + (2 if cut.messages[-1].calls else 4)]
+    longer["messages"] = longer["messages"][
+        : ledger["messages"] + (2 if cut.messages[-1].calls else 4)
+    ]
     path.write_bytes(json.dumps(longer).encode() + b"\n" + good())
-    assert rejects_of(path, tmp_path, "one more", max_length=700) == ["E217"]  # no step more would have fitted
+    assert rejects_of(path, tmp_path, "one more", max_length=700) == [
+        "E217"
+    ]  # no step more would have fitted
 
 
-def test_a_row_whose_first_step_does_not_fit_is_rejected_though_it_may_be_cut(tmp_path: Path) -> None:
+def test_a_row_whose_first_step_does_not_fit_is_rejected_though_it_may_be_cut(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(json.dumps(long_dialog(2)).encode() + b"\n")
     with pytest.raises(UserError):
@@ -236,7 +275,9 @@ def test_a_row_whose_first_step_does_not_fit_is_rejected_though_it_may_be_cut(tm
 # --- mixtures of protocols ---
 
 
-def test_each_record_says_which_protocol_of_a_mixture_it_has_and_stats_count_them(tmp_path: Path) -> None:
+def test_each_record_says_which_protocol_of_a_mixture_it_has_and_stats_count_them(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(good(40))
     figures = run(path, tmp_path, protocol="hermes=3,react").figures
@@ -244,7 +285,9 @@ def test_each_record_says_which_protocol_of_a_mixture_it_has_and_stats_count_the
     assert figures["by_protocol"] == dict(chosen.most_common())
     assert chosen["hermes"] > chosen["react"] > 0
     run(path, tmp_path, protocol="hermes=3,react", seed=1, out="other")
-    assert [r.meta["protocol"] for r in records(tmp_path)] != [r.meta["protocol"] for r in records(tmp_path, "other")]
+    assert [r.meta["protocol"] for r in records(tmp_path)] != [
+        r.meta["protocol"] for r in records(tmp_path, "other")
+    ]
 
 
 def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -253,11 +296,19 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
         kind.bad for kind in KINDS.values() if kind.bad and kind.number != 20
     ]
     path.write_bytes(b"\n".join([*lines, json.dumps(long_dialog(20)).encode()] * 8))
-    same: dict[str, object] = {"dev": 0.1, "test": 0.2, "limit": 60, "protocol": "hermes,react", "long_rows": "cut"}
+    same: dict[str, object] = {
+        "dev": 0.1,
+        "test": 0.2,
+        "limit": 60,
+        "protocol": "hermes,react",
+        "long_rows": "cut",
+    }
     for workers in (1, 2, 3):
         run(path, tmp_path, workers=workers, out=f"by-{workers}", **same)
     files = sorted(
-        file.name for file in (tmp_path / "by-1").glob("*.json*") if file.name not in ("done.json", "plan.json")
+        file.name
+        for file in (tmp_path / "by-1").glob("*.json*")
+        if file.name not in ("done.json", "plan.json")
     )
     assert {"train.jsonl", "rejects.jsonl", "cuts.jsonl", "stats.json"} <= {*files}
     for name in files:
@@ -283,10 +334,24 @@ def test_of_two_objects_on_a_line_none_is_guessed_away(tmp_path: Path) -> None:
 
 def test_what_is_said_and_what_arguments_hold_is_not_repaired(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    tools = [{"name": "run", "parameters": {"type": "object", "properties": {"arguments": {"type": "string"}}}}]
-    calls = [{"id": "a", "type": "function", "function": {"name": "run", "arguments": {"arguments": "{'a': 1}"}}}]
-    path.write_bytes(b'{"instruction": "Mend it", "input": "{\'a\': True}", "output": "{\'a\': 1}"}\n'
-                     + line(calls=calls, tools=tools) + b"\n")  # fmt: skip
+    tools = [
+        {
+            "name": "run",
+            "parameters": {"type": "object", "properties": {"arguments": {"type": "string"}}},
+        }
+    ]
+    calls = [
+        {
+            "id": "a",
+            "type": "function",
+            "function": {"name": "run", "arguments": {"arguments": "{'a': 1}"}},
+        }
+    ]
+    path.write_bytes(
+        b'{"instruction": "Mend it", "input": "{\'a\': True}", "output": "{\'a\': 1}"}\n'
+        + line(calls=calls, tools=tools)
+        + b"\n"
+    )
     run(path, tmp_path, repair=["literal"])
     first, second = records(tmp_path)
     assert first.messages[0].content == "Mend it\n{'a': True}"
@@ -299,7 +364,9 @@ def test_plain_texts_are_groups_of_their_own(tmp_path: Path) -> None:
     assert run(path, tmp_path, dev=0.2, test=0.3).figures["groups"] == 10
 
 
-def test_what_breaks_an_array_or_a_packed_file_ends_the_run_unless_one_takes_what_was_read(tmp_path: Path) -> None:
+def test_what_breaks_an_array_or_a_packed_file_ends_the_run_unless_one_takes_what_was_read(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "rows.json"
     path.write_bytes(b"[" + line(n=1) + b",\n" + line(n=2)[:-9] + b",\n" + line(n=3) + b"]")
     with pytest.raises(UserError, match="rows may be missing"):
@@ -307,12 +374,16 @@ def test_what_breaks_an_array_or_a_packed_file_ends_the_run_unless_one_takes_wha
     assert run(path, tmp_path).figures["rejects"] == {"E105": 1}
 
 
-def test_two_edits_of_one_row_are_refused_and_so_is_a_file_that_would_be_wiped(tmp_path: Path) -> None:
+def test_two_edits_of_one_row_are_refused_and_so_is_a_file_that_would_be_wiped(
+    tmp_path: Path,
+) -> None:
     path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
     path.write_bytes(good() + b"{\n")
     run(path, tmp_path)
     (reject,) = rejects(tmp_path)
-    edited.write_text("".join(json.dumps({**reject, "raw": line(n=n).decode()}) + "\n" for n in (7, 8)))
+    edited.write_text(
+        "".join(json.dumps({**reject, "raw": line(n=n).decode()}) + "\n" for n in (7, 8))
+    )
     with pytest.raises(UserError, match="two ways"):
         run(path, tmp_path, retry_rejects=str(edited), out="again")
     with pytest.raises(UserError, match="written anew"):
@@ -324,11 +395,16 @@ def test_two_edits_of_one_row_are_refused_and_so_is_a_file_that_would_be_wiped(t
 
 def one_turn(n: int) -> dict[str, object]:
     """A question with one call or, every second time, two of a tool of its own."""
-    calls = [{"id": f"{i}", "type": "function", "function": {"name": f"tool_{n}", "arguments": "{}"}}
-             for i in range(1 + n % 2)]  # fmt: skip
+    calls = [
+        {"id": f"{i}", "type": "function", "function": {"name": f"tool_{n}", "arguments": "{}"}}
+        for i in range(1 + n % 2)
+    ]
     tool = {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}}
     asked = {"role": "user", "content": f"word{n} please, and soon"}
-    return {"messages": [asked, {"role": "assistant", "content": None, "tool_calls": calls}], "tools": [tool]}
+    return {
+        "messages": [asked, {"role": "assistant", "content": None, "tool_calls": calls}],
+        "tools": [tool],
+    }
 
 
 def test_dialogs_of_different_protocols_are_not_joined(tmp_path: Path) -> None:
@@ -340,9 +416,16 @@ def test_dialogs_of_different_protocols_are_not_joined(tmp_path: Path) -> None:
 
 def test_parallel_results_go_out_with_their_calls(tmp_path: Path) -> None:
     calls = [call('{"city": "Oslo"}', id="o"), call('{"city": "Rome"}', id="r")]
-    results = [{"role": "tool", "tool_call_id": id, "content": content} for id, content in (("r", "dry"), ("o", "wet"))]
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": calls},
-                *results, {"role": "assistant", "content": "b"}]  # fmt: skip
+    results = [
+        {"role": "tool", "tool_call_id": id, "content": content}
+        for id, content in (("r", "dry"), ("o", "wet"))
+    ]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *results,
+        {"role": "assistant", "content": "b"},
+    ]
     record = to_record(row(messages=messages))
     assert [message.content for message in record.messages[2:4]] == ["wet", "dry"]
     for shape in SHAPES:
@@ -362,7 +445,9 @@ def test_what_a_row_says_beside_its_dialog_is_kept(tmp_path: Path) -> None:
 # --- what happens while rows are read ---
 
 
-def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_finished(tmp_path, monkeypatch):
+def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_finished(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(4)))
 
@@ -381,7 +466,10 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_fini
             run(path, tmp_path, dry_run=dry_run)
         assert told.value.exit_code == OTHER_PLAN and told.value.place == str(path)
         path.write_bytes(path.read_bytes().replace(b"Rome", b"Oslo"))
-    assert not list((tmp_path / "prep").glob("*.jsonl")) and not (tmp_path / "prep" / "done.json").exists()
+    assert (
+        not list((tmp_path / "prep").glob("*.jsonl"))
+        and not (tmp_path / "prep" / "done.json").exists()
+    )
     monkeypatch.undo()
     assert run(path, tmp_path).status == "done"
 
@@ -411,9 +499,13 @@ def test_no_name_in_a_row_is_taken_for_a_place_on_disk(tmp_path):
     names = ("../../escaped", "/escaped", "..\\escaped", "a/../../../escaped")
     path = tmp_path / "a" / "rows.jsonl"
     path.parent.mkdir()
-    rows = [{**row(n=n), "id": name, "source": name, "task": name, "split": "train", "name": name}
-            for n, name in enumerate(names)]  # fmt: skip
+    rows = [
+        {**row(n=n), "id": name, "source": name, "task": name, "split": "train", "name": name}
+        for n, name in enumerate(names)
+    ]
     path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in rows))
     assert run(path, tmp_path / "a" / "b", long_rows="cut").figures["kept"] == len(names)
-    assert not list(tmp_path.parent.glob("escaped*")) and [found.name for found in tmp_path.iterdir()] == ["a"]
+    assert not list(tmp_path.parent.glob("escaped*")) and [
+        found.name for found in tmp_path.iterdir()
+    ] == ["a"]
     assert not [found for found in tmp_path.rglob("*") if "escaped" in found.name]

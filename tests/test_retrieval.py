@@ -26,7 +26,11 @@ TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv",
 
 
 def tool(name: str, description: str = "", *parameters: str) -> Tool:
-    return Tool(name, description, {"type": "object", "properties": {one: {"type": "string"} for one in parameters}})
+    return Tool(
+        name,
+        description,
+        {"type": "object", "properties": {one: {"type": "string"} for one in parameters}},
+    )
 
 
 RAIN = tool("get_rain", "Millimetres of rain in a town", "town")
@@ -39,7 +43,9 @@ FOUR = (RAIN, TRAIN, MAIL, COIN)
 def record(text: str, *due: str, tools: tuple[Tool, ...] = FOUR) -> Record:
     calls = tuple(Call(name, {}, f"call_{number}") for number, name in enumerate(due))
     answer = Message("assistant", "" if calls else "I cannot.", calls)
-    return Record(messages=(Message("user", text), answer), tools=tools, gold={} if calls else {1: Gold()})
+    return Record(
+        messages=(Message("user", text), answer), tools=tools, gold={} if calls else {1: Gold()}
+    )
 
 
 # --- the pool ---
@@ -57,14 +63,21 @@ def test_each_tool_is_there_once_and_versions_of_a_name_are_kept_apart():
 
 def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is_taken(tmp_path):
     path = tmp_path / "tools.jsonl"
-    rows = [RAIN.schema, {"type": "function", "function": {"description": "nameless"}}, tool("mute").schema,
-            json.loads(sage_tools.EXAMPLE), {"tools": [TRAIN.schema, COIN.schema]}]  # fmt: skip
+    rows = [
+        RAIN.schema,
+        {"type": "function", "function": {"description": "nameless"}},
+        tool("mute").schema,
+        json.loads(sage_tools.EXAMPLE),
+        {"tools": [TRAIN.schema, COIN.schema]},
+    ]
     path.write_text("\n".join([*map(json.dumps, rows), '{"name": "torn']) + "\n", encoding="utf-8")
     read = read_pool([], [str(path)])
     assert [*read.pool.names] == ["get_rain", "mute", "rain_001", "find_train", "toss_coin"]
     assert [(one["place"], one["code"]) for one in read.problems] == [
-        (f"{path}:2", "E212"), (f"{path}:3", "no description"), (f"{path}:6", "E121"),
-    ]  # fmt: skip
+        (f"{path}:2", "E212"),
+        (f"{path}:3", "no description"),
+        (f"{path}:6", "E121"),
+    ]
     (example,) = read.examples
     assert queries([example], read.pool)[0].text == "Is it wet in Oslo?"
     assert read.pool.entries[2].category == "weather"
@@ -78,13 +91,20 @@ def test_an_empty_pool_is_refused_with_what_to_do():
 
 def test_a_question_has_the_tools_that_are_due_until_the_next_one():
     call = lambda name: Message("assistant", "", (Call(name, {}, "call_0"),))  # noqa: E731
-    said = (Message("user", "How wet is Oslo today?"), call("get_rain"), Message("tool", "4", call_id="call_0"),
-            call("toss_coin"), Message("user", "Yes"), call("mail.send"))  # fmt: skip
+    said = (
+        Message("user", "How wet is Oslo today?"),
+        call("get_rain"),
+        Message("tool", "4", call_id="call_0"),
+        call("toss_coin"),
+        Message("user", "Yes"),
+        call("mail.send"),
+    )
     one = Record(messages=said, tools=FOUR)
     found = queries([one], read_pool([one], []).pool)
     assert [(query.text, query.names, query.step.turn) for query in found] == [
-        ("How wet is Oslo today?", ("get_rain", "toss_coin"), 1), ("How wet is Oslo today?\nYes", ("mail.send",), 5),
-    ]  # fmt: skip
+        ("How wet is Oslo today?", ("get_rain", "toss_coin"), 1),
+        ("How wet is Oslo today?\nYes", ("mail.send",), 5),
+    ]
 
 
 # --- ranking ---
@@ -93,7 +113,12 @@ def test_a_question_has_the_tools_that_are_due_until_the_next_one():
 @pytest.mark.parametrize("name", BY_WORDS)
 def test_who_ranks_by_words_finds_the_tool_whose_words_are_asked_for(name):
     pool = read_pool([record("x", "get_rain")], []).pool
-    asked = ["how much rain is there in my town", "departures of a train", "send a letter", "heads or tails"]
+    asked = [
+        "how much rain is there in my town",
+        "departures of a train",
+        "send a letter",
+        "heads or tails",
+    ]
     assert BY_WORDS[name](pool.texts)(asked).argmax(axis=1).tolist() == [0, 1, 2, 3]
 
 
@@ -106,15 +131,27 @@ def test_a_question_without_a_known_word_ranks_nothing_higher(name):
 
 def test_names_are_parted_into_words_and_chinese_into_pairs():
     assert words("getRainToday mail.send_all HTTPServer2") == [
-        "get", "rain", "today", "mail", "send", "all", "http", "server", "2",
-    ]  # fmt: skip
+        "get",
+        "rain",
+        "today",
+        "mail",
+        "send",
+        "all",
+        "http",
+        "server",
+        "2",
+    ]
     assert words("查询天气 rain") == ["查询", "询天", "天气", "rain"]
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=1, max_size=3))
-def test_reciprocal_rank_fusion_adds_what_each_place_is_worth_and_equal_ones_have_the_last_of_theirs(rows):
+def test_reciprocal_rank_fusion_adds_what_each_place_is_worth_and_equal_ones_have_the_last_of_theirs(  # noqa: E501  (verbatim text)
+    rows,
+):
     scores = numpy.array(rows, numpy.float32)
-    assert places(scores).tolist() == [[sum(other >= own for other in row) for own in row] for row in rows]
+    assert places(scores).tolist() == [
+        [sum(other >= own for other in row) for own in row] for row in rows
+    ]
     assert numpy.allclose(fused(scores, scores), 2 / (60 + places(scores)))
 
 
@@ -145,8 +182,10 @@ def test_metrics_are_those_that_were_worked_out_by_hand():
     assert found["ndcg@5"] == pytest.approx((1 + 1 / math.log2(5)) / ideal)
     assert found["mrr"] == 1
     assert found["map"] == pytest.approx((1 + 2 / 4) / 3)
-    assert values(Ranked((1, 2), 2), (5,)) == {**dict.fromkeys(("recall@5", "ndcg@5", "comp@5", "hit@5", "mrr", "map"),
-                                                               pytest.approx(1)), "precision@5": 0.4}  # fmt: skip
+    assert values(Ranked((1, 2), 2), (5,)) == {
+        **dict.fromkeys(("recall@5", "ndcg@5", "comp@5", "hit@5", "mrr", "map"), pytest.approx(1)),
+        "precision@5": 0.4,
+    }
     assert values(Ranked((), 1), (5,))["mrr"] == 0
 
 
@@ -161,7 +200,10 @@ def test_more_places_never_find_less_and_the_mean_lies_in_its_interval(ranked):
 
 def asked_of(count: int) -> tuple[Pool, list]:
     tools = tuple(tool(f"tool_{number}", f"does {number}") for number in range(count))
-    records = [record(f"please do number {number}", f"tool_{number}", tools=tools) for number in range(0, count, 3)]
+    records = [
+        record(f"please do number {number}", f"tool_{number}", tools=tools)
+        for number in range(0, count, 3)
+    ]
     pool = read_pool(records, []).pool
     return pool, queries(records, pool)
 
@@ -169,11 +211,18 @@ def asked_of(count: int) -> tuple[Pool, list]:
 def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_same():
     pool, asked = asked_of(40)
     scores = numpy.random.default_rng(0).random((len(asked), len(pool.names)))
-    found = list(measuring.ranks(asked, pool, {"any": scores, "other": scores}, (10, 20, 90), 0, ("any", "other")))
+    found = list(
+        measuring.ranks(
+            asked, pool, {"any": scores, "other": scores}, (10, 20, 90), 0, ("any", "other")
+        )
+    )
     assert [one.size for one in found] == [10, 20, 40]
     by_size = [[ranked.ranks[0] for ranked in one.by_method["any"]] for one in found]
     assert all(few <= more <= most for few, more, most in zip(*by_size, strict=True))
-    whole = [int(places(scores)[number, pool.names[query.names[0]]]) for number, query in enumerate(asked)]
+    whole = [
+        int(places(scores)[number, pool.names[query.names[0]]])
+        for number, query in enumerate(asked)
+    ]
     assert by_size[-1] == whole
     assert [one.ranks for one in found[-1].by_method["hybrid"]] == [(rank,) for rank in whole]
 
@@ -222,10 +271,19 @@ def crowds(draw):
     """Questions, some equal, over tools of which some have twins and versions."""
     count = draw(st.integers(12, 30))
     chance = random.Random(draw(st.integers(0, 99)))
-    tools = [tool(f"group{number % 3}.name_{number}", f"does {number - number % 2}", "x") for number in range(count)]
+    tools = [
+        tool(f"group{number % 3}.name_{number}", f"does {number - number % 2}", "x")
+        for number in range(count)
+    ]
     tools += [tool(one.name, one.description, "x", "y") for one in tools[:4]]
-    records = [record(f"question about {chance.choice(TOWNS)}", *{chance.choice(tools).name for _ in range(2)},
-                      tools=tuple(tools[:count])) for _ in range(draw(st.integers(8, 30)))]  # fmt: skip
+    records = [
+        record(
+            f"question about {chance.choice(TOWNS)}",
+            *{chance.choice(tools).name for _ in range(2)},
+            tools=tuple(tools[:count]),
+        )
+        for _ in range(draw(st.integers(8, 30)))
+    ]
     pool = read_pool([*records, record("x", tools=tuple(tools[count:]))], []).pool
     return pool, queries(records, pool)
 
@@ -234,20 +292,30 @@ def crowds(draw):
 @settings(max_examples=30)
 def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(crowd, count):
     pool, asked = crowd
-    due = {text: {name for query in asked if query.text == text for name in query.names} for text in
-           {query.text for query in asked}}  # fmt: skip
+    due = {
+        text: {name for query in asked if query.text == text for name in query.names}
+        for text in {query.text for query in asked}
+    }
     found = contrasts.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, count, seed=1)
     assert len(found) == sum(len(query.places) for query in asked)
     for pair in found:
         right = pool.entries[pair.place].tool
         wrong = [pool.entries[place].tool for place in pair.negatives]
-        same = {one.tool.name for one in pool.entries if (one.tool.description, one.tool.parameters)
-                == (right.description, right.parameters)}  # fmt: skip
-        free = len(pool.names) - len(due[pair.text] | same)  # of a small pool nearly every tool may be right
+        same = {
+            one.tool.name
+            for one in pool.entries
+            if (one.tool.description, one.tool.parameters) == (right.description, right.parameters)
+        }
+        free = len(pool.names) - len(
+            due[pair.text] | same
+        )  # of a small pool nearly every tool may be right
         assert len({one.name for one in wrong}) == len(wrong) >= min(count, free)
         assert len(contrasts.with_wrong(pair, pool, count).negatives) == min(count, free)
         assert not {one.name for one in wrong} & due[pair.text]
-        assert all((one.description, one.parameters) != (right.description, right.parameters) for one in wrong)
+        assert all(
+            (one.description, one.parameters) != (right.description, right.parameters)
+            for one in wrong
+        )
     assert [contrasts.from_row(contrasts.to_row(pair, pool)) for pair in found] == found
 
 
@@ -258,10 +326,17 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     assert len(rows) == 160
     for start in range(0, 160, 8):
         batch = rows[start : start + 8]
-        names = [{pool.entries[place].tool.name for place in (pair.place, *pair.negatives)} for pair in batch]
+        names = [
+            {pool.entries[place].tool.name for place in (pair.place, *pair.negatives)}
+            for pair in batch
+        ]
         assert all(len(pair.negatives) == 2 for pair in batch)
-        assert not any(one.right & names[other] for number, one in enumerate(batch) for other in range(8)
-                       if number != other)  # fmt: skip
+        assert not any(
+            one.right & names[other]
+            for number, one in enumerate(batch)
+            for other in range(8)
+            if number != other
+        )
     seen = [sum(pair.place == one.place for pair in rows) for one in found]
     assert (min(seen), max(seen)) in ((4, 6), (5, 6))  # 160 rows for 30 pairs, epoch after epoch
 
@@ -273,7 +348,9 @@ def test_of_no_question_there_is_no_pair():
 
 def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
     pool = read_pool([record("x", "get_rain")], []).pool
-    asked = queries([record(f"rain number {number}, please", "get_rain") for number in range(6)], pool)
+    asked = queries(
+        [record(f"rain number {number}, please", "get_rain") for number in range(6)], pool
+    )
     found = contrasts.pairs(asked, pool, {}, 1, seed=0)
     assert len(contrasts.batches(found, pool, 4, 3, 1, seed=0)) == 12
 
@@ -365,7 +442,9 @@ def test_what_prep_added_was_not_brought_and_loses_nothing():
     wrong = {"tool_selection_accuracy": 0.0, "exact_call": 0.0}
     for missing, lost in (("added", 0), ("left out", 1)):
         one = offers(2, missing).one(asked)
-        found = bringing.retrieval([Prediction(one.id, 1, "", "", (), wrong, {})], {one.id: one}, 0)["retrieval"]
+        found = bringing.retrieval(
+            [Prediction(one.id, 1, "", "", (), wrong, {})], {one.id: one}, 0
+        )["retrieval"]
         assert found["brought"]["mean"] == 0
         assert found["exact_call_lost_to_retrieval"]["mean"] == lost
         assert found["exact_call_lost_to_choosing"]["mean"] == 1 - lost

@@ -1,4 +1,6 @@
-"""agentlite.scoring.rewards: what a text earns, part by part; what holds whatever it says; functions of one's own."""
+"""agentlite.scoring.rewards: what a text earns, part by part; what holds whatever it says;
+functions of one's own.
+"""
 
 import itertools
 import math
@@ -18,7 +20,16 @@ import agentlite
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.metrics.tool_calls import calls_problem
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS, Attempt, TraceStep, judge, settle_weights, total
+from agentlite.scoring.rewards import (
+    COMPONENTS,
+    PENALTIES,
+    WEIGHTS,
+    Attempt,
+    TraceStep,
+    judge,
+    settle_weights,
+    total,
+)
 from agentlite.scoring.rewards.call_matching import cast
 from agentlite.scoring.rewards.user_functions import OwnFunctions, function_files
 
@@ -29,8 +40,14 @@ PARAMETERS = {
     "levels": {"type": "array", "items": {"type": "integer"}},
     "area": {"type": "object", "properties": {"north": {"type": "number"}}},
 }
-WEATHER = Tool("get_weather", "", {"type": "object", "properties": PARAMETERS, "required": ["city"]})
-TIME = Tool("get_time", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+WEATHER = Tool(
+    "get_weather", "", {"type": "object", "properties": PARAMETERS, "required": ["city"]}
+)
+TIME = Tool(
+    "get_time",
+    "",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
 TOOLS = (WEATHER, TIME)
 
 
@@ -73,7 +90,9 @@ def says(*calls, text="", problem="", finished=True):
 
 
 def did(*steps, text="Done.", problem="", finished=True):
-    """A whole dialog: its steps, each a call that went well unless said otherwise, and its last text."""
+    """A whole dialog: its steps, each a call that went well unless said otherwise, and its last
+    text.
+    """
     trace = tuple(step if isinstance(step, TraceStep) else TraceStep(step, True) for step in steps)
     return Parsed(text, (), problem), finished, trace
 
@@ -86,8 +105,8 @@ def case(name, due_, said, parts, penalties=None, feedback="right"):
     return pytest.param(due_, said, parts, penalties or {}, feedback, id=name)
 
 
-# What is due and what is said; then task_completion, tool_accuracy, efficiency, timing_quality, format_compliance,
-# arguments and exact; the penalties that count; the feedback.
+# What is due and what is said; then task_completion, tool_accuracy, efficiency, timing_quality,
+# format_compliance, arguments and exact; the penalties that count; the feedback.
 # fmt: off
 CASES = [
     # a call is due: the right one
@@ -110,15 +129,15 @@ CASES = [
          ONLY_CAST, feedback=CAST),
     case("float for an integer", ONE, says(weather(days=3.0)),
          (1, 1, 1, 1, 1, 1, 0), feedback=CAST),
-    case("text for a boolean", gold(due(city=["Oslo"], hourly=[True])), says(weather(hourly="true")),
+    case("text for a boolean", gold(due(city=["Oslo"], hourly=[True])), says(weather(hourly="true")),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
-    case("Python's word for a boolean", gold(due(city=["Oslo"], hourly=[False])), says(weather(hourly="False")),
+    case("Python's word for a boolean", gold(due(city=["Oslo"], hourly=[False])), says(weather(hourly="False")),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
     case("number for text", gold(due(city=["7"])), says(weather(7)),
          ONLY_CAST, feedback=CAST),
-    case("JSON text for a list", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels="[1, 2]")),
+    case("JSON text for a list", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels="[1, 2]")),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
-    case("texts in a list of integers", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels=["1", "2"])),
+    case("texts in a list of integers", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels=["1", "2"])),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
     case("JSON text for an object", NORTH, says(weather(area='{"north": 1.5}')),
          ONLY_CAST, feedback=CAST),
@@ -141,7 +160,7 @@ CASES = [
          (2/3, 1, 0, 1, 1, 5/8, 0), feedback="days is missing"),
     case("required parameter missing", ONE, says(Call("get_weather", {"days": 3})),
          (2/3, 1, 0, 1, 0, 5/8, 0), feedback="city is missing"),
-    case("required, though the gold lets it go", gold(due(city=["", "Oslo"])), says(Call("get_weather")),
+    case("required, though the gold lets it go", gold(due(city=["", "Oslo"])), says(Call("get_weather")),  # noqa: E501  (verbatim text)
          (1/2, 1, 0, 1, 0, 1/3, 0), feedback="city is missing"),
     case("no parameter at all", ONE, says(Call("get_weather")),
          (1/3, 1, 0, 1, 0, 1/4, 0), feedback="city is missing"),
@@ -166,15 +185,19 @@ CASES = [
     case("another tool and the right call", ONE, says(time(), RIGHT),
          (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not due"),
     case("right call, another tool twice", ONE, says(RIGHT, time(), time()),
-         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"wrong_tool": 2, "redundant_call": 1}, "calls get_time, not due"),
+         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"wrong_tool": 2, "redundant_call": 1}, "calls get_time, not due"),  # noqa: E501  (verbatim text)
     case("right call twice", ONE, says(RIGHT, RIGHT),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
+                                                               "due")),
     case("right call three times", ONE, says(RIGHT, RIGHT, RIGHT),
-         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"redundant_call": 2}, "3 calls of get_weather where 1 due"),
+         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"redundant_call": 2}, ("3 calls of get_weather where 1 "
+                                                               "due")),
     case("right call and another value", ONE, says(RIGHT, weather("Rome", days=3)),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
+                                                               "due")),
     case("another value and the right call", ONE, says(weather("Rome", days=3), RIGHT),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
+                                                               "due")),
     case("two wrong values", ONE, says(weather("Rome", days=3), weather("Bonn", days=3)),
          (1/3, 2/3, 0, 1, 1, 5/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
     # ... none made
@@ -209,7 +232,8 @@ CASES = [
     case("one of two calls wrong", PAIR, says(weather(), weather("Bonn")),
          (3/4, 1, 0, 1, 1, 4/5, 0), feedback="city has a value that is not accepted"),
     case("two right calls and a third", PAIR, says(weather(), weather("Rome"), weather("Bonn")),
-         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "3 calls of get_weather where 2 due"),
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("3 calls of get_weather where 2 "
+                                                                 "due")),
     case("two tools", MIXED, says(weather(), time()),
          FULL),
     case("one of two tools", MIXED, says(weather()),
@@ -223,7 +247,8 @@ CASES = [
     case("the same call due twice", TWICE, says(weather(), weather()),
          FULL),
     case("the same call due twice, thrice", TWICE, says(weather(), weather(), weather()),
-         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "3 calls of get_weather where 2 due"),
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("3 calls of get_weather where 2 "
+                                                                 "due")),
     # no call is due
     case("answer", NONE, says(text="It is late."),
          FULL),
@@ -243,7 +268,7 @@ CASES = [
          (0, 1, 0, 0, 0, 1, 0), {"format_error": 1}, "call is no JSON"),
     case("answer, cut off", NONE, says(text="It is", finished=False),
          (0, 1, 0, 0, 0, 1, 0), {"timeout": 1}, "not finished"),
-    case("call and a problem, none is due", NONE, says(time(), problem="call not closed", finished=False),
+    case("call and a problem, none is due", NONE, says(time(), problem="call not closed", finished=False),  # noqa: E501  (verbatim text)
          (0,) * 7, {"wrong_tool": 1, "format_error": 1, "timeout": 1}, "not finished"),
     # a whole dialog, by its trace
     case("done in as many steps as needed", TWO_STEPS, did(weather(), time()),
@@ -253,20 +278,22 @@ CASES = [
     case("done, the number not known", MIXED, did(weather(), time()),
          FULL),
     case("a step failed and was repeated", TWO_STEPS, did(failed(weather()), weather(), time()),
-         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out, but 1 of 3 steps failed"),
-    case("a step ran out of time", TWO_STEPS, did(failed(time(), timed_out=True), weather(), time()),
-         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1, "timeout": 1}, "carried out, but 1 of 3 steps failed"),
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("carried out, but 1 of 3 steps "
+                                                                 "failed")),
+    case("a step ran out of time", TWO_STEPS, did(failed(time(), timed_out=True), weather(), time()),  # noqa: E501  (verbatim text)
+         (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1, "timeout": 1}, ("carried out, but 1 "  # noqa: E501  (verbatim text)
+                                                                               "of 3 steps failed")),  # noqa: E501  (verbatim text)
     case("a due step failed", TWO_STEPS, did(weather(), failed(time())),
          (1/2, 1, 0, 1, 1, 1, 1), feedback="1 of 2 due calls carried out"),
     case("a due step was never tried", TWO_STEPS, did(weather()),
          (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 of 2 due calls carried out"),
-    case("others failed, one missing", TWO_STEPS, did(weather(), failed(weather("Rome")), failed(weather("Bonn"))),
+    case("others failed, one missing", TWO_STEPS, did(weather(), failed(weather("Rome")), failed(weather("Bonn"))),  # noqa: E501  (verbatim text)
          (1/3, 2/5, 0, 1, 1, 9/20, 0), {"redundant_call": 2}, "1 of 2 due calls carried out"),
     case("a wrong value carried out", TWO_STEPS, did(weather("Rome"), time()),
          (1/2, 1, 0, 1, 1, 4/5, 0), feedback="1 of 2 due calls carried out"),
     case("one step more than needed", TWO_STEPS, did(weather(), weather("Rome"), time()),
          (1, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out in 3 steps, not 2"),
-    case("seven steps where five do", MIXED, did(weather(), time(), *(time(city) for city in "ABCDE")),
+    case("seven steps where five do", MIXED, did(weather(), time(), *(time(city) for city in "ABCDE")),  # noqa: E501  (verbatim text)
          (1, 4/9, 5/7, 1, 1, 6/7, 0), {"redundant_call": 5}, "carried out in 7 steps, not 5"),
     case("a step of another tool", gold(due(city=["Oslo"])), did(weather(), time()),
          (1, 2/3, 1, 1, 1, 5/6, 0), {"wrong_tool": 1}),
@@ -274,7 +301,7 @@ CASES = [
          ONLY_CAST),
     case("no step where some are due", TWO_STEPS, did(),
          SILENT, MISSED, "0 of 2 due calls carried out"),
-    case("done, last text has a problem", TWO_STEPS, did(weather(), time(), problem="call not closed"),
+    case("done, last text has a problem", TWO_STEPS, did(weather(), time(), problem="call not closed"),  # noqa: E501  (verbatim text)
          (1, 1, 1, 1, 0, 1, 0), {"format_error": 1}, "call not closed"),
     case("done, last text cut off", TWO_STEPS, did(weather(), time(), finished=False),
          (1, 1, 1, 1, 0, 1, 0), {"timeout": 1}, "not finished"),
@@ -294,7 +321,9 @@ def attempt_at(due_, said):
 @pytest.mark.parametrize(("due_", "said", "parts", "penalties", "feedback"), CASES)
 def test_a_case_earns_what_stands_beside_it(due_, said, parts, penalties, feedback):
     judged = judge(attempt_at(due_, said))
-    assert {name: judged.parts[name] for name in COMPONENTS} == pytest.approx(dict(zip(COMPONENTS, parts, strict=True)))
+    assert {name: judged.parts[name] for name in COMPONENTS} == pytest.approx(
+        dict(zip(COMPONENTS, parts, strict=True))
+    )
     assert {name: judged.parts[name] for name in PENALTIES if judged.parts[name]} == penalties
     assert (judged.feedback, judged.error) == (feedback, "")
 
@@ -345,22 +374,32 @@ def test_what_is_nested_hundreds_deep_is_judged(kind):
 @pytest.mark.parametrize(
     ("value", "schema", "expected"),
     [
-        ("3", {"type": "integer"}, 3), ("3.0", {"type": "integer"}, 3), (2.0, {"type": "integer"}, 2),
-        ("2.5", {"type": "number"}, 2.5), ("7", {"type": ["null", "integer"]}, 7), (True, {"type": "string"}, "true"),
-        ("[1", {"type": "array"}, "[1"), ("[" * 9999, {"type": "array"}, "[" * 9999), 
-        ("1e999", {"type": "number"}, "1e999"), ("nan", {"type": "number"}, "nan"),
-        ("\ud800", {"type": "integer"}, "\ud800"), (float("inf"), {"type": "integer"}, math.inf),
-        ("true", {"type": "integer"}, "true"), (1, {"type": "boolean"}, 1), ("3", {}, "3"),
+        ("3", {"type": "integer"}, 3),
+        ("3.0", {"type": "integer"}, 3),
+        (2.0, {"type": "integer"}, 2),
+        ("2.5", {"type": "number"}, 2.5),
+        ("7", {"type": ["null", "integer"]}, 7),
+        (True, {"type": "string"}, "true"),
+        ("[1", {"type": "array"}, "[1"),
+        ("[" * 9999, {"type": "array"}, "[" * 9999),
+        ("1e999", {"type": "number"}, "1e999"),
+        ("nan", {"type": "number"}, "nan"),
+        ("\ud800", {"type": "integer"}, "\ud800"),
+        (float("inf"), {"type": "integer"}, math.inf),
+        ("true", {"type": "integer"}, "true"),
+        (1, {"type": "boolean"}, 1),
+        ("3", {}, "3"),
         (None, {"type": "string"}, None),
     ],
     ids=lambda value: repr(value)[:30],
-)  # fmt: skip
+)
 def test_a_cast_gives_the_declared_type_or_leaves_the_value(value, schema, expected):
     found = cast(value, schema)
     assert found == expected and type(found) is type(expected)
 
 
-# What holds whatever is said: three tools, few values, so that calls often agree, repeat, or are all but right.
+# What holds whatever is said: three tools, few values, so that calls often agree, repeat, or are
+# all but right.
 
 SMALL = {
     "type": "object",
@@ -374,11 +413,13 @@ CALLS = st.builds(
     st.fixed_dictionaries(
         {},
         optional={
-            "x": st.sampled_from([1, 2, "1", None]), "y": st.sampled_from(["a", "b", 1]), "z": st.just("c"),
+            "x": st.sampled_from([1, 2, "1", None]),
+            "y": st.sampled_from(["a", "b", 1]),
+            "z": st.just("c"),
             "?": st.just(0),
         },
     ),
-)  # fmt: skip
+)
 DUE = st.builds(
     lambda name, x, others: GoldCall(name, {"x": x, **others}),
     st.sampled_from("ffg"),
@@ -392,7 +433,11 @@ PROBLEMS = st.sampled_from(["", "", "call not closed"])
 
 
 def judged(due_, calls, problem="", finished=True, trace=None):
-    return judge(Attempt(Parsed("Well.", tuple(calls), problem), due_, OFFERED, finished=finished, trace=trace))
+    return judge(
+        Attempt(
+            Parsed("Well.", tuple(calls), problem), due_, OFFERED, finished=finished, trace=trace
+        )
+    )
 
 
 def worth(due_, calls):
@@ -404,14 +449,21 @@ def satisfies(call, one_due):
 
 
 def right_calls(due_):
-    return [Call(one.name, {key: values[-1] for key, values in one.arguments.items()}) for one in due_.calls]
+    return [
+        Call(one.name, {key: values[-1] for key, values in one.arguments.items()})
+        for one in due_.calls
+    ]
 
 
 @given(GOLDS, SAID, CALLS)
 @settings(max_examples=400)
 def test_adding_a_wrong_call_never_raises_the_total(due_, calls, wrong):
-    """Wrong: it is what no due call asks for, and its tool is not due, or was called as often as it is."""
-    assume(calls or not due_.calls)  # the first call where one is due ends a silence, which is worse
+    """Wrong: it is what no due call asks for, and its tool is not due, or was called as often as it
+    is.
+    """
+    assume(
+        calls or not due_.calls
+    )  # the first call where one is due ends a silence, which is worse
     number = sum(one.name == wrong.name for one in due_.calls)
     assume(sum(call.name == wrong.name for call in calls) >= number)
     assume(not any(satisfies(wrong, one) for one in due_.calls))
@@ -420,7 +472,11 @@ def test_adding_a_wrong_call_never_raises_the_total(due_, calls, wrong):
 
 @given(SOME_DUE, CALLS)
 def test_adding_any_call_to_a_right_answer_lowers_the_total(due_, call):
-    assert worth(due_, [*right_calls(due_), call]) < worth(due_, right_calls(due_)) == pytest.approx(1.0)
+    assert (
+        worth(due_, [*right_calls(due_), call])
+        < worth(due_, right_calls(due_))
+        == pytest.approx(1.0)
+    )
 
 
 @given(GOLDS, SAID, PROBLEMS, st.randoms(use_true_random=False))
@@ -444,7 +500,9 @@ WELL_FORMED = st.builds(
 
 @given(SOME_DUE, WELL_FORMED, PROBLEMS, st.booleans(), st.sampled_from(["", "Well."]))
 @settings(max_examples=300)
-def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(due_, call, problem, finished, text):
+def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(
+    due_, call, problem, finished, text
+):
     abstaining = judge(Attempt(Parsed(text, (), problem), due_, OFFERED, finished=finished))
     assert total(abstaining.parts, WEIGHTS) < worth(due_, [call])
 
@@ -465,13 +523,16 @@ def test_an_extra_parameter_and_a_repeated_call_lower_a_right_answer(due_, draw)
 
 
 TRACES = st.one_of(
-    st.none(), st.lists(st.builds(TraceStep, CALLS, st.booleans(), st.booleans()), max_size=4).map(tuple)
+    st.none(),
+    st.lists(st.builds(TraceStep, CALLS, st.booleans(), st.booleans()), max_size=4).map(tuple),
 )
 
 
 @given(GOLDS, SAID, PROBLEMS, st.booleans(), TRACES)
 @settings(max_examples=300)
-def test_every_component_is_between_0_and_1_and_every_penalty_a_count(due_, calls, problem, finished, trace):
+def test_every_component_is_between_0_and_1_and_every_penalty_a_count(
+    due_, calls, problem, finished, trace
+):
     parts = judged(due_, calls, problem, finished, trace).parts
     assert list(parts) == [*COMPONENTS, *PENALTIES]
     assert all(type(value) is float for value in parts.values())
@@ -484,14 +545,19 @@ def test_every_component_is_between_0_and_1_and_every_penalty_a_count(due_, call
 def test_a_step_that_fails_never_makes_a_dialog_more_of_a_success(due_, trace, call):
     before = judged(due_, (), trace=trace).parts
     after = judged(due_, (), trace=(*trace, TraceStep(call, False))).parts
-    assert after["task_completion"] <= before["task_completion"] and after["efficiency"] <= before["efficiency"]
+    assert (
+        after["task_completion"] <= before["task_completion"]
+        and after["efficiency"] <= before["efficiency"]
+    )
     assert judged(due_, (), trace=trace[::-1]).parts == before
 
 
 @given(GOLDS, SAID)
 @settings(max_examples=300)
 def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
-    """But where an early due call takes what only a later one accepts, the metric, like BFCL's, goes by their order."""
+    """But where an early due call takes what only a later one accepts, the metric, like BFCL's,
+    goes by their order.
+    """
     found = judged(due_, calls).parts["exact"]
     orders = itertools.permutations(calls)
     assert found == float(any(not calls_problem(order, due_, OFFERED) for order in orders))
@@ -505,7 +571,10 @@ def test_calls_are_assigned_as_well_as_any_assignment_could(due_, calls):
 
     longer, shorter = sorted((calls, due_.calls), key=len, reverse=True)
     best = max(
-        sum(grade(*(pair if longer is calls else pair[::-1])) for pair in zip(chosen, shorter, strict=True))
+        sum(
+            grade(*(pair if longer is calls else pair[::-1]))
+            for pair in zip(chosen, shorter, strict=True)
+        )
         for chosen in itertools.permutations(longer, len(shorter))
     )
     assert judged(due_, calls).parts["task_completion"] == pytest.approx(best / len(longer))
@@ -517,8 +586,13 @@ def test_many_parallel_calls_of_one_tool_are_right_in_any_order():
     random.Random(0).shuffle(calls)
     assert worth(due_, calls) == 1.0
     assert judged(due_, calls[1:]).parts["task_completion"] == pytest.approx(39 / 40)
-    one_again = judged(due_, [*calls[1:], calls[1]]).parts  # does for the one left out, but for its value
-    assert one_again["task_completion"] == pytest.approx((39 + 1 / 2) / 40) and one_again["redundant_call"] == 1
+    one_again = judged(
+        due_, [*calls[1:], calls[1]]
+    ).parts  # does for the one left out, but for its value
+    assert (
+        one_again["task_completion"] == pytest.approx((39 + 1 / 2) / 40)
+        and one_again["redundant_call"] == 1
+    )
 
 
 # Weights and totals.
@@ -529,7 +603,11 @@ def test_a_total_is_the_weighted_sum_and_is_not_clamped():
 
 
 def test_settled_weights_are_the_defaults_but_for_what_is_given():
-    assert settle_weights({}) == WEIGHTS == {**WEIGHTS, "task_completion": 0.4, "timeout": -0.5, "exact": 0.0}
+    assert (
+        settle_weights({})
+        == WEIGHTS
+        == {**WEIGHTS, "task_completion": 0.4, "timeout": -0.5, "exact": 0.0}
+    )
     assert list(WEIGHTS) == [*COMPONENTS, *PENALTIES]
     assert sum(WEIGHTS[name] for name in COMPONENTS) == pytest.approx(1.0)
     settled = settle_weights({"exact": 1, "missed_call": 0}, ["short", "polite"])
@@ -542,13 +620,16 @@ def test_settled_weights_are_the_defaults_but_for_what_is_given():
     [
         ({"tool_acuracy": 1}, "no part 'tool_acuracy'.*\n.*'tool_accuracy'"),
         ({"shrt": 1}, "no part 'shrt'.*\n.*'short'"),
-        ({"zzz": 1}, "no part 'zzz'.*\n.*task_completion, "), ({"exact": math.nan}, "weights.exact: nan is no weight"),
-        ({"exact": math.inf}, "weights.exact: inf"), ({"timeout": 0.5}, "weights.timeout: 0.5 would reward.*\n.*-0.5"),
-        ({"exact": -1}, "weights.exact: -1 would punish"), ({"short": -1}, "weights.short: -1 would punish"),
+        ({"zzz": 1}, "no part 'zzz'.*\n.*task_completion, "),
+        ({"exact": math.nan}, "weights.exact: nan is no weight"),
+        ({"exact": math.inf}, "weights.exact: inf"),
+        ({"timeout": 0.5}, "weights.timeout: 0.5 would reward.*\n.*-0.5"),
+        ({"exact": -1}, "weights.exact: -1 would punish"),
+        ({"short": -1}, "weights.short: -1 would punish"),
         (dict.fromkeys([*WEIGHTS, "short"], 0), "all are zero"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_weights_that_make_no_sense_are_refused(given_, told):
     with pytest.raises(UserError, match=told) as caught:
         settle_weights(given_, ["short"])
@@ -599,7 +680,11 @@ def own(tmp_path_factory):
     """One child for all that need no other."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine.py").write_text(MINE, encoding="utf-8")
-    names = [line.split("(")[0].removeprefix("def ") for line in MINE.splitlines() if line.startswith("def ")]
+    names = [
+        line.split("(")[0].removeprefix("def ")
+        for line in MINE.splitlines()
+        if line.startswith("def ")
+    ]
     with OwnFunctions([f"{folder}/mine.py:{name}" for name in names], seconds=0.5) as functions:
         yield functions
 
@@ -615,16 +700,24 @@ def test_parts_of_ones_own_stand_between_components_and_penalties(own):
     [
         ("raises", "raised KeyError: 'no such key' (PLACE:11)"),
         ("raises_elsewhere", "raised TypeError: 'int' object is not iterable (PLACE:12)"),
-        ("two_arguments", "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' "
-         "(PLACE:22)"),
+        (
+            "two_arguments",
+            "raised TypeError: two_arguments() missing 1 required positional argument: 'gold' "
+            "(PLACE:22)",
+        ),
         ("leaves", "raised SystemExit: bye (PLACE:23)"),
-        ("none", "returned None, no number from 0 to 1"), ("nan", "returned nan, no number from 0 to 1"),
-        ("infinite", "returned inf, no number from 0 to 1"), ("several", "returned [0.1, 0.2], no number from 0 to 1"),
-        ("two", "returned 2.0, no number from 0 to 1"), ("negative", "returned -0.1, no number from 0 to 1"),
-        ("true", "returned True, no number from 0 to 1"), ("text", "returned '1', no number from 0 to 1"),
-        ("hangs", "took longer than 0.5 s"), ("dies", "ended with exit code 3"),
+        ("none", "returned None, no number from 0 to 1"),
+        ("nan", "returned nan, no number from 0 to 1"),
+        ("infinite", "returned inf, no number from 0 to 1"),
+        ("several", "returned [0.1, 0.2], no number from 0 to 1"),
+        ("two", "returned 2.0, no number from 0 to 1"),
+        ("negative", "returned -0.1, no number from 0 to 1"),
+        ("true", "returned True, no number from 0 to 1"),
+        ("text", "returned '1', no number from 0 to 1"),
+        ("hangs", "took longer than 0.5 s"),
+        ("dies", "ended with exit code 3"),
     ],
-)  # fmt: skip
+)
 def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, told):
     place = own[name].func.__self__.code.named[0].file
     found = judge(ATTEMPT, {name: own[name], "short": own["short"]})
@@ -703,9 +796,15 @@ if __name__ == "__main__":
 
 def test_a_child_that_hangs_does_not_outlive_a_parent_that_is_killed(mine, tmp_path):
     (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
-    path = os.pathsep.join(filter(None, [str(Path(agentlite.__file__).parent.parent), os.environ.get("PYTHONPATH")]))
-    parent = subprocess.Popen([sys.executable, "parent.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              env={**os.environ, "PYTHONPATH": path})  # fmt: skip
+    path = os.pathsep.join(
+        filter(None, [str(Path(agentlite.__file__).parent.parent), os.environ.get("PYTHONPATH")])
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "parent.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert parent.stdout.readline() == b"started\n"
     with pytest.raises(subprocess.TimeoutExpired):
         parent.communicate(timeout=0.5)
@@ -730,13 +829,16 @@ def test_what_a_function_prints_stays_off_stdout(mine, capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("texts", "told"),
     [
-        (["mine.py"], "'mine.py' names no function"), ([":short"], "':short' names no function"),
-        (["mine.py:a b"], "names no function"), (["not.py:short"], "not.py: no such file"),
+        (["mine.py"], "'mine.py' names no function"),
+        ([":short"], "':short' names no function"),
+        (["mine.py:a b"], "names no function"),
+        (["not.py:short"], "not.py: no such file"),
         (["mine.py:exact"], "mine.py:exact: there is another part called exact"),
-        (["mine.py:timeout"], "another part called timeout"), (["mine.py:short"] * 2, "another part called short"),
+        (["mine.py:timeout"], "another part called timeout"),
+        (["mine.py:short"] * 2, "another part called short"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_names_no_function_is_refused_before_a_child_is_there(mine, texts, told):
     for refuse in (OwnFunctions, function_files):
         with pytest.raises(UserError, match=told) as caught:
@@ -747,12 +849,15 @@ def test_what_names_no_function_is_refused_before_a_child_is_there(mine, texts, 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("def long(attempt): return 1", "odd.py: has no function short"), ("short = 1", "odd.py: has no function, but"),
+        ("def long(attempt): return 1", "odd.py: has no function short"),
+        ("short = 1", "odd.py: has no function, but"),
         ("\nimport no_such_module", "odd.py:2: cannot be imported: ModuleNotFoundError: No module"),
-        ("\n\ndef short(", "odd.py:3: cannot be imported: SyntaxError"), ("1 / 0", "odd.py:1: .* ZeroDivisionError"),
-        ("exit()", "odd.py:1: cannot be imported: SystemExit"), ("import os; os._exit(9)", "odd.py: .* exit code 9"),
+        ("\n\ndef short(", "odd.py:3: cannot be imported: SyntaxError"),
+        ("1 / 0", "odd.py:1: .* ZeroDivisionError"),
+        ("exit()", "odd.py:1: cannot be imported: SystemExit"),
+        ("import os; os._exit(9)", "odd.py: .* exit code 9"),
     ],
-)  # fmt: skip
+)
 def test_a_file_without_the_function_is_refused_at_once(tmp_path, monkeypatch, content, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "odd.py").write_text(content, encoding="utf-8")
@@ -763,7 +868,9 @@ def test_a_file_without_the_function_is_refused_at_once(tmp_path, monkeypatch, c
 
 def test_a_function_may_import_its_neighbours_and_be_of_any_name(tmp_path):
     (tmp_path / "lengths.py").write_text("LIMIT = 60", encoding="utf-8")
-    (tmp_path / "random.py").write_text("import lengths\ndef brief(attempt): return len(attempt.text) / lengths.LIMIT")
+    (tmp_path / "random.py").write_text(
+        "import lengths\ndef brief(attempt): return len(attempt.text) / lengths.LIMIT"
+    )
     with OwnFunctions([f"{tmp_path}/random.py:brief"]) as functions:
         assert judge(ATTEMPT, functions).parts["brief"] == 0.5
 

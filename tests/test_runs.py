@@ -1,4 +1,6 @@
-"""`agentlite runs` says how each stage stands, and frees checkpoints that no later command misses."""
+"""`agentlite runs` says how each stage stands, and frees checkpoints that no later command
+misses.
+"""
 
 import json
 import os
@@ -15,14 +17,22 @@ from agentlite.cli.run_listing import free, inventory
 from agentlite.core.errors import UserError
 from agentlite.workspace.run_folder import Plan, file_digest, open_stage
 
-STEPS = {"max_steps": 3, "save_steps": 1, "batch_size": 1, "gradient_accumulation": 1, "profile": "cpu"}
+STEPS = {
+    "max_steps": 3,
+    "save_steps": 1,
+    "batch_size": 1,
+    "gradient_accumulation": 1,
+    "profile": "cpu",
+}
 EVAL = {"max_new_tokens": 4, "profile": "cpu"}
 
 
 def cli(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(DATA.parent.parent), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "agentlite", "runs", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120
+    )
 
 
 def told(*arguments: object) -> dict[str, dict]:
@@ -34,7 +44,9 @@ def told(*arguments: object) -> dict[str, dict]:
 @pytest.fixture(scope="module")
 def made(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "weather"
-    agentlite.prep(str(DATA / "weather.jsonl"), run=str(run), model=str(tiny_model), dev=0.2, test=0.3)
+    agentlite.prep(
+        str(DATA / "weather.jsonl"), run=str(run), model=str(tiny_model), dev=0.2, test=0.3
+    )
     agentlite.sft(run=str(run), **STEPS)
     agentlite.evaluate(run=str(run), model="sft", **EVAL)
     return run
@@ -114,7 +126,11 @@ def test_looking_does_not_take_the_lock_from_a_stage(tmp_path):
 
 
 def test_freed_checkpoints_are_missed_by_no_command(run, tiny_model):
-    before = {path: file_digest(path) for path in run.rglob("*") if path.is_file() and "checkpoints" not in path.parts}
+    before = {
+        path: file_digest(path)
+        for path in run.rglob("*")
+        if path.is_file() and "checkpoints" not in path.parts
+    }
     size = told(run)["sft"]["checkpoint_bytes"]
     done = cli("--run", run, "--rm", "sft", "--json")
     assert done.returncode == 0, done.stderr
@@ -156,7 +172,9 @@ def test_a_table_a_hint_and_several_workspaces(run):
     assert done.stdout.splitlines()[0].split() == ["stage", "state", "size", "checkpoints", "age"]
     assert f"agentlite runs {run} --rm sft" in done.stdout
     both = cli(run, run.with_name("b"))
-    assert sum(line.split()[0].endswith("/sft") for line in both.stdout.splitlines()) == 4  # two sft, two eval/prep/sft
+    assert (
+        sum(line.split()[0].endswith("/sft") for line in both.stdout.splitlines()) == 4
+    )  # two sft, two eval/prep/sft
 
 
 def test_a_folder_that_is_no_workspace_is_told_with_a_way_on(run):

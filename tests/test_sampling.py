@@ -1,4 +1,6 @@
-"""Several answers to a prompt: drawn as the model says, the same whatever stands beside them, the prompt read once."""
+"""Several answers to a prompt: drawn as the model says, the same whatever stands beside them, the
+prompt read once.
+"""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -18,19 +20,27 @@ PROMPTS = ([5, 6, 7, 8, 9, 10, 11], [400, 401, 402], [77, 12, 900, 31, 5])
 
 @pytest.fixture(scope="module")
 def loaded(tiny_model):
-    found = load(Source("tiny", str(tiny_model), None, ""), Loading("unsloth", 128), trainable=False)
-    with torch.no_grad():  # a random model's answers are all but equally likely: sharper, a wrong mask shows
+    found = load(
+        Source("tiny", str(tiny_model), None, ""), Loading("unsloth", 128), trainable=False
+    )
+    with (
+        torch.no_grad()
+    ):  # a random model's answers are all but equally likely: sharper, a wrong mask shows
         found.model.lm_head.weight.mul_(8)
     return found
 
 
 def how(**changes):
-    return sampling.Sampling(**{"turn_end": 2, "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0,
-                                **changes})  # fmt: skip
+    return sampling.Sampling(
+        **{"turn_end": 2, "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0, **changes}
+    )
 
 
 def asked(prompts=PROMPTS, seeds=SEEDS, stops=()):
-    return [sampling.Asked(prompt, tuple(f"{prompt} {seed}" for seed in seeds), stops) for prompt in prompts]
+    return [
+        sampling.Asked(prompt, tuple(f"{prompt} {seed}" for seed in seeds), stops)
+        for prompt in prompts
+    ]
 
 
 def ids(drawn):
@@ -41,9 +51,12 @@ def test_without_temperature_every_sample_is_what_generate_says(loaded):
     drawn = sampling.sample(loaded, asked(), how(temperature=0.0))
     for index, prompt in enumerate(PROMPTS):
         expected = loaded.model.generate(
-            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), do_sample=False,
-            max_new_tokens=12, pad_token_id=0,
-        )[0, len(prompt) :].tolist()  # fmt: skip
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=12,
+            pad_token_id=0,
+        )[0, len(prompt) :].tolist()
         assert [one.ids for one in drawn if one.prompt == index] == [expected] * 3
 
 
@@ -57,13 +70,22 @@ def test_an_answer_does_not_depend_on_what_is_drawn_beside_it(loaded):
 
 
 def test_each_sample_sees_the_prompt_and_its_own_tokens_alone(loaded):
-    """Every token of every sample is the one its seed draws from the model's own logits over the plain sequence."""
+    """Every token of every sample is the one its seed draws from the model's own logits over the
+    plain sequence.
+    """
     for one in sampling.sample(loaded, asked(), how()):
         stream = sampling.random.Random(f"{PROMPTS[one.prompt]} {SEEDS[one.sample]}")
         for place, token in enumerate(one.ids):
             with torch.no_grad():
-                logits = loaded.model(torch.tensor([PROMPTS[one.prompt] + one.ids[:place]])).logits[:, -1]
-            assert sampling.draw(logits, torch.tensor([stream.random()], dtype=torch.float64), how()).item() == token
+                logits = loaded.model(torch.tensor([PROMPTS[one.prompt] + one.ids[:place]])).logits[
+                    :, -1
+                ]
+            assert (
+                sampling.draw(
+                    logits, torch.tensor([stream.random()], dtype=torch.float64), how()
+                ).item()
+                == token
+            )
 
 
 def test_a_prompt_is_read_once_however_many_answers_it_gets(loaded, monkeypatch):
@@ -104,12 +126,19 @@ def test_the_model_is_left_as_it_was_found(loaded):
 
 
 @settings(max_examples=60, deadline=None)
-@given(logits=st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=9), top_p=st.floats(0.05, 1.0),
-       temperature=st.floats(0.3, 3.0))  # fmt: skip
+@given(
+    logits=st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=9),
+    top_p=st.floats(0.05, 1.0),
+    temperature=st.floats(0.3, 3.0),
+)
 def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature):
     uniform = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
     row = torch.tensor([logits], dtype=torch.float32)
-    counts = Counter(sampling.draw(row.expand(4000, -1), uniform, how(temperature=temperature, top_p=top_p)).tolist())
+    counts = Counter(
+        sampling.draw(
+            row.expand(4000, -1), uniform, how(temperature=temperature, top_p=top_p)
+        ).tolist()
+    )
     likely = (row[0].double() / temperature).softmax(-1).tolist()
     order = sorted(range(len(likely)), key=lambda token: -likely[token])
     mass, kept = 0.0, []
@@ -130,7 +159,9 @@ def test_batches_hold_every_prompt_once_the_longest_first():
 
 
 def test_sampling_on_a_rewritten_model_takes_its_own_generate(loaded, monkeypatch):
-    """Unsloth's CUDA models decode in their own way: there the samples come from `generate`, read back the same way."""
+    """Unsloth's CUDA models decode in their own way: there the samples come from `generate`, read
+    back the same way.
+    """
     calls = []
 
     def generate(**named):
@@ -138,7 +169,9 @@ def test_sampling_on_a_rewritten_model_takes_its_own_generate(loaded, monkeypatc
         answer = torch.tensor([[41, 42, 2, 0], [41, 42, 43, 44]])
         return torch.cat([named["input_ids"].expand(2, -1), answer], dim=1)
 
-    model = SimpleNamespace(device="cpu", generate=generate, generation_config=SimpleNamespace(eos_token_id=2))
+    model = SimpleNamespace(
+        device="cpu", generate=generate, generation_config=SimpleNamespace(eos_token_id=2)
+    )
     found = SimpleNamespace(model=model, tokenizer=loaded.tokenizer)
     drawn = sampling.SAMPLERS["by one"](found, asked(seeds=["a", "b"]), how())
     assert calls == [2, 2, 2]

@@ -15,8 +15,17 @@ import pytest
 from conftest import DATA
 
 CANARY = "sk-Canary0123456789abcdef"
-SECRETS = {name: f"{CANARY}-{name.lower()}" for name in (
-    "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "OPENAI_API_KEY", "ANSWERS_KEY", "JUDGE_KEY", "WANDB_API_KEY")}  # fmt: skip
+SECRETS = {
+    name: f"{CANARY}-{name.lower()}"
+    for name in (
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "OPENAI_API_KEY",
+        "ANSWERS_KEY",
+        "JUDGE_KEY",
+        "WANDB_API_KEY",
+    )
+}
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -30,7 +39,9 @@ class Echo(BaseHTTPRequestHandler):
         message = {"content": 'Fine. {"score": 4, "reason": "x"}'}
         body: Any = {"choices": [{"message": message, "finish_reason": "stop"}]}
         if status != 200:
-            body = {"error": f"{'x' * (status - 300)} your key {key} was refused, {dict(self.headers)}"}
+            body = {
+                "error": f"{'x' * (status - 300)} your key {key} was refused, {dict(self.headers)}"
+            }
         content = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
@@ -51,7 +62,9 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def said(tmp_path: Path) -> Iterator[list[str]]:
-    """All that is printed; at the end it is looked through, and all that was written down as well."""
+    """All that is printed; at the end it is looked through, and all that was written down as
+    well.
+    """
     found: list[str] = []
     yield found
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
@@ -60,11 +73,22 @@ def said(tmp_path: Path) -> Iterator[list[str]]:
         assert CANARY.encode() not in content, content[:2000]
 
 
-def run(said: list[str], folder: Path, *arguments: object, code: int = 0, **environment: str) -> str:
+def run(
+    said: list[str], folder: Path, *arguments: object, code: int = 0, **environment: str
+) -> str:
     command = [sys.executable, "-m", "agentlite", *map(str, arguments), "--debug"]
-    there = {**os.environ, **SECRETS, "AGENTLITE_CACHE": str(folder / "cache"), "AGENTLITE_RUN": str(folder / "run"),
-             "PYTHONPATH": str(DATA.parent.parent), "HF_HUB_OFFLINE": "1", **environment}  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env=there, cwd=folder, timeout=120)
+    there = {
+        **os.environ,
+        **SECRETS,
+        "AGENTLITE_CACHE": str(folder / "cache"),
+        "AGENTLITE_RUN": str(folder / "run"),
+        "PYTHONPATH": str(DATA.parent.parent),
+        "HF_HUB_OFFLINE": "1",
+        **environment,
+    }
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=there, cwd=folder, timeout=120
+    )
     said += [done.stdout, done.stderr]
     assert (done.returncode == 0) == (code == 0), done.stderr
     return done.stderr
@@ -73,17 +97,40 @@ def run(said: list[str], folder: Path, *arguments: object, code: int = 0, **envi
 @pytest.fixture
 def prepared(tmp_path: Path, tiny_model: Path, said: list[str]) -> Path:
     shutil.copytree(tiny_model, tmp_path / "model")
-    run(said, tmp_path, "prep", DATA / "weather.jsonl", "--model", tmp_path / "model", "--set", "prep.dev=0.2", "--set",
-        "prep.test=0.3")  # fmt: skip
+    run(
+        said,
+        tmp_path,
+        "prep",
+        DATA / "weather.jsonl",
+        "--model",
+        tmp_path / "model",
+        "--set",
+        "prep.dev=0.2",
+        "--set",
+        "prep.test=0.3",
+    )
     return tmp_path
 
 
 def test_no_key_is_written_down_or_told_where_all_goes_well(prepared, said, server):
     url = f"http://127.0.0.1:{server.server_address[1]}/200/v1"
     there = ["--endpoint", url, "--endpoint-key", "ANSWERS_KEY", "--model", "theirs"]
-    run(said, prepared, "eval", *there, "--judge", url, "--judge-key", "JUDGE_KEY", "--judge-model", "judge")
+    run(
+        said,
+        prepared,
+        "eval",
+        *there,
+        "--judge",
+        url,
+        "--judge-key",
+        "JUDGE_KEY",
+        "--judge-model",
+        "judge",
+    )
     run(said, prepared, "pairs", *there, "-n", 2)
-    assert {f"Bearer {SECRETS['ANSWERS_KEY']}", f"Bearer {SECRETS['JUDGE_KEY']}"} == set(server.keys)  # each its own
+    assert {f"Bearer {SECRETS['ANSWERS_KEY']}", f"Bearer {SECRETS['JUDGE_KEY']}"} == set(
+        server.keys
+    )  # each its own
     run(said, prepared, "eval", *there, "--print-config")
     for command in (["runs"], ["plan", "--model", prepared / "model"]):
         run(said, prepared, *command)
@@ -92,12 +139,29 @@ def test_no_key_is_written_down_or_told_where_all_goes_well(prepared, said, serv
 @pytest.mark.parametrize("status", [302, 400, 401, 470])
 def test_no_key_is_told_by_a_server_that_sends_it_back(prepared, said, server, status):
     url = f"http://127.0.0.1:{server.server_address[1]}/{status}/v1"
-    told = run(said, prepared, "eval", "--endpoint", url, "--endpoint-key", "ANSWERS_KEY", "--model", "m", code=8)
+    told = run(
+        said,
+        prepared,
+        "eval",
+        "--endpoint",
+        url,
+        "--endpoint-key",
+        "ANSWERS_KEY",
+        "--model",
+        "m",
+        code=8,
+    )
     assert f"answered {status}" in told
 
 
-@pytest.mark.parametrize("url", [f"http://me:{CANARY}@127.0.0.1:1/v1", f"http://127.0.0.1:1/v1?key={CANARY}",
-                                 f"http://{CANARY}@127.0.0.1:1/v1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://me:{CANARY}@127.0.0.1:1/v1",
+        f"http://127.0.0.1:1/v1?key={CANARY}",
+        f"http://{CANARY}@127.0.0.1:1/v1",
+    ],
+)
 @pytest.mark.parametrize("flags", [["--endpoint"], ["--judge-model", "j", "--judge"]])
 def test_an_address_with_a_secret_in_it_is_refused_without_being_told(prepared, said, url, flags):
     model = [] if "--judge" in flags else ["--model", "m"]
@@ -106,7 +170,18 @@ def test_an_address_with_a_secret_in_it_is_refused_without_being_told(prepared, 
 
 def test_a_mirror_with_a_password_is_not_told(prepared, said):
     mirror = {"HF_ENDPOINT": f"http://me:{CANARY}@127.0.0.1:1", "HF_HUB_OFFLINE": "0"}
-    run(said, prepared, "prep", DATA / "weather.jsonl", "--model", "no/such", "--out", "other", code=8, **mirror)
+    run(
+        said,
+        prepared,
+        "prep",
+        DATA / "weather.jsonl",
+        "--model",
+        "no/such",
+        "--out",
+        "other",
+        code=8,
+        **mirror,
+    )
     command = [sys.executable, "-m", "agentlite", "doctor"]
     there = {**os.environ, **SECRETS, **mirror, "PYTHONPATH": str(DATA.parent.parent)}
     done = subprocess.run(command, capture_output=True, text=True, env=there, timeout=120)
@@ -122,13 +197,19 @@ def test_a_token_is_no_setting(prepared, said, key):
     given.unlink()
 
 
-@pytest.mark.parametrize(("said", "kept"), [
-    ("401 for token hf_abcdefghijklmnopqrstuvwx, which", "401 for token (hidden), which"),
-    ("{'Authorization': 'Bearer abc.def-123'}", "{'Authorization': 'Bearer (hidden)'}"),
-    ("key sk-proj-0123456789abcdef: refused", "key (hidden): refused"),
-    ("http://me:secret@there/v1 said no", "http://(hidden)@there/v1 said no"),
-    ("hf_hub is no key, nor is task-force, nor sk-learn", "hf_hub is no key, nor is task-force, nor sk-learn"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("401 for token hf_abcdefghijklmnopqrstuvwx, which", "401 for token (hidden), which"),
+        ("{'Authorization': 'Bearer abc.def-123'}", "{'Authorization': 'Bearer (hidden)'}"),
+        ("key sk-proj-0123456789abcdef: refused", "key (hidden): refused"),
+        ("http://me:secret@there/v1 said no", "http://(hidden)@there/v1 said no"),
+        (
+            "hf_hub is no key, nor is task-force, nor sk-learn",
+            "hf_hub is no key, nor is task-force, nor sk-learn",
+        ),
+    ],
+)
 def test_what_looks_like_a_key_is_hidden_also_where_no_variable_holds_it(said, kept):
     from agentlite.core.console import hidden
 

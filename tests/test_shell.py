@@ -1,4 +1,6 @@
-"""Completion in a shell: commands, options, values, stages, and files where nothing else is known."""
+"""Completion in a shell: commands, options, values, stages, and files where nothing else is
+known.
+"""
 
 import os
 import shutil
@@ -11,7 +13,8 @@ from click.shell_completion import ShellComplete
 
 from agentlite.cli.main import COMMANDS, group
 
-# As bash does it: the function that was sourced is called with the words, and leaves its answer in COMPREPLY.
+# As bash does it: the function that was sourced is called with the words, and leaves its answer in
+# COMPREPLY.
 COMPLETE = """
 eval "$(_AGENTLITE_COMPLETE=bash_source agentlite)"
 compopt() { printf 'compopt %s %s\\n' "$@"; }
@@ -22,7 +25,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 def offered(*words: str) -> list[str]:
-    found = ShellComplete(group, {}, "agentlite", "_AGENTLITE_COMPLETE").get_completions([*words[:-1]], words[-1])
+    found = ShellComplete(group, {}, "agentlite", "_AGENTLITE_COMPLETE").get_completions(
+        [*words[:-1]], words[-1]
+    )
     return ["FILES" if item.type == "file" else item.value for item in found]
 
 
@@ -32,15 +37,18 @@ def test_commands_and_options_are_completed():
     assert "--tools" in offered("chat", "--")
 
 
-@pytest.mark.parametrize(("words", "values"), [
-    (("sft", "--engine", ""), ["unsloth", "hf"]),
-    (("dpo", "--loss-type", "s"), ["sigmoid"]),
-    (("sft", "--full", "t"), ["true"]),
-    (("sft", "--profile", "rtx"), ["rtx3060", "rtx4090"]),
-    (("prep", ""), []),
-    (("prep", "--holdout", "be"), []),
-    (("chat", "sft", "--tools", ""), []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (("sft", "--engine", ""), ["unsloth", "hf"]),
+        (("dpo", "--loss-type", "s"), ["sigmoid"]),
+        (("sft", "--full", "t"), ["true"]),
+        (("sft", "--profile", "rtx"), ["rtx3060", "rtx4090"]),
+        (("prep", ""), []),
+        (("prep", "--holdout", "be"), []),
+        (("chat", "sft", "--tools", ""), []),
+    ],
+)
 def test_a_value_is_completed_by_what_it_may_be_and_else_by_files(words, values):
     assert offered(*words) == ["FILES", *values]
 
@@ -56,15 +64,25 @@ def test_a_model_is_completed_by_the_stages_of_the_workspace(tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
-@pytest.mark.parametrize(("words", "told"), [
-    (["agentlite", "pa"], ["pairs"]), (["agentlite", "sft", "--warm"], ["--warmup-ratio"]),
-    (["agentlite", "prep", "we"], ["compopt -o default", ""]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["agentlite", "pa"], ["pairs"]),
+        (["agentlite", "sft", "--warm"], ["--warmup-ratio"]),
+        (["agentlite", "prep", "we"], ["compopt -o default", ""]),
+    ],
+)
 def test_bash_completes(words, told, tmp_path):
     program = tmp_path / "agentlite"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m agentlite "$@"\n')
     program.chmod(0o755)
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    run = subprocess.run(["bash", "-c", COMPLETE, "bash", *words], capture_output=True, text=True, timeout=60,
-                         env=environ, cwd=Path(__file__).parent.parent)  # fmt: skip
+    run = subprocess.run(
+        ["bash", "-c", COMPLETE, "bash", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environ,
+        cwd=Path(__file__).parent.parent,
+    )
     assert run.stdout.splitlines() == told, run.stderr

@@ -1,4 +1,6 @@
-"""A stage's folder is up to date, carried on or refused; it is never half believed and never held twice."""
+"""A stage's folder is up to date, carried on or refused; it is never half believed and never held
+twice.
+"""
 
 import json
 import os
@@ -84,7 +86,10 @@ def test_a_done_that_was_harmed_is_named_and_not_believed(tmp_path):
         with pytest.raises(UserError, match="cannot be trusted") as told:
             finished(folder, "sft")
         assert "done.json" in told.value.place
-        with pytest.raises(UserError, match="cannot be trusted"), open_stage(folder, PLAN, force=False):
+        with (
+            pytest.raises(UserError, match="cannot be trusted"),
+            open_stage(folder, PLAN, force=False),
+        ):
             pass
 
 
@@ -149,15 +154,22 @@ def test_a_setting_that_an_earlier_version_did_not_have_was_as_its_default_is(tm
     folder = tmp_path / "sft"
     finish(folder)
     known = config.plain_settings(config.Sft(model="m"))
-    newer = Plan("sft", {**PLAN.settings, "batch_tokens": known["batch_tokens"], "trl": {}}, PLAN.inputs)
+    newer = Plan(
+        "sft", {**PLAN.settings, "batch_tokens": known["batch_tokens"], "trl": {}}, PLAN.inputs
+    )
     with open_stage(folder, newer, force=False) as stage:
         assert stage.status == "done"
     other = Plan("sft", {**newer.settings, "batch_tokens": 1 + known["batch_tokens"]}, PLAN.inputs)
-    with pytest.raises(UserError, match=r"sft\.batch_tokens 8192 -> 8193"), open_stage(folder, other, force=False):
+    with (
+        pytest.raises(UserError, match=r"sft\.batch_tokens 8192 -> 8193"),
+        open_stage(folder, other, force=False),
+    ):
         pass
 
 
-def test_a_large_file_rewritten_in_its_place_with_its_time_put_back_is_read_again(tmp_path, monkeypatch):
+def test_a_large_file_rewritten_in_its_place_with_its_time_put_back_is_read_again(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "large.bin"
     path.write_bytes(b"a" * (65 << 20))
@@ -174,20 +186,31 @@ def test_what_a_later_version_wrote_is_refused_naming_it_and_not_called_harmed(t
     folder = tmp_path / "sft"
     here = stages.versions()["agentlite"]
     finish(folder, msgspec.structs.replace(PLAN, versions={"agentlite": here}))
-    (folder / name).write_text(json.dumps({**json.loads((folder / name).read_text()), "more": 1}), encoding="utf-8")
+    (folder / name).write_text(
+        json.dumps({**json.loads((folder / name).read_text()), "more": 1}), encoding="utf-8"
+    )
     with pytest.raises(UserError, match="unknown field `more`"):  # of this version: somebody's edit
         finished(folder, "sft")
     plan = json.loads((folder / "plan.json").read_text())
-    (folder / "plan.json").write_text(json.dumps({**plan, "versions": {"agentlite": "9.1.0"}}), encoding="utf-8")
-    for attempt in (lambda: finished(folder, "sft"), lambda: open_stage(folder, PLAN, force=False).__enter__()):
-        with pytest.raises(UserError, match=rf"written by agentlite 9\.1\.0, and this is {here}") as told:
+    (folder / "plan.json").write_text(
+        json.dumps({**plan, "versions": {"agentlite": "9.1.0"}}), encoding="utf-8"
+    )
+    for attempt in (
+        lambda: finished(folder, "sft"),
+        lambda: open_stage(folder, PLAN, force=False).__enter__(),
+    ):
+        with pytest.raises(
+            UserError, match=rf"written by agentlite 9\.1\.0, and this is {here}"
+        ) as told:
             attempt()
         assert told.value.exit_code == 3 and "trusted" not in str(told.value)
 
 
 def test_what_was_begun_with_other_versions_is_told_when_it_is_carried_on(tmp_path, capsys):
     for version in ("2.12", "2.13"):
-        with open_stage(tmp_path / "eval", Plan("eval", {}, {}, {"torch": version}), force=False) as stage:
+        with open_stage(
+            tmp_path / "eval", Plan("eval", {}, {}, {"torch": version}), force=False
+        ) as stage:
             told = capsys.readouterr().err
     assert stage.status == "half" and "torch 2.12 -> 2.13" in told
 
@@ -223,10 +246,20 @@ def test_links_in_a_stage_are_taken_away_and_what_they_point_to_is_left(tmp_path
     assert (outside / "thesis.txt").read_text(encoding="utf-8") == "years of work"
 
 
-@pytest.mark.parametrize("edited", [
-    "", "{", "[]", "{}", '{"command": "sft"}', '{"command": "sft", "settings": [], "inputs": {}}', "[" * 10_000,
-    '{"command": "sft", "settings": {"lora_r": "' + "9" * 10_000 + '"}, "inputs": {}}', "\x00",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "edited",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"command": "sft"}',
+        '{"command": "sft", "settings": [], "inputs": {}}',
+        "[" * 10_000,
+        '{"command": "sft", "settings": {"lora_r": "' + "9" * 10_000 + '"}, "inputs": {}}',
+        "\x00",
+    ],
+)
 def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
     from agentlite.cli.run_listing import inventory
 
@@ -254,7 +287,10 @@ for number in range(100):
 
 
 def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
-    both = [subprocess.Popen([sys.executable, "-c", WRITING, str(tmp_path)], stderr=subprocess.PIPE) for _ in range(2)]
+    both = [
+        subprocess.Popen([sys.executable, "-c", WRITING, str(tmp_path)], stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
     assert [one.communicate(timeout=60)[1] for one in both] == [b"", b""]
     assert json.loads((tmp_path / "compare.json").read_bytes()) == {"number": 99}
 
@@ -263,7 +299,10 @@ def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
 def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_path, done):
     from agentlite.cli.run_listing import inventory
 
-    folder, asked = tmp_path / "sft", msgspec.structs.replace(PLAN, settings={"lora_r": 8, "seed": 0})
+    folder, asked = (
+        tmp_path / "sft",
+        msgspec.structs.replace(PLAN, settings={"lora_r": 8, "seed": 0}),
+    )
     finish(folder)
     if not done:
         (folder / "done.json").unlink()
@@ -277,7 +316,9 @@ def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_pat
         with pytest.raises(UserError, match="was changed since it was written") as told:
             attempt()
         assert told.value.exit_code == 3 and told.value.place == str(folder / "plan.json")
-    assert [kept.detail for kept in inventory(tmp_path)] == ["plan.json was changed since it was written"]
+    assert [kept.detail for kept in inventory(tmp_path)] == [
+        "plan.json was changed since it was written"
+    ]
     (folder / "plan.json").write_text(text, encoding="utf-8")
     with open_stage(folder, PLAN, force=False) as stage:
         assert stage.status == ("done" if done else "half")
@@ -292,7 +333,9 @@ def test_a_done_without_its_files_is_told_when_they_are_made_again(tmp_path, cap
 
 
 @pytest.mark.parametrize(("code", "kept"), [(2, False), (4, True), (74, True)])
-def test_a_mistake_before_the_first_checkpoint_gives_a_folder_up_and_a_full_disk_does_not(tmp_path, code, kept):
+def test_a_mistake_before_the_first_checkpoint_gives_a_folder_up_and_a_full_disk_does_not(
+    tmp_path, code, kept
+):
     from agentlite.workspace.lineage import failing_early
 
     def run() -> None:

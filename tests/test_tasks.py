@@ -10,7 +10,9 @@ TOOLS = tuple(Tool(name, f"Does {name}.") for name in ("weather", "book", "mail"
 
 
 def dialog(*turns: str, tools: int = 4) -> Record:
-    """`?text` asks, `!a,b` calls and has the results, `.text` says, `(text` is said but not learned."""
+    """`?text` asks, `!a,b` calls and has the results, `.text` says, `(text` is said but not
+    learned.
+    """
     messages: list[Message] = []
     for turn in turns:
         if turn[0] == "!":
@@ -18,34 +20,72 @@ def dialog(*turns: str, tools: int = 4) -> Record:
             messages.append(Message("assistant", "", calls))
             messages += [Message("tool", "ok", call_id=call.id) for call in calls]
         else:
-            messages.append(Message("user" if turn[0] == "?" else "assistant", turn[1:], loss=turn[0] != "("))
+            messages.append(
+                Message("user" if turn[0] == "?" else "assistant", turn[1:], loss=turn[0] != "(")
+            )
     return Record(messages=tuple(messages), tools=TOOLS[:tools])
 
 
 TABLE = [
     (dialog("?Hello", ".Hello!", tools=0), "general", "no tools"),
     (dialog("?Who wrote Faust?", ".Goethe."), "timing_decision", "never a call"),
-    (dialog("?Which tool can send mails?", "!search_tools", ".This one."), "tool_retrieval", "a tool is sought"),
-    (dialog("?What do you have for rain?", "!search_tools", "!weather", ".Wet."), "tool_retrieval", "a tool is sought"),
+    (
+        dialog("?Which tool can send mails?", "!search_tools", ".This one."),
+        "tool_retrieval",
+        "a tool is sought",
+    ),
+    (
+        dialog("?What do you have for rain?", "!search_tools", "!weather", ".Wet."),
+        "tool_retrieval",
+        "a tool is sought",
+    ),
     (dialog("?有没有可以查天气的工具", "!weather", ".有"), "tool_retrieval", "a tool is sought"),
-    (dialog("?Weather, then book", "!weather", "!book", ".Done."), "multi_step_planning", "a call after a call"),
+    (
+        dialog("?Weather, then book", "!weather", "!book", ".Done."),
+        "multi_step_planning",
+        "a call after a call",
+    ),
     (dialog("?All three", "!weather,book,mail", ".Done."), "multi_step_planning", "many tools due"),
-    (dialog("?Book it", ".For when?", "?Monday", "!book", ".Done."), "timing_decision", "asks back first"),
-    (dialog("?If it rains tomorrow, book a cab", "!weather", ".Dry."), "timing_decision", "a condition"),
+    (
+        dialog("?Book it", ".For when?", "?Monday", "!book", ".Done."),
+        "timing_decision",
+        "asks back first",
+    ),
+    (
+        dialog("?If it rains tomorrow, book a cab", "!weather", ".Dry."),
+        "timing_decision",
+        "a condition",
+    ),
     (dialog("?如果明天下雨就帮我订车", "!weather", ".不下雨"), "timing_decision", "a condition"),
     (dialog("?Wait until noon and mail Ann", "!mail", ".Done."), "timing_decision", "a condition"),
     (dialog("?Weather in Oslo?", "!weather", ".Wet."), "tool_selection", "a call"),
     (dialog("?奥斯陆天气", "!weather", ".下雨"), "tool_selection", "a call"),
     # what SAGE's classifier takes for something else
-    (dialog("?Notify Ann and check the specific tariff", "!mail", ".Done."), "tool_selection", "a call"),
-    (dialog("?Search for a hotel and find its price", "!book", ".Done."), "tool_selection", "a call"),
+    (
+        dialog("?Notify Ann and check the specific tariff", "!mail", ".Done."),
+        "tool_selection",
+        "a call",
+    ),
+    (
+        dialog("?Search for a hotel and find its price", "!book", ".Done."),
+        "tool_selection",
+        "a call",
+    ),
     (dialog("?What API version is it?", "!mail", ".3."), "tool_selection", "a call"),
-    (dialog("?A car until Monday, if possible, a red one", "!book", ".Done."), "tool_selection", "a call"),
+    (
+        dialog("?A car until Monday, if possible, a red one", "!book", ".Done."),
+        "tool_selection",
+        "a call",
+    ),
     (dialog("?When is it wet?", "!weather", ".Now."), "tool_selection", "a call"),
-    (dialog("?If I save 9 a month, how much is it?", "!book", ".Much."), "tool_selection", "a call"),
+    (
+        dialog("?If I save 9 a month, how much is it?", "!book", ".Much."),
+        "tool_selection",
+        "a call",
+    ),
     (dialog(*["?Weather?", "!weather", ".Wet."] * 4), "tool_selection", "a call"),
     (dialog("?Hi", "(Hello", "?Weather?", "!weather", ".Wet."), "tool_selection", "a call"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("record", "task", "rule"), TABLE)
@@ -67,7 +107,10 @@ def test_gold_says_what_is_due_where_it_differs_from_the_turn() -> None:
 
 def test_of_many_tools_the_right_one_has_to_be_retrieved() -> None:
     more = tuple(Tool(f"tool_{number}") for number in range(20))
-    assert classified(replace(dialog("?Weather?", "!weather", ".Wet."), tools=TOOLS + more))[1] == "many tools on offer"
+    assert (
+        classified(replace(dialog("?Weather?", "!weather", ".Wet."), tools=TOOLS + more))[1]
+        == "many tools on offer"
+    )
 
 
 def test_every_rule_is_shown_above() -> None:

@@ -1,4 +1,6 @@
-"""agentlite.scoring.metrics.tool_f1 and agreement: micro figures by counts made by hand, and alpha by published examples."""
+"""agentlite.scoring.metrics.tool_f1 and agreement: micro figures by counts made by hand, and alpha
+by published examples.
+"""
 
 import random
 from statistics import fmean, variance
@@ -16,7 +18,13 @@ FIELDS = {"city": {"type": "string"}, "days": {"type": "integer"}, "user": {"typ
 WEATHER = Tool("weather", "", {"type": "object", "properties": FIELDS, "required": ["city"]})
 TIME = Tool("time", "", {"type": "object", "properties": {"city": {"type": "string"}}})
 TOOLS = (WEATHER, TIME)
-DUE = Gold((GoldCall("weather", {"city": ["Oslo", "oslo"], "days": [3], "user": ["", {"name": ["Kari"]}]}),))
+DUE = Gold(
+    (
+        GoldCall(
+            "weather", {"city": ["Oslo", "oslo"], "days": [3], "user": ["", {"name": ["Kari"]}]}
+        ),
+    )
+)
 
 
 def answer(*calls, gold=DUE, earlier=(), problem=""):
@@ -29,12 +37,16 @@ def figures(*answers):
 
 def test_a_right_call_scores_full():
     found = figures(answer(Call("weather", {"city": "oslo", "days": 3})))
-    assert found == {name: 0.0 if name in ("hallucinated_tools", "repeated_calls") else 1.0 for name in SHARES}
+    assert found == {
+        name: 0.0 if name in ("hallucinated_tools", "repeated_calls") else 1.0 for name in SHARES
+    }
 
 
 def test_the_gold_of_a_record_scores_full_with_objects_and_lists_in_it():
     call = Call("weather", {"city": "Oslo", "user": {"name": "Kari", "ages": [1, {"a": None}]}})
-    gold = Record(messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=TOOLS).due(1)
+    gold = Record(
+        messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=TOOLS
+    ).due(1)
     assert figures(answer(call, gold=gold))["parameter_f1"] == 1
 
 
@@ -82,9 +94,9 @@ def test_what_may_be_left_out_is_needed_only_where_it_is_given():
 
 def test_due_calls_of_one_tool_take_the_calls_that_agree_most():
     gold = Gold(tuple(GoldCall("time", {"city": [city]}) for city in ("Oslo", "Lyon")))
-    assert figures(answer(Call("time", {"city": "Lyon"}), Call("time", {"city": "Oslo"}), gold=gold)) == figures(
-        answer(Call("time", {"city": "Oslo"}), Call("time", {"city": "Lyon"}), gold=gold)
-    )
+    assert figures(
+        answer(Call("time", {"city": "Lyon"}), Call("time", {"city": "Oslo"}), gold=gold)
+    ) == figures(answer(Call("time", {"city": "Oslo"}), Call("time", {"city": "Lyon"}), gold=gold))
 
 
 def test_a_call_made_again_is_repeated_unless_it_is_due_again():
@@ -110,7 +122,11 @@ calls = st.lists(
     st.builds(
         Call,
         st.sampled_from(["weather", "time", "sing"]),
-        st.dictionaries(st.sampled_from(["city", "days", "x"]), st.sampled_from(["Oslo", 3, True, None]), max_size=3),
+        st.dictionaries(
+            st.sampled_from(["city", "days", "x"]),
+            st.sampled_from(["Oslo", 3, True, None]),
+            max_size=3,
+        ),
     ),
     max_size=3,
 )
@@ -118,7 +134,9 @@ calls = st.lists(
 
 @settings(max_examples=20)
 @given(st.lists(calls, max_size=6), st.randoms())
-def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does_not_matter(steps, draw):
+def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does_not_matter(
+    steps, draw
+):
     answers = [answer(*made) for made in steps]
     found = tool_metrics(answers, seed=1)
     assert all(0 <= figure.low <= figure.high <= 1 for figure in found.values() if figure)
@@ -157,7 +175,8 @@ def test_parse_problems_are_shares_of_all_texts_the_most_common_first():
     assert parse_problems(["", ""], seed=0) == {} == parse_problems([], seed=0)
 
 
-# Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve units, 0: no value
+# Krippendorff, Computing Krippendorff's alpha-reliability (2011), example D: four observers, twelve
+# units, 0: no value
 OBSERVERS = [
     [1, 2, 3, 3, 2, 1, 4, 1, 2, 0, 0, 0],
     [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, 0, 3],
@@ -173,7 +192,9 @@ def test_alpha_is_the_published_one(level, published):
 
 
 def test_alpha_of_a_small_table_worked_out_by_hand():
-    """Pairs (1,1), (1,2), (2,2), each both ways: observed 2/6, expected 2*3*3/(6*5); the levels agree on two values."""
+    """Pairs (1,1), (1,2), (2,2), each both ways: observed 2/6, expected 2*3*3/(6*5); the levels
+    agree on two values.
+    """
     units = [[1, 1], [1, 2], [2, 2]]
     assert alpha(units, "interval") == pytest.approx(1 - (2 / 6) / (18 / 30))
     assert alpha(units, "ordinal") == pytest.approx(alpha(units, "interval"))

@@ -1,4 +1,6 @@
-"""What the trainer sees is what was masked; its order, its resume and its choice of checkpoint are exact."""
+"""What the trainer sees is what was masked; its order, its resume and its choice of checkpoint are
+exact.
+"""
 
 import json
 import os
@@ -23,7 +25,9 @@ from agentlite.rendering import Encoded, choose, encode, render
 from agentlite.workspace.model_source import Source, find_model, load_template
 
 CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon", "Bonn", "Graz")
-TOOL = Tool("get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
+TOOL = Tool(
+    "get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}}
+)
 
 
 def rows() -> list[Encoded]:
@@ -31,11 +35,18 @@ def rows() -> list[Encoded]:
     template = load_template("smollm2-135m")
     protocol = choose("hermes", template).protocols["hermes"]
     records = [
-        Record(messages=(Message("user", "Weather in " + " and ".join([city] * n)),
-                         Message("assistant", calls=(Call("get_weather", {"city": city}),))), tools=(TOOL,))
+        Record(
+            messages=(
+                Message("user", "Weather in " + " and ".join([city] * n)),
+                Message("assistant", calls=(Call("get_weather", {"city": city}),)),
+            ),
+            tools=(TOOL,),
+        )
         for n, city in enumerate(CITIES, 1)
-    ]  # fmt: skip
-    return [encode(row, template) for record in records for row in render(record, protocol, template)]
+    ]
+    return [
+        encode(row, template) for record in records for row in render(record, protocol, template)
+    ]
 
 
 def source(folder: Path) -> Source:
@@ -43,12 +54,26 @@ def source(folder: Path) -> Source:
 
 
 def sft(**changes: object) -> config.Sft:
-    return config.Sft(**{"model": "tiny", "batch_size": 2, "gradient_accumulation": 2, "max_steps": 6, "save_steps": 2,
-                         "lora_dropout": 0.1, "learning_rate": 1e-2, "warmup_ratio": 0.0, **changes})  # fmt: skip
+    return config.Sft(
+        **{
+            "model": "tiny",
+            "batch_size": 2,
+            "gradient_accumulation": 2,
+            "max_steps": 6,
+            "save_steps": 2,
+            "lora_dropout": 0.1,
+            "learning_rate": 1e-2,
+            "warmup_ratio": 0.0,
+            **changes,
+        }
+    )
 
 
-@given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=30), seed=st.integers(0, 99),
-       shape=st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3)))  # fmt: skip
+@given(
+    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=30),
+    seed=st.integers(0, 99),
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3)),
+)
 def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed, shape):
     plan = training.Schedule(*shape)
     order = training.row_order(lengths, plan, seed)
@@ -57,22 +82,30 @@ def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed,
     counts = Counter(order)
     times = plan.rows // len(lengths)
     assert all(times <= counts[row] <= times + 1 for row in range(len(lengths)))
-    assert max(lengths[row] for row in order) == max(lengths[row] for row in order[: plan.batch_size])
+    assert max(lengths[row] for row in order) == max(
+        lengths[row] for row in order[: plan.batch_size]
+    )
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
 def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_model, tmp_path):
     settings = sft(engine=engine)
     loaded = loading.load(source(tiny_model), training.loading(settings), trainable=True)
-    told = supervised.arguments(settings, tmp_path, rows(), [], supervised.schedule(settings, rows()))
+    told = supervised.arguments(
+        settings, tmp_path, rows(), [], supervised.schedule(settings, rows())
+    )
     trainer = supervised.make_trainer(loaded, settings, told, rows(), [])
     seen: Counter[tuple[int, ...]] = Counter()
     for batch in trainer.get_train_dataloader():
-        for ids, labels, mask in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):
+        for ids, labels, mask in zip(
+            batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True
+        ):
             length = int(mask.sum())
             assert all(label == -100 for label in labels[length:])
             seen[(*ids[:length].tolist(), *labels[:length].tolist())] += 1
-    order = training.row_order([len(row.input_ids) for row in rows()], training.Schedule(6, 2, 2), 0)
+    order = training.row_order(
+        [len(row.input_ids) for row in rows()], training.Schedule(6, 2, 2), 0
+    )
     assert seen == Counter((*rows()[i].input_ids, *rows()[i].labels) for i in order)
 
 
@@ -85,7 +118,9 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_
     chosen = source(tiny_model) if model == "tiny" else find_model(model, tmp_path)
     figures = supervised.train(chosen, settings, tmp_path, rows(), [])
     base = loading.load(chosen, training.loading(settings), trainable=False).model.eval()
-    order = training.row_order([len(row.input_ids) for row in rows()], training.Schedule(1, 2, 2), 0)
+    order = training.row_order(
+        [len(row.input_ids) for row in rows()], training.Schedule(1, 2, 2), 0
+    )
     total = count = 0.0
     with torch.no_grad():
         for row in (rows()[index] for index in order):
@@ -94,7 +129,9 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_
                 if label != -100:
                     total -= float(log_p[place, label])
                     count += 1
-    assert figures["first_loss"] == pytest.approx(total / count, rel=1e-4)  # padded or alone: other rounding
+    assert figures["first_loss"] == pytest.approx(
+        total / count, rel=1e-4
+    )  # padded or alone: other rounding
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
@@ -110,7 +147,9 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
     for step in (1, 3, 5) if not os.environ.get("AGENTLITE_TEST_ALL") else range(1, 6):
         folder = tmp_path / f"killed-{step}"
         folder.mkdir()
-        killed = subprocess.run([sys.executable, __file__, str(tiny_model), str(folder), str(step)], timeout=300)
+        killed = subprocess.run(
+            [sys.executable, __file__, str(tiny_model), str(folder), str(step)], timeout=300
+        )
         assert killed.returncode == -signal.SIGKILL
         assert not (folder / "adapter").exists()
         supervised.train(source(tiny_model), sft(), folder, rows(), rows()[:2])
@@ -131,11 +170,22 @@ def test_a_torn_checkpoint_is_set_aside_and_the_one_before_used(tiny_model, tmp_
 
 
 def test_the_checkpoint_with_the_least_dev_loss_becomes_the_adapter(tiny_model, tmp_path):
-    figures = supervised.train(source(tiny_model), sft(learning_rate=0.5, max_steps=8), tmp_path, rows(), rows()[:2])
-    dev = {row["step"]: row["dev_loss"] for row in training.read_rows(tmp_path / "metrics.jsonl") if "dev_loss" in row}
+    figures = supervised.train(
+        source(tiny_model), sft(learning_rate=0.5, max_steps=8), tmp_path, rows(), rows()[:2]
+    )
+    dev = {
+        row["step"]: row["dev_loss"]
+        for row in training.read_rows(tmp_path / "metrics.jsonl")
+        if "dev_loss" in row
+    }
     assert len(set(dev.values())) > 1
     assert figures["kept_step"] == min(dev, key=lambda step: dev[step])
-    kept = tmp_path / "checkpoints" / f"checkpoint-{figures['kept_step']}" / "adapter_model.safetensors"
+    kept = (
+        tmp_path
+        / "checkpoints"
+        / f"checkpoint-{figures['kept_step']}"
+        / "adapter_model.safetensors"
+    )
     assert (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes() == kept.read_bytes()
 
 
@@ -155,7 +205,9 @@ def test_the_best_checkpoint_is_read_through_before_it_becomes_the_adapter(tiny_
 
 def test_a_loss_that_is_no_number_ends_the_run_with_exit_6(tiny_model, tmp_path):
     with pytest.raises(UserError, match="finite") as told:
-        supervised.train(source(tiny_model), sft(learning_rate=1e30, max_steps=12), tmp_path, rows(), [])
+        supervised.train(
+            source(tiny_model), sft(learning_rate=1e30, max_steps=12), tmp_path, rows(), []
+        )
     assert told.value.exit_code == 6
 
 
@@ -166,10 +218,16 @@ def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model, tmp_
     assert "q_proj" in told.value.fix
 
 
-@pytest.mark.parametrize(("targets", "expected"), [
-    (("all-linear",), {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}),
-    (("q_proj", "v_proj"), {"q_proj", "v_proj"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (
+            ("all-linear",),
+            {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
+        ),
+        (("q_proj", "v_proj"), {"q_proj", "v_proj"}),
+    ],
+)
 def test_the_adapter_is_on_the_layers_that_were_named(targets, expected, tiny_model, tmp_path):
     for engine in ("unsloth", "hf"):
         settings = sft(engine=engine, max_steps=1, lora_target_modules=targets)
@@ -187,7 +245,9 @@ def _train_and_die(model: str, folder: str, step: int) -> None:
     def deadly(title: str, total: int) -> object:
         class Dying:
             def __enter__(self) -> object:
-                return lambda done, note="": os.kill(os.getpid(), signal.SIGKILL) if done >= step else None
+                return lambda done, note="": (
+                    os.kill(os.getpid(), signal.SIGKILL) if done >= step else None
+                )
 
             def __exit__(self, *_: object) -> None: ...
 

@@ -1,4 +1,6 @@
-"""A checkpoint is data: what is loaded of it runs no code, also where somebody made its list anew to match."""
+"""A checkpoint is data: what is loaded of it runs no code, also where somebody made its list anew
+to match.
+"""
 
 import os
 import pickle
@@ -40,7 +42,9 @@ READ = ["rng_state.pth", "optimizer.pt", "scheduler.pt", "adapter_model.bin"]
 
 @pytest.mark.parametrize("how", ["pickle", "torch"])
 @pytest.mark.parametrize("name", [*READ, "training_args.bin"])
-def test_code_in_a_checkpoint_is_not_run(trained_once: Path, tiny_model: Path, tmp_path, name, how, monkeypatch):
+def test_code_in_a_checkpoint_is_not_run(
+    trained_once: Path, tiny_model: Path, tmp_path, name, how, monkeypatch
+):
     folder, mark = Path(shutil.copytree(trained_once, tmp_path / "run")), tmp_path / "was-run"
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     load_libraries("unsloth")
@@ -52,14 +56,19 @@ def test_code_in_a_checkpoint_is_not_run(trained_once: Path, tiny_model: Path, t
         planted.write_bytes(pickle.dumps(Planted(mark)))
     if name == "adapter_model.bin":
         (newest / "adapter_model.safetensors").unlink()
-    files = {path.relative_to(newest).as_posix(): (path.stat().st_size, content_digest(path))
-             for path in newest.rglob("*") if path.is_file() and path.name != checkpoints.MANIFEST}  # fmt: skip
+    files = {
+        path.relative_to(newest).as_posix(): (path.stat().st_size, content_digest(path))
+        for path in newest.rglob("*")
+        if path.is_file() and path.name != checkpoints.MANIFEST
+    }
     made(newest, files=files)
     if name in READ:
         with pytest.raises(UserError, match="more than data") as told:
             supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
         assert told.value.exit_code == MODEL
     else:  # of no use to a run that is carried on
-        assert supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])["steps"] == 4
+        assert (
+            supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])["steps"] == 4
+        )
     assert not mark.exists()
     assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" not in os.environ

@@ -1,4 +1,6 @@
-"""A wheel in an environment of its own, without extras: what works there, and what says what to install."""
+"""A wheel in an environment of its own, without extras: what works there, and what says what to
+install.
+"""
 
 import importlib.util
 import json
@@ -20,12 +22,29 @@ import pytest
 from agentlite.workspace.model_source import embedded_folder, load_template
 
 ROOT = Path(__file__).parent.parent
-HEAVY = {"torch", "transformers", "trl", "peft", "unsloth", "datasets", "accelerate", "pyarrow", "gguf"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "unsloth",
+    "datasets",
+    "accelerate",
+    "pyarrow",
+    "gguf",
+}
 INSTALL = 'Run `pip install "agentlite[train]"`.\n'
-SHAPE = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
-         "vocab_size": 49152}  # fmt: skip
+SHAPE = {
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 49152,
+}
 
-pytestmark = pytest.mark.skipif(not importlib.util.find_spec("uv"), reason="uv is not installed: pip install uv")
+pytestmark = pytest.mark.skipif(
+    not importlib.util.find_spec("uv"), reason="uv is not installed: pip install uv"
+)
 
 
 class Alone(NamedTuple):
@@ -35,35 +54,71 @@ class Alone(NamedTuple):
     bin: Path
     folder: Path
 
-    def __call__(self, *arguments: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-        environ = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1",
-                   "AGENTLITE_CACHE": str(self.folder / "cache"), **more}  # fmt: skip
-        run = subprocess.run([str(self.bin / "agentlite"), *arguments], cwd=self.folder, env=environ, text=True,
-                             capture_output=True, timeout=60, input="Is it wet in Oslo?\n")  # fmt: skip
+    def __call__(
+        self, *arguments: str, code: int = 0, **more: str
+    ) -> subprocess.CompletedProcess[str]:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "HF_HUB_OFFLINE": "1",
+            "NO_COLOR": "1",
+            "AGENTLITE_CACHE": str(self.folder / "cache"),
+            **more,
+        }
+        run = subprocess.run(
+            [str(self.bin / "agentlite"), *arguments],
+            cwd=self.folder,
+            env=environ,
+            text=True,
+            capture_output=True,
+            timeout=60,
+            input="Is it wet in Oslo?\n",
+        )
         assert run.returncode == code, run.stderr
         assert "Traceback" not in run.stderr
         return run
 
 
 def uv(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return subprocess.run([sys.executable, "-m", "uv", *map(str, arguments)], capture_output=True, text=True,
-                          env=environ)  # fmt: skip
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "uv", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environ,
+    )
 
 
 def do(*arguments: Any) -> None:
     """Skips where the package registry cannot be reached."""
     if (done := uv(*arguments)).returncode == 0:
         return
-    asked = uv("pip", "install", "--dry-run", "--refresh", "--python", sys.executable, "--reinstall", "click")
+    asked = uv(
+        "pip",
+        "install",
+        "--dry-run",
+        "--refresh",
+        "--python",
+        sys.executable,
+        "--reinstall",
+        "click",
+    )
     if asked.returncode:
-        pytest.skip(f"the package registry cannot be reached: {asked.stderr.strip().splitlines()[-1]}")
+        pytest.skip(
+            f"the package registry cannot be reached: {asked.stderr.strip().splitlines()[-1]}"
+        )
     raise AssertionError(done.stderr)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    """With the rows of tests/data, and a model's folder that has a tokenizer and no weights to speak of."""
+    """With the rows of tests/data, and a model's folder that has a tokenizer and no weights to
+    speak of.
+    """
     made = tmp_path_factory.mktemp("wheel")
     do("build", "--quiet", "--wheel", "--out-dir", made / "dist", ROOT)
     (wheel,) = (made / "dist").glob("*.whl")
@@ -90,10 +145,19 @@ class Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         Answers.count += 1
-        call = {"name": "get_weather", "arguments": json.dumps({"city": ("Oslo", "Nowhere")[Answers.count % 2]})}
-        message = {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function",
-                   "function": call}]}  # fmt: skip
-        body = {"choices": [{"message": message, "finish_reason": "tool_calls"}], "usage": {"completion_tokens": 5}}
+        call = {
+            "name": "get_weather",
+            "arguments": json.dumps({"city": ("Oslo", "Nowhere")[Answers.count % 2]}),
+        }
+        message = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "type": "function", "function": call}],
+        }
+        body = {
+            "choices": [{"message": message, "finish_reason": "tool_calls"}],
+            "usage": {"completion_tokens": 5},
+        }
         content = json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
@@ -113,9 +177,14 @@ def server() -> Iterator[str]:
 
 def test_the_wheel_holds_every_file_of_the_package_and_the_settings(alone):
     inside = set(ZipFile(alone.wheel).namelist())
-    package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "agentlite").rglob("*")
-               if path.is_file() and "__pycache__" not in path.parts}  # fmt: skip
-    configs = {f"agentlite/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "configs").rglob("*.*")}
+    package = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "agentlite").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    configs = {
+        f"agentlite/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "configs").rglob("*.*")
+    }
     assert len(configs) > 10 and package | configs <= inside
     assert not [name for name in inside if name.startswith(("tests", "docs", "scripts"))]
 
@@ -129,7 +198,10 @@ def test_it_is_itself_and_brings_nothing_heavy(alone):
 
 def test_the_first_half_hour_begins_here(alone):
     alone("init", "weather")
-    assert len((alone.folder / "weather" / "data.jsonl").read_text(encoding="utf-8").splitlines()) == 12
+    assert (
+        len((alone.folder / "weather" / "data.jsonl").read_text(encoding="utf-8").splitlines())
+        == 12
+    )
     found = json.loads(alone("doctor", "--json").stdout)
     (packages,) = [one for one in found["findings"] if one["name"] == "packages"]
     assert packages["state"] == "warning" and "agentlite[train]" in packages["fix"]
@@ -142,11 +214,18 @@ def test_shipped_settings_are_found(alone):
 
 
 def test_predictions_made_elsewhere_are_scored_and_drawn(alone):
-    rows = [json.loads(line) for line in (alone.folder / "runs/default/prep/test.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (alone.folder / "runs/default/prep/test.jsonl").read_text().splitlines()
+    ]
     with open(alone.folder / "others.jsonl", "w", encoding="utf-8") as file:
         for row in rows:
-            calls = next((said["tool_calls"] for said in row["messages"] if said.get("tool_calls")), [])
-            file.write(json.dumps({"id": row["id"], "calls": [call["function"] for call in calls]}) + "\n")
+            calls = next(
+                (said["tool_calls"] for said in row["messages"] if said.get("tool_calls")), []
+            )
+            file.write(
+                json.dumps({"id": row["id"], "calls": [call["function"] for call in calls]}) + "\n"
+            )
     told = json.loads(alone("eval", "--predictions", "others.jsonl", "--json").stdout)
     assert told["figures"]["others"]["metrics"]["exact_call"]["mean"] == 1
     page = (alone.folder / "runs/default/report.html").read_text(encoding="utf-8")
@@ -158,35 +237,59 @@ def test_predictions_made_elsewhere_are_scored_and_drawn(alone):
 
 def test_candidates_of_a_server_are_ranked_again_without_a_model(alone, server):
     alone("pairs", "--endpoint", server, "--model", "theirs", "-n", "4")
-    told = json.loads(alone("pairs", "--from", "pairs", "--weights", "exact=1", "--out", "again", "--json").stdout)
+    told = json.loads(
+        alone("pairs", "--from", "pairs", "--weights", "exact=1", "--out", "again", "--json").stdout
+    )
     assert told["figures"]["pairs"] >= 1
-    grid = json.loads(alone("pairs", "--from", "pairs", "--grid", "grids/rewards.yaml", "--json").stdout)
+    grid = json.loads(
+        alone("pairs", "--from", "pairs", "--grid", "grids/rewards.yaml", "--json").stdout
+    )
     assert len(grid["figures"]["weightings"]) > 2
     assert alone("dpo", "--data", "again", "--model", "m", code=5).stderr.endswith(INSTALL)
 
 
 def test_a_model_that_cannot_be_loaded_here_is_planned_for(alone):
-    told = json.loads(alone("plan", "--model", "Qwen/Qwen2.5-7B-Instruct", "--fit", "12GB", "--json").stdout)
+    told = json.loads(
+        alone("plan", "--model", "Qwen/Qwen2.5-7B-Instruct", "--fit", "12GB", "--json").stdout
+    )
     assert told["fit"]
     assert json.loads(alone("sft", "--dry-run", "--json").stdout)["figures"]["steps"] >= 1
 
 
-@pytest.mark.parametrize("command", [
-    "sft", "sft --engine hf", "sft --force", "grpo --model m", "pairs --model m --out new", "eval --model m",
-    "chat m", "serve m --port 0", "export m --merged out",
-    "prep weather.jsonl --model m --out chosen --coreset-strategy hybrid --coreset-target-size 2",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sft",
+        "sft --engine hf",
+        "sft --force",
+        "grpo --model m",
+        "pairs --model m --out new",
+        "eval --model m",
+        "chat m",
+        "serve m --port 0",
+        "export m --merged out",
+        "prep weather.jsonl --model m --out chosen --coreset-strategy hybrid --coreset-target-size 2",  # noqa: E501  (verbatim text)
+    ],
+)
 def test_what_needs_a_model_says_what_to_install_and_leaves_nothing(alone, command):
     before = sorted(alone.folder.rglob("*.json*"))
     run = alone(*command.split(), code=5)
     assert run.stdout == ""
-    assert "training or asking a model needs what is not installed: torch, transformers, " in run.stderr
+    assert (
+        "training or asking a model needs what is not installed: torch, transformers, "
+        in run.stderr
+    )
     assert run.stderr.endswith(INSTALL) and len(run.stderr.splitlines()) == 2
     assert sorted(alone.folder.rglob("*.json*")) == before
 
 
-@pytest.mark.parametrize("command", ["prep weather.jsonl --model m --out parquet --rows parquet",
-                                     "prep some.parquet --model m --out parquet"])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        "prep weather.jsonl --model m --out parquet --rows parquet",
+        "prep some.parquet --model m --out parquet",
+    ],
+)
 def test_parquet_says_what_to_install(alone, command):
     (alone.folder / "some.parquet").touch()
     assert alone(*command.split(), code=5).stderr.endswith("Run `pip install pyarrow`.\n")
@@ -195,6 +298,15 @@ def test_parquet_says_what_to_install(alone, command):
 def test_the_embedded_model_names_the_command_after_which_prep_works(alone, tmp_path):
     told = alone("prep", "weather.jsonl", "--out", "small", code=5).stderr
     (command,) = re.findall("Run `pip install (.*)`", told)
-    do("pip", "install", "--quiet", "--python", alone.bin / "python", "--target", tmp_path, *shlex.split(command))
+    do(
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        alone.bin / "python",
+        "--target",
+        tmp_path,
+        *shlex.split(command),
+    )
     alone("prep", "weather.jsonl", "--out", "small", PYTHONPATH=str(tmp_path))
     assert '"smollm2-135m"' in (alone.folder / "runs/default/small/plan.json").read_text()

@@ -9,13 +9,54 @@ from agentlite.rendering.template import Template
 from agentlite.rendering.token_cache import KNOWN, Words, encoder
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-SPLITS = [pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(rule), "isolated"), BYTES]) for rule in sorted(KNOWN)]
-RULES = ["smollm2", *((split, normalizer) for split in SPLITS for normalizer in (None, normalizers.NFC()))]
+SPLITS = [
+    pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(rule), "isolated"), BYTES])
+    for rule in sorted(KNOWN)
+]
+RULES = [
+    "smollm2",
+    *((split, normalizer) for split in SPLITS for normalizer in (None, normalizers.NFC())),
+]
 pieces = st.sampled_from(
-    ["a", "Zoe", "09", "3", " ", "  ", "\n", "\r\n", "\t", "'", "'s", "'LL", '"', ",", ": ", "{", "}", "<", "_", "|",
-     "-", "é", "e\u0301", "\u0338", "中", "🙂", "½", "٣", "\u00a0", "\u3000", "\u200d", "ſ", "\x00",
-     "<|im_end|>", "<|im_start|>", "<tool_call>"]
-)  # fmt: skip
+    [
+        "a",
+        "Zoe",
+        "09",
+        "3",
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "\t",
+        "'",
+        "'s",
+        "'LL",
+        '"',
+        ",",
+        ": ",
+        "{",
+        "}",
+        "<",
+        "_",
+        "|",
+        "-",
+        "é",
+        "e\u0301",
+        "\u0338",
+        "中",
+        "🙂",
+        "½",
+        "٣",
+        "\u00a0",
+        "\u3000",
+        "\u200d",
+        "ſ",
+        "\x00",
+        "<|im_end|>",
+        "<|im_start|>",
+        "<tool_call>",
+    ]
+)
 texts = st.lists(pieces | st.text(max_size=3), max_size=14).map("".join)
 
 
@@ -52,7 +93,11 @@ def test_ids_are_those_of_the_whole_text(tokenizer, text):
         {"pre_tokenizer": pre_tokenizers.Metaspace()},
         {"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True)},
         {"pre_tokenizer": BYTES},
-        {"pre_tokenizer": pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"\w+\W"), "isolated"), BYTES])},
+        {
+            "pre_tokenizer": pre_tokenizers.Sequence(
+                [pre_tokenizers.Split(Regex(r"\w+\W"), "isolated"), BYTES]
+            )
+        },
         {"normalizer": normalizers.Replace(", ", "")},
     ],
     ids=str,
@@ -61,13 +106,19 @@ def test_tokenizers_with_other_rules_are_left_to_themselves(parts, smollm2):
     tokenizer = changed(smollm2.tokenizer, **parts)
     encode = encoder(tokenizer)
     assert not hasattr(encode, "__self__")
-    assert encode("Rain, wind: 4 mm.") == tokenizer.encode("Rain, wind: 4 mm.", add_special_tokens=False).ids
+    assert (
+        encode("Rain, wind: 4 mm.")
+        == tokenizer.encode("Rain, wind: 4 mm.", add_special_tokens=False).ids
+    )
 
 
 def test_added_tokens_that_take_blanks_with_them_are_left_to_the_tokenizer(smollm2):
     tokenizer = changed(smollm2.tokenizer)
     tokenizer.add_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
-    assert encoder(tokenizer)("a <mask> b") == tokenizer.encode("a <mask> b", add_special_tokens=False).ids
+    assert (
+        encoder(tokenizer)("a <mask> b")
+        == tokenizer.encode("a <mask> b", add_special_tokens=False).ids
+    )
 
 
 def test_memory_is_bounded(smollm2, monkeypatch):

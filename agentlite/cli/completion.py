@@ -1,4 +1,6 @@
-"""What is typed in a shell so far -> how it may go on: a setting's values, stages of the workspace, or files."""
+"""What is typed in a shell so far -> how it may go on: a setting's values, stages of the workspace,
+or files.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +17,15 @@ OF_STAGES = ("model", "data", "candidates", "coreset_model", "names", "retriever
 class Text(click.types.StringParamType):
     """A string; Click alone would offer nothing for it, not even files."""
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list["CompletionItem"]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list["CompletionItem"]:
         from click.shell_completion import CompletionItem
 
         found = [value for value in _values(ctx, param.name or "") if value.startswith(incomplete)]
-        files = CompletionItem(incomplete, type="file")  # first: bash asks for files only if nothing comes after
+        files = CompletionItem(
+            incomplete, type="file"
+        )  # first: bash asks for files only if nothing comes after
         return [files, *map(CompletionItem, found)]
 
 
@@ -44,4 +50,6 @@ def _values(context: click.Context, name: str) -> Iterator[str]:
     elif name == "profile":
         yield from ("auto", *sorted(path.stem for path in config_folder().glob("*.yaml")))
     elif name in OF_STAGES:
-        yield from sorted(plan.parent.name for plan in Path(context.params["run"]).glob("*/plan.json"))
+        yield from sorted(
+            plan.parent.name for plan in Path(context.params["run"]).glob("*/plan.json")
+        )

@@ -1,4 +1,6 @@
-"""The command line: a Click group. Stages are built from their settings; other commands bring their own options."""
+"""The command line: a Click group. Stages are built from their settings; other commands bring their
+own options.
+"""
 
 import contextlib
 import errno
@@ -15,7 +17,10 @@ from agentlite.cli.options import AS_JSON, DEBUG, RUN
 
 STAGES = {
     "prep": "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
-    "retriever": "Train a model to bring the few tools, of many, that a question needs; and an index of them.",
+    "retriever": (
+        "Train a model to bring the few tools, of many, that a question needs; and an "
+        "index of them."
+    ),
     "sft": "Train an adapter to say what the assistant says in the records.",
     "pairs": "Sample several answers at every step, score them, pair the best with the worst.",
     "dpo": "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
@@ -25,10 +30,22 @@ STAGES = {
 OTHERS = {
     "init": "Make a folder with sample rows, settings with comments and a README, to start from.",
     "doctor": "Say what this machine has and can train, what is missing, and what to do about it.",
-    "plan": "Say what memory, time and disk a command will need, and what would fit; nothing is run.",
-    "runs": "List the stages of a workspace: state, key figure, size, age; free what is not needed any more.",
-    "chat": "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by functions.",
-    "export": "Write a trained model as others want it: merged weights, GGUF, Ollama, or the adapter alone.",
+    "plan": (
+        "Say what memory, time and disk a command will need, and what would fit; nothing is run."
+    ),
+    "runs": (
+        "List the stages of a workspace: state, key figure, size, age; free what is not "
+        "needed "
+        "any more."
+    ),
+    "chat": (
+        "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by "
+        "functions."
+    ),
+    "export": (
+        "Write a trained model as others want it: merged weights, GGUF, Ollama, or the "
+        "adapter alone."
+    ),
     "serve": "Answer OpenAI's chat completions on this machine, with tools, from one model.",
 }
 COMMANDS = {**STAGES, **OTHERS}
@@ -36,7 +53,7 @@ EXAMPLES = {
     "prep": """agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
 agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout bench.jsonl --personal mask
-cat rows.jsonl | agentlite prep - --run runs/weather --json""",
+cat rows.jsonl | agentlite prep - --run runs/weather --json""",  # noqa: E501  (verbatim text)
     "retriever": """agentlite retriever
 agentlite retriever --tools agent_tools.jsonl --num-epochs 5 --json
 agentlite retriever --model BAAI/bge-small-en-v1.5 --out retriever-bge
@@ -57,7 +74,7 @@ agentlite grpo --rewards mine.py:short --skip-solved""",
     "eval": """agentlite eval
 agentlite eval --model smollm2-135m --model sft --gate 'tool_selection_accuracy>=0.8,end_to_end_success>=0.5'
 agentlite eval --predictions others.jsonl --json
-agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft""",
+agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft""",  # noqa: E501  (verbatim text)
     "plan": """agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
 agentlite plan --config-json config.json --command dpo --sweep memory.svg --json""",
@@ -98,27 +115,78 @@ SEVERAL = {
 # where a command has too many settings for one list; the others stand under Options
 SECTIONS = {
     "prep": {
-        "What is read": ("format", "repair", "retry_rejects", "max_rejects", "workers", "formats", "explain"),
+        "What is read": (
+            "format",
+            "repair",
+            "retry_rejects",
+            "max_rejects",
+            "workers",
+            "formats",
+            "explain",
+        ),
         "What is learned from": (
-            "personal", "duplicates", "near", "contradictions", "holdout", "mix", "task_weights", "limit",
-            "coreset_strategy", "coreset_target_size", "coreset_loss", "coreset_model", "replay",
-            "continual_buffer_size", "continual_replay_ratio", "why",
+            "personal",
+            "duplicates",
+            "near",
+            "contradictions",
+            "holdout",
+            "mix",
+            "task_weights",
+            "limit",
+            "coreset_strategy",
+            "coreset_target_size",
+            "coreset_loss",
+            "coreset_model",
+            "replay",
+            "continual_buffer_size",
+            "continual_replay_ratio",
+            "why",
         ),
         "What training rows look like": (
-            "model", "protocol", "max_length", "long_rows", "distractors", "join", "join_tokens", "remove_tool",
-            "mask_names", "retrieve", "retriever", "retrieve_by", "no_call_answer", "no_call_answer_zh",
-            "model_name", "model_author", "show",
+            "model",
+            "protocol",
+            "max_length",
+            "long_rows",
+            "distractors",
+            "join",
+            "join_tokens",
+            "remove_tool",
+            "mask_names",
+            "retrieve",
+            "retriever",
+            "retrieve_by",
+            "no_call_answer",
+            "no_call_answer_zh",
+            "model_name",
+            "model_author",
+            "show",
         ),
     },
     "eval": {
         "What is evaluated": (
-            "model", "endpoint", "endpoint_key", "predictions", "data", "split", "retrieve", "retriever",
-            "retrieve_by", "limit", "compare", "kagent",
+            "model",
+            "endpoint",
+            "endpoint_key",
+            "predictions",
+            "data",
+            "split",
+            "retrieve",
+            "retriever",
+            "retrieve_by",
+            "limit",
+            "compare",
+            "kagent",
         ),
         "What is measured besides": ("gate", "general", "num_samples", "temperature"),
-        "What others think of the answers": ("judge", "judge_model", "judge_key", "sheet", "ratings"),
+        "What others think of the answers": (
+            "judge",
+            "judge_model",
+            "judge_key",
+            "sheet",
+            "ratings",
+        ),
     },
-}  # fmt: skip
+}
 
 
 class Commands(click.Group):
@@ -164,21 +232,32 @@ class Command(click.Command):
         others = tuple(option.name for option in options if option.name not in named)
         for title, keys in {**sections, "Options": others}.items():
             with formatter.section(title):
-                formatter.write_dl([row for one in options if one.name in keys and (row := one.get_help_record(ctx))])
+                formatter.write_dl(
+                    [
+                        row
+                        for one in options
+                        if one.name in keys and (row := one.get_help_record(ctx))
+                    ]
+                )
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(package_name="agentlite")
 def group() -> None:
     """Tune a language model to use tools, on one GPU.
 
-    Each stage reads the one before from the workspace (--run, default runs/default) and can be stopped, carried on
-    and repeated: agentlite prep dialogs.jsonl; agentlite sft; agentlite pairs; agentlite dpo; agentlite eval
+    Each stage reads the one before from the workspace (--run, default runs/default) and can be
+    stopped, carried on and repeated: agentlite prep dialogs.jsonl; agentlite sft; agentlite pairs;
+    agentlite dpo; agentlite eval
     """
 
 
 def main() -> None:
-    """Runs the command line; every error that a user can mend is told in a few lines, with its exit code."""
+    """Runs the command line; every error that a user can mend is told in a few lines, with its exit
+    code.
+    """
     from agentlite.core.console import Forgiving, open_streams
     from agentlite.core.errors import DISK, UserError
 
@@ -209,20 +288,35 @@ def main() -> None:
             _stopped(code)
         if debug:
             raise
-        if isinstance(error, OSError) and (error.filename or error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT)):
+        if isinstance(error, OSError) and (
+            error.filename or error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+        ):
             from agentlite.core.row_files import way_out
 
-            _tell(UserError(f"the system says: {error.strerror}.", way_out(error), place=str(error.filename or "")))
+            _tell(
+                UserError(
+                    f"the system says: {error.strerror}.",
+                    way_out(error),
+                    place=str(error.filename or ""),
+                )
+            )
             sys.exit(DISK)
-        click.echo(f"Error: {type(error).__name__}: {error}\nThis is a fault of agentlite or of a library. "
-                   "--debug shows where; please report it.", err=True)  # fmt: skip
+        click.echo(
+            f"Error: {type(error).__name__}: {error}\nThis is a fault of agentlite or of a "
+            "library. "
+            "--debug shows where; please report it.",
+            err=True,
+        )
         sys.exit(1)
 
 
 def _tell(error: Any) -> None:
     first, *rest = str(error).split("\n")
-    click.echo("\n".join([f"{click.style('Error:', fg='red', bold=True)} {first}", *rest]), err=True,
-               color=None if not os.environ.get("NO_COLOR") else False)  # fmt: skip
+    click.echo(
+        "\n".join([f"{click.style('Error:', fg='red', bold=True)} {first}", *rest]),
+        err=True,
+        color=None if not os.environ.get("NO_COLOR") else False,
+    )
 
 
 def _stopped(code: int) -> None:
@@ -239,37 +333,79 @@ def _command(name: str) -> click.Command:
         return own
     parameters: list[click.Parameter] = [_option(name, key) for key in _keys(name)]
     if name == "prep":
-        parameters = [click.Argument(["sources"], nargs=-1, metavar="SOURCE..."), *parameters, *_ways_out()]
-    return Command(name, params=[*parameters, *_shared(name)], callback=_callback(name), help=_help(name))
+        parameters = [
+            click.Argument(["sources"], nargs=-1, metavar="SOURCE..."),
+            *parameters,
+            *_ways_out(),
+        ]
+    return Command(
+        name, params=[*parameters, *_shared(name)], callback=_callback(name), help=_help(name)
+    )
 
 
 def _help(name: str) -> str:
     """Examples first: they are what most people look for."""
-    return "\n".join([COMMANDS[name], "", "\b", *(f"  {line}" for line in EXAMPLES[name].splitlines())])
+    return "\n".join(
+        [COMMANDS[name], "", "\b", *(f"  {line}" for line in EXAMPLES[name].splitlines())]
+    )
 
 
 def _plan_options() -> list[click.Parameter]:
-    """Settings are those of the planned command, so that plan and run cannot differ: --set, --config, --profile."""
+    """Settings are those of the planned command, so that plan and run cannot differ: --set,
+    --config, --profile.
+    """
     planned = [name for name in STAGES if name not in ("prep", "retriever")]
     own = [
-        click.Option(["--command"], type=click.Choice(planned), default="sft", help="what is planned [sft]"),
-        click.Option(["--model"], metavar="VALUE", help="alias, path, hub id or earlier stage [as the command has it]"),
-        click.Option(["--config-json"], default="", metavar="FILE", help="a model's config.json; no weights are read"),
         click.Option(
-            ["--data"], metavar="VALUE", help="finished stage whose longest row counts [as the command has it]"
+            ["--command"], type=click.Choice(planned), default="sft", help="what is planned [sft]"
         ),
-        click.Option(["--fit"], default="", metavar="12GB", help="say what would fit into a GPU with so much memory"),
         click.Option(
-            ["--sweep"], default="", metavar="FILE", help="draw memory against context for several cards (SVG)"
+            ["--model"],
+            metavar="VALUE",
+            help="alias, path, hub id or earlier stage [as the command has it]",
+        ),
+        click.Option(
+            ["--config-json"],
+            default="",
+            metavar="FILE",
+            help="a model's config.json; no weights are read",
+        ),
+        click.Option(
+            ["--data"],
+            metavar="VALUE",
+            help="finished stage whose longest row counts [as the command has it]",
+        ),
+        click.Option(
+            ["--fit"],
+            default="",
+            metavar="12GB",
+            help="say what would fit into a GPU with so much memory",
+        ),
+        click.Option(
+            ["--sweep"],
+            default="",
+            metavar="FILE",
+            help="draw memory against context for several cards (SVG)",
         ),
     ]
     left_out = {"out", "force", "dry_run", "print_config"}
     return [*own, *(option for option in _shared("sft") if option.name not in left_out)]
 
 
-def _plan(command: str, model: str | None, data: str | None, fit: str, sweep: str, config_json: str, run: str,
-          config: tuple[str, ...], sets: tuple[str, ...], profile: str, as_json: bool,
-          debug: bool) -> None:  # fmt: skip
+def _plan(
+    command: str,
+    model: str | None,
+    data: str | None,
+    fit: str,
+    sweep: str,
+    config_json: str,
+    run: str,
+    config: tuple[str, ...],
+    sets: tuple[str, ...],
+    profile: str,
+    as_json: bool,
+    debug: bool,
+) -> None:
     from pathlib import Path
 
     from agentlite.cli.commands.plan import Asked, present
@@ -289,17 +425,45 @@ def _plan(command: str, model: str | None, data: str | None, fit: str, sweep: st
 def _ways_out() -> list[click.Parameter]:
     """What prep shows, and what it can be asked without a source."""
     return [
-        click.Option(["--show"], type=int, default=0, metavar="N",
-                     help="print N records, the trained tokens between ⟦ and ⟧"),
-        click.Option(["--as", "shape"], default="", metavar="NAME",
-                     help="write the records to stdout as openai, sharegpt, ms-swift or llamafactory rows"),
-        click.Option(["--why"], default="", metavar="ID",
-                     help="say where a record came from, what was done to it and where it ended; FILE:LINE for a row"),
-        click.Option(["--formats"], is_flag=True, is_eager=True, expose_value=False, callback=_tell_formats,
-                     help="list the formats that are read, with a row of each"),
-        click.Option(["--explain"], metavar="CODE", is_eager=True, expose_value=False, callback=_explain,
-                     help="say what the code of a rejected row means and how to mend it"),
-    ]  # fmt: skip
+        click.Option(
+            ["--show"],
+            type=int,
+            default=0,
+            metavar="N",
+            help="print N records, the trained tokens between ⟦ and ⟧",
+        ),
+        click.Option(
+            ["--as", "shape"],
+            default="",
+            metavar="NAME",
+            help="write the records to stdout as openai, sharegpt, ms-swift or llamafactory rows",
+        ),
+        click.Option(
+            ["--why"],
+            default="",
+            metavar="ID",
+            help=(
+                "say where a record came from, what was done to it and where it ended; FILE:LINE "
+                "for a row"
+            ),
+        ),
+        click.Option(
+            ["--formats"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_tell_formats,
+            help="list the formats that are read, with a row of each",
+        ),
+        click.Option(
+            ["--explain"],
+            metavar="CODE",
+            is_eager=True,
+            expose_value=False,
+            callback=_explain,
+            help="say what the code of a rejected row means and how to mend it",
+        ),
+    ]
 
 
 def _tell_formats(context: click.Context, option: click.Parameter, asked: bool) -> None:
@@ -330,11 +494,22 @@ def _option(name: str, key: str) -> click.Option:
 
     value = default(name, key)
     given: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if value is False else {}
-    shown = ",".join(map(str, value)) if isinstance(value, tuple) else "" if value in (None, {}) else str(value)
+    shown = (
+        ",".join(map(str, value))
+        if isinstance(value, tuple)
+        else ""
+        if value in (None, {})
+        else str(value)
+    )
     text = describe(name, key) + (f" [{shown}]" if shown and "[" not in describe(name, key) else "")
-    flags = [LONG.get(key, f"--{key.replace('_', '-')}"), *([SHORT[key]] if key in SHORT else []),
-             *([ALSO[name, key]] if (name, key) in ALSO else [])]  # fmt: skip
-    return click.Option([*flags, key], multiple=(name, key) in SEVERAL, metavar="VALUE", help=text, **given)
+    flags = [
+        LONG.get(key, f"--{key.replace('_', '-')}"),
+        *([SHORT[key]] if key in SHORT else []),
+        *([ALSO[name, key]] if (name, key) in ALSO else []),
+    ]
+    return click.Option(
+        [*flags, key], multiple=(name, key) in SEVERAL, metavar="VALUE", help=text, **given
+    )
 
 
 def _shared(name: str) -> list[click.Parameter]:
@@ -343,23 +518,49 @@ def _shared(name: str) -> list[click.Parameter]:
     return [
         RUN,
         click.Option(["--out"], metavar="NAME", help=f"folder in the workspace [{name}]"),
-        click.Option(["--config"], multiple=True, metavar="FILE", help="YAML, a section a command; repeatable"),
-        click.Option(["--set", "sets"], multiple=True, metavar="KEY=VALUE",
-                     help=f"any setting: {name}.seed=1; repeatable"),
-        click.Option(["--profile"], default="auto", metavar="NAME",
-                     help="cpu, rtx3060, t4, rtx4090, a100 [auto: by free memory]"),
+        click.Option(
+            ["--config"],
+            multiple=True,
+            metavar="FILE",
+            help="YAML, a section a command; repeatable",
+        ),
+        click.Option(
+            ["--set", "sets"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help=f"any setting: {name}.seed=1; repeatable",
+        ),
+        click.Option(
+            ["--profile"],
+            default="auto",
+            metavar="NAME",
+            help="cpu, rtx3060, t4, rtx4090, a100 [auto: by free memory]",
+        ),
         click.Option(["--force"], help="start over", **flag),
         click.Option(["--dry-run"], help="check everything, write nothing", **flag),
         click.Option(["--print-config"], help="show each setting and where it came from", **flag),
         AS_JSON,
         DEBUG,
-    ]  # fmt: skip
+    ]
 
 
 def _callback(name: str) -> Callable[..., None]:
-    def run(run: str, out: str | None, config: tuple[str, ...], sets: tuple[str, ...], profile: str, force: bool,
-            dry_run: bool, print_config: bool, as_json: bool, debug: bool, show: int = 0, shape: str = "",
-            why: str = "", **flags: Any) -> None:  # fmt: skip
+    def run(
+        run: str,
+        out: str | None,
+        config: tuple[str, ...],
+        sets: tuple[str, ...],
+        profile: str,
+        force: bool,
+        dry_run: bool,
+        print_config: bool,
+        as_json: bool,
+        debug: bool,
+        show: int = 0,
+        shape: str = "",
+        why: str = "",
+        **flags: Any,
+    ) -> None:
         from pathlib import Path
 
         from agentlite.config.settings import Given, as_yaml
@@ -414,8 +615,15 @@ def _present(result: Any, as_json: bool, show: int, shape: str, settings: Any) -
     """stdout holds one thing: the JSON object, the records of `--rows -` or `--as`, or a table."""
     from agentlite.cli.output import OWN, present
 
-    present(result, as_json=as_json, show=show, shape=shape or (OWN if getattr(settings, "rows", "") == "-" else ""))
+    present(
+        result,
+        as_json=as_json,
+        show=show,
+        shape=shape or (OWN if getattr(settings, "rows", "") == "-" else ""),
+    )
     if result.failed:
         from agentlite.core.errors import GATE, UserError
 
-        raise UserError(f"the gate is not passed: {'; '.join(result.failed)}.", place="--gate", exit_code=GATE)
+        raise UserError(
+            f"the gate is not passed: {'; '.join(result.failed)}.", place="--gate", exit_code=GATE
+        )

@@ -1,19 +1,45 @@
-"""Options that commands share: the workspace, one JSON object as the result, tracebacks; how a model speaks."""
+"""Options that commands share: the workspace, one JSON object as the result, tracebacks; how a
+model speaks.
+"""
 
 import click
 
-RUN = click.Option(["--run"], default="runs/default", envvar="AGENTLITE_RUN", metavar="DIR",
-                   help="the workspace [AGENTLITE_RUN, runs/default]")  # fmt: skip
+RUN = click.Option(
+    ["--run"],
+    default="runs/default",
+    envvar="AGENTLITE_RUN",
+    metavar="DIR",
+    help="the workspace [AGENTLITE_RUN, runs/default]",
+)
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="one JSON object on stdout")
 DEBUG = click.Option(["--debug"], is_flag=True, help="show tracebacks")
 SPEAKING = [
-    click.Option(["--protocol"], default="", metavar="NAME", help="how calls are written [that of the training]"),
-    click.Option(["--engine"], type=click.Choice(["unsloth", "hf"]), default="unsloth",
-                 help="unsloth, or plain transformers + peft [unsloth]"),
-    click.Option(["--max-length"], type=click.IntRange(1), default=2048, metavar="N",
-                 help="tokens of dialog and answer together [2048]"),
-    click.Option(["--max-new-tokens"], type=click.IntRange(1), default=256, metavar="N",
-                 help="tokens of an answer [256]"),
+    click.Option(
+        ["--protocol"],
+        default="",
+        metavar="NAME",
+        help="how calls are written [that of the training]",
+    ),
+    click.Option(
+        ["--engine"],
+        type=click.Choice(["unsloth", "hf"]),
+        default="unsloth",
+        help="unsloth, or plain transformers + peft [unsloth]",
+    ),
+    click.Option(
+        ["--max-length"],
+        type=click.IntRange(1),
+        default=2048,
+        metavar="N",
+        help="tokens of dialog and answer together [2048]",
+    ),
+    click.Option(
+        ["--max-new-tokens"],
+        type=click.IntRange(1),
+        default=256,
+        metavar="N",
+        help="tokens of an answer [256]",
+    ),
     click.Option(["--load-in-4bit"], is_flag=True, help="base model in 4 bit (CUDA)"),
     click.Option(["--load-in-8bit"], is_flag=True, help="base model in 8 bit (CUDA)"),
-]  # fmt: skip
+]

@@ -1,4 +1,6 @@
-"""A command's result -> what stands on stdout: one JSON object, records, or a short table and the next command."""
+"""A command's result -> what stands on stdout: one JSON object, records, or a short table and the
+next command.
+"""
 
 import sys
 from pathlib import Path
@@ -18,7 +20,8 @@ OWN = "agentlite"  # the shape of rows as they are on disk
 
 
 def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
-    """With --json, --as or --rows -, the table and the shown records go to stderr, so that stdout holds one thing.
+    """With --json, --as or --rows -, the table and the shown records go to stderr, so that stdout
+    holds one thing.
 
     `shape`: how records are written to stdout; "" if they are not.
     """
@@ -48,10 +51,15 @@ def _write_records(folder: Path, shape: str) -> None:
         return
     unlearned = 0
     for record in map(from_row, stored(folder)):
-        unlearned += any(not message.loss for message in record.messages if message.role == "assistant")
+        unlearned += any(
+            not message.loss for message in record.messages if message.role == "assistant"
+        )
         sys.stdout.buffer.write(encode(shaped(record, shape)))
     if unlearned and shape in ALL_TRAINED:
-        console.notice(f"prep: {unlearned} records have turns that are not to be learned, which {shape} cannot say")
+        console.notice(
+            f"prep: {unlearned} records have turns that are not to be learned, which {shape} "
+            "cannot say"
+        )
 
 
 def _table(result: Result, stream: Any) -> None:
@@ -64,18 +72,32 @@ def _table(result: Result, stream: Any) -> None:
             if found := one.get("retrieval"):
                 print(f"{name}: {retrieval_in_words(found)}", file=stream)
         if agreement := result.figures.get("agreement"):
-            print("", *(f"agreement, {name}: {share(one)}" for name, one in agreement.items()), sep="\n", file=stream)
+            print(
+                "",
+                *(f"agreement, {name}: {share(one)}" for name, one in agreement.items()),
+                sep="\n",
+                file=stream,
+            )
         for row in result.figures["differences"] if compared else ():
             print(in_words(row), file=stream)
     elif result.command == "eval":
-        rows = [[name, str(one["prompts"]), str(one["missing"]), str(one["memory_gib"].get("total", "-"))]
-                for name, one in result.figures.items()]  # fmt: skip
+        rows = [
+            [
+                name,
+                str(one["prompts"]),
+                str(one["missing"]),
+                str(one["memory_gib"].get("total", "-")),
+            ]
+            for name, one in result.figures.items()
+        ]
         console.print_table([["model", "prompts", "missing", "memory, GiB"], *rows], stream)
     elif result.status == "compared":
         console.print_table(_weightings(result.figures["weightings"]), stream)
         print("", *result.figures["told"], sep="\n", file=stream)
     elif "ranking" in result.figures:
-        _figures({name: value for name, value in result.figures.items() if name not in TABLED}, stream)
+        _figures(
+            {name: value for name, value in result.figures.items() if name not in TABLED}, stream
+        )
         ranking.show(result.figures, stream)
     else:
         _figures(result.figures, stream)
@@ -87,15 +109,22 @@ def _models(figures: dict[str, Any], stream: Any) -> None:
     """The metrics of steps, and of whole dialogs where any has several steps."""
     console.print_table(_turned(table(figures)), stream)
     whole = {name: {"metrics": one["dialogs"]} for name, one in figures.items() if "dialogs" in one}
-    if any(one["metrics"]["end_to_end_success"]["count"] < figures[name]["prompts"] for name, one in whole.items()):
+    if any(
+        one["metrics"]["end_to_end_success"]["count"] < figures[name]["prompts"]
+        for name, one in whole.items()
+    ):
         print(f"\nwhole dialogs, {HOW}", file=stream)
         console.print_table(_turned(table(whole)), stream)
 
 
 def _figures(figures: dict[str, Any], stream: Any) -> None:
-    """Numbers as a table, what consists of several as a line each, files as a table of their own."""
+    """Numbers as a table, what consists of several as a line each, files as a table of their
+    own.
+    """
     single = {name: value for name, value in figures.items() if not isinstance(value, dict)}
-    console.print_table([["", ""], *([name, _number(value)] for name, value in single.items())], stream)
+    console.print_table(
+        [["", ""], *([name, _number(value)] for name, value in single.items())], stream
+    )
     files = figures.get("by_file", {})
     for name, value in figures.items():
         if isinstance(value, dict) and name != "by_file" and not (name == "by_source" and files):
@@ -107,8 +136,10 @@ def _figures(figures: dict[str, Any], stream: Any) -> None:
 def _files(files: dict[str, dict[str, Any]]) -> list[list[str]]:
     """What became of the rows of each source."""
     heads = [name for name in next(iter(files.values())) if name != "formats"]
-    rows = [[source, _number(counts["formats"]), *(str(counts[name]) for name in heads)]
-            for source, counts in files.items()]  # fmt: skip
+    rows = [
+        [source, _number(counts["formats"]), *(str(counts[name]) for name in heads)]
+        for source, counts in files.items()
+    ]
     return [["source", "formats", *heads], *rows]
 
 
@@ -126,14 +157,20 @@ def _number(value: Any) -> str:
 
 
 def _weightings(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """A row a weighting: its pairs, what became different from the first, and the chosen sides' mean of each component
-    that some weighting counts."""
+    """A row a weighting: its pairs, what became different from the first, and the chosen sides'
+    mean of each component that some weighting counts."""
     parts = [name for name in COMPONENTS if any(row["weights"].get(name) for row in rows)]
     parts += sorted({name for row in rows for name in row["weights"]} - {*COMPONENTS, *PENALTIES})
     body = [
-        [row["name"], str(row["pairs"]), str(row["flipped"]), f"+{row['gained']} -{row['lost']}",
-         f"{row['mean_margin']:.3f}", *(f"{row['chosen'][name]:.2f}" if row["chosen"] else "-" for name in parts)]
+        [
+            row["name"],
+            str(row["pairs"]),
+            str(row["flipped"]),
+            f"+{row['gained']} -{row['lost']}",
+            f"{row['mean_margin']:.3f}",
+            *(f"{row['chosen'][name]:.2f}" if row["chosen"] else "-" for name in parts),
+        ]
         for row in rows
-    ]  # fmt: skip
+    ]
     heads = [name.replace("_", "\n") for name in parts]
     return [["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", *heads], *body]

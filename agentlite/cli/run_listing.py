@@ -1,4 +1,6 @@
-"""A workspace -> its stages: what state each is in, its key figure, size and age; and room made of finished ones."""
+"""A workspace -> its stages: what state each is in, its key figure, size and age; and room made of
+finished ones.
+"""
 
 import contextlib
 import json
@@ -24,7 +26,8 @@ SAID = {"pairs": "candidates.jsonl", "eval": "answers.jsonl"}  # a line each, as
 
 
 class Kept(Struct, frozen=True):
-    """A stage as it lies there. `detail`: how far it is, or what is wrong; `age` in seconds, since it was last written.
+    """A stage as it lies there. `detail`: how far it is, or what is wrong; `age` in seconds, since
+    it was last written.
 
     `checkpoint_bytes`: what `runs --rm` would free.
     """
@@ -55,15 +58,24 @@ def inventory(run: Path) -> list[Kept]:
     """In the order in which they were begun. Raises UserError 2 where there is no stage."""
     folders = sorted(set(stage_folders(run)), key=_begun)
     if not folders:
-        inside = run.is_dir() and any(any(stage_folders(path)) for path in run.iterdir() if path.is_dir())
-        fix = f"There are workspaces in it: agentlite runs {run}/*" if inside else (
-            "Name a workspace; or start one: agentlite init DIR, or agentlite prep FILE.")  # fmt: skip
-        raise UserError("holds no stage." if run.is_dir() else "no such workspace.", fix, place=str(run))
+        inside = run.is_dir() and any(
+            any(stage_folders(path)) for path in run.iterdir() if path.is_dir()
+        )
+        fix = (
+            f"There are workspaces in it: agentlite runs {run}/*"
+            if inside
+            else ("Name a workspace; or start one: agentlite init DIR, or agentlite prep FILE.")
+        )
+        raise UserError(
+            "holds no stage." if run.is_dir() else "no such workspace.", fix, place=str(run)
+        )
     return [_kept(run, folder) for folder in folders]
 
 
 def free(run: Path, names: Sequence[str]) -> list[Freed]:
-    """Takes away the checkpoints of finished stages, once it is sure of each. Raises UserError 2, 74 or 75."""
+    """Takes away the checkpoints of finished stages, once it is sure of each. Raises UserError 2,
+    74 or 75.
+    """
     for name in names:
         _refuse_needed(run, name)
     return [Freed(str(run), name, _free(run, name)) for name in dict.fromkeys(names)]
@@ -73,7 +85,11 @@ def stage_folders(run: Path) -> Iterator[Path]:
     """Those of stages, and of the models that were evaluated: eval/<data>/<model>."""
     for name in ("plan.json", "failed.json"):
         yield from (path.parent for path in run.glob(f"*/{name}"))
-        yield from (path.parent for path in run.glob(f"*/*/*/{name}") if _json(path).get("command") == "eval")
+        yield from (
+            path.parent
+            for path in run.glob(f"*/*/*/{name}")
+            if _json(path).get("command") == "eval"
+        )
 
 
 def size(folder: Path) -> int:
@@ -85,11 +101,21 @@ def _kept(run: Path, folder: Path) -> Kept:
     done = _json(folder / "done.json")
     tell = FIGURES.get(str(plan.get("command")))
     figure = ""
-    with contextlib.suppress(KeyError, TypeError, ValueError):  # figures of another version, or null
+    with contextlib.suppress(
+        KeyError, TypeError, ValueError
+    ):  # figures of another version, or null
         figure = tell(done.get("figures") or {}) if tell and done else _last_loss(folder)
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
-    return Kept(str(run), folder.relative_to(run).as_posix(), str(plan.get("command", "?")), *seen, figure,
-                size(folder), size(folder / CHECKPOINTS), round(max(0.0, time.time() - written), 1))  # fmt: skip
+    return Kept(
+        str(run),
+        folder.relative_to(run).as_posix(),
+        str(plan.get("command", "?")),
+        *seen,
+        figure,
+        size(folder),
+        size(folder / CHECKPOINTS),
+        round(max(0.0, time.time() - written), 1),
+    )
 
 
 def _seen(folder: Path) -> Seen:
@@ -99,7 +125,9 @@ def _seen(folder: Path) -> Seen:
 
 
 def _lies(folder: Path) -> Seen:
-    """What the files say, whether or not a process is at work; of a stage that is not done, how far it is."""
+    """What the files say, whether or not a process is at work; of a stage that is not done, how far
+    it is.
+    """
     if not (folder / "plan.json").exists():
         return Seen("failed", "the same command starts over")
     if not _json(folder / "plan.json"):
@@ -140,17 +168,26 @@ def _progress(folder: Path, *, running: bool) -> str:
 
 
 def _refuse_needed(run: Path, name: str) -> None:
-    """Raises UserError unless the stage is done: until then its checkpoints are what it is carried on from."""
+    """Raises UserError unless the stage is done: until then its checkpoints are what it is carried
+    on from.
+    """
     folder = run / name
     if folder not in set(stage_folders(run)):
-        known = ", ".join(sorted(path.relative_to(run).as_posix() for path in stage_folders(run))) or "none"
+        known = (
+            ", ".join(sorted(path.relative_to(run).as_posix() for path in stage_folders(run)))
+            or "none"
+        )
         raise UserError("no such stage.", f"In {run} there are: {known}.", place=str(folder))
     with stages.held(folder):
         seen = _lies(folder)
     if seen.state != "done":
         command = _json(_plan_file(folder)).get("command", "")
-        raise UserError(f"is not done ({in_words(seen.state, seen.detail)}): its checkpoints are what it goes on from.",
-                        f"Run the same `agentlite {command}` again, then free them.", place=str(folder))  # fmt: skip
+        raise UserError(
+            f"is not done ({in_words(seen.state, seen.detail)}): its checkpoints are what it goes "
+            "on from.",
+            f"Run the same `agentlite {command}` again, then free them.",
+            place=str(folder),
+        )
 
 
 def _free(run: Path, name: str) -> int:
@@ -196,8 +233,14 @@ def _eval(figures: Figures) -> str:
 
 
 FIGURES: dict[str, Callable[[Figures], str]] = {
-    "prep": _prep, "retriever": best_in_words, "sft": _sft, "pairs": _pairs, "dpo": _dpo, "grpo": _grpo, "eval": _eval,
-}  # fmt: skip
+    "prep": _prep,
+    "retriever": best_in_words,
+    "sft": _sft,
+    "pairs": _pairs,
+    "dpo": _dpo,
+    "grpo": _grpo,
+    "eval": _eval,
+}
 
 
 def _last_loss(folder: Path) -> str:

@@ -1,4 +1,6 @@
-"""Progress and notices to stderr, the result to stdout: bars on a terminal, plain lines elsewhere."""
+"""Progress and notices to stderr, the result to stdout: bars on a terminal, plain lines
+elsewhere.
+"""
 
 import contextlib
 import os
@@ -14,11 +16,21 @@ from agentlite.core import distributed as processes
 
 SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")  # how the names of such variables end
 # passwords in addresses; what looks like a key of the hub, of OpenAI's kind, or in a request
-HIDDEN = re.compile(r"(?<=://)[^\s/@]+(?=@)|\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=Bearer )[^\s'\"]{8,}")
+HIDDEN = re.compile(
+    r"(?<=://)[^\s/@]+(?=@)|\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|(?<=Bearer )[^\s'\"]{8,}"
+)
 EVERY_SECONDS = 30.0
 FIRST_SECONDS = 2.0  # a wait that is longer is told
-COLOURS = {"ok": "green", "done": "green", "half": "yellow", "warning": "yellow", "running": "cyan",
-           "problem": "red", "failed": "red", "broken": "red"}  # fmt: skip
+COLOURS = {
+    "ok": "green",
+    "done": "green",
+    "half": "yellow",
+    "warning": "yellow",
+    "running": "cyan",
+    "problem": "red",
+    "failed": "red",
+    "broken": "red",
+}
 
 
 class Advance(Protocol):
@@ -33,27 +45,32 @@ def notice(text: str) -> None:
 
 
 def open_streams() -> None:
-    """A stream that was closed before we were started would lend its number to the next file that is opened, and what
-    is printed would go into that one. What is said to it now is said to nobody."""
+    """A stream that was closed before we were started would lend its number to the next file that
+    is opened, and what is printed would go into that one. What is said to it now is said to
+    nobody."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # the lowest number that is free: this one
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 def hidden(text: str) -> str:
     """Without the keys of the environment, what looks like one, and the password in an address."""
     named = {value.strip() for name, value in os.environ.items() if name.endswith(SECRET)}
-    for value in sorted((value for value in named if len(value) >= 8 and value in text), key=len, reverse=True):
+    for value in sorted(
+        (value for value in named if len(value) >= 8 and value in text), key=len, reverse=True
+    ):
         text = text.replace(value, "(hidden)")
     return HIDDEN.sub("(hidden)", text)
 
 
 class Forgiving:
-    """stderr, which may be closed while a run goes on: what is said then, by us or a library, is said to nobody. No
-    secret is ever said."""
+    """stderr, which may be closed while a run goes on: what is said then, by us or a library, is
+    said to nobody. No secret is ever said."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -73,8 +90,8 @@ class Forgiving:
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the end.
-    `total`: None where it is not known."""
+    """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
+    end. `total`: None where it is not known."""
     if processes.first() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         with _bar(title, total) as advance:
             yield advance
@@ -84,7 +101,10 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
 
 def _lines(title: str, total: int | None) -> Advance:
     last = time.monotonic() + FIRST_SECONDS - EVERY_SECONDS
-    first = begun = 0.0  # done, and when, as first told: what was before (loading, an earlier run) is no measure
+    first = begun = (
+        # done, and when, as first told: what was before (loading, an earlier run) is no measure
+        0.0
+    )
 
     def advance(done: int, note: str = "") -> None:
         nonlocal last, first, begun
@@ -103,7 +123,9 @@ def _lines(title: str, total: int | None) -> Advance:
 
 @contextmanager
 def waiting(title: str) -> Iterator[None]:
-    """Says what is waited for after two seconds, and then every 30: for what cannot tell how far it is."""
+    """Says what is waited for after two seconds, and then every 30: for what cannot tell how far it
+    is.
+    """
     over, started = threading.Event(), time.monotonic()
 
     def tell() -> None:
@@ -125,18 +147,29 @@ def waiting(title: str) -> Iterator[None]:
 @contextmanager
 def _bar(title: str, total: int | None) -> Iterator[Advance]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-               TextColumn("{task.fields[note]}")]  # fmt: skip
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    ]
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(title, total=total, note="")
         yield lambda done, note="": bars.update(task, completed=done, note=note)
 
 
 def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 1) -> None:
-    """The first row is the heading. The first columns, as many as `words`, stand left; those of numbers right. A cell
-    that begins with the name of a state has its colour."""
+    """The first row is the heading. The first columns, as many as `words`, stand left; those of
+    numbers right. A cell that begins with the name of a state has its colour."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -146,7 +179,9 @@ def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 
     for index, name in enumerate(heading):
         table.add_column(name, justify="left" if index < words else "right", overflow="fold")
     for row in body:
-        table.add_row(*(Text(cell, COLOURS.get(cell.partition(" ")[0].rstrip(","), "")) for cell in row))
+        table.add_row(
+            *(Text(cell, COLOURS.get(cell.partition(" ")[0].rstrip(","), "")) for cell in row)
+        )
     stream = stream or sys.stdout
     width = None if stream.isatty() else 120
     Console(file=stream, width=width, highlight=False).print(table)

@@ -1,4 +1,6 @@
-"""The environment that torchrun sets, or accelerate launch -> how many processes make a run, and which one this is."""
+"""The environment that torchrun sets, or accelerate launch -> how many processes make a run, and
+which one this is.
+"""
 
 import os
 

@@ -1,4 +1,6 @@
-"""What a user is told when something is wrong: the problem, the place, the fix, and the exit code."""
+"""What a user is told when something is wrong: the problem, the place, the fix, and the exit
+code.
+"""
 
 from collections.abc import Iterable
 
@@ -7,14 +9,20 @@ DISK, LOCKED = 74, 75
 
 
 class UserError(Exception):
-    """An error that a user can mend. The command line prints it in one to three lines, without a traceback."""
+    """An error that a user can mend. The command line prints it in one to three lines, without a
+    traceback.
+    """
 
     def __init__(self, problem: str, fix: str = "", *, place: str = "", exit_code: int = USAGE):
         super().__init__(problem, fix)
         self.problem, self.fix, self.place, self.exit_code = problem, fix, place, exit_code
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, [f"{self.place}: {self.problem}" if self.place else self.problem, self.fix]))
+        return "\n".join(
+            filter(
+                None, [f"{self.place}: {self.problem}" if self.place else self.problem, self.fix]
+            )
+        )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -27,7 +35,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 class RowError(Exception):
-    """A row that does not fit its format. `prep` puts it in rejects.jsonl under `code` and goes on."""
+    """A row that does not fit its format. `prep` puts it in rejects.jsonl under `code` and goes
+    on.
+    """
 
     def __init__(self, code: str, reason: str):
         super().__init__(code, reason)

@@ -17,10 +17,11 @@ SCALARS = {name: kind for name, kind in TYPES.items() if kind not in (list, dict
 
 
 def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
-    """Whether a value has the JSON types of its schema, all that is required and nothing unknown, at every depth.
+    """Whether a value has the JSON types of its schema, all that is required and nothing unknown,
+    at every depth.
 
-    As JSON Schema has it, 3.0 is an integer; BFCL, and so `call_problem`, refuses it. Nothing fits that has more than
-    `levels` levels of objects and lists: deeper ones cannot be read back.
+    As JSON Schema has it, 3.0 is an integer; BFCL, and so `call_problem`, refuses it. Nothing fits
+    that has more than `levels` levels of objects and lists: deeper ones cannot be read back.
     """
     declared = schema.get("type")
     if levels >= 0 and type(declared) is str and type(value) is SCALARS.get(declared):
@@ -56,7 +57,11 @@ def schema_at(schema: Schema, *keys: str) -> Schema:
 def types_of(schema: Schema) -> set[type]:
     """The Python types a schema declares: none if it is silent or its type is not one of JSON's."""
     declared = schema.get("type")
-    return {TYPES[name] for name in (declared if isinstance(declared, list) else [declared]) if name in TYPES}
+    return {
+        TYPES[name]
+        for name in (declared if isinstance(declared, list) else [declared])
+        if name in TYPES
+    }
 
 
 def is_one_of(value: Any, types: set[type]) -> bool:

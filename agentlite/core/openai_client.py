@@ -1,4 +1,6 @@
-"""Messages -> the text a model behind an OpenAI-compatible endpoint answers with; what passes is tried again."""
+"""Messages -> the text a model behind an OpenAI-compatible endpoint answers with; what passes is
+tried again.
+"""
 
 import email.utils
 import json
@@ -23,7 +25,8 @@ Message = Mapping[str, Any]
 
 
 class Endpoint(NamedTuple):
-    """`url` as clients have it, up to /v1. `key`: the name of the environment variable that holds the key.
+    """`url` as clients have it, up to /v1. `key`: the name of the environment variable that holds
+    the key.
 
     Seconds: `timeout` for one try, `pause` before the second, doubled for every later one.
     """
@@ -41,8 +44,9 @@ class Endpoint(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """`problem`: why there is neither text nor a call; `silent` if every try failed. Tokens as the endpoint counts
-    them, or 0. `calls` and `finish` as OpenAI has them. `told`: what it said beside a problem."""
+    """`problem`: why there is neither text nor a call; `silent` if every try failed. Tokens as the
+    endpoint counts them, or 0. `calls` and `finish` as OpenAI has them. `told`: what it said beside
+    a problem."""
 
     text: str
     problem: str = ""
@@ -62,21 +66,30 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def check(endpoint: Endpoint, place: str) -> None:
-    """Raises UserError for an address that is none or holds a password, and for a key that no request can carry."""
+    """Raises UserError for an address that is none or holds a password, and for a key that no
+    request can carry.
+    """
     try:
         parts = urlsplit(endpoint.url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         sound = False
     if not sound:
-        raise UserError("no address of an endpoint.", "Write one as http://localhost:8000/v1.", place=place)
+        raise UserError(
+            "no address of an endpoint.", "Write one as http://localhost:8000/v1.", place=place
+        )
     if parts.username or parts.password or parts.query:
-        raise UserError("the address holds a name, a password or a query.",
-                        f"Leave it out, and put the key in the environment variable {endpoint.key}.",
-                        place=place)  # fmt: skip
+        raise UserError(
+            "the address holds a name, a password or a query.",
+            f"Leave it out, and put the key in the environment variable {endpoint.key}.",
+            place=place,
+        )
     if not (_key(endpoint).isascii() and _key(endpoint).isprintable()):
-        raise UserError("holds characters that no key has.", "Set it again, as it was given to you.",
-                        place=endpoint.key)  # fmt: skip
+        raise UserError(
+            "holds characters that no key has.",
+            "Set it again, as it was given to you.",
+            place=endpoint.key,
+        )
 
 
 def _key(endpoint: Endpoint) -> str:
@@ -84,8 +97,15 @@ def _key(endpoint: Endpoint) -> str:
     return os.environ.get(endpoint.key, "").strip()
 
 
-def ask(endpoint: Endpoint, messages: Sequence[Message], parameters: Mapping[str, Any], stop: threading.Event) -> Reply:
-    """One answer. Raises UserError for what no later question would fare better with; `stop` ends the waiting."""
+def ask(
+    endpoint: Endpoint,
+    messages: Sequence[Message],
+    parameters: Mapping[str, Any],
+    stop: threading.Event,
+) -> Reply:
+    """One answer. Raises UserError for what no later question would fare better with; `stop` ends
+    the waiting.
+    """
     body = json.dumps({"model": endpoint.model, "messages": list(messages), **parameters}).encode()
     problem = ""
     for trial in range(endpoint.tries):
@@ -149,8 +169,14 @@ def _reply(content: bytes) -> Reply:
     prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     found = calls if isinstance(calls, list) else []
     problem = "" if isinstance(text, str) or found else "no text"
-    return Reply(text if isinstance(text, str) else "", problem, prompt, completion, calls=found,
-                 finish=str(choice.get("finish_reason", "")))  # fmt: skip
+    return Reply(
+        text if isinstance(text, str) else "",
+        problem,
+        prompt,
+        completion,
+        calls=found,
+        finish=str(choice.get("finish_reason", "")),
+    )
 
 
 def _count(usage: Any, name: str) -> int:
@@ -186,8 +212,11 @@ def _refusal(endpoint: Endpoint, code: int, said: str) -> UserError:
         405: "Look at the address: it ends in /v1 as a rule.",
     }
     shown = _shown(endpoint, said)
-    return UserError(f"{endpoint.address} answered {code}{': ' + shown if shown else ''}.",
-                     fixes.get(code, "Give the address that it points to."), exit_code=NETWORK)  # fmt: skip
+    return UserError(
+        f"{endpoint.address} answered {code}{': ' + shown if shown else ''}.",
+        fixes.get(code, "Give the address that it points to."),
+        exit_code=NETWORK,
+    )
 
 
 def _shown(endpoint: Endpoint, said: str) -> str:

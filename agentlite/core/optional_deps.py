@@ -1,4 +1,6 @@
-"""Packages that a task needs -> nothing if they are there, else one error with the command that installs them."""
+"""Packages that a task needs -> nothing if they are there, else one error with the command that
+installs them.
+"""
 
 import importlib.util
 from collections.abc import Iterable
@@ -11,12 +13,22 @@ SETUP = Path(__file__).parents[2] / "scripts" / "setup.sh"  # a checkout has it,
 
 def need(what: str, modules: Iterable[str], command: str, place: str = "") -> None:
     """Imports none of them, so it may be asked before anything slow. Raises UserError 5."""
-    lacking = [module.replace("_", "-") for module in modules if importlib.util.find_spec(module) is None]
+    lacking = [
+        module.replace("_", "-") for module in modules if importlib.util.find_spec(module) is None
+    ]
     if lacking:
-        raise UserError(f"{what} needs what is not installed: {', '.join(lacking)}.", how(command), place=place,
-                        exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"{what} needs what is not installed: {', '.join(lacking)}.",
+            how(command),
+            place=place,
+            exit_code=MODEL,
+        )
 
 
 def how(command: str) -> str:
     """The fix, as this installation has it."""
-    return f"Run `bash {SETUP.parent.name}/{SETUP.name}`, or `{command}`." if SETUP.exists() else f"Run `{command}`."
+    return (
+        f"Run `bash {SETUP.parent.name}/{SETUP.name}`, or `{command}`."
+        if SETUP.exists()
+        else f"Run `{command}`."
+    )

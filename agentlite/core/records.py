@@ -1,7 +1,8 @@
-"""What a row means: Record and its parts, Step, Candidate, Score, Pair, Prediction; and the dicts they are on disk.
+"""What a row means: Record and its parts, Step, Candidate, Score, Pair, Prediction; and the dicts
+they are on disk.
 
-In memory `tools` and `arguments` are dicts. On disk they are JSON strings: Arrow would fill every tool with the
-fields of all the others.
+In memory `tools` and `arguments` are dicts. On disk they are JSON strings: Arrow would fill every
+tool with the fields of all the others.
 """
 
 import hashlib
@@ -14,7 +15,12 @@ from msgspec import Struct, field
 
 Role = Literal["system", "user", "assistant", "tool"]
 Task = Literal[
-    "tool_selection", "multi_step_planning", "timing_decision", "tool_retrieval", "general", "self_cognition"
+    "tool_selection",
+    "multi_step_planning",
+    "timing_decision",
+    "tool_retrieval",
+    "general",
+    "self_cognition",
 ]
 SPLITS = ("train", "dev", "test")
 ANY_TOOL = ""
@@ -40,7 +46,9 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """One turn. `loss=False` takes an assistant turn out of training; `call_id` says which call a tool turn answers."""
+    """One turn. `loss=False` takes an assistant turn out of training; `call_id` says which call a
+    tool turn answers.
+    """
 
     role: Role
     content: str = ""
@@ -60,7 +68,8 @@ class GoldCall(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the messages cannot say about a turn: the calls due, with their accepted values; none due if empty.
+    """What the messages cannot say about a turn: the calls due, with their accepted values; none
+    due if empty.
 
     `optimal_steps`: in how many steps the whole dialog can be done, where that is known.
     """
@@ -70,7 +79,9 @@ class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
-    """One dialog with its tools. `gold` is by turn: the index of an assistant message in `messages`."""
+    """One dialog with its tools. `gold` is by turn: the index of an assistant message in
+    `messages`.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -83,14 +94,18 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
 
     @cached_property
     def id(self) -> str:
-        """Its content, hashed: the same dialog has the same id on any machine and in any order of files."""
+        """Its content, hashed: the same dialog has the same id on any machine and in any order of
+        files.
+        """
         content = msgspec.to_builtins((self.messages, self.tools, self.gold), str_keys=True)
         return digest(canonical(content))
 
     @property
     def is_text(self) -> bool:
         """Whether this is plain text, learned whole, and no dialog."""
-        return bool(self.meta.get("whole")) and [message.role for message in self.messages] == ["assistant"]
+        return bool(self.meta.get("whole")) and [message.role for message in self.messages] == [
+            "assistant"
+        ]
 
     @property
     def turns(self) -> list[int]:
@@ -99,19 +114,30 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
 
     @property
     def asked(self) -> list[int]:
-        """The steps that are asked and judged: where there is something to choose, and the turn is one to learn."""
+        """The steps that are asked and judged: where there is something to choose, and the turn is
+        one to learn.
+        """
         return [turn for turn in self.turns if self.tools and self.messages[turn].loss]
 
     def due(self, turn: int) -> Gold:
-        """The calls due at a turn. Where `gold` is silent, the assistant turn itself is the gold."""
+        """The calls due at a turn. Where `gold` is silent, the assistant turn itself is the
+        gold.
+        """
         if turn in self.gold:
             return self.gold[turn]
         calls = self.messages[turn].calls
-        return Gold(tuple(GoldCall(c.name, {key: [accepted(v)] for key, v in c.arguments.items()}) for c in calls))
+        return Gold(
+            tuple(
+                GoldCall(c.name, {key: [accepted(v)] for key, v in c.arguments.items()})
+                for c in calls
+            )
+        )
 
 
 def accepted(value: Any) -> Any:
-    """A value as the only accepted one, in BFCL's form: inside an object every key has a list of accepted values."""
+    """A value as the only accepted one, in BFCL's form: inside an object every key has a list of
+    accepted values.
+    """
     if isinstance(value, dict):
         return {key: [accepted(inner)] for key, inner in value.items()}
     return [accepted(inner) for inner in value] if isinstance(value, list) else value
@@ -135,19 +161,26 @@ class Key(NamedTuple):
 
 
 class Parsed(Struct, frozen=True):
-    """Model text, read back: the text beside the calls, the calls, and what was wrong with it ("" if nothing)."""
+    """Model text, read back: the text beside the calls, the calls, and what was wrong with it (""
+    if nothing).
+    """
 
     content: str
     calls: tuple[Call, ...] = ()
     problem: str = ""
 
 
-Ending = Literal["turn", "stop", "cut"]  # by the end of the turn, by a stop string of the protocol, by the limit
-GOLD = "(gold)"  # stands for a model's name where the gold itself is a candidate; no stage is called so
+Ending = Literal[
+    "turn", "stop", "cut"
+]  # by the end of the turn, by a stop string of the protocol, by the limit
+# stands for a model's name where the gold itself is a candidate; no stage is called so
+GOLD = "(gold)"
 
 
 class Candidate(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What a model said at a step under a protocol: one of several `sample`s. `trained`: optimizer steps before it."""
+    """What a model said at a step under a protocol: one of several `sample`s. `trained`: optimizer
+    steps before it.
+    """
 
     record_id: str
     turn: int
@@ -169,7 +202,8 @@ class Candidate(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Score(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What a candidate earns, no weights applied: every component in [0, 1] and every penalty counted, by name.
+    """What a candidate earns, no weights applied: every component in [0, 1] and every penalty
+    counted, by name.
 
     `error`: why a reward function gave no value; such a candidate is counted and left out.
     """
@@ -206,8 +240,17 @@ class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(self.record_id, self.turn, self.protocol, self.model, self.sample, self.text, self.ended,
-                         self.new_tokens, self.trained)  # fmt: skip
+        return Candidate(
+            self.record_id,
+            self.turn,
+            self.protocol,
+            self.model,
+            self.sample,
+            self.text,
+            self.ended,
+            self.new_tokens,
+            self.trained,
+        )
 
     @property
     def score(self) -> Score:
@@ -215,7 +258,9 @@ class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Side(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """One half of a pair: a candidate's text, how it ended, where it came from, and its weighted total."""
+    """One half of a pair: a candidate's text, how it ended, where it came from, and its weighted
+    total.
+    """
 
     text: str
     ended: Ending
@@ -243,7 +288,9 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Answer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What a model said, greedily, at a step. `prompt`: a digest of the tokens it was asked with, "" if it was not."""
+    """What a model said, greedily, at a step. `prompt`: a digest of the tokens it was asked with,
+    "" if it was not.
+    """
 
     record_id: str
     turn: int
@@ -258,7 +305,9 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
-    """An answer, read: its calls, or what was wrong with it; its metrics; and what a report slices by."""
+    """An answer, read: its calls, or what was wrong with it; its metrics; and what a report slices
+    by.
+    """
 
     record_id: str
     turn: int
@@ -275,7 +324,9 @@ class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def digest(text: str) -> str:
-    """16 hex digits of sha256: short enough to read, long enough for any data set that fits on a home machine."""
+    """16 hex digits of sha256: short enough to read, long enough for any data set that fits on a
+    home machine.
+    """
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -285,7 +336,9 @@ def canonical(value: Any) -> str:
 
 
 def to_row(record: Record) -> dict[str, Any]:
-    """The OpenAI shape on disk: every foreign dict (tools, arguments, gold, meta) as a JSON string."""
+    """The OpenAI shape on disk: every foreign dict (tools, arguments, gold, meta) as a JSON
+    string.
+    """
     return {
         "id": record.id,
         "parent": record.parent,
@@ -311,7 +364,9 @@ def from_row(row: dict[str, Any]) -> Record:
 
 
 def plain(value: Any) -> str:
-    """JSON as a model should read and write it: keys in their own order, a blank after comma and colon."""
+    """JSON as a model should read and write it: keys in their own order, a blank after comma and
+    colon.
+    """
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -319,7 +374,11 @@ def _message_row(message: Message) -> dict[str, Any]:
     row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         row["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": plain(call.arguments)}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": plain(call.arguments)},
+            }
             for call in message.calls
         ]
     if message.call_id:
@@ -336,5 +395,9 @@ def _message(row: dict[str, Any]) -> Message:
     )
     loss = row.get("loss")  # Parquet gives back an absent field as None
     return Message(
-        row["role"], row["content"] or "", calls, row.get("tool_call_id") or "", True if loss is None else loss
+        row["role"],
+        row["content"] or "",
+        calls,
+        row.get("tool_call_id") or "",
+        True if loss is None else loss,
     )

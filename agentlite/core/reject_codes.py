@@ -12,7 +12,8 @@ class Code(NamedTuple):
 
 REPAIR = "--repair literal reads Python literals, --repair json guesses what was meant"
 
-# E1: the row as text; E2: the dialog; D: a copy of a record that is kept; F: no fault, left out as the settings say
+# E1: the row as text; E2: the dialog; D: a copy of a record that is kept; F: no fault, left out as
+# the settings say
 CODES: dict[str, Code] = {
     "E104": Code(
         "A packed file ends or breaks before its end; the rows before that are read.",
@@ -22,12 +23,10 @@ CODES: dict[str, Code] = {
         "A JSON array is broken or cut from here on; what follows is kept in one piece.",
         "Fetch or mend the file, or write its rows one a line.",
     ),
-    "E109": Code(
-        "The row is no UTF-8.",
-        "Convert the file: iconv -f ENCODING -t UTF-8 FILE.",
-    ),
+    "E109": Code("The row is no UTF-8.", "Convert the file: iconv -f ENCODING -t UTF-8 FILE."),
     "E111": Code(
-        "A NUL byte stands in the row: the disk was full, or the machine went down while it was written.",
+        "A NUL byte stands in the row: the disk was full, or the machine went down while it was "
+        "written.",
         "Take the row out, or write it again.",
     ),
     "E112": Code(
@@ -35,43 +34,35 @@ CODES: dict[str, Code] = {
         "Take the character out.",
     ),
     "E113": Code(
-        "Half a surrogate pair (\\ud800 to \\udfff): no character, and nothing that can be written as UTF-8.",
+        "Half a surrogate pair (\\ud800 to \\udfff): no character, and nothing that can be written "
+        "as UTF-8.",
         "Write the whole character, or take it out.",
     ),
     "E116": Code(
-        "NaN, Infinity or a number too large: no JSON, and other readers would take it differently.",
+        "NaN, Infinity or a number too large: no JSON, and other readers would take it "
+        "differently.",
         "Write null, a text, or a number.",
     ),
-    "E117": Code(
-        "A number of thousands of digits.",
-        "Write it as text.",
-    ),
+    "E117": Code("A number of thousands of digits.", "Write it as text."),
     "E118": Code(
         "A key stands twice in one object; readers would silently keep one of the values.",
         "Take one of them out.",
     ),
-    "E119": Code(
-        "Nested deeper than 64.",
-        "Flatten it, or write the inner part as text.",
-    ),
+    "E119": Code("Nested deeper than 64.", "Flatten it, or write the inner part as text."),
     "E120": Code(
         "A line of more than 16 MiB. rejects.jsonl keeps its beginning and its sha256.",
         "Split it up.",
     ),
     "E121": Code(
-        "The row is no JSON object on a line of its own.",
-        f"`jq -c .` writes one a line; {REPAIR}.",
+        "The row is no JSON object on a line of its own.", f"`jq -c .` writes one a line; {REPAIR}."
     ),
-    "E122": Code(
-        "The last row of the file looks cut.",
-        f"Fetch it again; {REPAIR}.",
-    ),
+    "E122": Code("The last row of the file looks cut.", f"Fetch it again; {REPAIR}."),
     "E124": Code(
-        "A text inside the row that should be JSON (the tools, a tool) is none.",
-        f"{REPAIR}.",
+        "A text inside the row that should be JSON (the tools, a tool) is none.", f"{REPAIR}."
     ),
     "E201": Code(
-        "The row is not as its format has it: no dialog, no assistant turn, or a field of another type.",
+        "The row is not as its format has it: no dialog, no assistant turn, or a field of another "
+        "type.",
         "Name the format with --format; `agentlite prep --formats` shows a row of each.",
     ),
     "E202": Code(
@@ -79,32 +70,31 @@ CODES: dict[str, Code] = {
         "Name the format with --format; `agentlite prep --formats` shows a row of each.",
     ),
     "E203": Code(
-        "The order of turns: a system turn first or none, then user and assistant in turns, results only "
+        "The order of turns: a system turn first or none, then user and assistant in turns, "
+        "results only "
         "behind a call, the assistant last.",
         "Join or take out the turns that are too many.",
     ),
     "E204": Code(
-        "A call without its result, a result without its call, or more calls in a turn than the protocol holds.",
+        "A call without its result, a result without its call, or more calls in a turn than the "
+        "protocol holds.",
         "Add what is missing; a protocol that holds several calls is --protocol hermes.",
     ),
     "E205": Code(
         "It is not clear which call a result answers.",
         "Give every call an id, and every result the tool_call_id of its call.",
     ),
-    "E206": Code(
-        "The arguments of a call, or the call, are no JSON.",
-        f"{REPAIR}.",
-    ),
+    "E206": Code("The arguments of a call, or the call, are no JSON.", f"{REPAIR}."),
     "E208": Code(
         "The arguments of a call are a list or a single value, not an object.",
         'Name the arguments: {"city": "Oslo"}.',
     ),
     "E209": Code(
-        "A call of a tool that the row does not offer.",
-        "Add the tool, or mend the name.",
+        "A call of a tool that the row does not offer.", "Add the tool, or mend the name."
     ),
     "E210": Code(
-        "The arguments do not fit the tool's schema: one is missing, one too many, or of another type.",
+        "The arguments do not fit the tool's schema: one is missing, one too many, or of another "
+        "type.",
         "Mend the call, or the schema.",
     ),
     "E211": Code(
@@ -116,11 +106,13 @@ CODES: dict[str, Code] = {
         "Give each tool a name of its own.",
     ),
     "E214": Code(
-        "A chain of thoughts and actions that cannot be taken apart, or a text that the chat template changes.",
+        "A chain of thoughts and actions that cannot be taken apart, or a text that the chat "
+        "template changes.",
         "Write thoughts, calls and results as turns of their own.",
     ),
     "E215": Code(
-        "The row does not read back as it was written: it holds a mark, a tag or a stop string of the model "
+        "The row does not read back as it was written: it holds a mark, a tag or a stop string of "
+        "the model "
         "or the protocol.",
         "Take the mark out of the text, or take another --protocol.",
     ),
@@ -130,14 +122,18 @@ CODES: dict[str, Code] = {
     ),
     "E217": Code(
         "Longer than max_length, or no token of it would be trained.",
-        "Raise --max-length; --long-rows cut keeps the steps that fit; --long-rows filter leaves such rows out.",
+        (
+            "Raise --max-length; --long-rows cut keeps the steps that fit; --long-rows filter "
+            "leaves "
+            "such rows out."
+        ),
     ),
     "D401": Code(
-        "The same dialog, tools and gold as another record.",
-        "Nothing to mend: that one is kept.",
+        "The same dialog, tools and gold as another record.", "Nothing to mend: that one is kept."
     ),
     "D402": Code(
-        "Calls the same tools with the same arguments as another record, is offered the same, and asks much alike.",
+        "Calls the same tools with the same arguments as another record, is offered the same, and "
+        "asks much alike.",
         "Nothing to mend: that one is kept.",
     ),
     "D403": Code(
@@ -145,7 +141,8 @@ CODES: dict[str, Code] = {
         "Nothing to mend: that one is kept. A higher threshold keeps more.",
     ),
     "F301": Code(
-        "Left out as ms-swift leaves such ms_bench rows out: another model's name, or role marks inside the text.",
+        "Left out as ms-swift leaves such ms_bench rows out: another model's name, or role marks "
+        "inside the text.",
         "--format sharegpt keeps them.",
     ),
     "F302": Code(
@@ -153,24 +150,37 @@ CODES: dict[str, Code] = {
         "Raise --max-length; --long-rows cut keeps the steps that fit.",
     ),
     "F311": Code(
-        "Holds a key, a password, a mail, a phone, an identity number or a card: --personal drop leaves such rows out.",
-        "--personal mask keeps them with a mask for each value; --personal report keeps them as they are.",
+        "Holds a key, a password, a mail, a phone, an identity number or a card: --personal drop "
+        "leaves such rows out.",
+        (
+            "--personal mask keeps them with a mask for each value; --personal report keeps them "
+            "as "
+            "they are."
+        ),
     ),
     "F312": Code(
-        "Not drawn: its group of sources or its task has more rows than --mix, task_weights or --limit ask for.",
+        "Not drawn: its group of sources or its task has more rows than --mix, task_weights or "
+        "--limit ask for.",
         "Raise its ratio or its weight, or --limit; without these settings every row is taken.",
     ),
     "F321": Code(
-        "Contradicts another record: the same tools and the same messages, but other calls, or none.",
+        "Contradicts another record: the same tools and the same messages, but other calls, or "
+        "none.",
         "Mend the wrong one of them, and take it out of the other file if there are two.",
     ),
     "F331": Code(
-        "Gives away a held-out record: the same query, nearly the same, or the same calls with the same arguments.",
+        "Gives away a held-out record: the same query, nearly the same, or the same calls with the "
+        "same arguments.",
         "Nothing to mend: what is held out must not be learned. Without that --holdout it is kept.",
     ),
     "F332": Code(
-        "Asks or calls what a record on another side does, where more of its group, or one that bears a split, stays.",
-        "Nothing to mend: learned, it would spoil what is measured. prep.split_by names what must not be on two sides.",
+        "Asks or calls what a record on another side does, where more of its group, or one that "
+        "bears a split, stays.",
+        (
+            "Nothing to mend: learned, it would spoil what is measured. prep.split_by names what "
+            "must "
+            "not be on two sides."
+        ),
     ),
     "F333": Code(
         "Calls tools of two sides, and prep.split_by names tools.",

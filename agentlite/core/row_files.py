@@ -1,4 +1,6 @@
-"""Rows on disk, JSONL or Parquet by suffix: whole lines appended, torn ones cut, whole files written by rename."""
+"""Rows on disk, JSONL or Parquet by suffix: whole lines appended, torn ones cut, whole files
+written by rename.
+"""
 
 import errno
 import json
@@ -17,13 +19,16 @@ from agentlite.core.optional_deps import need
 
 Row = dict[str, Any]
 READ_ONLY = "Name a folder that you may write to: --run DIR; AGENTLITE_CACHE for the cache."
-AT_ONCE = 256  # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
+# rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
+AT_ONCE = 256
 GONE = "Is the disk still there? Once it is, the same command carries on."
 WAYS_OUT = {
     errno.ENAMETOOLONG: "Give it a shorter name.",
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
-    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE),
-}  # fmt: skip
+    **dict.fromkeys(
+        (errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE
+    ),
+}
 
 
 @contextmanager
@@ -53,17 +58,23 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write: {error.strerror or error}.", way_out(error), place=str(path), exit_code=DISK)
+    return UserError(
+        f"cannot write: {error.strerror or error}.", way_out(error), place=str(path), exit_code=DISK
+    )
 
 
 def way_out(error: OSError) -> str:
     """What to do about what the system refuses."""
-    otherwise = "Free some space, or give another folder with --run DIR; then run the same command again."
+    otherwise = (
+        "Free some space, or give another folder with --run DIR; then run the same command again."
+    )
     return WAYS_OUT.get(error.errno or 0, otherwise)
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """For what will be written there once much has been computed. Makes the folder. Raises UserError 74."""
+    """For what will be written there once much has been computed. Makes the folder. Raises
+    UserError 74.
+    """
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -95,7 +106,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes all rows of a file at once; `.parquet` in the name chooses Parquet, with a checksum on every page."""
+    """Writes all rows of a file at once; `.parquet` in the name chooses Parquet, with a checksum on
+    every page.
+    """
     with replacing(path) as file:
         if path.suffix == ".parquet":
             _write_parquet(file, list(rows))
@@ -104,7 +117,9 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file that a stage wrote. A line that cannot be read is an error with its place."""
+    """The rows of a file that a stage wrote. A line that cannot be read is an error with its
+    place.
+    """
     if path.suffix == ".parquet":
         yield from read_parquet(path)
         return
@@ -113,14 +128,25 @@ def read_rows(path: Path) -> Iterator[Row]:
             try:
                 yield json.loads(line)
             except ValueError as error:
-                fix = "The file was changed after the stage wrote it: run that stage again with --force."
-                raise UserError(f"not a JSON row ({error}).", fix, place=f"{path}:{number}") from error
+                fix = (
+                    "The file was changed after the stage wrote it: run that stage again with "
+                    "--force."
+                )
+                raise UserError(
+                    f"not a JSON row ({error}).", fix, place=f"{path}:{number}"
+                ) from error
 
 
 def find_rows(folder: Path, name: str) -> Path:
     """`name` with the suffix it was written with: a reader takes either."""
-    return next((path for suffix in (".jsonl", ".parquet") if (path := folder / f"{name}{suffix}").exists()),
-                folder / f"{name}.jsonl")  # fmt: skip
+    return next(
+        (
+            path
+            for suffix in (".jsonl", ".parquet")
+            if (path := folder / f"{name}{suffix}").exists()
+        ),
+        folder / f"{name}.jsonl",
+    )
 
 
 def encode(row: Any) -> bytes:
@@ -128,7 +154,9 @@ def encode(row: Any) -> bytes:
 
 
 class Appender:
-    """Appends rows to a JSONL file, each whole: one write a row. Opening it cuts a last line that was torn."""
+    """Appends rows to a JSONL file, each whole: one write a row. Opening it cuts a last line that
+    was torn.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -167,7 +195,10 @@ class PatientAppender(Appender):
             self.settle()
         except UserError as error:
             if len(self.waiting) == 1:
-                notice(f"{error.place}: {error.problem} Its rows wait in memory; going on. Free some space")
+                notice(
+                    f"{error.place}: {error.problem} Its rows wait in memory; going on. Free some "
+                    "space"
+                )
 
     def settle(self) -> None:
         """Writes those that wait. Raises UserError 74 where that cannot be."""

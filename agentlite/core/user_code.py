@@ -1,4 +1,6 @@
-"""A file of the user's -> its functions, run in a child process that may raise, hang, print or die."""
+"""A file of the user's -> its functions, run in a child process that may raise, hang, print or
+die.
+"""
 
 import contextlib
 import importlib.util
@@ -39,12 +41,16 @@ class Refusal(NamedTuple):
 class OwnCode:
     """Functions of the user's. All run in one child, replaced when it is lost.
 
-    `use`: what the child does with a function and what it is given; returns what goes back, and a problem or "". It
-    stands at the top of a module, so that the child can import it.
+    `use`: what the child does with a function and what it is given; returns what goes back, and a
+    problem or "". It stands at the top of a module, so that the child can import it.
     """
 
-    def __init__(self, named: Sequence[Named], use: Callable[[Callable[..., Any], Any], tuple[Any, str]],
-                 seconds: float):  # fmt: skip
+    def __init__(
+        self,
+        named: Sequence[Named],
+        use: Callable[[Callable[..., Any], Any], tuple[Any, str]],
+        seconds: float,
+    ):
         self.named, self.use, self.seconds = named, use, seconds
         self.child: BaseProcess | None = None
 
@@ -52,7 +58,9 @@ class OwnCode:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.child = context.Process(target=_serve, args=(theirs, self.named, self.use), daemon=True)
+        self.child = context.Process(
+            target=_serve, args=(theirs, self.named, self.use), daemon=True
+        )
         try:
             with _held_back():
                 self.child.start()
@@ -60,10 +68,15 @@ class OwnCode:
             refusal = self._answer(LOADING)
         except TimeoutError:
             self.stop()
-            refusal = Refusal(f"not imported within {LOADING:g} s.", "Do less at import.", self.named[0].file)
+            refusal = Refusal(
+                f"not imported within {LOADING:g} s.", "Do less at import.", self.named[0].file
+            )
         except EOFError as error:
-            refusal = Refusal(f"the process that imports it {error}.", "A script that calls agentlite does so under "
-                              "`if __name__ == '__main__':`.", self.named[0].file)  # fmt: skip
+            refusal = Refusal(
+                f"the process that imports it {error}.",
+                "A script that calls agentlite does so under `if __name__ == '__main__':`.",
+                self.named[0].file,
+            )
         if refusal:
             self.stop()
             raise UserError(refusal.problem, refusal.fix, place=refusal.place)
@@ -85,7 +98,9 @@ class OwnCode:
 
     def stop(self) -> None:
         if self.child is not None and self.child.pid is not None:
-            with contextlib.suppress(OSError, AttributeError):  # before it leads a group; where there are none
+            with contextlib.suppress(
+                OSError, AttributeError
+            ):  # before it leads a group; where there are none
                 os.killpg(self.child.pid, signal.SIGKILL)  # what it has started, too
             self.child.kill()
             self.child.join()
@@ -104,8 +119,12 @@ class OwnCode:
             raise EOFError(f"ended with exit code {self.child.exitcode}") from None
 
 
-def _serve(connection: Connection, named: Sequence[Named], use: Callable[..., tuple[Any, str]]) -> None:
-    """What the child does, as the leader of a group of its own: a signal to the parent's is the parent's to answer."""
+def _serve(
+    connection: Connection, named: Sequence[Named], use: Callable[..., tuple[Any, str]]
+) -> None:
+    """What the child does, as the leader of a group of its own: a signal to the parent's is the
+    parent's to answer.
+    """
     for number in _ending():
         signal.signal(number, signal.SIG_IGN)
     if hasattr(os, "setsid"):
@@ -128,7 +147,9 @@ def _serve(connection: Connection, named: Sequence[Named], use: Callable[..., tu
 
 
 def end_with_parent(leads: bool = False) -> None:
-    """What hangs, or waits for more to do, would outlive a parent that is killed. `leads`: its group ends as well."""
+    """What hangs, or waits for more to do, would outlive a parent that is killed. `leads`: its
+    group ends as well.
+    """
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()
@@ -138,12 +159,16 @@ def end_with_parent(leads: bool = False) -> None:
 
 
 def _ending() -> list[signal.Signals]:
-    return [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    return [
+        getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+    ]
 
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Signals that come while a child is started reach it when it ignores them, and the parent right after."""
+    """Signals that come while a child is started reach it when it ignores them, and the parent
+    right after.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -167,7 +192,11 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
         found = getattr(modules[file], function, None)
         if not callable(found):
             what = "no function" if found is None else "no function, but another thing, called"
-            return Refusal(f"has {what} {function}.", f"Define `def {function}(...):` in it, or name another.", file)
+            return Refusal(
+                f"has {what} {function}.",
+                f"Define `def {function}(...):` in it, or name another.",
+                file,
+            )
         functions[function] = found
     return functions
 
@@ -183,7 +212,9 @@ def _imported(path: Path) -> Any:
     return module
 
 
-def _used(function: Callable[..., Any], given: Any, use: Callable[..., tuple[Any, str]], file: str) -> tuple[Any, str]:
+def _used(
+    function: Callable[..., Any], given: Any, use: Callable[..., tuple[Any, str]], file: str
+) -> tuple[Any, str]:
     try:
         return use(function, given)
     except BaseException as error:

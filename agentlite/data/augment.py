@@ -1,4 +1,6 @@
-"""train records -> those and more: hard ones made of them, foreign tools, several in a dialog; earlier ones anew."""
+"""train records -> those and more: hard ones made of them, foreign tools, several in a dialog;
+earlier ones anew.
+"""
 
 from collections import Counter
 
@@ -13,17 +15,26 @@ from agentlite.data.ingest_row import Way, changed, measure
 
 
 def augments(settings: config.Prep) -> bool:
-    return bool(settings.distractors or settings.join > 1 or settings.remove_tool or settings.mask_names)
+    return bool(
+        settings.distractors or settings.join > 1 or settings.remove_tool or settings.mask_names
+    )
 
 
 def augmented(train: list[Record], way: Way, told_made: dict[str, Counter[str]]) -> list[Record]:
-    """Train rows with hard ones made of them, with foreign tools, and several in a dialog; one that would get too long
-    stays as it was. `told_made` is told how many hard ones were made, and why others were not.
+    """Train rows with hard ones made of them, with foreign tools, and several in a dialog; one that
+    would get too long stays as it was. `told_made` is told how many hard ones were made, and why
+    others were not.
     """
     settings = way.settings
     if settings.remove_tool or settings.mask_names:
-        made = hard_negatives(train, removed=settings.remove_tool, masked=settings.mask_names, seed=settings.seed,
-                              answer=settings.no_call_answer, answer_zh=settings.no_call_answer_zh)  # fmt: skip
+        made = hard_negatives(
+            train,
+            removed=settings.remove_tool,
+            masked=settings.mask_names,
+            seed=settings.seed,
+            answer=settings.no_call_answer,
+            answer_zh=settings.no_call_answer_zh,
+        )
         fitting = [record for record in made.records if fits(record, way)]
         told_made |= made.counts
         if len(fitting) < len(made.records):
@@ -31,12 +42,19 @@ def augmented(train: list[Record], way: Way, told_made: dict[str, Counter[str]])
         train = [*train, *fitting]
     if settings.distractors:
         wider = add_distractors(train, n=settings.distractors, seed=settings.seed)
-        train = [new if new.id == old.id or fits(new, way) else old for new, old in zip(wider, train, strict=True)]
+        train = [
+            new if new.id == old.id or fits(new, way) else old
+            for new, old in zip(wider, train, strict=True)
+        ]
     if settings.join > 1:
         room = settings.join_tokens or settings.max_length
         tokens = {record.id: measure(record, way).tokens for record in train}
-        train = join_dialogs(train, k=settings.join, seed=settings.seed,
-                             fits=lambda slot: sum(tokens[one.id] for one in slot) <= room)  # fmt: skip
+        train = join_dialogs(
+            train,
+            k=settings.join,
+            seed=settings.seed,
+            fits=lambda slot: sum(tokens[one.id] for one in slot) <= room,
+        )
     return [replace(record, split="train") for record in train]
 
 
@@ -49,7 +67,9 @@ def fits(record: Record, way: Way) -> bool:
 
 
 def learnable(record: Record, way: Way) -> Record | None:
-    """An earlier record as it may be learned now: without personal data, and short enough; None if it is not."""
+    """An earlier record as it may be learned now: without personal data, and short enough; None if
+    it is not.
+    """
     try:
         record = changed(record, way.settings, {})
     except RowError:

@@ -1,4 +1,6 @@
-"""raw rows -> everything that was read: rows on disk, what is known of each in memory, and counts that add up."""
+"""raw rows -> everything that was read: rows on disk, what is known of each in memory, and counts
+that add up.
+"""
 
 import json
 import os
@@ -19,7 +21,12 @@ from agentlite.data.formats import Line
 from agentlite.data.ingest_row import Intake, LeftOut, Taken, Way, take_all
 from agentlite.data.rejects import Reject
 
-ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}  # by the first letter of a code
+ENDS = {
+    "K": "kept",
+    "E": "rejected",
+    "D": "duplicates",
+    "F": "filtered",
+}  # by the first letter of a code
 KEPT = "K"
 LOOK_EVERY = 50  # rows: a bar costs more than a row
 
@@ -53,12 +60,14 @@ class Spool:
 
 
 class Gathered(NamedTuple):
-    """What was read, and what became of it. Of each record that was taken: its row, its traits, its size, its sketch
-    and the source it is from. `ways`: where each row that is no reject came from, and what was done to it.
+    """What was read, and what became of it. Of each record that was taken: its row, its traits, its
+    size, its sketch and the source it is from. `ways`: where each row that is no reject came from,
+    and what was done to it.
 
-    `by_file`: by source, how many ended how, and the formats found in it. `cuts`: the ledger of the dialogs that were
-    cut; `repaired`: how often each way mended a row; `personal`: values found, by kind;
-    `retrieved`: records that were offered tools of a retriever, and how many lacked a due one.
+    `by_file`: by source, how many ended how, and the formats found in it. `cuts`: the ledger of the
+    dialogs that were cut; `repaired`: how often each way mended a row; `personal`: values found, by
+    kind; `retrieved`: records that were offered tools of a retriever, and how many lacked a due
+    one.
     """
 
     spool: Spool
@@ -79,7 +88,9 @@ class Gathered(NamedTuple):
     @property
     def counts(self) -> dict[str, int]:
         counts = {"read": sum(counts["read"] for counts in self.by_file.values())}
-        counts |= {end: sum(counts[end] for counts in self.by_file.values()) for end in ENDS.values()}
+        counts |= {
+            end: sum(counts[end] for counts in self.by_file.values()) for end in ENDS.values()
+        }
         assert counts["read"] == sum(counts[end] for end in ENDS.values()), counts
         return counts
 
@@ -97,10 +108,26 @@ class Gathered(NamedTuple):
 
 def gather(lines: Iterable[tuple[str, Line]], way: Way, spool: Spool, ways: Spool) -> Gathered:
     """Reads every row. Those that are taken are not counted yet: some are copies, or not drawn."""
-    gathered = Gathered(spool, ways, [], [], [], [], [], Counter(), defaultdict(Counter), defaultdict(Counter), [],
-                        Counter(), Counter(), Counter())  # fmt: skip
+    gathered = Gathered(
+        spool,
+        ways,
+        [],
+        [],
+        [],
+        [],
+        [],
+        Counter(),
+        defaultdict(Counter),
+        defaultdict(Counter),
+        [],
+        Counter(),
+        Counter(),
+        Counter(),
+    )
     with console.progress("prep: rows read:", None) as advance:
-        for count, found in enumerate(take_all(lines, way, way.settings.workers or os.cpu_count() or 1), 1):
+        for count, found in enumerate(
+            take_all(lines, way, way.settings.workers or os.cpu_count() or 1), 1
+        ):
             _add(found, gathered)
             if count % LOOK_EVERY == 0:
                 advance(count)
@@ -108,7 +135,9 @@ def gather(lines: Iterable[tuple[str, Line]], way: Way, spool: Spool, ways: Spoo
 
 
 def ways_of(gathered: Gathered, ends: dict[int, End], sides: dict[int, str]) -> Iterator[Row]:
-    """A row for each that was read and is no reject: where it is from, what was done to it, where it ended."""
+    """A row for each that was read and is no reject: where it is from, what was done to it, where
+    it ended.
+    """
     taken = 0
     for row in gathered.ways.rows(range(len(gathered.ways))):
         if "code" in row:
@@ -157,4 +186,9 @@ def _take(one: Taken, found: Intake, gathered: Gathered) -> None:
 
 def _way(record_id: str, place: str, found: Intake, done: Row) -> dict[str, Any]:
     done = {**({"repaired": list(found.repaired)} if found.repaired else {}), **done}
-    return {"id": record_id, "place": place, "format": found.format, **({"done": done} if done else {})}
+    return {
+        "id": record_id,
+        "place": place,
+        "format": found.format,
+        **({"done": done} if done else {}),
+    }

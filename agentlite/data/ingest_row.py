@@ -1,4 +1,6 @@
-"""raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number of processes."""
+"""raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number
+of processes.
+"""
 
 import signal
 import sys
@@ -37,7 +39,10 @@ from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import load_template
 
 PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
-REPAIRABLE = ("E121", "E122")  # no JSON; of any other row it is not all there, or clear what is wrong
+REPAIRABLE = (
+    "E121",
+    "E122",
+)  # no JSON; of any other row it is not all there, or clear what is wrong
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 AHEAD = 3  # chunks a process that are read before the first of them is taken
 Chunk = list[tuple[str, Line]]
@@ -49,13 +54,15 @@ class Way(NamedTuple):
     settings: config.Prep
     template: Template
     mixture: Mixture
-    # where a retriever says which tools a record offers: the record with them, and what was done, counted
+    # where a retriever says which tools a record offers: the record with them, and what was done,
+    # counted
     add_tools: Callable[[Record], tuple[Record, Counter[str]]] | None = None
 
 
 class Taken(NamedTuple):
-    """A record as it goes to disk, where it is from, what ties it to others, what it measures, what was done to it, how
-    it was cut, if it was, and the sketch of its text, if near copies are looked for.
+    """A record as it goes to disk, where it is from, what ties it to others, what it measures, what
+    was done to it, how it was cut, if it was, and the sketch of its text, if near copies are looked
+    for.
     """
 
     row: bytes
@@ -77,7 +84,9 @@ class LeftOut(NamedTuple):
 
 
 class Intake(NamedTuple):
-    """What became of one raw row: the format it is of, the ways it was repaired, and its samples."""
+    """What became of one raw row: the format it is of, the ways it was repaired, and its
+    samples.
+    """
 
     source: str
     format: str
@@ -95,7 +104,9 @@ PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
 
 
 def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Iterator[Intake]:
-    """In the order of the lines, each with the source it is from, whatever the number of workers."""
+    """In the order of the lines, each with the source it is from, whatever the number of
+    workers.
+    """
     if workers <= 1 or way.add_tools:  # a model that ranks tools is there once
         for source, line in lines:
             yield take(source, line, way)
@@ -113,17 +124,21 @@ def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Itera
 
 
 class Crew:
-    """Worker processes, and the chunks they were handed, in order. Once one has died none works any more: what they
-    have not given back, and all that follows, is taken here."""
+    """Worker processes, and the chunks they were handed, in order. Once one has died none works any
+    more: what they have not given back, and all that follows, is taken here."""
 
     def __init__(self, workers: int, way: Way):
         self.way, self.alive = way, True
-        self.pool = ProcessPoolExecutor(workers, get_context("spawn"), _start, (way.settings, way.template.name))
+        self.pool = ProcessPoolExecutor(
+            workers, get_context("spawn"), _start, (way.settings, way.template.name)
+        )
         self.handed: deque[tuple[Chunk, Future[list[Intake]] | None]] = deque()
 
     def hand(self, chunk: Chunk) -> None:
         try:
-            self.handed.append((chunk, self.pool.submit(_take_chunk, chunk) if self.alive else None))
+            self.handed.append(
+                (chunk, self.pool.submit(_take_chunk, chunk) if self.alive else None)
+            )
         except BrokenProcessPool:
             self._mourn()
             self.handed.append((chunk, None))
@@ -139,7 +154,10 @@ class Crew:
 
     def _mourn(self) -> None:
         if self.alive:
-            console.notice("prep: a worker process died (out of memory?): going on without workers, no row is lost")
+            console.notice(
+                "prep: a worker process died (out of memory?): going on without workers, no row is "
+                "lost"
+            )
         self.alive = False
 
 
@@ -157,9 +175,17 @@ def take(source: str, line: Line, way: Way) -> Intake:
         return Intake(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
     known = told(way.settings)
-    return Intake(source, name, repaired,
-                  [_sample(source, raw, number if several else 0, partial(to_record, part, name, known), way)
-                   for number, part in enumerate(parts, 1)])  # fmt: skip
+    return Intake(
+        source,
+        name,
+        repaired,
+        [
+            _sample(
+                source, raw, number if several else 0, partial(to_record, part, name, known), way
+            )
+            for number, part in enumerate(parts, 1)
+        ],
+    )
 
 
 def measure(record: Record, way: Way) -> Sized:
@@ -173,11 +199,21 @@ def measure(record: Record, way: Way) -> Sized:
     due = (call.name for turn in record.turns for call in record.due(turn).calls)
     called = tuple(sys.intern(name) for name in due if name != ANY_TOOL)
     offered = tuple(sys.intern(tool.name) for tool in record.tools)
-    return Sized(protocol.name, sum(lengths), trained, max(lengths), len(record.turns), script(record), offered, called)
+    return Sized(
+        protocol.name,
+        sum(lengths),
+        trained,
+        max(lengths),
+        len(record.turns),
+        script(record),
+        offered,
+        called,
+    )
 
 
-def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record],
-            way: Way) -> Taken | LeftOut | Reject:  # fmt: skip
+def _sample(
+    source: str, raw: Raw | Line, number: int, read: Callable[[], Record], way: Way
+) -> Taken | LeftOut | Reject:
     found_id, done = "", Row()
     try:
         record = _checked(source, read(), way)
@@ -189,16 +225,23 @@ def _sample(source: str, raw: Raw | Line, number: int, read: Callable[[], Record
         kept, sized, tokens = _fitting(record, way)
     except RowError as error:
         is_fault = not error.code.startswith("F")
-        return _reject(raw, error, number) if is_fault else LeftOut(error.code, raw.place, found_id, done)
+        return (
+            _reject(raw, error, number)
+            if is_fault
+            else LeftOut(error.code, raw.place, found_id, done)
+        )
     ledger = None if kept is record else _ledger(raw.place, record, kept, sized, tokens)
-    done |= {"cut": f"{len(kept.messages)} of {len(record.messages)} messages left"} if ledger else {}
+    done |= (
+        {"cut": f"{len(kept.messages)} of {len(record.messages)} messages left"} if ledger else {}
+    )
     done |= {"was": found_id} if kept.id != found_id else {}
     near = next(sketches([near_text(kept)])) if "near" in way.settings.duplicates else b""
     return Taken(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
 
 
 def changed(record: Record, settings: config.Prep, done: Row) -> Record:
-    """The record without what is not to be learned, and with its task. `done` is told what was found and changed.
+    """The record without what is not to be learned, and with its task. `done` is told what was
+    found and changed.
 
     Raises RowError F311.
     """
@@ -215,19 +258,24 @@ def changed(record: Record, settings: config.Prep, done: Row) -> Record:
 
 def told(settings: config.Prep) -> dict[str, dict[str, Any]]:
     """What readers have to know, by format."""
-    return {"bfcl": {"no_call_answer": settings.no_call_answer},
-            "self_cognition": {"name": settings.model_name, "author": settings.model_author}}  # fmt: skip
+    return {
+        "bfcl": {"no_call_answer": settings.no_call_answer},
+        "self_cognition": {"name": settings.model_name, "author": settings.model_author},
+    }
 
 
 def _checked(source: str, record: Record, way: Way) -> Record:
     validate(record)
     if len(way.mixture.protocols) > 1:
         record = replace(record, meta={**record.meta, "protocol": way.mixture.of(record).name})
-    return replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))
+    return replace(
+        record, source=record.source or ("stdin" if source == "-" else Path(source).name)
+    )
 
 
 def _fitting(record: Record, way: Way) -> tuple[Record, Sized, int]:
-    """The record, or its beginning where it is too long and may be cut; its size; the tokens before the cut.
+    """The record, or its beginning where it is too long and may be cut; its size; the tokens before
+    the cut.
 
     Raises RowError E217 or F302.
     """
@@ -244,13 +292,21 @@ def _fitting(record: Record, way: Way) -> tuple[Record, Sized, int]:
 
 
 def _ledger(place: str, record: Record, kept: Record, sized: Sized, tokens: int) -> Row:
-    return {"place": place, "id": kept.id, "parent": kept.parent, "messages": len(kept.messages),
-            "of_messages": len(record.messages), "tokens": sized.longest,
-            "of_tokens": tokens}  # fmt: skip
+    return {
+        "place": place,
+        "id": kept.id,
+        "parent": kept.parent,
+        "messages": len(kept.messages),
+        "of_messages": len(record.messages),
+        "tokens": sized.longest,
+        "of_tokens": tokens,
+    }
 
 
 def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
-    """The row as it was meant, if that is asked for; what is kept of a reject is still what was found."""
+    """The row as it was meant, if that is asked for; what is kept of a reject is still what was
+    found.
+    """
     readable = raw.error is None or raw.error.code in REPAIRABLE
     if not ways or not readable or (found := repair(raw.content, ways)) is None:
         return raw, ()

@@ -1,4 +1,6 @@
-"""OpenAI messages and tools, up to where the assistant goes on -> the prompt of a protocol; and its answer, read."""
+"""OpenAI messages and tools, up to where the assistant goes on -> the prompt of a protocol; and its
+answer, read.
+"""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,14 +18,18 @@ LATER = "x"  # stands where the assistant goes on
 
 
 class Opened(NamedTuple):
-    """A dialog that waits for the assistant: its record, whose last turn stands for what comes; the prompt's ids."""
+    """A dialog that waits for the assistant: its record, whose last turn stands for what comes; the
+    prompt's ids.
+    """
 
     record: Record
     ids: list[int]
 
 
 class Turn(NamedTuple):
-    """What the assistant said: the text as the model wrote it, how it ended, and what the protocol reads in it."""
+    """What the assistant said: the text as the model wrote it, how it ended, and what the protocol
+    reads in it.
+    """
 
     text: str
     ended: Ending
@@ -32,7 +38,9 @@ class Turn(NamedTuple):
     new_tokens: int = 0
 
 
-def opened(messages: Sequence[Any], tools: Sequence[Any], protocol: Protocol, template: Template) -> Opened:
+def opened(
+    messages: Sequence[Any], tools: Sequence[Any], protocol: Protocol, template: Template
+) -> Opened:
     """Raises RowError for a dialog or tools that are none, or that the protocol cannot hold."""
     if messages and isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant":
         raise RowError("E203", "the last message is the assistant's: there is nothing to answer")
@@ -40,7 +48,11 @@ def opened(messages: Sequence[Any], tools: Sequence[Any], protocol: Protocol, te
     record = to_record({"messages": [*messages, later], "tools": list(tools)}, "openai")
     check_dialog(record)
     turn = record.turns[-1]
-    row = next(row for row in render(record, protocol, template) if any(span.turn == turn for span in row.spans))
+    row = next(
+        row
+        for row in render(record, protocol, template)
+        if any(span.turn == turn for span in row.spans)
+    )
     return Opened(record, encode_prompt(row, turn, template))
 
 
@@ -51,8 +63,14 @@ def new_call_id() -> str:
 
 def wire_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
     """As OpenAI writes them."""
-    return [{"id": call.id, "type": "function", "function": {"name": call.name, "arguments": plain(call.arguments)}}
-            for call in calls]  # fmt: skip
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": plain(call.arguments)},
+        }
+        for call in calls
+    ]
 
 
 def wire_message(message: Message) -> dict[str, Any]:

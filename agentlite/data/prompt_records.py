@@ -1,4 +1,6 @@
-"""The name of a finished prep, a file of rows or stdin -> the records whose steps are asked, and their protocol."""
+"""The name of a finished prep, a file of rows or stdin -> the records whose steps are asked, and
+their protocol.
+"""
 
 import hashlib
 import io
@@ -21,7 +23,9 @@ from agentlite.workspace.model_source import Source, load_template
 
 
 class Prompts(NamedTuple):
-    """Where the records are, their digest, the protocol the model knows, and whether prep wrote them."""
+    """Where the records are, their digest, the protocol the model knows, and whether prep wrote
+    them.
+    """
 
     place: str
     digest: str
@@ -31,21 +35,37 @@ class Prompts(NamedTuple):
 
     def records(self) -> Iterator[Record]:
         """Every record, once. Raises UserError with file and line for a row that is none."""
-        rows = map(from_row, read_rows(Path(self.place))) if self.prepared else _read(self.place, self.content)
+        rows = (
+            map(from_row, read_rows(Path(self.place)))
+            if self.prepared
+            else _read(self.place, self.content)
+        )
         return iter({record.id: record for record in rows}.values())
 
 
 def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -> Prompts:
-    """The `split` of a finished prep; or rows of any format that prep reads. Raises UserError 2 or 5."""
+    """The `split` of a finished prep; or rows of any format that prep reads. Raises UserError 2 or
+    5.
+    """
     folder = stages.find_stage(data, run)
     if data != "-" and not Path(data).is_file():
         prepared = stages.finished(folder, "prep")
-        digest = next(value for name, value in prepared.outputs.items() if name.startswith(f"{split}."))
-        return Prompts(str(find_rows(folder, split)), digest, stages.read_plan(folder).settings["protocol"],
-                       True)  # fmt: skip
+        digest = next(
+            value for name, value in prepared.outputs.items() if name.startswith(f"{split}.")
+        )
+        return Prompts(
+            str(find_rows(folder, split)),
+            digest,
+            stages.read_plan(folder).settings["protocol"],
+            True,
+        )
     protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name
     content = sys.stdin.buffer.read() if data == "-" else b""
-    digest = hashlib.sha256(content).hexdigest() if data == "-" else ",".join(map(stages.file_digest, raw_files(data)))
+    digest = (
+        hashlib.sha256(content).hexdigest()
+        if data == "-"
+        else ",".join(map(stages.file_digest, raw_files(data)))
+    )
     return Prompts(data, digest, protocol, False, content)
 
 
@@ -60,8 +80,11 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
                 validate(record)
         except RowError as error:
             fix = (
-                "A prompt needs its gold: `gold`, or the right answer as last turn. Mend it; prep sets bad rows aside."
+                "A prompt needs its gold: `gold`, or the right answer as last turn. Mend it; "
+                "prep sets bad rows aside."
             )
             raise UserError(f"{error.code} {error.reason}.", fix, place=raw.place) from error
         for record in records:
-            yield replace(record, source=record.source or ("stdin" if source == "-" else Path(source).name))
+            yield replace(
+                record, source=record.source or ("stdin" if source == "-" else Path(source).name)
+            )

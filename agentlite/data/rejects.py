@@ -1,4 +1,6 @@
-"""Rejected rows -> rejects.jsonl, bytes and all; the same file, edited -> the rows to read in their places."""
+"""Rejected rows -> rejects.jsonl, bytes and all; the same file, edited -> the rows to read in their
+places.
+"""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -24,7 +26,12 @@ class Reject(NamedTuple):
 
 
 def reject_row(reject: Reject) -> Row:
-    row = {"place": reject.place, "code": reject.code, "reason": reject.reason, "hint": CODES[reject.code].hint}
+    row = {
+        "place": reject.place,
+        "code": reject.code,
+        "reason": reject.reason,
+        "hint": CODES[reject.code].hint,
+    }
     if reject.part:
         row["part"] = str(reject.part)
     try:
@@ -34,19 +41,27 @@ def reject_row(reject: Reject) -> Row:
 
 
 def edited_rows(path: Path) -> dict[str, list[bytes]]:
-    """What a file of rejects holds for each place. Raises UserError with file and line for a row that is none."""
+    """What a file of rejects holds for each place. Raises UserError with file and line for a row
+    that is none.
+    """
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", "It is rejects.jsonl of an earlier prep, edited.",
-                        place=str(path)) from error  # fmt: skip
+        raise UserError(
+            f"cannot be read: {error.strerror}.",
+            "It is rejects.jsonl of an earlier prep, edited.",
+            place=str(path),
+        ) from error
     edited: dict[str, list[bytes]] = {}
     for number, line in enumerate(lines, 1):
         row = _row(line)
         content = _content(row)
         if not isinstance(row.get("place"), str) or content is None:
-            raise UserError("is no row of rejects: an object with its place, and raw or raw_base64.",
-                            "Edit `raw` alone, in a copy of rejects.jsonl.", place=f"{path}:{number}")  # fmt: skip
+            raise UserError(
+                "is no row of rejects: an object with its place, and raw or raw_base64.",
+                "Edit `raw` alone, in a copy of rejects.jsonl.",
+                place=f"{path}:{number}",
+            )
         edited.setdefault(row["place"], []).append(content)
     return edited
 
@@ -76,7 +91,8 @@ class Edits:
         self.used: set[str] = set()
 
     def __call__(self, line: Line) -> Line:
-        """The row, or what it was edited to. Where a row holds several samples, its edits must be the same.
+        """The row, or what it was edited to. Where a row holds several samples, its edits must be
+        the same.
 
         Raises UserError where they are not.
         """
@@ -84,10 +100,16 @@ class Edits:
             return line
         self.used.add(line.place)
         found = line.content.removesuffix(b"\n")
-        changed = list(dict.fromkeys(content for content in self.edited[line.place] if content != found))
+        changed = list(
+            dict.fromkeys(content for content in self.edited[line.place] if content != found)
+        )
         if len(changed) > 1:
-            raise UserError("was edited in two ways.", "A row that holds several samples is whole in each of its "
-                            "rejects: edit one of them, and take the others out.", place=line.place)  # fmt: skip
+            raise UserError(
+                "was edited in two ways.",
+                "A row that holds several samples is whole in each of its "
+                "rejects: edit one of them, and take the others out.",
+                place=line.place,
+            )
         return Line(line.place, changed[0] + b"\n") if changed else line
 
     def unused(self) -> Iterator[str]:

@@ -15,28 +15,38 @@ def shaped(record: Record, shape: str) -> Row:
 
 
 def openai(record: Record) -> Row:
-    """{"messages", "tools"} of OpenAI's API; `weight: 0` takes a turn out of training, as its fine-tuning reads it."""
+    """{"messages", "tools"} of OpenAI's API; `weight: 0` takes a turn out of training, as its
+    fine-tuning reads it.
+    """
     row: Row = {"messages": [_openai_message(message) for message in record.messages]}
     return {**row, "tools": [tool.schema for tool in record.tools]} if record.tools else row
 
 
 def sharegpt(record: Record) -> Row:
-    """{"conversations", "tools"} from human, gpt, function_call and observation; parallel calls are one list."""
+    """{"conversations", "tools"} from human, gpt, function_call and observation; parallel calls are
+    one list.
+    """
     turns = [turn for message in record.messages for turn in _sharegpt_turns(message)]
-    return {"conversations": turns, "tools": plain([tool.schema["function"] for tool in record.tools])}
+    return {
+        "conversations": turns,
+        "tools": plain([tool.schema["function"] for tool in record.tools]),
+    }
 
 
 def ms_swift(record: Record) -> Row:
-    """ms-swift's agent rows: a tool_call turn for every call, a tool_response for every result, tools as one text."""
+    """ms-swift's agent rows: a tool_call turn for every call, a tool_response for every result,
+    tools as one text.
+    """
     messages = [turn for message in record.messages for turn in _swift_messages(message)]
     return {"tools": plain([tool.schema for tool in record.tools]), "messages": messages}
 
 
 def llamafactory(record: Record) -> Row:
-    """LLaMA-Factory's sharegpt with tools: questions and results in odd places, answers and calls in even ones.
+    """LLaMA-Factory's sharegpt with tools: questions and results in odd places, answers and calls
+    in even ones.
 
-    A thought stands before the calls, in <think>; the results of parallel calls are one JSON list. It has no turns that
-    are not trained.
+    A thought stands before the calls, in <think>; the results of parallel calls are one JSON list.
+    It has no turns that are not trained.
     """
     system = "\n\n".join(m.content for m in record.messages if m.role == "system")
     turns: list[Row] = []
@@ -44,7 +54,9 @@ def llamafactory(record: Record) -> Row:
         said = list(group)
         if role == "tool":
             results = [message.content for message in said]
-            turns.append({"from": "observation", "value": plain(results) if len(results) > 1 else results[0]})
+            turns.append(
+                {"from": "observation", "value": plain(results) if len(results) > 1 else results[0]}
+            )
         elif role != "system":
             turns += map(_factory_turn, said)
     return {
@@ -69,8 +81,10 @@ def _openai_message(message: Message) -> Row:
     row: Row = {"role": message.role, "content": message.content}
     if message.calls:
         row["content"] = message.content or None
-        row["tool_calls"] = [{"id": call.id, "type": "function", "function": _named(call, plain(call.arguments))}
-                             for call in message.calls]  # fmt: skip
+        row["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": _named(call, plain(call.arguments))}
+            for call in message.calls
+        ]
     if message.call_id:
         row["tool_call_id"] = message.call_id
     return row if message.loss or message.role != "assistant" else {**row, "weight": 0}
@@ -86,16 +100,25 @@ def _sharegpt_turns(message: Message) -> list[Row]:
     if not message.calls:
         return [said]
     calls = [_named(call, call.arguments) for call in message.calls]
-    called = {"from": "function_call", "value": plain(calls if len(calls) > 1 else calls[0]), **silent}
+    called = {
+        "from": "function_call",
+        "value": plain(calls if len(calls) > 1 else calls[0]),
+        **silent,
+    }
     return [said, called] if message.content else [called]
 
 
 def _swift_messages(message: Message) -> list[Row]:
     silent = {} if message.loss or message.role != "assistant" else {"loss": False}
     role = "tool_response" if message.role == "tool" else message.role
-    said = [{"role": role, "content": message.content, **silent}] if message.content or not message.calls else []
+    said = (
+        [{"role": role, "content": message.content, **silent}]
+        if message.content or not message.calls
+        else []
+    )
     return said + [
-        {"role": "tool_call", "content": plain(_named(call, call.arguments)), **silent} for call in message.calls
+        {"role": "tool_call", "content": plain(_named(call, call.arguments)), **silent}
+        for call in message.calls
     ]
 
 

@@ -1,4 +1,6 @@
-"""What a person says -> what a model says, the results of its calls in between: a dialog, kept as an OpenAI row."""
+"""What a person says -> what a model says, the results of its calls in between: a dialog, kept as
+an OpenAI row.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,8 +19,14 @@ MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
 class Talk:
     """`tell` is given what the model says while it comes, `note` what else a reader should know."""
 
-    def __init__(self, speaker: Speaker, tools: Sequence[Tool], observe: Observe, tell: Callable[[str], None],
-                 note: Callable[[str], None]):  # fmt: skip
+    def __init__(
+        self,
+        speaker: Speaker,
+        tools: Sequence[Tool],
+        observe: Observe,
+        tell: Callable[[str], None],
+        note: Callable[[str], None],
+    ):
         self.speaker, self.observe, self.tell, self.note = speaker, observe, tell, note
         self.tools = [tool.schema for tool in tools]
         self.messages: list[dict[str, Any]] = []
@@ -29,7 +37,9 @@ class Talk:
         return {"messages": self.messages, **({"tools": self.tools} if self.tools else {})}
 
     def say(self, text: str, wanted: Wanted) -> None:
-        """One turn of the person's, and all that follows. What cannot be gone on from is taken back, and told."""
+        """One turn of the person's, and all that follows. What cannot be gone on from is taken
+        back, and told.
+        """
         self.messages.append({"role": "user", "content": text})
         try:
             for _ in range(MOST_STEPS):
@@ -46,21 +56,28 @@ class Talk:
 
     def undo(self) -> bool:
         """Takes the last turn of the person's back, with what followed. False if there is none."""
-        users = [number for number, message in enumerate(self.messages) if message["role"] == "user"]
+        users = [
+            number for number, message in enumerate(self.messages) if message["role"] == "user"
+        ]
         del self.messages[users[-1] if users else 0 :]
         return bool(users)
 
     def prompt(self) -> str:
         """What the model would be shown, if the person said `...` now."""
-        dialog = self.speaker.opened([*self.messages, {"role": "user", "content": "..."}], self.tools)
+        dialog = self.speaker.opened(
+            [*self.messages, {"role": "user", "content": "..."}], self.tools
+        )
         return self.speaker.template.decode(dialog.ids)
 
     def _step(self, wanted: Wanted) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""
         dialog = self.speaker.opened(self.messages, self.tools)
         if self.speaker.room(dialog) < 1:
-            raise RowError("E217", f"the dialog has {len(dialog.ids)} tokens, --max-length is "
-                           f"{self.speaker.how.max_length}")  # fmt: skip
+            raise RowError(
+                "E217",
+                f"the dialog has {len(dialog.ids)} tokens, --max-length is "
+                f"{self.speaker.how.max_length}",
+            )
         turn = self.speaker.answer(dialog, wanted, self._heard)
         self.tell("\n")
         if turn.ended == "cut":
@@ -68,11 +85,18 @@ class Talk:
         if self._is_words(turn):
             return False
         made = sum(message["role"] == "tool" for message in self.messages)
-        calls = [replace(call, id=f"call{made + number:05}") for number, call in enumerate(turn.parsed.calls)]
+        calls = [
+            replace(call, id=f"call{made + number:05}")
+            for number, call in enumerate(turn.parsed.calls)
+        ]
         content = turn.parsed.content or None
-        self.messages.append({"role": "assistant", "content": content, "tool_calls": wire_calls(calls)})
+        self.messages.append(
+            {"role": "assistant", "content": content, "tool_calls": wire_calls(calls)}
+        )
         for call in calls:
-            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": self.observe(call)})
+            self.messages.append(
+                {"role": "tool", "tool_call_id": call.id, "content": self.observe(call)}
+            )
         return True
 
     def _is_words(self, turn: Turn) -> bool:

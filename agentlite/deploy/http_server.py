@@ -42,8 +42,11 @@ class Server(ThreadingHTTPServer):
             super().__init__((HOST, port), Handler)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no port"
-            raise UserError(f"port {port} cannot be had: {reason}.", "Give another one, or --port 0 for any that is "
-                            "free.", place="--port") from error  # fmt: skip
+            raise UserError(
+                f"port {port} cannot be had: {reason}.",
+                "Give another one, or --port 0 for any that is free.",
+                place="--port",
+            ) from error
 
     @property
     def url(self) -> str:
@@ -77,7 +80,9 @@ class Handler(BaseHTTPRequestHandler):
         self._guarded(lambda: self._send(200, pages[self._known(pages)]))
 
     def do_POST(self) -> None:
-        self.close_connection = True  # until the body is read: what is left of it would be the next request
+        self.close_connection = (
+            True  # until the body is read: what is left of it would be the next request
+        )
         self._guarded(self._complete)
 
     def _guarded(self, answer: Callable[[], None]) -> None:
@@ -87,24 +92,37 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             self._send(refused.status, refused.body)
         except RowError as error:
-            self._send(400, Refused(400, f"{error.reason} ({error.code}).", param="messages", code=error.code).body)
+            self._send(
+                400,
+                Refused(
+                    400, f"{error.reason} ({error.code}).", param="messages", code=error.code
+                ).body,
+            )
         except UserError as error:
             self._send(500, _failed(error).body)
 
     def _refuse_strangers(self) -> None:
-        """A web page that is open here may send requests too; it names itself, or a host that is not this one."""
+        """A web page that is open here may send requests too; it names itself, or a host that is
+        not this one.
+        """
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         origin = self.headers.get("Origin", "")
         local = ("localhost", HOST, "")
-        if host not in local or (origin and origin.partition("://")[2].partition(":")[0] not in local[:2]):
-            raise Refused(403, "This server answers programs on its own machine alone.", code="forbidden")
+        if host not in local or (
+            origin and origin.partition("://")[2].partition(":")[0] not in local[:2]
+        ):
+            raise Refused(
+                403, "This server answers programs on its own machine alone.", code="forbidden"
+            )
 
     def _known(self, paths: Iterable[str]) -> str:
         path = self.path.partition("?")[0].rstrip("/")
         if path == COMPLETIONS and self.command != "POST":
             raise Refused(405, "Chat completions are asked for with POST.")
         if path not in paths:
-            raise Refused(404, f"There is no {path or '/'}: {', '.join(paths)}.", kind="not_found_error")
+            raise Refused(
+                404, f"There is no {path or '/'}: {', '.join(paths)}.", kind="not_found_error"
+            )
         return path
 
     def _complete(self) -> None:
@@ -115,12 +133,21 @@ class Handler(BaseHTTPRequestHandler):
         dialog = speaker.opened(request.messages, request.offered)
         if (room := speaker.room(dialog)) < 1:
             longest = speaker.how.max_length
-            raise Refused(400, f"This model's maximum context length is {longest} tokens. However, your messages "
-                          f"resulted in {len(dialog.ids)} tokens. Please reduce the length of the messages.",
-                          param="messages", code="context_length_exceeded")  # fmt: skip
+            raise Refused(
+                400,
+                f"This model's maximum context length is {longest} tokens. However, your messages "
+                f"resulted in {len(dialog.ids)} tokens. Please reduce the length of the messages.",
+                param="messages",
+                code="context_length_exceeded",
+            )
         most = request.max_completion_tokens or request.max_tokens or speaker.how.max_new_tokens
-        wanted = Wanted(min(most, room), request.temperature or 0.0, 1.0 if request.top_p is None else request.top_p,
-                        seed_of(request), request.stops)  # fmt: skip
+        wanted = Wanted(
+            min(most, room),
+            request.temperature or 0.0,
+            1.0 if request.top_p is None else request.top_p,
+            seed_of(request),
+            request.stops,
+        )
         (self._stream if request.stream else self._whole)(request, dialog, wanted)
 
     def _whole(self, request: Request, dialog: Opened, wanted: Wanted) -> None:
@@ -129,7 +156,9 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, response(new_completion(self.server.speaker.name), request, turn))
 
     def _stream(self, request: Request, dialog: Opened, wanted: Wanted) -> None:
-        """With tools on offer, words come once the answer is whole: before that, they may be half a call."""
+        """With tools on offer, words come once the answer is whole: before that, they may be half a
+        call.
+        """
         about = new_completion(self.server.speaker.name)
         said: list[str] = []
 
@@ -155,7 +184,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             length = int(self.headers.get("Content-Length", ""))
         except ValueError:
-            raise Refused(411, "The request does not say how long it is (Content-Length).") from None
+            raise Refused(
+                411, "The request does not say how long it is (Content-Length)."
+            ) from None
         if not 0 <= length <= LONGEST_BODY:
             raise Refused(413, f"The body of the request is longer than {LONGEST_BODY >> 20} MiB.")
         body = self.rfile.read(length)

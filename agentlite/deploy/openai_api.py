@@ -1,4 +1,6 @@
-"""The body of an OpenAI chat completion request -> what is asked; an answer -> the body of the response, or chunks."""
+"""The body of an OpenAI chat completion request -> what is asked; an answer -> the body of the
+response, or chunks.
+"""
 
 import json
 import random
@@ -20,8 +22,15 @@ Kind = Literal["invalid_request_error", "not_found_error", "server_error"]
 class Refused(Exception):
     """A request that is answered with an error, in OpenAI's words."""
 
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None,
-                 kind: Kind = "invalid_request_error"):  # fmt: skip
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        kind: Kind = "invalid_request_error",
+    ):
         super().__init__(message)
         self.status = status
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
@@ -71,7 +80,9 @@ class Completion(NamedTuple):
 
 
 def read_request(body: bytes, model: str) -> Request:
-    """Raises Refused, 400 or 404, for what is no request, or asks for something that is not done here."""
+    """Raises Refused, 400 or 404, for what is no request, or asks for something that is not done
+    here.
+    """
     try:
         request = msgspec.json.decode(body, type=Request)
     except msgspec.ValidationError as error:
@@ -80,16 +91,34 @@ def read_request(body: bytes, model: str) -> Request:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, f"The body of the request is no JSON: {error}") from error
     if request.model not in ("", model):
-        raise Refused(404, f"The model `{request.model}` does not exist: this server has `{model}` alone.",
-                      param="model", code="model_not_found", kind="not_found_error")  # fmt: skip
+        raise Refused(
+            404,
+            f"The model `{request.model}` does not exist: this server has `{model}` alone.",
+            param="model",
+            code="model_not_found",
+            kind="not_found_error",
+        )
     for param, wrong, fix in (
         ("n", (request.n or 1) != 1, "one answer a request; ask again, with another seed"),
         ("logprobs", bool(request.logprobs), "no log-probabilities are given"),
-        ("tool_choice", request.tool_choice not in (None, "auto", "none"), "'auto' and 'none': no call can be forced"),
-        ("response_format", (request.response_format or {}).get("type", "text") != "text", "text only"),
+        (
+            "tool_choice",
+            request.tool_choice not in (None, "auto", "none"),
+            "'auto' and 'none': no call can be forced",
+        ),
+        (
+            "response_format",
+            (request.response_format or {}).get("type", "text") != "text",
+            "text only",
+        ),
     ):
         if wrong:
-            raise Refused(400, f"`{param}` is not supported as given: {fix}.", param=param, code="unsupported_value")
+            raise Refused(
+                400,
+                f"`{param}` is not supported as given: {fix}.",
+                param=param,
+                code="unsupported_value",
+            )
     return request
 
 
@@ -102,7 +131,9 @@ def seed_of(request: Request) -> int:
 
 
 def told_calls(turn: Turn, request: Request) -> tuple[Call, ...]:
-    """The calls of an answer that was finished, each with an id; at most one where more are not wanted."""
+    """The calls of an answer that was finished, each with an id; at most one where more are not
+    wanted.
+    """
     if turn.parsed.problem or turn.ended == "cut":
         return ()
     calls = turn.parsed.calls[:1] if request.parallel_tool_calls is False else turn.parsed.calls
@@ -121,19 +152,37 @@ def finish(turn: Turn, calls: tuple[Call, ...]) -> str:
 
 
 def usage(turn: Turn) -> dict[str, int]:
-    return {"prompt_tokens": turn.prompt_tokens, "completion_tokens": turn.new_tokens,
-            "total_tokens": turn.prompt_tokens + turn.new_tokens}  # fmt: skip
+    return {
+        "prompt_tokens": turn.prompt_tokens,
+        "completion_tokens": turn.new_tokens,
+        "total_tokens": turn.prompt_tokens + turn.new_tokens,
+    }
 
 
 def response(about: Completion, request: Request, turn: Turn) -> dict[str, Any]:
     """The whole answer in one body."""
     calls, content = told_calls(turn, request), content_of(turn, request)
-    message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": content or (None if calls else ""),
+        "refusal": None,
+    }
     if calls:
         message["tool_calls"] = wire_calls(calls)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish(turn, calls)}
-    return {"id": about.id, "object": "chat.completion", "created": about.created, "model": about.model,
-            "choices": [choice], "usage": usage(turn)}  # fmt: skip
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": finish(turn, calls),
+    }
+    return {
+        "id": about.id,
+        "object": "chat.completion",
+        "created": about.created,
+        "model": about.model,
+        "choices": [choice],
+        "usage": usage(turn),
+    }
 
 
 def chunk(about: Completion, delta: dict[str, Any], reason: str | None = None) -> bytes:
@@ -156,8 +205,14 @@ def last_chunks(about: Completion, request: Request, turn: Turn, told: str) -> I
 
 
 def _chunk(about: Completion, choices: list[dict[str, Any]], **more: Any) -> bytes:
-    body = {"id": about.id, "object": "chat.completion.chunk", "created": about.created, "model": about.model,
-            "choices": choices, **more}  # fmt: skip
+    body = {
+        "id": about.id,
+        "object": "chat.completion.chunk",
+        "created": about.created,
+        "model": about.model,
+        "choices": choices,
+        **more,
+    }
     return event(body)
 
 

@@ -1,4 +1,6 @@
-"""A file of tools -> tools; and where the result of a call comes from: a person, recorded dialogs, functions."""
+"""A file of tools -> tools; and where the result of a call comes from: a person, recorded dialogs,
+functions.
+"""
 
 import io
 import json
@@ -16,31 +18,49 @@ from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
 
 Observe = Callable[[Call], str]
-SHAPE = '[{"type": "function", "function": {"name": "weather", "description": "...", "parameters": {...}}}]'
+SHAPE = (
+    '[{"type": "function", "function": {"name": "weather", "description": "...", '
+    '"parameters": '
+    "{...}}}]"
+)
 
 
 def read_toolbox(path: str) -> tuple[Tool, ...]:
-    """A JSON list of tools, an object that has one under "tools", or rows whose first one has. Raises UserError 2."""
+    """A JSON list of tools, an object that has one under "tools", or rows whose first one has.
+    Raises UserError 2.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise UserError(f"cannot be read: {reason}.", f"Name a JSON file: {SHAPE}.", place=path) from error
+        raise UserError(
+            f"cannot be read: {reason}.", f"Name a JSON file: {SHAPE}.", place=path
+        ) from error
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         value = _first_row(text)
         if value is None:
-            raise UserError(f"is no JSON: {error}.", f"Write a list of tools: {SHAPE}.", place=path) from error
+            raise UserError(
+                f"is no JSON: {error}.", f"Write a list of tools: {SHAPE}.", place=path
+            ) from error
     try:
         tools = read_tools(value.get("tools") if isinstance(value, dict) else value)
     except RowError as error:
-        raise UserError(f"{error.reason} ({error.code}).", f"Write a list of tools: {SHAPE}.", place=path) from error
+        raise UserError(
+            f"{error.reason} ({error.code}).", f"Write a list of tools: {SHAPE}.", place=path
+        ) from error
     if not tools:
         raise UserError("holds no tool.", f"Write a list of tools: {SHAPE}.", place=path)
-    twice = [tool.name for number, tool in enumerate(tools) if tool.name in {one.name for one in tools[:number]}]
+    twice = [
+        tool.name
+        for number, tool in enumerate(tools)
+        if tool.name in {one.name for one in tools[:number]}
+    ]
     if twice:
-        raise UserError(f"has two tools named {twice[0]}.", "Give each a name of its own.", place=path)
+        raise UserError(
+            f"has two tools named {twice[0]}.", "Give each a name of its own.", place=path
+        )
     return tools
 
 
@@ -52,8 +72,9 @@ def _first_row(text: str) -> Any:
 
 
 def recorded(path: str) -> Callable[[Call], str | None]:
-    """The results of dialogs of any format that prep reads, by call: each as often as it was recorded, then the last
-    again. Rows that cannot be read are counted. Raises UserError 2 for a file that cannot."""
+    """The results of dialogs of any format that prep reads, by call: each as often as it was
+    recorded, then the last again. Rows that cannot be read are counted. Raises UserError 2 for a
+    file that cannot."""
     found: dict[str, list[str]] = defaultdict(list)
     bad = 0
     for raw in read_raw(path, io.BytesIO()):
@@ -89,12 +110,17 @@ def _key(call: Call) -> str:
 
 @contextmanager
 def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Observe]:
-    """Results of the user's functions, which bear the names of the tools; run in a child process with a time limit.
+    """Results of the user's functions, which bear the names of the tools; run in a child process
+    with a time limit.
 
     What goes wrong in one is its result. Raises UserError 2 where the file has no such function.
     """
     if not Path(path).is_file():
-        raise UserError("no such file.", "Name a file of functions that bear the names of the tools.", place=path)
+        raise UserError(
+            "no such file.",
+            "Name a file of functions that bear the names of the tools.",
+            place=path,
+        )
     code = OwnCode([Named(path, tool.name) for tool in tools], _call, seconds)
     known = {tool.name for tool in tools}
 
@@ -114,4 +140,6 @@ def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Obser
 def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[str, str]:
     """Done by the child: the result as text, as a model is shown it."""
     value = function(**arguments)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), ""
+    return value if isinstance(value, str) else json.dumps(
+        value, ensure_ascii=False, default=str
+    ), ""

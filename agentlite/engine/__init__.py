@@ -1,4 +1,6 @@
-"""The one door to torch: the environment first, then Unsloth, which patches TRL when it is imported, then the rest."""
+"""The one door to torch: the environment first, then Unsloth, which patches TRL when it is
+imported, then the rest.
+"""
 
 import atexit
 import os
@@ -26,13 +28,17 @@ INSTALL = 'pip install "agentlite[train]"'
 
 
 def check_libraries(engine: Engine) -> None:
-    """Asked before anything slow: whether what `engine` needs is installed. Loads nothing. Raises UserError 5."""
+    """Asked before anything slow: whether what `engine` needs is installed. Loads nothing. Raises
+    UserError 5.
+    """
     unsloth = ("unsloth",) if engine == "unsloth" or not has_gpu() else ()
     need("training or asking a model", (*PACKAGES, *unsloth), INSTALL)
 
 
 def be_quiet() -> None:
-    """Before libraries are imported: no telemetry, no bars, nothing that makes torch run what a pickle holds."""
+    """Before libraries are imported: no telemetry, no bars, nothing that makes torch run what a
+    pickle holds.
+    """
     keep_private()
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -45,13 +51,18 @@ def be_quiet() -> None:
 
 
 def load_libraries(engine: Engine) -> None:
-    """Imports what `engine` needs, in the order that works. Raises UserError 5 if a package is missing.
+    """Imports what `engine` needs, in the order that works. Raises UserError 5 if a package is
+    missing.
 
-    TRL's fused loss is a CUDA kernel; on a machine without a GPU it is Unsloth that replaces it, for both engines.
+    TRL's fused loss is a CUDA kernel; on a machine without a GPU it is Unsloth that replaces it,
+    for both engines.
     """
-    # Unsloth puts a folder of compiled code first on sys.path; a private one cannot be planted or shared
+    # Unsloth puts a folder of compiled code first on sys.path; a private one cannot be planted or
+    # shared
     if "UNSLOTH_COMPILE_LOCATION" not in os.environ:
-        os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(prefix="agentlite-compiled-")
+        os.environ["UNSLOTH_COMPILE_LOCATION"] = folder = tempfile.mkdtemp(
+            prefix="agentlite-compiled-"
+        )
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     check_libraries(engine)
     try:
@@ -59,7 +70,9 @@ def load_libraries(engine: Engine) -> None:
             be_quiet()
             _import(engine)
     except ImportError as error:
-        raise UserError(f"a package cannot be loaded: {error}.", how(INSTALL), exit_code=MODEL) from error
+        raise UserError(
+            f"a package cannot be loaded: {error}.", how(INSTALL), exit_code=MODEL
+        ) from error
 
 
 def _import(engine: Engine) -> None:
@@ -85,7 +98,9 @@ def on_gpu() -> bool:
 
 
 def load_dtype() -> Any:
-    """float32 on CPU, where it is exact and the same on every machine; on a GPU bfloat16, or float16 if it has none."""
+    """float32 on CPU, where it is exact and the same on every machine; on a GPU bfloat16, or
+    float16 if it has none.
+    """
     import torch
 
     if not on_gpu():

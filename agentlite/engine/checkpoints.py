@@ -1,6 +1,8 @@
-"""A trainer's state -> checkpoints/checkpoint-N: written aside, synced, listed with digests, renamed last; and back.
+"""A trainer's state -> checkpoints/checkpoint-N: written aside, synced, listed with digests,
+renamed last; and back.
 
-A folder of that name is therefore whole, or was harmed later, which its list tells before anything of it is loaded.
+A folder of that name is therefore whole, or was harmed later, which its list tells before anything
+of it is loaded.
 """
 
 import contextlib
@@ -23,19 +25,31 @@ from agentlite.engine import coordinate as together
 from agentlite.workspace import run_folder as stages
 
 MANIFEST, LOGS = "manifest.json", "logs"
-LOGGED = ("metrics.jsonl", "rollouts.jsonl")  # a checkpoint has a copy of them, with a digest as all it has
+LOGGED = (
+    "metrics.jsonl",
+    "rollouts.jsonl",
+)  # a checkpoint has a copy of them, with a digest as all it has
 ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 TRIES = 3  # saves in a row that may fail for want of space
 SPARE = 1.25  # of the size of the checkpoint before, free before the next is begun
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-SIGNS = ("No space left", "os error 28", "os error 5)", "File too large", "PytorchStreamWriter", "inline_container",
-         "iostream error")  # of safetensors, and of torch that cannot write  # fmt: skip
+SIGNS = (
+    "No space left",
+    "os error 28",
+    "os error 5)",
+    "File too large",
+    "PytorchStreamWriter",
+    "inline_container",
+    "iostream error",
+)  # of safetensors, and of torch that cannot write
 
 
 class Manifest(stages.Sealed, frozen=True, forbid_unknown_fields=True):
-    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by its path."""
+    """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by
+    its path.
+    """
 
     step: int
     dev_loss: float | None
@@ -53,8 +67,8 @@ class Facts(NamedTuple):
 
 
 def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) -> None:
-    """From now on the trainer's checkpoints are made as said above. A full disk costs a checkpoint, and the run only
-    when it has happened three times in a row, or to the last one: UserError 74."""
+    """From now on the trainer's checkpoints are made as said above. A full disk costs a checkpoint,
+    and the run only when it has happened three times in a row, or to the last one: UserError 74."""
     write, failures = trainer._save_checkpoint, 0
 
     def save(model: Any, trial: Any) -> None:
@@ -63,8 +77,11 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) 
         try:
             known = facts(step)
             if not known.sound:
-                console.notice(f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are no finite "
-                               "numbers")  # fmt: skip
+                console.notice(
+                    f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
+                    "no finite "
+                    "numbers"
+                )
                 return
             _save(trainer, lambda: write(model, trial), folder, known)
             failures = 0
@@ -75,10 +92,15 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) 
             _clear(folder)
             if failures == TRIES or step >= steps or trainer.control.should_training_stop:
                 raise disk_full(folder) from error
-            console.notice(f"{folder.name}: no room for the checkpoint of step {step}; going on. Free some space")
+            console.notice(
+                f"{folder.name}: no room for the checkpoint of step {step}; going on. Free some "
+                "space"
+            )
 
     trainer._save_checkpoint = save
-    trainer.create_model_card = lambda *_, **__: None  # TRL makes one beside each checkpoint, its tags in any order
+    trainer.create_model_card = lambda *_, **__: (
+        None
+    )  # TRL makes one beside each checkpoint, its tags in any order
 
 
 def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -> None:
@@ -86,7 +108,9 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
     made = parent / ASIDE / f"checkpoint-{step}"
     if processes.first():
         _clear(folder)
-        parent.mkdir(exist_ok=True)  # where the folder itself has vanished, nothing is made in its place
+        parent.mkdir(
+            exist_ok=True
+        )  # where the folder itself has vanished, nothing is made in its place
         made.parent.mkdir()
         _check_room(folder, trainer)
     together.barrier()
@@ -97,13 +121,19 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
         trainer._get_output_dir = where
     together.barrier()  # each has written its part
     if processes.first():
-        # with a second adapter beside it, transformers would not load the first one again; and it never changes
+        # with a second adapter beside it, transformers would not load the first one again; and it
+        # never changes
         if (made / REFERENCE).exists():
             shutil.rmtree(made / REFERENCE)
         _order(made / "adapter_config.json")
         _copy_logs(folder, made)
         manifest = Manifest(
-            step, known.dev_loss, _plan(folder), trained(trainer.model), stages.versions(), _listed(made)
+            step,
+            known.dev_loss,
+            _plan(folder),
+            trained(trainer.model),
+            stages.versions(),
+            _listed(made),
         )
         write_json(made / MANIFEST, manifest.sealed())
         _put_in_place(made, parent / made.name)
@@ -127,15 +157,17 @@ def _copy_logs(folder: Path, made: Path) -> None:
 
 
 def restore_log(name: str, folder: Path, checkpoint: Path | None) -> None:
-    """As it was when the checkpoint was made: what is missing or was harmed comes back, what came later goes. Without a
-    checkpoint it stays as it is."""
+    """As it was when the checkpoint was made: what is missing or was harmed comes back, what came
+    later goes. Without a checkpoint it stays as it is."""
     if checkpoint:
         with replacing(folder / name) as file:
             file.write((checkpoint / LOGS / name).read_bytes())
 
 
 def _check_room(folder: Path, trainer: Any) -> None:
-    """For as much as the last one took; the first one, what is trained, and what the optimizer knows of it."""
+    """For as much as the last one took; the first one, what is trained, and what the optimizer
+    knows of it.
+    """
     before = list(manifests(folder).values())
     size = sum(size for size, _ in before[-1].files.values()) if before else _in_memory(trainer)
     if shutil.disk_usage(folder).free < SPARE * size:
@@ -153,7 +185,10 @@ def _listed(made: Path) -> dict[str, tuple[int, str]]:
     """Synced first: what is renamed must not be empty after a power cut."""
     paths = sorted(path for path in made.rglob("*") if path.is_file())
     sync_all(paths)
-    return {path.relative_to(made).as_posix(): (path.stat().st_size, stages.content_digest(path)) for path in paths}
+    return {
+        path.relative_to(made).as_posix(): (path.stat().st_size, stages.content_digest(path))
+        for path in paths
+    }
 
 
 def _put_in_place(made: Path, target: Path) -> None:
@@ -184,7 +219,8 @@ def _clear(folder: Path) -> None:
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest whole checkpoint; those that are not are set aside by name. None where none was ever made.
+    """The newest whole checkpoint; those that are not are set aside by name. None where none was
+    ever made.
 
     Raises UserError 5 where there are some, and none of them is whole: nothing is lost by itself.
     """
@@ -209,8 +245,12 @@ def _whole(path: Path, folder: Path) -> bool:
 def _refuse_broken(folder: Path) -> None:
     broken = sorted(path.name for path in (folder / "checkpoints").glob("checkpoint-*.broken*"))
     if broken:
-        raise UserError(f"holds no checkpoint that is whole ({', '.join(broken)}).", "Put a copy in place if there is "
-                        "one, or start over with --force.", place=str(folder), exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"holds no checkpoint that is whole ({', '.join(broken)}).",
+            "Put a copy in place if there is one, or start over with --force.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
 
 
 def _by_step(folder: Path) -> list[Path]:
@@ -248,7 +288,9 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         return f"is that of step {manifest.step}, by its {MANIFEST}"
     if manifest.plan != _plan(folder):
         return "was made under another plan.json"
-    here = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}
+    here = {
+        path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()
+    }
     if others := sorted(here - manifest.files.keys() - {MANIFEST}):
         return f"holds {others[0]}, which was not saved with it"
     if key not in _sound:
@@ -266,21 +308,33 @@ def refuse_other(checkpoint: Path, model: Any) -> None:
     """Raises UserError 3 or 5 for a checkpoint whose state would not mean the same here."""
     manifest = _read(checkpoint)
     if manifest.trained != trained(model):
-        raise UserError("was made while other parameters were trained.", "Start over with --force.",
-                        place=str(checkpoint), exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "was made while other parameters were trained.",
+            "Start over with --force.",
+            place=str(checkpoint),
+            exit_code=MODEL,
+        )
     now = stages.versions()
     for name in ("torch", "transformers", "trl", "peft"):
         before, here = manifest.versions.get(name, ""), now.get(name, "")
         if before.split(".")[:2] != here.split(".")[:2]:
-            raise UserError(f"was made with {name} {before}, and {here} is installed.", f"Install {name} {before} to "
-                            "carry on, or start over with --force.", place=str(checkpoint),
-                            exit_code=OTHER_PLAN)  # fmt: skip
+            raise UserError(
+                f"was made with {name} {before}, and {here} is installed.",
+                f"Install {name} {before} to carry on, or start over with --force.",
+                place=str(checkpoint),
+                exit_code=OTHER_PLAN,
+            )
 
 
 def trained(model: Any) -> str:
-    """Names what is trained: every parameter with its shape, also where DeepSpeed has taken it apart."""
-    shapes = [(name, [*getattr(weight, "ds_shape", weight.shape)]) for name, weight in model.named_parameters()
-              if weight.requires_grad]  # fmt: skip
+    """Names what is trained: every parameter with its shape, also where DeepSpeed has taken it
+    apart.
+    """
+    shapes = [
+        (name, [*getattr(weight, "ds_shape", weight.shape)])
+        for name, weight in model.named_parameters()
+        if weight.requires_grad
+    ]
     return digest(canonical(sorted(shapes)))
 
 
@@ -294,7 +348,9 @@ def manifests(folder: Path) -> dict[Path, Manifest]:
 
 
 def best_whole(folder: Path) -> Path:
-    """The best of those that are whole; those that are not are set aside by name. Raises UserError 5 if none is."""
+    """The best of those that are whole; those that are not are set aside by name. Raises UserError
+    5 if none is.
+    """
     while manifests(folder):
         if _whole(path := best(folder), folder):
             return path
@@ -305,7 +361,9 @@ def best_whole(folder: Path) -> Path:
 def best(folder: Path) -> Path:
     """Least dev loss; the newest where none was taken."""
     found: Mapping[Path, Manifest] = manifests(folder)
-    losses = {path: manifest.dev_loss for path, manifest in found.items() if manifest.dev_loss is not None}
+    losses = {
+        path: manifest.dev_loss for path, manifest in found.items() if manifest.dev_loss is not None
+    }
     return min(losses, key=lambda path: losses[path]) if losses else [*found][-1]
 
 
@@ -324,9 +382,16 @@ def is_disk_full(error: BaseException) -> bool:
     """As the system says it, or a library above it, or we."""
     if isinstance(error, UserError):
         return error.exit_code == DISK
-    return (isinstance(error, OSError) and error.errno in FULL) or any(sign in str(error) for sign in SIGNS)
+    return (isinstance(error, OSError) and error.errno in FULL) or any(
+        sign in str(error) for sign in SIGNS
+    )
 
 
 def disk_full(folder: Path) -> UserError:
-    return UserError("the disk is full.", "Free some space and run the same command again: it carries on from the last "
-                     "whole checkpoint.", place=str(folder), exit_code=DISK)  # fmt: skip
+    return UserError(
+        "the disk is full.",
+        "Free some space and run the same command again: it carries on from the last "
+        "whole checkpoint.",
+        place=str(folder),
+        exit_code=DISK,
+    )

@@ -1,7 +1,7 @@
 """Several processes of one run -> the first decides when the others begin, and all end as it does.
 
-What they tell each other goes through the key-value store that the launcher has opened for them, so that it works
-before they are a group, and after one of them has failed.
+What they tell each other goes through the key-value store that the launcher has opened for them, so
+that it works before they are a group, and after one of them has failed.
 """
 
 import contextlib
@@ -22,8 +22,9 @@ WORD, END, SEEN = "word", "end", "seen"
 
 
 def in_step(run: Callable[[], Result]) -> Result:
-    """`run` in the first process; in each other one when the first has work for all, and not at all where it ends
-    before. The others leave with its exit code, and say what went wrong only if it does not."""
+    """`run` in the first process; in each other one when the first has work for all, and not at all
+    where it ends before. The others leave with its exit code, and say what went wrong only if it
+    does not."""
     return _lead(run) if processes.first() else _follow(run)
 
 
@@ -41,7 +42,9 @@ def barrier() -> None:
 
 
 def any_of(flag: bool) -> bool:
-    """Whether it is so in any of the processes: a signal does not come to all of them in the same step."""
+    """Whether it is so in any of the processes: a signal does not come to all of them in the same
+    step.
+    """
     if processes.count() == 1:
         return flag
     import torch
@@ -107,9 +110,18 @@ def _store() -> Any:
     try:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     except KeyError as missing:
-        raise UserError(f"WORLD_SIZE says {processes.count()} processes, but {missing} is not set.",
-                        "Start it with torchrun or accelerate launch.") from None  # fmt: skip
+        raise UserError(
+            f"WORLD_SIZE says {processes.count()} processes, but {missing} is not set.",
+            "Start it with torchrun or accelerate launch.",
+        ) from None
     opened = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by the launcher itself
-    store = TCPStore(host, port, processes.count(), processes.first() and not opened, timeout=timedelta(days=30),
-                     wait_for_workers=False, multi_tenant=True)  # fmt: skip
+    store = TCPStore(
+        host,
+        port,
+        processes.count(),
+        processes.first() and not opened,
+        timeout=timedelta(days=30),
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
     return PrefixStore(f"agentlite-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

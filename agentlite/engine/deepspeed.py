@@ -1,4 +1,6 @@
-"""--full, --deepspeed, the number of processes -> what DeepSpeed is told, or why it cannot be, before any loading."""
+"""--full, --deepspeed, the number of processes -> what DeepSpeed is told, or why it cannot be,
+before any loading.
+"""
 
 import importlib.util
 import json
@@ -24,16 +26,25 @@ class Mistake(NamedTuple):
 
 
 def inputs(settings: Training) -> dict[str, str]:
-    """What a plan keeps of it: with another file or another number of processes a checkpoint cannot be read."""
+    """What a plan keeps of it: with another file or another number of processes a checkpoint cannot
+    be read.
+    """
     if not settings.deepspeed:
         return {}
     read(settings.deepspeed)
-    return {"deepspeed": file_digest(find_file(settings.deepspeed)), "processes": str(processes.count())}
+    return {
+        "deepspeed": file_digest(find_file(settings.deepspeed)),
+        "processes": str(processes.count()),
+    }
 
 
 def inherited(command: str, settings: Training) -> dict[str, tuple[Any, str]]:
     """All weights want a smaller learning rate than an adapter: a tenth of its default."""
-    return {"learning_rate": (default(command, "learning_rate") / 10, "--full")} if settings.full else {}
+    return (
+        {"learning_rate": (default(command, "learning_rate") / 10, "--full")}
+        if settings.full
+        else {}
+    )
 
 
 def read(name: str) -> dict[str, Any]:
@@ -42,8 +53,11 @@ def read(name: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", "Shipped: deepspeed/zero2.json, zero3.json, "
-                        "zero2_offload.json, zero3_offload.json.", place=str(path)) from error  # fmt: skip
+        raise UserError(
+            f"cannot be read: {error.strerror}.",
+            "Shipped: deepspeed/zero2.json, zero3.json, zero2_offload.json, zero3_offload.json.",
+            place=str(path),
+        ) from error
     except ValueError as error:
         raise UserError(f"no JSON: {error}.", place=str(path)) from error
     if not isinstance(content, dict):
@@ -62,20 +76,32 @@ def _of_full(command: str, settings: Training, source: Source) -> Iterator[Mista
     if not settings.full:
         return
     if bits := _bits(settings):
-        yield Mistake("full", f"weights in {bits} bit cannot be trained.",
-                      f"Add --load-in-{bits}bit false; or leave --full out: an adapter can be.")  # fmt: skip
+        yield Mistake(
+            "full",
+            f"weights in {bits} bit cannot be trained.",
+            f"Add --load-in-{bits}bit false; or leave --full out: an adapter can be.",
+        )
     if source.adapter:
-        yield Mistake("full", f"{source.name} is an adapter, not a whole model.",
-                      f"Start from a whole one: --model {source.base}, or a stage trained with --full.")  # fmt: skip
+        yield Mistake(
+            "full",
+            f"{source.name} is an adapter, not a whole model.",
+            f"Start from a whole one: --model {source.base}, or a stage trained with --full.",
+        )
     if not settings.deepspeed and gpu_has_bf16() is False:
-        yield Mistake("full", "this card has no bfloat16, and weights in float16 cannot be trained by themselves.",
-                      "Leave --full out: an adapter can be trained on them.")  # fmt: skip
+        yield Mistake(
+            "full",
+            "this card has no bfloat16, and weights in float16 cannot be trained by themselves.",
+            "Leave --full out: an adapter can be trained on them.",
+        )
 
 
 def _of_one_process(command: str, settings: Training, source: Source) -> Iterator[Mistake]:
     if processes.count() > 1 and not settings.deepspeed:
-        yield Mistake("deepspeed", f"this is one of {processes.count()} processes, and nothing says how they share.",
-                      "Add --engine hf --deepspeed deepspeed/zero2.json, or start it without torchrun.")  # fmt: skip
+        yield Mistake(
+            "deepspeed",
+            f"this is one of {processes.count()} processes, and nothing says how they share.",
+            "Add --engine hf --deepspeed deepspeed/zero2.json, or start it without torchrun.",
+        )
 
 
 def _of_deepspeed(command: str, settings: Training, source: Source) -> Iterator[Mistake]:
@@ -83,24 +109,47 @@ def _of_deepspeed(command: str, settings: Training, source: Source) -> Iterator[
         return
     config = read(settings.deepspeed)
     if command not in TOGETHER:
-        yield Mistake("deepspeed", f"{command} runs in one process.", "Leave it out: sft and dpo take it.")
+        yield Mistake(
+            "deepspeed", f"{command} runs in one process.", "Leave it out: sft and dpo take it."
+        )
     if settings.engine != "hf":
-        yield Mistake("deepspeed", f"goes with the engine hf, not with {settings.engine}.", "Add --engine hf.")
+        yield Mistake(
+            "deepspeed", f"goes with the engine hf, not with {settings.engine}.", "Add --engine hf."
+        )
     if bits := _bits(settings):
-        yield Mistake("deepspeed", f"weights in {bits} bit cannot be shared out.",
-                      f"Add --load-in-{bits}bit false.")  # fmt: skip
+        yield Mistake(
+            "deepspeed",
+            f"weights in {bits} bit cannot be shared out.",
+            f"Add --load-in-{bits}bit false.",
+        )
     if importlib.util.find_spec("deepspeed") is None:
-        yield Mistake("deepspeed", "the package is not installed.", "Run `pip install 'agentlite[deepspeed]'`.")
+        yield Mistake(
+            "deepspeed",
+            "the package is not installed.",
+            "Run `pip install 'agentlite[deepspeed]'`.",
+        )
     yield from _of_sizes(settings, config)
     if "WORLD_SIZE" not in os.environ:
-        yield Mistake("deepspeed", "needs a launcher, and this process has none.",
-                      f"Start torchrun --nproc_per_node 2 -m -- agentlite {command} ... (1: one card).")  # fmt: skip
-    if _part(config, "zero_optimization").get("stage") == 3 and getattr(settings, "segment_weights", "none") != "none":
-        yield Mistake("segment_weights", "under ZeRO-3 a part of the gradients of weighed tokens is lost.",
-                      "Take --deepspeed deepspeed/zero2.json.")  # fmt: skip
+        yield Mistake(
+            "deepspeed",
+            "needs a launcher, and this process has none.",
+            f"Start torchrun --nproc_per_node 2 -m -- agentlite {command} ... (1: one card).",
+        )
+    if (
+        _part(config, "zero_optimization").get("stage") == 3
+        and getattr(settings, "segment_weights", "none") != "none"
+    ):
+        yield Mistake(
+            "segment_weights",
+            "under ZeRO-3 a part of the gradients of weighed tokens is lost.",
+            "Take --deepspeed deepspeed/zero2.json.",
+        )
     if _part(config, "bf16").get("enabled") is True and gpu_has_bf16() is False:
-        yield Mistake("deepspeed", f"{settings.deepspeed} wants bfloat16, which this card does not have.",
-                      'Set its "bf16" and "fp16" to {"enabled": "auto"}, as in deepspeed/zero2.json.')  # fmt: skip
+        yield Mistake(
+            "deepspeed",
+            f"{settings.deepspeed} wants bfloat16, which this card does not have.",
+            'Set its "bf16" and "fp16" to {"enabled": "auto"}, as in deepspeed/zero2.json.',
+        )
 
 
 def _of_sizes(settings: Training, config: dict[str, Any]) -> Iterator[Mistake]:
@@ -109,15 +158,27 @@ def _of_sizes(settings: Training, config: dict[str, Any]) -> Iterator[Mistake]:
     total = config.get("train_batch_size", "auto")
     if total not in ("auto", step * count):
         fits = isinstance(total, int) and total % step == 0
-        yield Mistake("deepspeed", f"its train_batch_size is {total}; a step of {count} process(es) has {step * count} "
-                      "rows (batch_size x gradient_accumulation x processes).",
-                      (f"Start {total // step} processes (torchrun --nproc_per_node), or" if fits else "Better")
-                      + ' set it to "auto".')  # fmt: skip
-    for key, ours in (("train_micro_batch_size_per_gpu", "batch_size"),
-                      ("gradient_accumulation_steps", "gradient_accumulation")):  # fmt: skip
+        yield Mistake(
+            "deepspeed",
+            f"its train_batch_size is {total}; a step of {count} process(es) has {step * count} "
+            "rows (batch_size x gradient_accumulation x processes).",
+            (
+                f"Start {total // step} processes (torchrun --nproc_per_node), or"
+                if fits
+                else "Better"
+            )
+            + ' set it to "auto".',
+        )
+    for key, ours in (
+        ("train_micro_batch_size_per_gpu", "batch_size"),
+        ("gradient_accumulation_steps", "gradient_accumulation"),
+    ):
         if (given := config.get(key, "auto")) not in ("auto", getattr(settings, ours)):
-            yield Mistake(ours, f"is {getattr(settings, ours)}, and {key} in {settings.deepspeed} {given}.",
-                          'Set that to "auto".')  # fmt: skip
+            yield Mistake(
+                ours,
+                f"is {getattr(settings, ours)}, and {key} in {settings.deepspeed} {given}.",
+                'Set that to "auto".',
+            )
 
 
 def _bits(settings: Training) -> int:

@@ -11,13 +11,21 @@ from agentlite.engine.load import Loaded, load, prepare
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
-    "rewards/margins": "margin", "rewards/accuracies": "accuracy", "rewards/chosen": "chosen_reward",
-    "rewards/rejected": "rejected_reward", "logps/chosen": "chosen_logp", "logps/rejected": "rejected_logp",
-}  # fmt: skip
+    "rewards/margins": "margin",
+    "rewards/accuracies": "accuracy",
+    "rewards/chosen": "chosen_reward",
+    "rewards/rejected": "rejected_reward",
+    "logps/chosen": "chosen_logp",
+    "logps/rejected": "rejected_logp",
+}
 OURS_OF_TRL = {
-    "beta": "beta", "loss_type": "loss_type", "loss_weights": "label_smoothing", "label_smoothing": "label_smoothing",
-    "precompute_ref_log_probs": "reference_free", "truncation_mode": "max_length",
-}  # fmt: skip
+    "beta": "beta",
+    "loss_type": "loss_type",
+    "loss_weights": "label_smoothing",
+    "label_smoothing": "label_smoothing",
+    "precompute_ref_log_probs": "reference_free",
+    "truncation_mode": "max_length",
+}
 LAST = 5  # steps that the figures at the end are the mean of
 
 
@@ -33,20 +41,30 @@ class Preference(NamedTuple):
         return 2 * len(self.prompt) + len(self.chosen) + len(self.rejected)
 
 
-def train(source: Source, settings: config.Dpo, folder: Path, rows: Sequence[Preference]) -> dict[str, Any]:
-    """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference is not the start."""
+def train(
+    source: Source, settings: config.Dpo, folder: Path, rows: Sequence[Preference]
+) -> dict[str, Any]:
+    """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference
+    is not the start.
+    """
     prepare(training.loading(settings))
     check(settings)
 
     def make(micro: training.Schedule) -> Any:
-        told = arguments(settings, folder, micro)  # before the model: ZeRO-3 cuts it up while it is read
-        return make_trainer(load(source, training.loading(settings), trainable=True), settings, told, rows)
+        told = arguments(
+            settings, folder, micro
+        )  # before the model: ZeRO-3 cuts it up while it is read
+        return make_trainer(
+            load(source, training.loading(settings), trainable=True), settings, told, rows
+        )
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and not settings.reference_free:
             _refuse_other_start(row, settings.beta)
 
-    figures = training.train(make, folder, schedule(settings, rows), training.Watch(MEASURES, at_step))
+    figures = training.train(
+        make, folder, schedule(settings, rows), training.Watch(MEASURES, at_step)
+    )
     return {**figures, **_figures(settings, training.logged(folder)[-LAST:])}
 
 
@@ -58,9 +76,13 @@ def check(settings: config.Dpo) -> None:
 
 
 def schedule(settings: config.Dpo, rows: Sequence[Preference]) -> training.Schedule:
-    return training.schedule(len(rows), epochs=settings.num_epochs, max_steps=settings.max_steps,
-                             batch_size=settings.batch_size,
-                             gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
+    return training.schedule(
+        len(rows),
+        epochs=settings.num_epochs,
+        max_steps=settings.max_steps,
+        batch_size=settings.batch_size,
+        gradient_accumulation=settings.gradient_accumulation,
+    )
 
 
 def arguments(settings: config.Dpo, folder: Path, micro: training.Schedule) -> Any:
@@ -72,7 +94,9 @@ def arguments(settings: config.Dpo, folder: Path, micro: training.Schedule) -> A
     return DPOConfig(**{**losses(settings), **training.reference(settings), **own, **known})
 
 
-def make_trainer(loaded: Loaded, settings: config.Dpo, told: Any, rows: Sequence[Preference]) -> Any:
+def make_trainer(
+    loaded: Loaded, settings: config.Dpo, told: Any, rows: Sequence[Preference]
+) -> Any:
     """A DPOTrainer over rows that are tokenised and in order already. `told`: its `arguments`."""
     from datasets import Dataset
     from trl import DPOTrainer
@@ -81,30 +105,39 @@ def make_trainer(loaded: Loaded, settings: config.Dpo, told: Any, rows: Sequence
         def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
 
-    order = training.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
+    order = training.row_order(
+        [row.tokens for row in rows], schedule(settings, rows), settings.seed
+    )
     columns: dict[str, list[Any]] = {
         "prompt_ids": [rows[index].prompt for index in order],
         "chosen_ids": [rows[index].chosen for index in order],
         "rejected_ids": [rows[index].rejected for index in order],
     }
     if settings.reference_free:
-        columns |= {"ref_chosen_logps": [0.0] * len(order), "ref_rejected_logps": [0.0] * len(order)}
+        columns |= {
+            "ref_chosen_logps": [0.0] * len(order),
+            "ref_rejected_logps": [0.0] * len(order),
+        }
     trainer = Tokenised(
         model=training.adapted(loaded, settings),
         args=told,
         train_dataset=Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
     )
-    trainer.precompute_ref_logps = settings.reference_free  # then it takes the columns for the reference's
+    trainer.precompute_ref_logps = (
+        settings.reference_free
+    )  # then it takes the columns for the reference's
     training.keep_reference(trainer.model)
     return trainer
 
 
 def losses(settings: config.Dpo) -> dict[str, Any]:
-    """What TRL's loss is told. TRL 1.15 does not smooth its sigmoid loss, but mixes losses: with s for the smoothing,
-    2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s of that of the pair swapped, which is cDPO.
+    """What TRL's loss is told. TRL 1.15 does not smooth its sigmoid loss, but mixes losses: with s
+    for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s of that
+    of the pair swapped, which is cDPO.
 
-    `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv 2404.19733): their loss a token.
+    `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv 2404.19733):
+    their loss a token.
     """
     smoothing = settings.label_smoothing
     weights: dict[str, float] = {settings.loss_type: 1.0}
@@ -112,20 +145,32 @@ def losses(settings: config.Dpo) -> dict[str, Any]:
         weights = {"sigmoid": 2 * (1 - smoothing), "robust": -(1 - 2 * smoothing)}
     if settings.sft_weight:
         weights["sft"] = settings.sft_weight
-    return {"loss_type": list(weights), "loss_weights": list(weights.values()), "label_smoothing": smoothing}
+    return {
+        "loss_type": list(weights),
+        "loss_weights": list(weights.values()),
+        "label_smoothing": smoothing,
+    }
 
 
 def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
-    """Log-probabilities of whole answers agree to a hundredth in float32; in 16 bits a sum of many is coarser."""
+    """Log-probabilities of whole answers agree to a hundredth in float32; in 16 bits a sum of many
+    is coarser.
+    """
     allowed = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
     for side in ("chosen_reward", "rejected_reward"):
-        training.refuse_other_start(row[side] / beta, allowed, "the mean log-ratio of the " + side.split("_")[0])
+        training.refuse_other_start(
+            row[side] / beta, allowed, "the mean log-ratio of the " + side.split("_")[0]
+        )
 
 
 def _figures(settings: config.Dpo, last: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Over the last steps: how far chosen is above rejected, how often, and how many nats both sides moved."""
+    """Over the last steps: how far chosen is above rejected, how often, and how many nats both
+    sides moved.
+    """
     figures = {name: training.mean(last, name) for name in ("margin", "accuracy")}
     if not settings.reference_free:
         for side in ("chosen", "rejected"):
-            figures[f"{side}_drift"] = round(training.mean(last, f"{side}_reward") / settings.beta, 3)
+            figures[f"{side}_drift"] = round(
+                training.mean(last, f"{side}_reward") / settings.beta, 3
+            )
     return figures

@@ -1,4 +1,6 @@
-"""Prompts -> what a model says to each, greedily, in batches of like length, given back as they come."""
+"""Prompts -> what a model says to each, greedily, in batches of like length, given back as they
+come.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +10,9 @@ from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
 
 
 class Said(NamedTuple):
-    """`prompt`: its index; the text without the end of turn; whether it ended by itself; tokens it took."""
+    """`prompt`: its index; the text without the end of turn; whether it ended by itself; tokens it
+    took.
+    """
 
     prompt: int
     text: str
@@ -26,9 +30,11 @@ class Greedy(NamedTuple):
 
 
 def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> Iterator[list[Said]]:
-    """A list for every batch, longest prompts first: what does not fit into memory fails at once. See load_to_ask.
+    """A list for every batch, longest prompts first: what does not fit into memory fails at once.
+    See load_to_ask.
 
-    A batch that runs out of GPU memory is halved. Raises UserError 7 if one prompt alone does not fit.
+    A batch that runs out of GPU memory is halved. Raises UserError 7 if one prompt alone does not
+    fit.
     """
     waiting = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
     batch_size = how.batch_size
@@ -40,9 +46,12 @@ def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> I
             if not is_out_of_memory(error):
                 raise
             if batch_size == 1:
-                raise UserError(f"a prompt of {len(prompts[batch[0]])} tokens does not fit into the GPU's memory.",
-                                "Lower --max-length, or add --load-in-4bit true.",
-                                exit_code=OUT_OF_MEMORY) from error  # fmt: skip
+                raise UserError(
+                    f"a prompt of {len(prompts[batch[0]])} tokens does not fit into the GPU's "
+                    "memory.",
+                    "Lower --max-length, or add --load-in-4bit true.",
+                    exit_code=OUT_OF_MEMORY,
+                ) from error
             said = []
         if said:
             yield said
@@ -52,7 +61,9 @@ def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> I
             free_memory()
 
 
-def _batch(loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[int], how: Greedy) -> list[Said]:
+def _batch(
+    loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[int], how: Greedy
+) -> list[Said]:
     """Padded on the left, so that every answer begins in the same column."""
     import torch
     from transformers import StoppingCriteriaList
@@ -63,12 +74,24 @@ def _batch(loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[i
     device, ends = loaded.model.device, ends_of(loaded.model, how.turn_end)
     with torch.inference_mode():
         output = loaded.model.generate(
-            input_ids=ids.to(device), attention_mask=mask.to(device), max_new_tokens=how.max_new_tokens,
-            do_sample=False, eos_token_id=sorted(ends), pad_token_id=pad, temperature=None, top_p=None, top_k=None,
-            stopping_criteria=StoppingCriteriaList([Stops(loaded.tokenizer, how.stops, width)] if how.stops else []),
-        )  # fmt: skip
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            max_new_tokens=how.max_new_tokens,
+            do_sample=False,
+            eos_token_id=sorted(ends),
+            pad_token_id=pad,
+            temperature=None,
+            top_p=None,
+            top_k=None,
+            stopping_criteria=StoppingCriteriaList(
+                [Stops(loaded.tokenizer, how.stops, width)] if how.stops else []
+            ),
+        )
     rows = output[:, width:].tolist()
-    return [_said(index, row, loaded.tokenizer, how, ends) for index, row in zip(indices, rows, strict=True)]
+    return [
+        _said(index, row, loaded.tokenizer, how, ends)
+        for index, row in zip(indices, rows, strict=True)
+    ]
 
 
 def ends_of(model: Any, turn_end: int) -> set[int]:
@@ -112,4 +135,6 @@ class Stops:
 
         tail = ids[:, max(self.start, ids.shape[1] - self.window) :]
         texts = self.tokenizer.batch_decode(tail, skip_special_tokens=False)
-        return torch.tensor([any(stop in text for stop in self.stops) for text in texts], device=ids.device)
+        return torch.tensor(
+            [any(stop in text for stop in self.stops) for text in texts], device=ids.device
+        )

@@ -1,4 +1,6 @@
-"""Prompts and a judge -> an adapter that does more of what scored above its group, by TRL's GRPOTrainer."""
+"""Prompts and a judge -> an adapter that does more of what scored above its group, by TRL's
+GRPOTrainer.
+"""
 
 import contextlib
 import random
@@ -17,22 +19,41 @@ from agentlite.engine.load import Loaded, load, prepare
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
-    "reward": "reward", "reward_std": "reward_std", "frac_reward_zero_std": "flat", "kl": "kl", "entropy": "entropy",
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "frac_reward_zero_std": "flat",
+    "kl": "kl",
+    "entropy": "entropy",
     "completions/mean_length": "new_tokens",
-}  # fmt: skip
+}
 OURS_OF_TRL = {
-    "beta": "beta", "num_generations": "group_size", "temperature": "temperature", "top_p": "top_p",
-    "max_completion_length": "max_new_tokens", "loss_type": "loss_type", "scale_rewards": "scale_rewards",
-    "reward_weights": "weights", "use_vllm": "vllm", "shuffle_dataset": "seed", "log_completions": "out",
-    "generation_batch_size": "gradient_accumulation", "steps_per_generation": "gradient_accumulation",
-}  # fmt: skip
-FIXED = {"num_iterations": "Each answer is used once: amid several passes a run could not be carried on.",
-         "disable_dropout": "Policy and reference are compared without dropout."}  # fmt: skip
+    "beta": "beta",
+    "num_generations": "group_size",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_completion_length": "max_new_tokens",
+    "loss_type": "loss_type",
+    "scale_rewards": "scale_rewards",
+    "reward_weights": "weights",
+    "use_vllm": "vllm",
+    "shuffle_dataset": "seed",
+    "log_completions": "out",
+    "generation_batch_size": "gradient_accumulation",
+    "steps_per_generation": "gradient_accumulation",
+}
+FIXED = {
+    "num_iterations": (
+        "Each answer is used once: amid several passes a run could not be carried on."
+    ),
+    "disable_dropout": "Policy and reference are compared without dropout.",
+}
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
 
 
 class Answer(NamedTuple):
-    """An answer to be judged: to which prompt, after how many optimizer steps, at which place of the step's batch."""
+    """An answer to be judged: to which prompt, after how many optimizer steps, at which place of
+    the step's batch.
+    """
 
     prompt: int
     trained: int
@@ -50,7 +71,8 @@ Judge = Callable[[Sequence[Answer]], Sequence[Verdict]]
 
 
 class Task(NamedTuple):
-    """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and how parts weigh.
+    """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and
+    how parts weigh.
 
     `halt` and `settle`: of training.Watch.
     """
@@ -64,9 +86,12 @@ class Task(NamedTuple):
     settle: Callable[[], None] = lambda: None
 
 
-def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]) -> dict[str, Any]:
-    """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the key figures. Raises
-    what engine.training.train raises, and UserError 5 if the reference is not the start."""
+def train(
+    source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]
+) -> dict[str, Any]:
+    """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
+    key figures. Raises what engine.training.train raises, and UserError 5 if the reference is not
+    the start."""
     prepare(training.loading(settings))
     check(settings)
 
@@ -78,7 +103,9 @@ def train(source: Source, settings: config.Grpo, folder: Path, task: Callable[[L
         loaded, todo = ready.pop() if ready else prepared()
         return make_trainer(loaded, settings, folder, todo, micro)
 
-    ready = [prepared()]  # taken out by the first trainer, so that a second one finds its memory free
+    ready = [
+        prepared()
+    ]  # taken out by the first trainer, so that a second one finds its memory free
     todo = ready[0][1]
     plan = schedule(settings, len(todo.prompts))
     look, flat = _Look(folder, plan.steps), _Flat(folder, settings.max_flat_steps)
@@ -115,19 +142,30 @@ def check(settings: config.Grpo) -> None:
         import importlib.util
 
         if importlib.util.find_spec("vllm") is None:
-            raise UserError("vLLM is not installed.", "Install it (it needs CUDA), or leave --vllm out.",
-                            place="grpo.vllm")  # fmt: skip
+            raise UserError(
+                "vLLM is not installed.",
+                "Install it (it needs CUDA), or leave --vllm out.",
+                place="grpo.vllm",
+            )
 
 
 def schedule(settings: config.Grpo, prompts: int) -> training.Schedule:
-    """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of answers."""
-    return training.schedule(prompts * settings.group_size, epochs=settings.num_epochs, max_steps=settings.max_steps,
-                             batch_size=settings.batch_size,
-                             gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
+    """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
+    answers.
+    """
+    return training.schedule(
+        prompts * settings.group_size,
+        epochs=settings.num_epochs,
+        max_steps=settings.max_steps,
+        batch_size=settings.batch_size,
+        gradient_accumulation=settings.gradient_accumulation,
+    )
 
 
 def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int) -> list[int]:
-    """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed alone."""
+    """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed
+    alone.
+    """
     generator = random.Random(seed)
     order: list[int] = []
     while len(order) < plan.rows // group_size:
@@ -137,20 +175,33 @@ def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int
     return order[: plan.rows // group_size]
 
 
-def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task, micro: training.Schedule) -> Any:
-    """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one function a part."""
+def make_trainer(
+    loaded: Loaded, settings: config.Grpo, folder: Path, task: Task, micro: training.Schedule
+) -> Any:
+    """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one
+    function a part.
+    """
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
     plan = schedule(settings, len(task.prompts))
     order = prompt_order(len(task.prompts), plan, settings.group_size, settings.seed)
     own = {
-        "beta": settings.beta, "num_generations": settings.group_size, "temperature": settings.temperature or 1.0,
-        "top_p": settings.top_p, "max_completion_length": settings.max_new_tokens, "loss_type": settings.loss_type,
-        "scale_rewards": settings.scale_rewards, "reward_weights": list(task.weights.values()),
-        "shuffle_dataset": False, "remove_unused_columns": False, "disable_dropout": True,
-        "use_vllm": settings.vllm, **(_vllm(task.stops) if settings.vllm else {}), **training.reference(settings),
-    }  # fmt: skip
+        "beta": settings.beta,
+        "num_generations": settings.group_size,
+        "temperature": settings.temperature or 1.0,
+        "top_p": settings.top_p,
+        "max_completion_length": settings.max_new_tokens,
+        "loss_type": settings.loss_type,
+        "scale_rewards": settings.scale_rewards,
+        "reward_weights": list(task.weights.values()),
+        "shuffle_dataset": False,
+        "remove_unused_columns": False,
+        "disable_dropout": True,
+        "use_vllm": settings.vllm,
+        **(_vllm(task.stops) if settings.vllm else {}),
+        **training.reference(settings),
+    }
     trainer = GRPOTrainer(
         model=training.adapted(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
@@ -164,9 +215,13 @@ def make_trainer(loaded: Loaded, settings: config.Grpo, folder: Path, task: Task
 
 
 def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """TRL's correction needs the sampler's log-probabilities, which our rollout function does not hand on."""
+    """TRL's correction needs the sampler's log-probabilities, which our rollout function does not
+    hand on.
+    """
     every = sorted({stop for one in stops for stop in one})  # vLLM is told once, for all prompts
-    ends = {"generation_kwargs": {"stop": every, "include_stop_str_in_output": True}} if every else {}
+    ends = (
+        {"generation_kwargs": {"stop": every, "include_stop_str_in_output": True}} if every else {}
+    )
     return {"vllm_mode": "colocate", "vllm_importance_sampling_correction": False, **ends}
 
 
@@ -180,21 +235,31 @@ def _reward(part: str) -> Callable[..., list[float | None]]:
     return reward
 
 
-def _rollout(loaded: Loaded, settings: config.Grpo, task: Task) -> Callable[[list[str], Any], dict[str, Any]]:
-    """What TRL calls for a step's answers: every prompt stands there once for each answer of its group."""
+def _rollout(
+    loaded: Loaded, settings: config.Grpo, task: Task
+) -> Callable[[list[str], Any], dict[str, Any]]:
+    """What TRL calls for a step's answers: every prompt stands there once for each answer of its
+    group.
+    """
     draw = _by_vllm if settings.vllm else _drawn
 
     def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
         step = trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
-        seeds = [tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size))
-                 for place in range(len(groups))]  # fmt: skip
-        asked = [sampling.Asked(task.prompts[index], seed, task.stops[index])
-                 for index, seed in zip(groups, seeds, strict=True)]  # fmt: skip
+        seeds = [
+            tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size))
+            for place in range(len(groups))
+        ]
+        asked = [
+            sampling.Asked(task.prompts[index], seed, task.stops[index])
+            for index, seed in zip(groups, seeds, strict=True)
+        ]
         drawn_now = draw(trainer, loaded, asked, task.how)
         answered = [
             Answer(groups[drawn.prompt], step, place, drawn)
-            for place, drawn in enumerate(sorted(drawn_now, key=lambda drawn: (drawn.prompt, drawn.sample)))
+            for place, drawn in enumerate(
+                sorted(drawn_now, key=lambda drawn: (drawn.prompt, drawn.sample))
+            )
         ]
         return {
             "prompt_ids": [list(task.prompts[one.prompt]) for one in answered],
@@ -209,7 +274,9 @@ def _rollout(loaded: Loaded, settings: config.Grpo, task: Task) -> Callable[[lis
 def _drawn(
     trainer: Any, loaded: Loaded, asked: Sequence[sampling.Asked], how: sampling.Sampling
 ) -> Iterable[sampling.Drawn]:
-    return sampling.sample(Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, how)
+    return sampling.sample(
+        Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, how
+    )
 
 
 def _by_vllm(
@@ -222,8 +289,12 @@ def _by_vllm(
         prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
     )
     ends = ends_of(loaded.model, how.turn_end)
-    return [sampling.read(loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size))
-            for index, ids in enumerate(completions)]  # fmt: skip
+    return [
+        sampling.read(
+            loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size)
+        )
+        for index, ids in enumerate(completions)
+    ]
 
 
 class _Look:
@@ -237,12 +308,16 @@ class _Look:
         self.rows.append(row)
         if step % LOOK_EVERY == 0 or step == self.steps:
             for sentence in complaints(self.rows):
-                console.notice(f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}")
+                console.notice(
+                    f"{self.folder.name}, steps {step - len(self.rows) + 1} to {step}: {sentence}"
+                )
             self.rows = []
 
 
 class _Flat:
-    """Counts the steps in a row in which all answers to each prompt score the same, those before a stop as well."""
+    """Counts the steps in a row in which all answers to each prompt score the same, those before a
+    stop as well.
+    """
 
     def __init__(self, folder: Path, most: int):
         self.folder, self.most = folder, most
@@ -256,22 +331,35 @@ class _Flat:
         many = next(number for number in range(step + 1) if not self.flat.get(step - number))
         if not self.most or many < self.most:
             return None
-        return UserError(f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
-                         "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or weigh other "
-                         "parts (--weights), with --force; or go on all the same: --max-flat-steps 0.",
-                         place=str(self.folder), exit_code=DIVERGED)  # fmt: skip
+        return UserError(
+            f"for {many} steps all answers to each prompt scored the same: nothing is learned.",
+            "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or weigh "
+            "other "
+            "parts (--weights), with --force; or go on all the same: --max-flat-steps 0.",
+            place=str(self.folder),
+            exit_code=DIVERGED,
+        )
 
 
 def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
     """What is wrong with some steps, each with a way out; nothing if they are well."""
-    flat, cut, kl = training.mean(rows, "flat"), training.mean(rows, "reward/timeout"), training.mean(rows, "kl")
+    flat, cut, kl = (
+        training.mean(rows, "flat"),
+        training.mean(rows, "reward/timeout"),
+        training.mean(rows, "kl"),
+    )
     told = []
     if flat >= 0.5:
-        told.append(f"in {flat:.0%} of groups all candidates score the same: raise temperature or group size, or leave "
-                    "such prompts out (--skip-solved)")  # fmt: skip
+        told.append(
+            f"in {flat:.0%} of groups all candidates score the same: raise temperature or group "
+            "size, or leave "
+            "such prompts out (--skip-solved)"
+        )
     if cut >= 0.5:
         how_many = "every completion is" if cut == 1 else f"{cut:.0%} of completions are"
         told.append(f"{how_many} cut off: raise --max-new-tokens, or train longer with sft first")
     if kl > 1:
-        told.append(f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta")
+        told.append(
+            f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta"
+        )
     return told

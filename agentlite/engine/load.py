@@ -36,10 +36,15 @@ class Loading(NamedTuple):
 
 
 def prepare(how: Loading) -> None:
-    """Imports the libraries, unless it is clear before that they could not do it. Raises UserError 2 or 5."""
+    """Imports the libraries, unless it is clear before that they could not do it. Raises UserError
+    2 or 5.
+    """
     quantized = how.load_in_4bit or how.load_in_8bit
-    refusal = UserError("4-bit and 8-bit weights need a CUDA GPU.", "Leave load_in_4bit and load_in_8bit off; "
-                        "`agentlite doctor` says what is found of a GPU.", place="load_in_4bit")  # fmt: skip
+    refusal = UserError(
+        "4-bit and 8-bit weights need a CUDA GPU.",
+        "Leave load_in_4bit and load_in_8bit off; `agentlite doctor` says what is found of a GPU.",
+        place="load_in_4bit",
+    )
     if quantized and not has_gpu() and not any(map(os.path.exists, GPU_FILES)):
         raise refusal
     load_libraries(how.engine)
@@ -72,7 +77,9 @@ def _load(source: Source, how: Loading, trainable: bool) -> Loaded:
 
 
 def load_to_ask(source: Source, how: Loading) -> Loaded:
-    """For answers. Kept until another model is loaded: who asks for one thing after the other loads it once."""
+    """For answers. Kept until another model is loaded: who asks for one thing after the other loads
+    it once.
+    """
     if (source, how) not in _kept:
         loaded = load(source, how, trainable=False)
         _for_inference(loaded.model)
@@ -83,19 +90,26 @@ def load_to_ask(source: Source, how: Loading) -> Loaded:
 def _for_inference(model: Any) -> None:
     """Unsloth's models have a switch of their own, which also turns the key-value cache on.
 
-    In float32 the adapter is folded into the weights: the same answers up to rounding, in two thirds of the time.
+    In float32 the adapter is folded into the weights: the same answers up to rounding, in two
+    thirds of the time.
     """
     import torch
 
     switch: Callable[[], Any] = getattr(model, "for_inference", model.eval)
     switch()
     model.config.use_cache = True
-    if hasattr(model, "merge_adapter") and model.dtype == torch.float32 and not _touches_tied(model):
+    if (
+        hasattr(model, "merge_adapter")
+        and model.dtype == torch.float32
+        and not _touches_tied(model)
+    ):
         model.merge_adapter()
 
 
 def _touches_tied(model: Any) -> bool:
-    """Whether the adapter is on the embeddings and the head is the same matrix: folded in, it would change both."""
+    """Whether the adapter is on the embeddings and the head is the same matrix: folded in, it would
+    change both.
+    """
     ends = {"embed_tokens", "lm_head", "wte"}
     adapted = {name for config in model.peft_config.values() for name in config.target_modules}
     return bool(model.config.get_text_config().tie_word_embeddings and ends & adapted)
@@ -120,11 +134,14 @@ def free_memory() -> None:
 def is_out_of_memory(error: BaseException) -> bool:
     """As torch says it, or a library below it."""
     text = str(error)
-    return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and (
-        "out of memory" in text or "ALLOC_FAILED" in text))  # fmt: skip
+    return type(error).__name__ == "OutOfMemoryError" or (
+        isinstance(error, RuntimeError) and ("out of memory" in text or "ALLOC_FAILED" in text)
+    )
 
 
-def add_adapter(model: Any, how: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int) -> Any:
+def add_adapter(
+    model: Any, how: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int
+) -> Any:
     """A new adapter, random as `seed` says, on the layers that `targets` names."""
     import peft
     from transformers import set_seed
@@ -137,25 +154,46 @@ def add_adapter(model: Any, how: Loading, lora: Mapping[str, Any], targets: Sequ
         from unsloth import FastLanguageModel
 
         return FastLanguageModel.get_peft_model(
-            model, target_modules=modules, random_state=seed, use_gradient_checkpointing=_checkpointing(), **lora
+            model,
+            target_modules=modules,
+            random_state=seed,
+            use_gradient_checkpointing=_checkpointing(),
+            **lora,
         )
     if how.load_in_4bit or how.load_in_8bit:
         model = peft.prepare_model_for_kbit_training(model)
-    return peft.get_peft_model(model, peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora))
+    return peft.get_peft_model(
+        model, peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora)
+    )
 
 
 def _modules(model: Any, targets: Sequence[str]) -> list[str]:
-    """`all-linear`: every linear layer but the output head; `all`: the embeddings as well; else names, checked."""
+    """`all-linear`: every linear layer but the output head; `all`: the embeddings as well; else
+    names, checked.
+    """
     from torch import nn
 
     leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
-    linear = {name for name, module in leaves.items() if isinstance(module, nn.Linear) and name != "lm_head"}
+    linear = {
+        name
+        for name, module in leaves.items()
+        if isinstance(module, nn.Linear) and name != "lm_head"
+    }
     found: set[str] = set()
     for target in targets:
         if target not in ("all", "all-linear") and target not in leaves:
-            raise UserError(f"the model has no layer '{target}'.", f"Its linear layers: {', '.join(sorted(linear))}.",
-                            place="sft.lora_target_modules")  # fmt: skip
-        found |= linear if target == "all-linear" else linear | {"embed_tokens"} if target == "all" else {target}
+            raise UserError(
+                f"the model has no layer '{target}'.",
+                f"Its linear layers: {', '.join(sorted(linear))}.",
+                place="sft.lora_target_modules",
+            )
+        found |= (
+            linear
+            if target == "all-linear"
+            else linear | {"embed_tokens"}
+            if target == "all"
+            else {target}
+        )
     return sorted(found)
 
 
@@ -163,10 +201,16 @@ def _unsloth(folder: str, how: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 
     model, tokenizer = FastLanguageModel.from_pretrained(
-        folder, max_seq_length=how.max_length, dtype=load_dtype(), load_in_4bit=how.load_in_4bit,
-        load_in_8bit=how.load_in_8bit, full_finetuning=how.full, use_gradient_checkpointing=_checkpointing(),
-        trust_remote_code=False, use_safetensors=True,
-    )  # fmt: skip
+        folder,
+        max_seq_length=how.max_length,
+        dtype=load_dtype(),
+        load_in_4bit=how.load_in_4bit,
+        load_in_8bit=how.load_in_8bit,
+        full_finetuning=how.full,
+        use_gradient_checkpointing=_checkpointing(),
+        trust_remote_code=False,
+        use_safetensors=True,
+    )
     return Loaded(model, tokenizer)
 
 
@@ -176,13 +220,17 @@ def _transformers(folder: str, how: Loading) -> Loaded:
     quantized: dict[str, Any] = {}
     if how.load_in_4bit or how.load_in_8bit:
         quantized["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=how.load_in_4bit, load_in_8bit=how.load_in_8bit, bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=load_dtype(),
-        )  # fmt: skip
+            load_in_4bit=how.load_in_4bit,
+            load_in_8bit=how.load_in_8bit,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=load_dtype(),
+        )
     device = None if how.sharded else {"": 0} if on_gpu() else "cpu"
     own: dict[str, Any] = {"trust_remote_code": False}  # None would ask on a terminal
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=load_dtype(), device_map=device, use_safetensors=True,
-                                                 **own, **quantized)  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=load_dtype(), device_map=device, use_safetensors=True, **own, **quantized
+    )
     return Loaded(model, AutoTokenizer.from_pretrained(folder, **own))
 
 
@@ -190,7 +238,9 @@ ENGINES = {"unsloth": _unsloth, "hf": _transformers}
 
 
 def _checkpointing() -> str | bool:
-    """Unsloth's keeps activations in host memory; on a CPU they are there already, and recomputing costs a third."""
+    """Unsloth's keeps activations in host memory; on a CPU they are there already, and recomputing
+    costs a third.
+    """
     return "unsloth" if on_gpu() else False
 
 
@@ -200,22 +250,43 @@ def explained(error: Exception, name: str) -> Exception:
     if isinstance(error, UserError):
         return error
     if is_out_of_memory(error):
-        return UserError("the model does not fit into the GPU's memory.", "Add --load-in-4bit true, or choose a smaller"
-                         " model.", place=name, exit_code=OUT_OF_MEMORY)  # fmt: skip
+        return UserError(
+            "the model does not fit into the GPU's memory.",
+            "Add --load-in-4bit true, or choose a smaller model.",
+            place=name,
+            exit_code=OUT_OF_MEMORY,
+        )
     if "trust_remote_code" in str(error):
-        return UserError("it is made of code of its own, which is never run here.", "Choose a model that transformers "
-                         "knows by itself.", place=name, exit_code=MODEL)  # fmt: skip
+        return UserError(
+            "it is made of code of its own, which is never run here.",
+            "Choose a model that transformers knows by itself.",
+            place=name,
+            exit_code=MODEL,
+        )
     if "connect" in text.lower() or "offline" in text.lower():
-        return UserError(f"the model cannot be fetched: {text}", "Check the network or HF_ENDPOINT, or name a folder.",
-                         place=name, exit_code=NETWORK)  # fmt: skip
+        return UserError(
+            f"the model cannot be fetched: {text}",
+            "Check the network or HF_ENDPOINT, or name a folder.",
+            place=name,
+            exit_code=NETWORK,
+        )
     if isinstance(error, OSError | ValueError | KeyError | RuntimeError):
-        return UserError(f"the model cannot be loaded: {text}", "Run with --debug to see where.", place=name,
-                         exit_code=MODEL)  # fmt: skip
+        return UserError(
+            f"the model cannot be loaded: {text}",
+            "Run with --debug to see where.",
+            place=name,
+            exit_code=MODEL,
+        )
     return error
 
 
 def weight_files(folder: Path) -> tuple[str, list[Path]]:
-    """What a checkpoint holds, an adapter or a whole model, and the files that make it: configuration and weights."""
+    """What a checkpoint holds, an adapter or a whole model, and the files that make it:
+    configuration and weights.
+    """
     what = "adapter" if (folder / "adapter_config.json").exists() else "model"
-    names = {"adapter": ("adapter_config.json",), "model": ("config.json", "generation_config.json", "*.index.json")}
+    names = {
+        "adapter": ("adapter_config.json",),
+        "model": ("config.json", "generation_config.json", "*.index.json"),
+    }
     return what, [path for name in (*names[what], "*.safetensors") for path in folder.glob(name)]

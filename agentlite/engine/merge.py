@@ -1,4 +1,6 @@
-"""A base model and its adapter -> merged weights in the base's own precision; a tokenizer as transformers has it."""
+"""A base model and its adapter -> merged weights in the base's own precision; a tokenizer as
+transformers has it.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +16,9 @@ from agentlite.workspace.model_source import EMBEDDED, Source
 
 
 def merge(source: Source, folder: Path) -> str:
-    """Writes config.json, generation_config.json and the weights, in shards where they are large. On the CPU: it has
-    the memory, and the sums are exact to the base's own precision, whatever the adapter was trained on.
+    """Writes config.json, generation_config.json and the weights, in shards where they are large.
+    On the CPU: it has the memory, and the sums are exact to the base's own precision, whatever the
+    adapter was trained on.
 
     Returns the precision's name. Raises UserError 5, 7, 8 or 74.
     """
@@ -34,8 +37,12 @@ def merge(source: Source, folder: Path) -> str:
     except Exception as error:  # safetensors has its own for a full disk
         if "No space left" not in str(error) and "os error" not in str(error):
             raise
-        raise UserError("the disk is full.", "Free some space, or name another place.", place=str(folder),
-                        exit_code=DISK) from error  # fmt: skip
+        raise UserError(
+            "the disk is full.",
+            "Free some space, or name another place.",
+            place=str(folder),
+            exit_code=DISK,
+        ) from error
     return str(model.dtype).removeprefix("torch.")
 
 
@@ -60,7 +67,9 @@ def _untie(model: Any) -> None:
 
 
 class Written:
-    """A folder's tokenizer in transformers: its way to write a dialog, and to cut a text into tokens."""
+    """A folder's tokenizer in transformers: its way to write a dialog, and to cut a text into
+    tokens.
+    """
 
     def __init__(self, folder: Path):
         load_libraries("hf")
@@ -70,9 +79,15 @@ class Written:
 
     def __call__(self, messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
         """Dates are those of training."""
-        return str(self.tokenizer.apply_chat_template(
-            list(messages), tools=list(tools) or None, add_generation_prompt=prompt, tokenize=False, strftime_now=today
-        ))  # fmt: skip
+        return str(
+            self.tokenizer.apply_chat_template(
+                list(messages),
+                tools=list(tools) or None,
+                add_generation_prompt=prompt,
+                tokenize=False,
+                strftime_now=today,
+            )
+        )
 
     def ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])

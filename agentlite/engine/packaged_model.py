@@ -1,4 +1,6 @@
-"""The GGUF file of an embedded model -> a folder of safetensors in the cache, once. Run as a module by set-up."""
+"""The GGUF file of an embedded model -> a folder of safetensors in the cache, once. Run as a module
+by set-up.
+"""
 
 import json
 import os
@@ -16,7 +18,9 @@ END_OF_TURN, PADDING = 2, 0
 
 
 def convert(alias: str) -> Path:
-    """The folder of the whole model. Its weights are renamed into place last: their presence means it is whole."""
+    """The folder of the whole model. Its weights are renamed into place last: their presence means
+    it is whole.
+    """
     folder = embedded_folder(alias)
     if (folder / "model.safetensors").exists():
         return folder
@@ -34,7 +38,9 @@ def _save(gguf_file: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf_file.parent, gguf_file=gguf_file.name, dtype=torch.float32
+    )
     del model.config.quantization_config  # the saved weights are plain
     model.hf_quantizer = None
     for config in (model.config, model.generation_config):

@@ -1,4 +1,6 @@
-"""Records as token ids and labels -> how hard each is for a model: nats a trained token, by a forward pass."""
+"""Records as token ids and labels -> how hard each is for a model: nats a trained token, by a
+forward pass.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,7 +14,8 @@ from agentlite.workspace.model_source import Source
 def record_losses(
     ids: Sequence[str], rows: Callable[[str], Sequence[Encoded]], source: Source, how: Loading
 ) -> Iterator[tuple[str, float]]:
-    """The loss of each record, as it is found. `rows`: what is trained of a record. Raises UserError 5, 7 or 8.
+    """The loss of each record, as it is found. `rows`: what is trained of a record. Raises
+    UserError 5, 7 or 8.
 
     A record at a time, so that what is known when the process is killed is known for good.
     """
@@ -27,9 +30,20 @@ def record_losses(
     pad, device = loaded.tokenizer.pad_token_id, loaded.model.device
     with torch.no_grad(), console.progress(f"losses under {source.name}", len(ids)) as advance:
         for done, record_id in enumerate(ids, 1):
-            batch = collate([{"input_ids": row.input_ids, "labels": row.labels, "weights": [1.0] * len(row.labels)}
-                             for row in rows(record_id)], pad)  # fmt: skip
+            batch = collate(
+                [
+                    {
+                        "input_ids": row.input_ids,
+                        "labels": row.labels,
+                        "weights": [1.0] * len(row.labels),
+                    }
+                    for row in rows(record_id)
+                ],
+                pad,
+            )
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
-            total, count = weighted_loss(loaded.model, batch, batch.pop("labels"), batch.pop("weights"))
+            total, count = weighted_loss(
+                loaded.model, batch, batch.pop("labels"), batch.pop("weights")
+            )
             yield record_id, float(total / count)
             advance(done)

@@ -1,4 +1,6 @@
-"""Prompts + an OpenAI-compatible server -> what it says to each, written down in the prompt's own protocol."""
+"""Prompts + an OpenAI-compatible server -> what it says to each, written down in the prompt's own
+protocol.
+"""
 
 import json
 import threading
@@ -31,7 +33,9 @@ class Question(NamedTuple):
 
 
 class Replied(NamedTuple):
-    """What the server said to question number `question`, as a model trained in the prompt's protocol writes it."""
+    """What the server said to question number `question`, as a model trained in the prompt's
+    protocol writes it.
+    """
 
     question: int
     text: str
@@ -40,22 +44,34 @@ class Replied(NamedTuple):
 
 
 def served(name: str, url: str, key: str, base: Source) -> Source:
-    """A model behind a server, under the template of `base`. Raises UserError 2 for an address that is none."""
+    """A model behind a server, under the template of `base`. Raises UserError 2 for an address that
+    is none.
+    """
     endpoint = Endpoint(url, name, key, timeout=600.0)
     check(endpoint, "--endpoint")
     return Source(f"{name}@{urlsplit(url).netloc}", base.base, None, url, endpoint)
 
 
-def replies(endpoint: Endpoint, questions: Sequence[Question], template: Template,
-            parameters: dict[str, Any]) -> Iterator[Replied]:  # fmt: skip
-    """As they come. Prompts that the server refuses are answered with nothing, unless it refuses all.
+def replies(
+    endpoint: Endpoint,
+    questions: Sequence[Question],
+    template: Template,
+    parameters: dict[str, Any],
+) -> Iterator[Replied]:
+    """As they come. Prompts that the server refuses are answered with nothing, unless it refuses
+    all.
 
-    Raises UserError 8 when it does not answer, or the whole lot is refused; what came before has been given.
+    Raises UserError 8 when it does not answer, or the whole lot is refused; what came before has
+    been given.
     """
     stop, silent, refused, answered = threading.Event(), 0, [], False
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting = {pool.submit(ask, endpoint, _messages(one.prompt), _parameters(one, parameters), stop): number
-                   for number, one in enumerate(questions)}  # fmt: skip
+        waiting = {
+            pool.submit(
+                ask, endpoint, _messages(one.prompt), _parameters(one, parameters), stop
+            ): number
+            for number, one in enumerate(questions)
+        }
         try:
             for future in as_completed(waiting):
                 number, reply = waiting[future], future.result()
@@ -68,7 +84,11 @@ def replies(endpoint: Endpoint, questions: Sequence[Question], template: Templat
                     refused.append((number, reply))
                     continue
                 answered = True
-                yield Replied(number, *written(reply, questions[number].prompt, template), reply.completion_tokens)
+                yield Replied(
+                    number,
+                    *written(reply, questions[number].prompt, template),
+                    reply.completion_tokens,
+                )
         finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -80,8 +100,12 @@ def replies(endpoint: Endpoint, questions: Sequence[Question], template: Templat
 
 def _failed(endpoint: Endpoint, reply: Reply) -> UserError:
     why = f"{reply.problem}: {reply.told}" if reply.told else reply.problem
-    return UserError(f"no answer: {why}.", "Look at the server; the same command again asks for what is "
-                     "missing.", place=endpoint.address, exit_code=NETWORK)  # fmt: skip
+    return UserError(
+        f"no answer: {why}.",
+        "Look at the server; the same command again asks for what is missing.",
+        place=endpoint.address,
+        exit_code=NETWORK,
+    )
 
 
 def _messages(prompt: Prompt) -> list[dict[str, Any]]:
@@ -95,17 +119,25 @@ def _parameters(question: Question, parameters: dict[str, Any]) -> dict[str, Any
 
 
 def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Ending]:
-    """A reply's calls in the prompt's protocol, so that they read back as they are; words as they came. What the
-    protocol cannot hold stays JSON, which reads as no call."""
+    """A reply's calls in the prompt's protocol, so that they read back as they are; words as they
+    came. What the protocol cannot hold stays JSON, which reads as no call."""
     ended: Ending = "cut" if reply.finish == "length" else prompt.ended
     if not reply.calls:
         return reply.text, ended
     try:
         calls = tuple(read_call(call) for call in reply.calls)
-        record = replace(prompt.record, messages=(*prompt.record.messages[: prompt.turn],
-                                                  Message("assistant", reply.text, calls)), gold={})  # fmt: skip
+        record = replace(
+            prompt.record,
+            messages=(
+                *prompt.record.messages[: prompt.turn],
+                Message("assistant", reply.text, calls),
+            ),
+            gold={},
+        )
         rows = render(record, for_template(PROTOCOLS[prompt.protocol], template), template)
     except RowError:
         return json.dumps(reply.calls, ensure_ascii=False), ended
-    row, span = next((row, span) for row in rows for span in row.spans if span.turn == prompt.turn and span.asked)
+    row, span = next(
+        (row, span) for row in rows for span in row.spans if span.turn == prompt.turn and span.asked
+    )
     return said(row, span, template), ended

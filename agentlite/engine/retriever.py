@@ -1,4 +1,6 @@
-"""Pairs of a query and its tool, with wrong tools -> a model that puts the two side by side, and the others away."""
+"""Pairs of a query and its tool, with wrong tools -> a model that puts the two side by side, and
+the others away.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,9 +17,11 @@ from agentlite.retrieval.training_pairs import Pair, batches, with_wrong
 from agentlite.workspace.encoder_source import MADE
 from agentlite.workspace.model_source import Source
 
-FIXED = {"gradient_accumulation_steps": "A step is one batch: its tools are each other's wrong ones.",
-         "batch_sampler": "The order is agentlite's: no row's right tool stands among another's.",
-         "deepspeed": "A retriever is trained by one process."}  # fmt: skip
+FIXED = {
+    "gradient_accumulation_steps": "A step is one batch: its tools are each other's wrong ones.",
+    "batch_sampler": "The order is agentlite's: no row's right tool stands among another's.",
+    "deepspeed": "A retriever is trained by one process.",
+}
 
 
 def schedule(settings: config.Retriever, count: int) -> training.Schedule:
@@ -27,10 +31,16 @@ def schedule(settings: config.Retriever, count: int) -> training.Schedule:
     return training.Schedule(steps, size, 1)
 
 
-def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, found: Sequence[Pair],
-          dev: Sequence[Pair]) -> dict[str, Any]:  # fmt: skip
-    """Trains with MultipleNegativesRankingLoss, watches the loss of `dev`. Leaves model/ and metrics.jsonl; returns the
-    key figures. Raises what engine.training.train raises.
+def train(
+    source: Source,
+    settings: config.Retriever,
+    folder: Path,
+    pool: Pool,
+    found: Sequence[Pair],
+    dev: Sequence[Pair],
+) -> dict[str, Any]:
+    """Trains with MultipleNegativesRankingLoss, watches the loss of `dev`. Leaves model/ and
+    metrics.jsonl; returns the key figures. Raises what engine.training.train raises.
     """
     plan = schedule(settings, len(found))
     rows = batches(found, pool, plan.batch_size, plan.steps, settings.negatives, settings.seed)
@@ -41,8 +51,11 @@ def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, 
         from sentence_transformers.losses import MultipleNegativesRankingLoss
 
         model = embedding.load(source, settings.max_length)
-        model.model_card_data.widget = [{"text": "-"}]  # else it looks for some, with a bar of its own
-        # a card tells the losses since the last start: it would make a checkpoint another one after a kill
+        model.model_card_data.widget = [
+            {"text": "-"}
+        ]  # else it looks for some, with a bar of its own
+        # a card tells the losses since the last start: it would make a checkpoint another one after
+        # a kill
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
         return SentenceTransformerTrainer(
             model=model,
@@ -55,26 +68,35 @@ def train(source: Source, settings: config.Retriever, folder: Path, pool: Pool, 
     figures = training.train(make, folder, plan)
     best = checkpoints.best_whole(folder)
     embedding.load(Source("", str(best), None, ""), settings.max_length).save_pretrained(
-        str(folder / MADE), create_model_card=False)  # fmt: skip
+        str(folder / MADE), create_model_card=False
+    )
     return figures
 
 
 def check(settings: config.Retriever) -> None:
-    """Raises UserError 2 for what sentence-transformers does not know, or what is not to be changed."""
+    """Raises UserError 2 for what sentence-transformers does not know, or what is not to be
+    changed.
+    """
     from sentence_transformers import SentenceTransformerTrainingArguments
 
-    training.check_passed_through("retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED)
+    training.check_passed_through(
+        "retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED
+    )
 
 
-def _arguments(settings: config.Retriever, folder: Path, plan: training.Schedule, *, with_dev: bool) -> Any:
+def _arguments(
+    settings: config.Retriever, folder: Path, plan: training.Schedule, *, with_dev: bool
+) -> Any:
     from sentence_transformers import SentenceTransformerTrainingArguments
 
-    return SentenceTransformerTrainingArguments(**{
-        **training.shared_arguments(settings, folder, plan, with_dev=with_dev),
-        "batch_sampler": in_order,
-        "use_cpu": not on_gpu(),
-        **settings.trl,
-    })  # fmt: skip
+    return SentenceTransformerTrainingArguments(
+        **{
+            **training.shared_arguments(settings, folder, plan, with_dev=with_dev),
+            "batch_sampler": in_order,
+            "use_cpu": not on_gpu(),
+            **settings.trl,
+        }
+    )
 
 
 def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> Any:
@@ -88,9 +110,16 @@ def _dataset(found: Sequence[Pair], pool: Pool) -> Any:
     from datasets import Dataset
 
     texts = pool.texts
-    negatives = range(min(len(pair.negatives) for pair in found))  # in a small pool nearly every tool may be right
-    return Dataset.from_dict({
-        "query": [pair.text for pair in found],
-        "tool": [texts[pair.place] for pair in found],
-        **{f"negative_{number}": [texts[pair.negatives[number]] for pair in found] for number in negatives},
-    })  # fmt: skip
+    negatives = range(
+        min(len(pair.negatives) for pair in found)
+    )  # in a small pool nearly every tool may be right
+    return Dataset.from_dict(
+        {
+            "query": [pair.text for pair in found],
+            "tool": [texts[pair.place] for pair in found],
+            **{
+                f"negative_{number}": [texts[pair.negatives[number]] for pair in found]
+                for number in negatives
+            },
+        }
+    )

@@ -1,8 +1,10 @@
-"""Prompts -> several answers to each, drawn at random; a prompt is read once, however many answers it gets.
+"""Prompts -> several answers to each, drawn at random; a prompt is read once, however many answers
+it gets.
 
-All samples of a prompt stand in one row of the key-value cache: the prompt, then one column a sample and step. A mask
-lets each sample see the prompt and its own columns. So the cache holds a prompt once, and a step of all samples of all
-prompts is one call of the model. What a sample draws depends on its own seed alone, not on its neighbours.
+All samples of a prompt stand in one row of the key-value cache: the prompt, then one column a
+sample and step. A mask lets each sample see the prompt and its own columns. So the cache holds a
+prompt once, and a step of all samples of all prompts is one call of the model. What a sample draws
+depends on its own seed alone, not on its neighbours.
 """
 
 import random
@@ -37,7 +39,9 @@ class Asked(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Sample number `sample` of prompt number `prompt`: its ids, end included, and its text, end of turn left out."""
+    """Sample number `sample` of prompt number `prompt`: its ids, end included, and its text, end of
+    turn left out.
+    """
 
     prompt: int
     sample: int
@@ -47,7 +51,8 @@ class Drawn(NamedTuple):
 
 
 def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
-    """One batch, in halves if it does not fit into memory: what is drawn is the same. The model is left as it was.
+    """One batch, in halves if it does not fit into memory: what is drawn is the same. The model is
+    left as it was.
 
     Raises UserError 7 if one sample of one prompt does not fit.
     """
@@ -58,12 +63,18 @@ def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]
             raise
         halves = _halves(asked)
         if not halves:
-            raise UserError(f"an answer to a prompt of {len(asked[0].prompt)} tokens does not fit into GPU memory.",
-                            "Lower --max-length, or add --load-in-4bit true.",
-                            exit_code=OUT_OF_MEMORY) from error  # fmt: skip
+            raise UserError(
+                f"an answer to a prompt of {len(asked[0].prompt)} tokens does not fit into GPU "
+                "memory.",
+                "Lower --max-length, or add --load-in-4bit true.",
+                exit_code=OUT_OF_MEMORY,
+            ) from error
     free_memory()
-    return [drawn._replace(prompt=drawn.prompt + half.prompts, sample=drawn.sample + half.samples)
-            for half in halves for drawn in sample(loaded, half.asked, how)]  # fmt: skip
+    return [
+        drawn._replace(prompt=drawn.prompt + half.prompts, sample=drawn.sample + half.samples)
+        for half in halves
+        for drawn in sample(loaded, half.asked, how)
+    ]
 
 
 class _Half(NamedTuple):
@@ -80,8 +91,10 @@ def _halves(asked: Sequence[Asked]) -> list[_Half]:
         return [_Half(asked[:middle]), _Half(asked[middle:], prompts=middle)]
     seeds = asked[0].seeds
     if (middle := len(seeds) // 2) > 0:
-        return [_Half([asked[0]._replace(seeds=seeds[:middle])]),
-                _Half([asked[0]._replace(seeds=seeds[middle:])], samples=middle)]  # fmt: skip
+        return [
+            _Half([asked[0]._replace(seeds=seeds[:middle])]),
+            _Half([asked[0]._replace(seeds=seeds[middle:])], samples=middle),
+        ]
     return []
 
 
@@ -98,26 +111,34 @@ def _sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn
 
 
 def plan_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Indices of prompts, longest first, so that what does not fit fails at once and batches hold like lengths."""
+    """Indices of prompts, longest first, so that what does not fit fails at once and batches hold
+    like lengths.
+    """
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _shares(model: Any) -> bool:
-    """Whether a mask over columns is obeyed. Unsloth's own decoding on CUDA takes one token a row and no mask; layers
-    with a sliding window keep only the last columns."""
+    """Whether a mask over columns is obeyed. Unsloth's own decoding on CUDA takes one token a row
+    and no mask; layers with a sliding window keep only the last columns."""
     layers = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
     return not (on_gpu() and hasattr(model, "for_inference")) and set(layers) == {"full_attention"}
 
 
 def _shared(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
-    """Every step of every sample of every prompt in one call; prompts that are done leave the batch."""
-    answers = [[_Answer(index, number, seed, one.stops) for number, seed in enumerate(one.seeds)]
-               for index, one in enumerate(asked)]  # fmt: skip
+    """Every step of every sample of every prompt in one call; prompts that are done leave the
+    batch.
+    """
+    answers = [
+        [_Answer(index, number, seed, one.stops) for number, seed in enumerate(one.seeds)]
+        for index, one in enumerate(asked)
+    ]
     batch = _Batch(loaded, asked)
     ends = ends_of(loaded.model, how.turn_end)
     active = answers
-    logits = [batch.logits[row].expand(len(row_answers), -1) for row, row_answers in enumerate(active)]
+    logits = [
+        batch.logits[row].expand(len(row_answers), -1) for row, row_answers in enumerate(active)
+    ]
     for step in range(how.max_new_tokens):
         _extend([answer for row in active for answer in row], logits, how)
         going = [[one for one in row if not one.is_done(loaded.tokenizer, ends)] for row in active]
@@ -126,26 +147,38 @@ def _shared(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn
         if not active or step + 1 == how.max_new_tokens:
             break
         logits = batch.step(active)
-    return [read(loaded.tokenizer, one.ids, ends, asked[one.prompt].stops, (one.prompt, one.sample))
-            for row in answers for one in row]  # fmt: skip
+    return [
+        read(loaded.tokenizer, one.ids, ends, asked[one.prompt].stops, (one.prompt, one.sample))
+        for row in answers
+        for one in row
+    ]
 
 
 class _Answer:
     """A sample while it is being drawn."""
 
     def __init__(self, prompt: int, sample: int, seed: str, stops: tuple[str, ...]):
-        self.prompt, self.sample, self.random, self.stops = prompt, sample, random.Random(seed), stops
+        self.prompt, self.sample, self.random, self.stops = (
+            prompt,
+            sample,
+            random.Random(seed),
+            stops,
+        )
         self.window = 4 + max(map(len, stops), default=0)
         self.ids: list[int] = []
 
     def is_done(self, tokenizer: Any, ends: set[int]) -> bool:
         if self.ids[-1] in ends:
             return True
-        return bool(self.stops and until_stop(_text(tokenizer, self.ids[-self.window :]), self.stops))
+        return bool(
+            self.stops and until_stop(_text(tokenizer, self.ids[-self.window :]), self.stops)
+        )
 
 
 class _Batch:
-    """The cache of the prompts that still have samples to draw, and whose each of its columns is."""
+    """The cache of the prompts that still have samples to draw, and whose each of its columns
+    is.
+    """
 
     def __init__(self, loaded: Loaded, asked: Sequence[Asked]):
         import torch
@@ -154,15 +187,21 @@ class _Batch:
         self.model, device = loaded.model, loaded.model.device
         width, pad = max(len(one.prompt) for one in asked), loaded.tokenizer.pad_token_id
         rows = [[pad] * (width - len(one.prompt)) + list(one.prompt) for one in asked]
-        owners = [[PADDING] * (width - len(one.prompt)) + [PROMPT] * len(one.prompt) for one in asked]
+        owners = [
+            [PADDING] * (width - len(one.prompt)) + [PROMPT] * len(one.prompt) for one in asked
+        ]
         self.owner = torch.tensor(owners, device=device)
         mask = (self.owner == PROMPT).long()
         self.length = mask.sum(1)
         self.cache = DynamicCache(config=self.model.config)
         output = self.model(
-            input_ids=torch.tensor(rows, device=device), attention_mask=mask, use_cache=True, logits_to_keep=1,
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0), past_key_values=self.cache,
-        )  # fmt: skip
+            input_ids=torch.tensor(rows, device=device),
+            attention_mask=mask,
+            use_cache=True,
+            logits_to_keep=1,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+            past_key_values=self.cache,
+        )
         self.logits = output.logits[:, -1:]
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -174,23 +213,34 @@ class _Batch:
             self.owner, self.length = self.owner[chosen], self.length[chosen]
 
     def step(self, active: Sequence[Sequence[_Answer]]) -> list[Any]:
-        """The logits that follow each answer's last token: for every prompt a tensor (samples, vocabulary)."""
+        """The logits that follow each answer's last token: for every prompt a tensor (samples,
+        vocabulary).
+        """
         import torch
 
         width, device = max(map(len, active)), self.owner.device
         blanks = [width - len(row) for row in active]
-        ids = torch.tensor([[a.ids[-1] for a in row] + [0] * n for row, n in zip(active, blanks, strict=True)])
-        who = torch.tensor([[a.sample for a in row] + [NOBODY] * n for row, n in zip(active, blanks, strict=True)])
-        far = torch.tensor([[len(a.ids) - 1 for a in row] + [0] * n for row, n in zip(active, blanks, strict=True)])
+        ids = torch.tensor(
+            [[a.ids[-1] for a in row] + [0] * n for row, n in zip(active, blanks, strict=True)]
+        )
+        who = torch.tensor(
+            [[a.sample for a in row] + [NOBODY] * n for row, n in zip(active, blanks, strict=True)]
+        )
+        far = torch.tensor(
+            [[len(a.ids) - 1 for a in row] + [0] * n for row, n in zip(active, blanks, strict=True)]
+        )
         ids, who, far = ids.to(device), who.to(device), far.to(device)
         self.owner = torch.cat([self.owner, who], dim=1)
         seen = (self.owner[:, None, :] == PROMPT) | (self.owner[:, None, :] == who[:, :, None])
         mask = torch.zeros(seen.shape, dtype=self.model.dtype, device=device)
         mask = mask.masked_fill(~seen, torch.finfo(mask.dtype).min)[:, None]
         output = self.model(
-            input_ids=ids, attention_mask=mask, position_ids=self.length[:, None] + far, past_key_values=self.cache,
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=self.length[:, None] + far,
+            past_key_values=self.cache,
             use_cache=True,
-        )  # fmt: skip
+        )
         return [output.logits[row, : len(answers)] for row, answers in enumerate(active)]
 
 
@@ -198,15 +248,18 @@ def _extend(answers: Sequence[_Answer], logits: Sequence[Any], how: Sampling) ->
     import torch
 
     uniform = torch.tensor([answer.random.random() for answer in answers], dtype=torch.float64)
-    for answer, token in zip(answers, draw(torch.cat(list(logits)), uniform, how).tolist(), strict=True):
+    for answer, token in zip(
+        answers, draw(torch.cat(list(logits)), uniform, how).tolist(), strict=True
+    ):
         answer.ids.append(token)
 
 
 def draw(logits: Any, uniform: Any, how: Sampling) -> Any:
-    """One token a row, by turning a number in [0, 1) into a place on the scale of the probabilities.
+    """One token a row, by turning a number in [0, 1) into a place on the scale of the
+    probabilities.
 
-    logits: (rows, vocabulary); uniform: (rows,). Temperature 0 takes the likeliest. Top-p (arXiv 1904.09751) keeps the
-    fewest likeliest tokens that together reach `top_p`.
+    logits: (rows, vocabulary); uniform: (rows,). Temperature 0 takes the likeliest. Top-p (arXiv
+    1904.09751) keeps the fewest likeliest tokens that together reach `top_p`.
     """
     if how.temperature == 0:
         return logits.argmax(-1)
@@ -229,7 +282,13 @@ def _place(weights: Any, uniform: Any) -> Any:
     return torch.searchsorted(scale, targets, right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
 
 
-def read(tokenizer: Any, ids: Sequence[int], ends: set[int], stops: tuple[str, ...], which: tuple[int, int]) -> Drawn:
+def read(
+    tokenizer: Any,
+    ids: Sequence[int],
+    ends: set[int],
+    stops: tuple[str, ...],
+    which: tuple[int, int],
+) -> Drawn:
     """Sampled ids as what was said, and how it ended. What comes after a stop string is cut off.
 
     `which`: the number of the prompt and of the sample.
@@ -237,7 +296,9 @@ def read(tokenizer: Any, ids: Sequence[int], ends: set[int], stops: tuple[str, .
     finished = bool(ids) and ids[-1] in ends
     text = _text(tokenizer, ids[:-1] if finished else ids)
     if stopped := until_stop(text, stops):
-        length = next(n for n in range(1, len(ids) + 1) if until_stop(_text(tokenizer, ids[:n]), stops))
+        length = next(
+            n for n in range(1, len(ids) + 1) if until_stop(_text(tokenizer, ids[:n]), stops)
+        )
         return Drawn(*which, list(ids[:length]), stopped, "stop")
     return Drawn(*which, list(ids), text, "turn" if finished else "cut")
 
@@ -260,11 +321,18 @@ def _by_one(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn
         ids = torch.tensor([list(one.prompt)], device=loaded.model.device)
         stops = [Stops(loaded.tokenizer, one.stops, ids.shape[1])] if one.stops else []
         output = loaded.model.generate(
-            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=how.max_new_tokens, top_k=0,
-            do_sample=how.temperature > 0, temperature=how.temperature or None, top_p=how.top_p,
-            num_return_sequences=len(one.seeds), eos_token_id=sorted(ends), pad_token_id=pad,
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=how.max_new_tokens,
+            top_k=0,
+            do_sample=how.temperature > 0,
+            temperature=how.temperature or None,
+            top_p=how.top_p,
+            num_return_sequences=len(one.seeds),
+            eos_token_id=sorted(ends),
+            pad_token_id=pad,
             stopping_criteria=StoppingCriteriaList(stops),
-        )  # fmt: skip
+        )
         for number, row in enumerate(output[:, ids.shape[1] :].tolist()):
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
             drawn.append(read(loaded.tokenizer, row[: end + 1], ends, one.stops, (index, number)))

@@ -1,4 +1,5 @@
-"""A model + prompts -> several answers to each, drawn with seeds of their own: the same in any batch and any run.
+"""A model + prompts -> several answers to each, drawn with seeds of their own: the same in any
+batch and any run.
 
 Those of a server are as repeatable as the server is.
 """
@@ -39,29 +40,51 @@ def drawer(source: Source, how: Drawing) -> Draw:
     from agentlite.engine.load import Loading, load_to_ask
 
     template = load_template(source.base)
-    loaded = load_to_ask(source, Loading(how.engine, how.max_length, how.load_in_4bit, how.load_in_8bit))
-    settings = sampling.Sampling(template.token_id(template.turn_end), how.max_new_tokens, how.temperature, how.top_p)
+    loaded = load_to_ask(
+        source, Loading(how.engine, how.max_length, how.load_in_4bit, how.load_in_8bit)
+    )
+    settings = sampling.Sampling(
+        template.token_id(template.turn_end), how.max_new_tokens, how.temperature, how.top_p
+    )
 
     def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
-        seeds = [tuple(f"{how.seed} {one.step} {n}" for n in range(how.num_samples)) for one in batch]
-        asked = [sampling.Asked(one.ids, seed, PROTOCOLS[one.protocol].stops)
-                 for one, seed in zip(batch, seeds, strict=True)]  # fmt: skip
+        seeds = [
+            tuple(f"{how.seed} {one.step} {n}" for n in range(how.num_samples)) for one in batch
+        ]
+        asked = [
+            sampling.Asked(one.ids, seed, PROTOCOLS[one.protocol].stops)
+            for one, seed in zip(batch, seeds, strict=True)
+        ]
         for drawn in sampling.sample(loaded, asked, settings):
             one = batch[drawn.prompt]
-            yield Candidate(*one.step, one.protocol, how.model, drawn.sample, drawn.text, drawn.ended, len(drawn.ids))
+            yield Candidate(
+                *one.step,
+                one.protocol,
+                how.model,
+                drawn.sample,
+                drawn.text,
+                drawn.ended,
+                len(drawn.ids),
+            )
 
     return draw
 
 
 def _asker(source: Source, endpoint: Endpoint, how: Drawing) -> Draw:
     template = load_template(source.base)
-    parameters = {"max_tokens": how.max_new_tokens, "temperature": how.temperature, "top_p": how.top_p}
+    parameters = {
+        "max_tokens": how.max_new_tokens,
+        "temperature": how.temperature,
+        "top_p": how.top_p,
+    }
 
     def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
         which = [(one, n) for one in batch for n in range(how.num_samples)]
         questions = [Question(one, f"{how.seed} {one.step} {n}") for one, n in which]
         for reply in replies(endpoint, questions, template, parameters):
             one, n = which[reply.question]
-            yield Candidate(*one.step, one.protocol, how.model, n, reply.text, reply.ended, reply.new_tokens)
+            yield Candidate(
+                *one.step, one.protocol, how.model, n, reply.text, reply.ended, reply.new_tokens
+            )
 
     return draw

@@ -19,7 +19,9 @@ INSTALL = 'pip install "agentlite[train,retriever]"'
 AT_ONCE = 64
 DIRECTIONS = 256
 TOKENS_AT_ONCE = 1024
-COMMON = 1e-3  # the smaller, the less a common token counts (Arora et al. 2017); how common goes by its place (Zipf)
+# the smaller, the less a common token counts (Arora et al. 2017); how common goes by its place
+# (Zipf)
+COMMON = 1e-3
 
 
 def check_libraries() -> None:
@@ -28,7 +30,9 @@ def check_libraries() -> None:
 
 
 def load(source: Source, max_length: int) -> Any:
-    """A SentenceTransformer in float32 that reads `max_length` tokens of a text at most. Raises UserError 5 or 8."""
+    """A SentenceTransformer in float32 that reads `max_length` tokens of a text at most. Raises
+    UserError 5 or 8.
+    """
     check_libraries()
     be_quiet()
     if source.name in STATIC:
@@ -40,9 +44,13 @@ def load(source: Source, max_length: int) -> Any:
         transformers.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         try:
-            model = SentenceTransformer(source.base, device="cuda" if on_gpu() else "cpu", trust_remote_code=False,
-                                        local_files_only=Path(source.base).is_dir(),  # else its card asks the hub
-                                        model_kwargs={"use_safetensors": True})  # fmt: skip
+            model = SentenceTransformer(
+                source.base,
+                device="cuda" if on_gpu() else "cpu",
+                trust_remote_code=False,
+                local_files_only=Path(source.base).is_dir(),  # else its card asks the hub
+                model_kwargs={"use_safetensors": True},
+            )
         except Exception as error:
             raise explained(error, source.name) from error
     if model.max_seq_length != math.inf:  # a static model reads all, and cannot be told otherwise
@@ -55,11 +63,20 @@ def embed(model: Any, texts: Sequence[str], told: Callable[[int], None] = lambda
     import numpy
 
     found = []
-    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))  # of like length together: less padding
+    order = sorted(
+        range(len(texts)), key=lambda place: len(texts[place])
+    )  # of like length together: less padding
     for start in range(0, len(order), AT_ONCE):
         part = [texts[place] for place in order[start : start + AT_ONCE]]
-        found.append(model.encode(part, batch_size=AT_ONCE, normalize_embeddings=True, convert_to_numpy=True,
-                                  show_progress_bar=False).astype("float32"))  # fmt: skip
+        found.append(
+            model.encode(
+                part,
+                batch_size=AT_ONCE,
+                normalize_embeddings=True,
+                convert_to_numpy=True,
+                show_progress_bar=False,
+            ).astype("float32")
+        )
         told(start + len(part))
     if not found:
         return numpy.zeros((0, 0), numpy.float32)
@@ -83,7 +100,9 @@ def make_static(source: Source) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         aside.parent.mkdir(parents=True, exist_ok=True)
         module = StaticEmbedding(base.tokenizer.backend_tokenizer, embedding_weights=_weights(base))
-        SentenceTransformer(modules=[module], device="cpu").save_pretrained(str(aside), create_model_card=False)
+        SentenceTransformer(modules=[module], device="cpu").save_pretrained(
+            str(aside), create_model_card=False
+        )
         aside.rename(folder)
 
 
@@ -94,11 +113,20 @@ def _weights(base: Any) -> Any:
     vectors = []
     with torch.no_grad():
         for start in range(0, len(tokenizer), TOKENS_AT_ONCE):
-            ids = torch.arange(start, min(start + TOKENS_AT_ONCE, len(tokenizer)), device=base.device)
-            ends = (torch.full_like(ids, end) for end in (tokenizer.cls_token_id, tokenizer.sep_token_id))
+            ids = torch.arange(
+                start, min(start + TOKENS_AT_ONCE, len(tokenizer)), device=base.device
+            )
+            ends = (
+                torch.full_like(ids, end)
+                for end in (tokenizer.cls_token_id, tokenizer.sep_token_id)
+            )
             first, last = ends
             rows = torch.stack([first, ids, last], dim=1)
-            vectors.append(model(input_ids=rows, attention_mask=torch.ones_like(rows)).last_hidden_state.mean(1).cpu())
+            vectors.append(
+                model(input_ids=rows, attention_mask=torch.ones_like(rows))
+                .last_hidden_state.mean(1)
+                .cpu()
+            )
     found = torch.cat(vectors).double()
     found = found - found.mean(0)
     directions = torch.linalg.eigh(found.T @ found).eigenvectors.flip(1)[:, :DIRECTIONS]

@@ -16,13 +16,19 @@ from agentlite.workspace.model_source import Source
 def train(
     source: Source, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]
 ) -> dict[str, Any]:
-    """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train raises."""
+    """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train
+    raises.
+    """
     prepare(training.loading(settings))
     check(settings)
 
     def make(micro: training.Schedule) -> Any:
-        told = arguments(settings, folder, rows, dev, micro)  # before the model: ZeRO-3 cuts it up while it is read
-        return make_trainer(load(source, training.loading(settings), trainable=True), settings, told, rows, dev)
+        told = arguments(
+            settings, folder, rows, dev, micro
+        )  # before the model: ZeRO-3 cuts it up while it is read
+        return make_trainer(
+            load(source, training.loading(settings), trainable=True), settings, told, rows, dev
+        )
 
     return training.train(make, folder, schedule(settings, rows))
 
@@ -32,36 +38,59 @@ def check(settings: config.Sft) -> None:
     from trl import SFTConfig
 
     if settings.segment_weights != "none" and settings.packing:
-        raise UserError("packed rows cannot be weighed.", "Leave --packing out.", place="sft.segment_weights")
+        raise UserError(
+            "packed rows cannot be weighed.", "Leave --packing out.", place="sft.segment_weights"
+        )
 
     training.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
 
 
 def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
-    """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make `batch_tokens`."""
+    """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make
+    `batch_tokens`.
+    """
     count, batch_size = len(rows), settings.batch_size
     if packs(settings):
         count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
         batch_size = settings.packed_rows
-    return training.schedule(count, epochs=settings.num_epochs, max_steps=settings.max_steps, batch_size=batch_size,
-                             gradient_accumulation=settings.gradient_accumulation)  # fmt: skip
+    return training.schedule(
+        count,
+        epochs=settings.num_epochs,
+        max_steps=settings.max_steps,
+        batch_size=batch_size,
+        gradient_accumulation=settings.gradient_accumulation,
+    )
 
 
-def arguments(settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded],
-              micro: training.Schedule) -> Any:  # fmt: skip
+def arguments(
+    settings: config.Sft,
+    folder: Path,
+    rows: list[Encoded],
+    dev: list[Encoded],
+    micro: training.Schedule,
+) -> Any:
     """What TRL's trainer is told: an SFTConfig."""
     from trl import SFTConfig
 
     known = training.arguments(settings, folder, micro, with_dev=bool(dev))
-    own = {"max_length": settings.max_length, "packing": packs(settings),
-           "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
-           "remove_unused_columns": not rows[0].weights}  # fmt: skip
+    own = {
+        "max_length": settings.max_length,
+        "packing": packs(settings),
+        "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
+        "remove_unused_columns": not rows[0].weights,
+    }
     return SFTConfig(**{**own, **known})
 
 
-def make_trainer(loaded: Loaded, settings: config.Sft, told: Any, rows: list[Encoded], dev: list[Encoded]) -> Any:
-    """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its `arguments`."""
-    order = training.row_order([len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed)
+def make_trainer(
+    loaded: Loaded, settings: config.Sft, told: Any, rows: list[Encoded], dev: list[Encoded]
+) -> Any:
+    """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its
+    `arguments`.
+    """
+    order = training.row_order(
+        [len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed
+    )
     dataset = _dataset(rows)
     return _trainer(loaded, rows)(
         model=training.adapted(loaded, settings),

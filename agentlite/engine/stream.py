@@ -31,7 +31,9 @@ class Spoken(NamedTuple):
 
 
 def speak(loaded: Loaded, prompt: Sequence[int], how: Speech, listener: Listener) -> Spoken:
-    """Greedily, what generation.generate gives. Raises UserError 7 if the prompt does not fit into memory."""
+    """Greedily, what generation.generate gives. Raises UserError 7 if the prompt does not fit into
+    memory.
+    """
     import torch
     from transformers import StoppingCriteriaList
 
@@ -44,24 +46,38 @@ def speak(loaded: Loaded, prompt: Sequence[int], how: Speech, listener: Listener
     try:
         with torch.inference_mode():
             output = loaded.model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=how.max_new_tokens,
-                eos_token_id=sorted(heard.ends), pad_token_id=loaded.tokenizer.pad_token_id,
-                stopping_criteria=StoppingCriteriaList([heard]), **drawn,
-            )  # fmt: skip
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=how.max_new_tokens,
+                eos_token_id=sorted(heard.ends),
+                pad_token_id=loaded.tokenizer.pad_token_id,
+                stopping_criteria=StoppingCriteriaList([heard]),
+                **drawn,
+            )
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         free_memory()
-        raise UserError(f"a prompt of {len(prompt)} tokens does not fit into the GPU's memory.",
-                        "Lower --max-length, or add --load-in-4bit.", exit_code=OUT_OF_MEMORY) from error  # fmt: skip
+        raise UserError(
+            f"a prompt of {len(prompt)} tokens does not fit into the GPU's memory.",
+            "Lower --max-length, or add --load-in-4bit.",
+            exit_code=OUT_OF_MEMORY,
+        ) from error
     return heard.whole(output[0, len(prompt) :].tolist())
 
 
 class _Heard:
-    """Asked after every token whether that is the end; passes on what is sure to be part of the answer."""
+    """Asked after every token whether that is the end; passes on what is sure to be part of the
+    answer.
+    """
 
     def __init__(self, loaded: Loaded, how: Speech, start: int, listener: Listener):
-        self.tokenizer, self.stops, self.start, self.listener = loaded.tokenizer, how.stops, start, listener
+        self.tokenizer, self.stops, self.start, self.listener = (
+            loaded.tokenizer,
+            how.stops,
+            start,
+            listener,
+        )
         self.ends = ends_of(loaded.model, how.turn_end)
         self.told = 0
 
@@ -71,7 +87,9 @@ class _Heard:
         new = ids[0, self.start :].tolist()
         text = self._text(new)
         stopped = bool(until_stop(text, self.stops))
-        listened = stopped or new[-1] in self.ends or self._tell(text[: len(text) - self._unsure(text)])
+        listened = (
+            stopped or new[-1] in self.ends or self._tell(text[: len(text) - self._unsure(text)])
+        )
         return torch.tensor([stopped or not listened], device=ids.device)
 
     def whole(self, ids: list[int]) -> Spoken:
@@ -79,14 +97,22 @@ class _Heard:
         text = self._text(ids)
         stopped = until_stop(text, self.stops)
         self._tell(stopped or text)
-        return Spoken(stopped or text, "stop" if stopped else "turn" if finished else "cut", len(ids))
+        return Spoken(
+            stopped or text, "stop" if stopped else "turn" if finished else "cut", len(ids)
+        )
 
     def _text(self, ids: list[int]) -> str:
         said = ids[:-1] if ids[-1:] and ids[-1] in self.ends else ids
-        return str(self.tokenizer.decode(said, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return str(
+            self.tokenizer.decode(
+                said, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
 
     def _unsure(self, text: str) -> int:
-        """Characters at the end that may still change: half a character of several tokens, half a stop string."""
+        """Characters at the end that may still change: half a character of several tokens, half a
+        stop string.
+        """
         half = 1 if text.endswith("\N{REPLACEMENT CHARACTER}") else 0
         starts = [n for stop in self.stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
         return max(starts, default=0) or half

@@ -1,4 +1,6 @@
-"""What every trainer shares: the order of rows, arguments, metrics.jsonl, checkpoints, resume, stopping by signal."""
+"""What every trainer shares: the order of rows, arguments, metrics.jsonl, checkpoints, resume,
+stopping by signal.
+"""
 
 import difflib
 import json
@@ -24,33 +26,61 @@ from agentlite.core.row_files import PatientAppender, read_rows, write_json
 from agentlite.engine import checkpoints, load_dtype, on_gpu
 from agentlite.engine import coordinate as together
 from agentlite.engine import deepspeed as sharding
-from agentlite.engine.load import Loaded, Loading, add_adapter, free_memory, is_out_of_memory, weight_files
+from agentlite.engine.load import (
+    Loaded,
+    Loading,
+    add_adapter,
+    free_memory,
+    is_out_of_memory,
+    weight_files,
+)
 from agentlite.workspace import run_folder as stages
 
-MICRO_BATCH = "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
+MICRO_BATCH = (
+    "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
+)
 BAD_STEPS = 3
 SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
 OURS_OF_TRL = {
-    "learning_rate": "learning_rate", "max_steps": "max_steps", "num_train_epochs": "num_epochs", "seed": "seed",
-    "per_device_train_batch_size": "batch_size", "gradient_accumulation_steps": "gradient_accumulation",
-    "warmup_steps": "warmup_ratio", "warmup_ratio": "warmup_ratio", "lr_scheduler_type": "lr_scheduler",
-    "save_steps": "save_steps", "eval_steps": "save_steps", "max_length": "max_length", "output_dir": "out",
+    "learning_rate": "learning_rate",
+    "max_steps": "max_steps",
+    "num_train_epochs": "num_epochs",
+    "seed": "seed",
+    "per_device_train_batch_size": "batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation",
+    "warmup_steps": "warmup_ratio",
+    "warmup_ratio": "warmup_ratio",
+    "lr_scheduler_type": "lr_scheduler",
+    "save_steps": "save_steps",
+    "eval_steps": "save_steps",
+    "max_length": "max_length",
+    "output_dir": "out",
     "deepspeed": "deepspeed",
-}  # fmt: skip
-FIXED = dict.fromkeys(("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step.") | (
-    dict.fromkeys(("save_strategy", "eval_strategy", "save_total_limit"), "Checkpoints follow save_steps.")
+}
+FIXED = dict.fromkeys(
+    ("logging_steps", "logging_strategy", "logging_first_step"), "metrics.jsonl has every step."
+) | (
+    dict.fromkeys(
+        ("save_strategy", "eval_strategy", "save_total_limit"), "Checkpoints follow save_steps."
+    )
     | dict.fromkeys(
         ("save_only_model", "ignore_data_skip", "resume_from_checkpoint", "enable_jit_checkpoint"),
         "A run that is carried on would be another one.",
     )
     | {"auto_find_batch_size": "A micro-batch that does not fit is halved as it is."}
 )
-OURS_OF_PEFT = {"r": "lora_r", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout",
-                "target_modules": "lora_target_modules"}  # fmt: skip
+OURS_OF_PEFT = {
+    "r": "lora_r",
+    "lora_alpha": "lora_alpha",
+    "lora_dropout": "lora_dropout",
+    "target_modules": "lora_target_modules",
+}
 
 
 class Schedule(NamedTuple):
-    """How many steps, of how many micro-batches in a process, of how many rows, in how many processes."""
+    """How many steps, of how many micro-batches in a process, of how many rows, in how many
+    processes.
+    """
 
     steps: int
     batch_size: int
@@ -66,19 +96,25 @@ class Schedule(NamedTuple):
         return self.steps * self.rows_a_step
 
     def in_smaller(self) -> "Schedule | None":
-        """The same steps, in micro-batches of half as many rows or a little fewer; None where they have one row."""
+        """The same steps, in micro-batches of half as many rows or a little fewer; None where they
+        have one row.
+        """
         rows = self.batch_size * self.gradient_accumulation
         sizes = (size for size in range(self.batch_size // 2, 0, -1) if rows % size == 0)
-        return next((self._replace(batch_size=size, gradient_accumulation=rows // size) for size in sizes), None)
+        return next(
+            (self._replace(batch_size=size, gradient_accumulation=rows // size) for size in sizes),
+            None,
+        )
 
 
 @dataclass
 class Watch:
     """What a trainer measures beside its loss, and who looks on.
 
-    `measures`: what the library logs -> its name in metrics.jsonl. `at_step` sees the number of each optimizer step
-    and its row, and may raise. An exception in `halt` ends the run once the step that is under way is saved. `settle`
-    writes what waits for room on the disk, before a save, and raises UserError 74 where there is none.
+    `measures`: what the library logs -> its name in metrics.jsonl. `at_step` sees the number of
+    each optimizer step and its row, and may raise. An exception in `halt` ends the run once the
+    step that is under way is saved. `settle` writes what waits for room on the disk, before a save,
+    and raises UserError 74 where there is none.
     """
 
     measures: Mapping[str, str] = field(default_factory=dict)
@@ -102,11 +138,13 @@ def schedule(
 
 
 def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
-    """Indices of the rows of every micro-batch, one after the other: the whole run's order, from the seed alone.
+    """Indices of the rows of every micro-batch, one after the other: the whole run's order, from
+    the seed alone.
 
-    Each epoch is shuffled; stretches of a few steps are sorted, so that a micro-batch holds rows of like length.
-    The micro-batch with the longest row comes first: what does not fit fails at step 1, not at step 900.
-    Several processes take the micro-batches of a step in turns, so each step has the rows it has in one process.
+    Each epoch is shuffled; stretches of a few steps are sorted, so that a micro-batch holds rows of
+    like length. The micro-batch with the longest row comes first: what does not fit fails at step
+    1, not at step 900. Several processes take the micro-batches of a step in turns, so each step
+    has the rows it has in one process.
     """
     generator = random.Random(seed)
     shuffled: list[int] = []
@@ -117,11 +155,15 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     batches: list[list[int]] = []
     stretch = 8 * plan.rows_a_step
     for start in range(0, plan.rows, stretch):
-        part = sorted(shuffled[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row))
+        part = sorted(
+            shuffled[start : min(start + stretch, plan.rows)], key=lambda row: (-lengths[row], row)
+        )
         batches_here = [part[i : i + plan.batch_size] for i in range(0, len(part), plan.batch_size)]
         generator.shuffle(batches_here)
         batches += batches_here
-    longest = max(range(len(batches)), key=lambda index: max(lengths[row] for row in batches[index]))
+    longest = max(
+        range(len(batches)), key=lambda index: max(lengths[row] for row in batches[index])
+    )
     batches.insert(0, batches.pop(longest))
     return [row for batch in batches for row in batch]
 
@@ -142,7 +184,9 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
     }
 
 
-def shared_arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
+def shared_arguments(
+    settings: Any, folder: Path, plan: Schedule, *, with_dev: bool
+) -> dict[str, Any]:
     """What transformers' TrainingArguments is told for any trainer."""
     if "report_to" not in settings.trl:
         os.environ.setdefault("WANDB_MODE", "disabled")
@@ -172,19 +216,26 @@ def shared_arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: b
 def _deepspeed(name: str) -> dict[str, Any] | None:
     if not name:
         return None
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")  # of DeepSpeed's calls
+    warnings.filterwarnings(
+        "ignore", category=FutureWarning, module="torch.distributed"
+    )  # of DeepSpeed's calls
     if not on_gpu():
         import deepspeed
 
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it is compiled: gloo does without
-        deepspeed.init_distributed("gloo", auto_mpi_discovery=False)  # accelerate does so with CUDA only
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = (
+            False  # else it is compiled: gloo does without
+        )
+        deepspeed.init_distributed(
+            "gloo", auto_mpi_discovery=False
+        )  # accelerate does so with CUDA only
     return sharding.read(name)
 
 
-def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[str, str],
-                         fixed: Mapping[str, str] = {}) -> None:  # fmt: skip
-    """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, that is a setting here, or that
-    is `fixed` for the reason given."""
+def check_passed_through(
+    command: str, settings: Any, trl: Any, ours: Mapping[str, str], fixed: Mapping[str, str] = {}
+) -> None:
+    """Raises UserError 2 for a key of `trl` or `peft` that the library does not know, that is a
+    setting here, or that is `fixed` for the reason given."""
     from peft import LoraConfig
 
     for name, given, known, own in (
@@ -194,7 +245,11 @@ def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[st
         for key in given:
             place = f"{command}.{name}.{key}"
             if own.get(key) in ("out", *config.fields(command)):
-                raise UserError(f"is a setting of agentlite: {command}.{own[key]}.", "Set that one.", place=place)
+                raise UserError(
+                    f"is a setting of agentlite: {command}.{own[key]}.",
+                    "Set that one.",
+                    place=place,
+                )
             if reason := {**FIXED, **fixed}.get(key):
                 raise UserError("is fixed.", reason, place=place)
             if key not in known:
@@ -204,21 +259,40 @@ def check_passed_through(command: str, settings: Any, trl: Any, ours: Mapping[st
 
 
 def loading(settings: Any) -> Loading:
-    return Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit, settings.full,
-                   bool(settings.deepspeed))  # fmt: skip
+    return Loading(
+        settings.engine,
+        settings.max_length,
+        settings.load_in_4bit,
+        settings.load_in_8bit,
+        settings.full,
+        bool(settings.deepspeed),
+    )
 
 
 def adapted(loaded: Loaded, settings: Any) -> Any:
-    """The model with the adapter it came with, or with a new one as the settings say; with none if all is trained."""
+    """The model with the adapter it came with, or with a new one as the settings say; with none if
+    all is trained.
+    """
     if settings.full:
         return loaded.model
-    lora = {"r": settings.lora_r, "lora_alpha": settings.lora_alpha, "lora_dropout": settings.lora_dropout}
-    return add_adapter(loaded.model, loading(settings), {**lora, **settings.peft}, settings.lora_target_modules,
-                       settings.seed)  # fmt: skip
+    lora = {
+        "r": settings.lora_r,
+        "lora_alpha": settings.lora_alpha,
+        "lora_dropout": settings.lora_dropout,
+    }
+    return add_adapter(
+        loaded.model,
+        loading(settings),
+        {**lora, **settings.peft},
+        settings.lora_target_modules,
+        settings.seed,
+    )
 
 
 def reference(settings: Any) -> dict[str, Any]:
-    """How TRL is to load the frozen copy of a whole model: as the model itself, not in its float32."""
+    """How TRL is to load the frozen copy of a whole model: as the model itself, not in its
+    float32.
+    """
     if not settings.full:
         return {}
     for name in ("dpo", "grpo"):  # which warns that the model itself is not loaded so: it is, by us
@@ -228,15 +302,19 @@ def reference(settings: Any) -> dict[str, Any]:
 
 
 def keep_reference(model: Any) -> None:
-    """Sees to it that an adapter has a frozen copy. TRL makes one, as of a whole model; Unsloth leaves it out of its
-    GRPO on CUDA, and TRL then measures against the base model."""
+    """Sees to it that an adapter has a frozen copy. TRL makes one, as of a whole model; Unsloth
+    leaves it out of its GRPO on CUDA, and TRL then measures against the base model."""
     if not hasattr(model, "peft_config"):
         return
     if checkpoints.REFERENCE not in model.peft_config:
         model.add_adapter(checkpoints.REFERENCE, model.peft_config["default"])
         for name, parameter in model.named_parameters():
             if f".{checkpoints.REFERENCE}." in name:
-                parameter.data.copy_(model.get_parameter(name.replace(f".{checkpoints.REFERENCE}.", ".default.")).data)
+                parameter.data.copy_(
+                    model.get_parameter(
+                        name.replace(f".{checkpoints.REFERENCE}.", ".default.")
+                    ).data
+                )
     model.set_adapter("default")
     for name, parameter in model.named_parameters():
         if f".{checkpoints.REFERENCE}." in name:
@@ -244,20 +322,29 @@ def keep_reference(model: Any) -> None:
 
 
 def refuse_other_start(value: float, allowed: float, what: str) -> None:
-    """Before its first step a policy is its own reference. Raises UserError 5 if what was measured says otherwise."""
+    """Before its first step a policy is its own reference. Raises UserError 5 if what was measured
+    says otherwise.
+    """
     if not abs(value) <= allowed:  # a NaN is no agreement either
-        raise UserError(f"policy and reference differ before the first step: {what} is {value:.4g}, not 0.",
-                        "The libraries compare with something else than the adapter it started from: try --engine hf, "
-                        "and please report it.", exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"policy and reference differ before the first step: {what} is {value:.4g}, not 0.",
+            "The libraries compare with something else than the adapter it started from: try "
+            "--engine hf, "
+            "and please report it.",
+            exit_code=MODEL,
+        )
 
 
-def train(make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None) -> dict[str, Any]:
-    """Runs or carries on; leaves adapter/ or model/, and metrics.jsonl. `make` loads the model and makes a trainer
-    whose rows come in the order of `plan`, in the micro-batches it is told. Of several processes the first returns.
+def train(
+    make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None
+) -> dict[str, Any]:
+    """Runs or carries on; leaves adapter/ or model/, and metrics.jsonl. `make` loads the model and
+    makes a trainer whose rows come in the order of `plan`, in the micro-batches it is told. Of
+    several processes the first returns.
 
-    Where a micro-batch does not fit into memory, the steps since the last checkpoint are taken again in smaller ones,
-    with as many rows a step. Raises UserError 6, 7 (one row alone does not fit) or 74, what `watch` raises, and Stopped
-    after a signal.
+    Where a micro-batch does not fit into memory, the steps since the last checkpoint are taken
+    again in smaller ones, with as many rows a step. Raises UserError 6, 7 (one row alone does not
+    fit) or 74, what `watch` raises, and Stopped after a signal.
     """
     micro = _fitting(folder, plan)
     while True:
@@ -269,15 +356,22 @@ def train(make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: 
             if error.exit_code != OUT_OF_MEMORY or not smaller:
                 raise
             if processes.count() > 1:  # the others would wait for this one
-                raise UserError("out of the GPU's memory.", f"Set batch_size {smaller.batch_size} and "
-                                f"gradient_accumulation {smaller.gradient_accumulation}, the same steps; with --force.",
-                                place=str(folder), exit_code=OUT_OF_MEMORY) from error  # fmt: skip
+                raise UserError(
+                    "out of the GPU's memory.",
+                    f"Set batch_size {smaller.batch_size} and "
+                    f"gradient_accumulation {smaller.gradient_accumulation}, the same steps; with "
+                    "--force.",
+                    place=str(folder),
+                    exit_code=OUT_OF_MEMORY,
+                ) from error
         del trainer
         free_memory()
         micro = smaller
         write_json(folder / MICRO_BATCH, {"batch_size": micro.batch_size})
-        console.notice(f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
-                       f"gradient_accumulation {micro.gradient_accumulation}, the same steps")  # fmt: skip
+        console.notice(
+            f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
+            f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
+        )
 
 
 def _fitting(folder: Path, plan: Schedule) -> Schedule:
@@ -288,8 +382,11 @@ def _fitting(folder: Path, plan: Schedule) -> Schedule:
 
 
 def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
-    return {} if micro == plan else {"batch_size": micro.batch_size,
-                                     "gradient_accumulation": micro.gradient_accumulation}  # fmt: skip
+    return (
+        {}
+        if micro == plan
+        else {"batch_size": micro.batch_size, "gradient_accumulation": micro.gradient_accumulation}
+    )
 
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
@@ -299,8 +396,15 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:
         checkpoints.refuse_other(checkpoint, trainer.model)
-        console.notice(f"{folder.name}: carrying on after step {checkpoints.step_of(checkpoint)} of {plan.steps}")
-    with _signals() as caught, console.progress(folder.name, plan.steps) as advance, _journal(folder) as journal:
+        console.notice(
+            f"{folder.name}: carrying on after step {checkpoints.step_of(checkpoint)} of "
+            f"{plan.steps}"
+        )
+    with (
+        _signals() as caught,
+        console.progress(folder.name, plan.steps) as advance,
+        _journal(folder) as journal,
+    ):
         run = Run(folder, plan, journal, advance, caught, watch, trainer.model, [], [])
         _listen(trainer, _callback(run))
         checkpoints.keep(trainer, folder, plan.steps, run.facts)
@@ -332,7 +436,9 @@ class Run(NamedTuple):
     skipped: list[int]  # the last steps, if float16's loss scaling took them for nothing
 
     def facts(self, step: int) -> checkpoints.Facts:
-        """Of a step that is about to be saved, and whose row is whole: it is written now. Raises UserError 74."""
+        """Of a step that is about to be saved, and whose row is whole: it is written now. Raises
+        UserError 74.
+        """
         if self.journal:
             self.journal.settle()
         self.watch.settle()
@@ -354,15 +460,22 @@ class Run(NamedTuple):
 
 
 def _is_finite(model: Any) -> bool:
-    """Whether every weight that is trained is: a step may ruin them, and only the next one's loss would say so."""
-    return all(bool(weight.isfinite().all()) for weight in model.parameters() if weight.requires_grad)
+    """Whether every weight that is trained is: a step may ruin them, and only the next one's loss
+    would say so.
+    """
+    return all(
+        bool(weight.isfinite().all()) for weight in model.parameters() if weight.requires_grad
+    )
 
 
 def _diverged(run: Run) -> UserError:
     first = min(run.bad + run.skipped)
-    return UserError(f"loss, gradient or weights are no finite numbers since step {first}.", "Lower --learning-rate (a "
-                     "tenth is a good try) and start over with --force.", place=str(run.folder),
-                     exit_code=DIVERGED)  # fmt: skip
+    return UserError(
+        f"loss, gradient or weights are no finite numbers since step {first}.",
+        "Lower --learning-rate (a tenth is a good try) and start over with --force.",
+        place=str(run.folder),
+        exit_code=DIVERGED,
+    )
 
 
 def _listen(trainer: Any, callback: Any) -> None:
@@ -383,8 +496,11 @@ class _Journal:
     def __init__(self, folder: Path):
         self.appender = PatientAppender(folder / "metrics.jsonl")
         self.row: dict[str, Any] = {}
-        self.dev = {row["step"]: row["dev_loss"] for row in read_rows(self.appender.path)
-                    if row.get("dev_loss") is not None}  # fmt: skip
+        self.dev = {
+            row["step"]: row["dev_loss"]
+            for row in read_rows(self.appender.path)
+            if row.get("dev_loss") is not None
+        }
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         if self.row and self.row["step"] != step:
@@ -422,19 +538,34 @@ def _callback(run: Run) -> Any:
             if together.any_of(bool(run.caught or run.watch.halt)):
                 control.should_save = control.should_training_stop = True
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any
+        ) -> None:
             if "loss" not in logs:
                 return
-            run.judge(state.global_step, float(logs["loss"]), float(logs.get("grad_norm", 0.0)), scaled=args.fp16)
-            known = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(run.watch.measures)
-            row = {name: round(float(logs[key]), 8) for key, name in known.items() if logs.get(key) is not None}
+            run.judge(
+                state.global_step,
+                float(logs["loss"]),
+                float(logs.get("grad_norm", 0.0)),
+                scaled=args.fp16,
+            )
+            known = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(
+                run.watch.measures
+            )
+            row = {
+                name: round(float(logs[key]), 8)
+                for key, name in known.items()
+                if logs.get(key) is not None
+            }
             run.watch.at_step(state.global_step, row)
             if not journal:
                 return
             journal.add(state.global_step, {name: _or_none(value) for name, value in row.items()})
             run.advance(state.global_step, f"loss {float(logs['loss']):.3f}")
 
-        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any) -> None:
+        def on_evaluate(
+            self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any
+        ) -> None:
             loss = round(float(metrics["eval_loss"]), 6)
             if not math.isfinite(loss) and state.global_step not in run.bad:
                 run.judge(state.global_step, loss, 0.0, scaled=False)
@@ -459,7 +590,8 @@ def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> Non
         best = min(dev, key=lambda step: dev[step])
         console.notice(
             f"dev loss {loss:.3f} at step {step} is above the {dev[best]:.3f} of step {best}: "
-            f"the model begins to learn the rows by heart; the adapter of step {best} is kept so far"
+            f"the model begins to learn the rows by heart; the adapter of step {best} is kept so "
+            "far"
         )
 
 
@@ -469,7 +601,9 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 
 
 def mean(rows: Iterable[Mapping[str, Any]], name: str) -> float:
-    """Over the rows that have it: a step may have been no number, and others not have measured it. 0 if none has."""
+    """Over the rows that have it: a step may have been no number, and others not have measured it.
+    0 if none has.
+    """
     values = [row[name] for row in rows if row.get(name) is not None]
     return round(sum(values) / len(values), 4) if values else 0.0
 
@@ -483,30 +617,48 @@ def _keep_best(folder: Path) -> dict[str, Any]:
         shutil.copyfile(path, folder / made / path.name)
     rows = logged(folder)
     facts = checkpoints.manifests(folder)[best]
-    return {"steps": rows[-1]["step"], "kept_step": facts.step, "first_loss": rows[0]["loss"],
-            "last_loss": rows[-1]["loss"], "dev_loss": facts.dev_loss}  # fmt: skip
+    return {
+        "steps": rows[-1]["step"],
+        "kept_step": facts.step,
+        "first_loss": rows[0]["loss"],
+        "last_loss": rows[-1]["loss"],
+        "dev_loss": facts.dev_loss,
+    }
 
 
 def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
-    """Steps after the checkpoint are taken again: their rows go. Raises UserError 3 where those would be all the steps
-    of a run that was finished."""
+    """Steps after the checkpoint are taken again: their rows go. Raises UserError 3 where those
+    would be all the steps of a run that was finished."""
     if not checkpoint and (folder / "done.json").exists():
-        raise UserError(f"was finished, but {stages.broken_outputs(folder)[0]} is not as it was left, and there is no "
-                        "checkpoint to make it from.", "Put it back as it was, or train anew with --force.",
-                        place=str(folder), exit_code=OTHER_PLAN)  # fmt: skip
+        raise UserError(
+            f"was finished, but {stages.broken_outputs(folder)[0]} is not as it was left, and "
+            "there is no "
+            "checkpoint to make it from.",
+            "Put it back as it was, or train anew with --force.",
+            place=str(folder),
+            exit_code=OTHER_PLAN,
+        )
     checkpoints.restore_log("metrics.jsonl", folder, checkpoint)
     if not checkpoint:
         if rows := logged(folder) if (folder / "metrics.jsonl").exists() else []:
-            console.notice(f"{folder.name}: no checkpoint of the {len(rows)} steps in metrics.jsonl: taking them again")
+            console.notice(
+                f"{folder.name}: no checkpoint of the {len(rows)} steps in metrics.jsonl: taking "
+                "them again"
+            )
         (folder / "metrics.jsonl").unlink(missing_ok=True)
 
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The first signal that ends a process is noted, and the step finished; the second one acts as it always did. A
-    closed terminal sends SIGHUP, more than once: by the shell, and by the system. nohup has it ignored."""
+    """The first signal that ends a process is noted, and the step finished; the second one acts as
+    it always did. A closed terminal sends SIGHUP, more than once: by the shell, and by the system.
+    nohup has it ignored."""
     caught: list[int] = []
-    ending = [number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]
+    ending = [
+        number
+        for name in ("SIGINT", "SIGTERM", "SIGHUP")
+        if (number := getattr(signal, name, None))
+    ]
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -535,11 +687,17 @@ def _signals() -> Iterator[list[int]]:
 
 def _explained(error: Exception, folder: Path) -> Exception:
     if is_out_of_memory(error):
-        return UserError("one row alone does not fit into the GPU's memory.", "Add --load-in-4bit true, lower "
-                         "--max-length, or take a smaller model; with --force.", place=str(folder),
-                         exit_code=OUT_OF_MEMORY)  # fmt: skip
+        return UserError(
+            "one row alone does not fit into the GPU's memory.",
+            "Add --load-in-4bit true, lower --max-length, or take a smaller model; with --force.",
+            place=str(folder),
+            exit_code=OUT_OF_MEMORY,
+        )
     if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more
-        return UserError("its newest checkpoint holds more than data: code, which is never run.", "Remove that "
-                         "checkpoint to carry on from the one before, or start over with --force.", place=str(folder),
-                         exit_code=MODEL)  # fmt: skip
+        return UserError(
+            "its newest checkpoint holds more than data: code, which is never run.",
+            "Remove that checkpoint to carry on from the one before, or start over with --force.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
     return checkpoints.disk_full(folder) if checkpoints.is_disk_full(error) else error

@@ -1,7 +1,9 @@
-"""Rows whose tokens have weights -> a trainer whose loss is sum(weight x loss of the token) / number of trained tokens.
+"""Rows whose tokens have weights -> a trainer whose loss is sum(weight x loss of the token) /
+number of trained tokens.
 
-The fused losses of Unsloth and Liger take no weights. So the hidden states are computed as ever, and the logits of the
-trained tokens alone, a few hundred at a time and again on the way back: exact, and no dearer in memory.
+The fused losses of Unsloth and Liger take no weights. So the hidden states are computed as ever,
+and the logits of the trained tokens alone, a few hundred at a time and again on the way back:
+exact, and no dearer in memory.
 """
 
 from collections.abc import Sequence
@@ -12,8 +14,14 @@ from agentlite.core.errors import MODEL, UserError
 
 CHUNK = 256  # tokens whose logits are in memory at once
 # where logits are not the head's alone
-SCALED = ("final_logit_softcapping", "logits_soft_cap", "logits_scaling", "logit_scale", "lm_head_multiplier",
-          "output_multiplier")  # fmt: skip
+SCALED = (
+    "final_logit_softcapping",
+    "logits_soft_cap",
+    "logits_scaling",
+    "logit_scale",
+    "lm_head_multiplier",
+    "output_multiplier",
+)
 
 
 def check_head(model: Any) -> None:
@@ -21,8 +29,12 @@ def check_head(model: Any) -> None:
     config = model.config.get_text_config()
     for name in SCALED:
         if getattr(config, name, None) not in (None, 1, 1.0):
-            raise UserError(f"its logits are changed by {name}: they cannot be weighed token by token.",
-                            "Leave --segment-weights out.", place=config.model_type, exit_code=MODEL)  # fmt: skip
+            raise UserError(
+                f"its logits are changed by {name}: they cannot be weighed token by token.",
+                "Leave --segment-weights out.",
+                place=config.model_type,
+                exit_code=MODEL,
+            )
 
 
 def weighted(trainer: Any, pad: int) -> Any:
@@ -32,12 +44,23 @@ def weighted(trainer: Any, pad: int) -> Any:
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings, data_collator=lambda rows: collate(rows, pad))
 
-        def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False,
-                         num_items_in_batch: Any = None) -> Any:  # fmt: skip
+        def compute_loss(
+            self,
+            model: Any,
+            inputs: dict[str, Any],
+            return_outputs: bool = False,
+            num_items_in_batch: Any = None,
+        ) -> Any:
             weights, labels = inputs.pop("weights"), inputs.pop("labels")
-            total, count = weighted_loss(self.accelerator.unwrap_model(model), inputs, labels, weights)
+            total, count = weighted_loss(
+                self.accelerator.unwrap_model(model), inputs, labels, weights
+            )
             # the tokens of a step are counted over all processes, and its gradients are their mean
-            loss = total / count if num_items_in_batch is None else total / num_items_in_batch * processes.count()
+            loss = (
+                total / count
+                if num_items_in_batch is None
+                else total / num_items_in_batch * processes.count()
+            )
             return (loss, {}) if return_outputs else loss
 
         def prediction_step(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
@@ -59,12 +82,18 @@ def collate(rows: Sequence[dict[str, Any]], pad: int) -> dict[str, Any]:
         return torch.tensor([list(row[key]) + [value] * (longest - len(row[key])) for row in rows])
 
     mask = [[1] * len(row["input_ids"]) + [0] * (longest - len(row["input_ids"])) for row in rows]
-    return {"input_ids": padded("input_ids", pad), "labels": padded("labels", -100),
-            "weights": padded("weights", 0.0), "attention_mask": torch.tensor(mask)}  # fmt: skip
+    return {
+        "input_ids": padded("input_ids", pad),
+        "labels": padded("labels", -100),
+        "weights": padded("weights", 0.0),
+        "attention_mask": torch.tensor(mask),
+    }
 
 
 def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any) -> tuple[Any, Any]:
-    """The weighted sum of the losses of the trained tokens, and their number. labels, weights: (rows, tokens)."""
+    """The weighted sum of the losses of the trained tokens, and their number. labels, weights:
+    (rows, tokens).
+    """
     import torch
     from torch.utils.checkpoint import checkpoint
 
@@ -82,5 +111,7 @@ def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any)
     total = hidden.sum() * 0.0
     for start in range(0, len(targets), CHUNK):
         part = slice(start, start + CHUNK)
-        total = total + checkpoint(of_chunk, hidden[part], targets[part], weights[part], use_reentrant=False)
+        total = total + checkpoint(
+            of_chunk, hidden[part], targets[part], weights[part], use_reentrant=False
+        )
     return total, trained.sum()

@@ -1,4 +1,6 @@
-"""Record -> text with the trained spans, text -> calls: one file a protocol, chosen by name in mixture.py."""
+"""Record -> text with the trained spans, text -> calls: one file a protocol, chosen by name in
+mixture.py.
+"""
 
 from agentlite.rendering.loss_weights import TABLES, Table
 from agentlite.rendering.protocol import Protocol

@@ -1,8 +1,9 @@
-"""The source of a chat template -> the template, compiled in the environment that transformers documents.
+"""The source of a chat template -> the template, compiled in the environment that transformers
+documents.
 
-A template is a program of somebody else's: sandboxed, it can do nothing, but it could go on for ever or grow without
-end. So loops, calls and filters look at the clock, what makes texts longer looks at their length before, and all the
-long texts that are made count.
+A template is a program of somebody else's: sandboxed, it can do nothing, but it could go on for
+ever or grow without end. So loops, calls and filters look at the clock, what makes texts longer
+looks at their length before, and all the long texts that are made count.
 """
 
 import json
@@ -44,7 +45,9 @@ class Environment(ImmutableSandboxedEnvironment):
         """Of a macro, a loop in itself, a method."""
         self.look_at_the_clock()
         if (name := getattr(function, "__name__", "")) in GROWING:
-            called = getattr(function, "__wrapped__", function)  # the sandbox has wrapped str.format
+            called = getattr(
+                function, "__wrapped__", function
+            )  # the sandbox has wrapped str.format
             text = getattr(called, "__self__", None)
             if name == "join" and isinstance(text, str):
                 given = ([*given[0]],)  # may be gone through only once
@@ -54,7 +57,9 @@ class Environment(ImmutableSandboxedEnvironment):
         return super().call(context, function, *given, **named)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A key of a dict at once: jinja looks for an attribute first, and makes and drops an error each time."""
+        """A key of a dict at once: jinja looks for an attribute first, and makes and drops an error
+        each time.
+        """
         if type(obj) in (dict, Printed) and attribute not in OF_DICTS:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
@@ -76,9 +81,15 @@ class Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def watched(self, values: Any) -> Any:
-        """What a loop goes through. A short one looks at the clock when it begins: all that is long is nested."""
+        """What a loop goes through. A short one looks at the clock when it begins: all that is long
+        is nested.
+        """
         self.look_at_the_clock()
-        return values if isinstance(values, list | tuple | Undefined) and len(values) < SHORT else Turns(self, values)
+        return (
+            values
+            if isinstance(values, list | tuple | Undefined) and len(values) < SHORT
+            else Turns(self, values)
+        )
 
     def look_at_the_clock(self) -> None:
         if time.monotonic() > self.until:
@@ -87,9 +98,13 @@ class Environment(ImmutableSandboxedEnvironment):
     def refuse_long(self, length: int) -> None:
         self.made += length
         if length > LONGEST_TEXT:
-            raise TemplateError(f"it writes a text of more than {LONGEST_TEXT >> 20} million characters")
+            raise TemplateError(
+                f"it writes a text of more than {LONGEST_TEXT >> 20} million characters"
+            )
         if self.made > MOST:
-            raise TemplateError(f"it makes texts of more than {MOST >> 20} million characters in all")
+            raise TemplateError(
+                f"it makes texts of more than {MOST >> 20} million characters in all"
+            )
 
     def joined(self, *parts: Any) -> str:
         """`a ~ b`."""
@@ -132,7 +147,9 @@ def _formatted(text: Any, *given: Any, **named: Any) -> int:
 
 def _replaced(text: Any, old: Any, new: Any, count: Any = -1) -> int:
     places = str(text).count(str(old))
-    return len(str(text)) + len(str(new)) * (places if count is None or count < 0 else min(count, places))
+    return len(str(text)) + len(str(new)) * (
+        places if count is None or count < 0 else min(count, places)
+    )
 
 
 def _joined(values: list[Any], between: Any = "", attribute: Any = None) -> int:
@@ -158,13 +175,17 @@ GROWING: dict[str, Callable[..., int]] = {
     "join": _joined,
     "indent": _indented,
     "expandtabs": lambda text, tabsize=8: text.count("\t") * _number(tabsize),
-    "tojson": lambda value, *given, **named: (most := _padded(value, *given, **named)) and len(str(value)) * most,
+    "tojson": lambda value, *given, **named: (
+        (most := _padded(value, *given, **named)) and len(str(value)) * most
+    ),
     **dict.fromkeys(("format", "format_map"), _formatted),
 }
 
 
 class Turns:
-    """Values that look at the clock while they are gone through. A loop may ask how many there are."""
+    """Values that look at the clock while they are gone through. A loop may ask how many there
+    are.
+    """
 
     def __init__(self, environment: Environment, values: Any):
         self.environment, self.values = environment, values
@@ -183,7 +204,9 @@ class Watched(NodeTransformer):
 
     def visit_For(self, loop: nodes.For) -> nodes.Node:
         self.generic_visit(loop)
-        loop.iter = nodes.Filter(cast(nodes.Expr, loop.iter), TURNS, [], [], None, None)  # cheaper than a call
+        loop.iter = nodes.Filter(
+            cast(nodes.Expr, loop.iter), TURNS, [], [], None, None
+        )  # cheaper than a call
         return loop
 
     def visit_Concat(self, join: nodes.Concat) -> nodes.Node:
@@ -198,12 +221,20 @@ class Compiled:
         """Raises jinja2.TemplateError."""
         if len(source) > LONGEST_SOURCE:
             raise TemplateError(f"its source is longer than {LONGEST_SOURCE >> 20} MiB")
-        self.environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        self.environment = Environment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        )
         given: dict[str, Any] = {**self.environment.filters, "tojson": to_json}
-        self.environment.filters = {name: self.environment.filtered(name, one) for name, one in given.items()}
+        self.environment.filters = {
+            name: self.environment.filtered(name, one) for name, one in given.items()
+        }
         self.environment.filters[TURNS] = self.environment.watched
         del self.environment.globals["lipsum"]
-        self.environment.globals |= {"raise_exception": refused, "strftime_now": today, JOINED: self.environment.joined}
+        self.environment.globals |= {
+            "raise_exception": refused,
+            "strftime_now": today,
+            JOINED: self.environment.joined,
+        }
         tree = Watched().visit(self.environment.parse(source))
         tree.set_environment(self.environment)
         code = self.environment.compile(tree)
@@ -230,11 +261,20 @@ def _call(name: str, given: list[nodes.Expr]) -> nodes.Call:
     return nodes.Call(nodes.Name(name, "load"), given, [], None, None)
 
 
-def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
-            sort_keys: bool = False) -> str:  # fmt: skip
-    if isinstance(value, Printed) and not (ensure_ascii or indent is not None or separators or sort_keys):
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    if isinstance(value, Printed) and not (
+        ensure_ascii or indent is not None or separators or sort_keys
+    ):
         return value.as_json
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def refused(message: str) -> None:

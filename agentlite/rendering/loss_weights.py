@@ -1,7 +1,9 @@
-"""What the assistant says -> the weight of each part of it in the loss, by the tables that ms-swift calls loss_scale.
+"""What the assistant says -> the weight of each part of it in the loss, by the tables that ms-swift
+calls loss_scale.
 
-A mark has a weight of its own and one for what follows it, up to the next mark; before the first mark the weight is 1.
-Weight 0 takes a part out. The loss is the sum of weight x loss over the trained tokens, divided by their number.
+A mark has a weight of its own and one for what follows it, up to the next mark; before the first
+mark the weight is 1. Weight 0 takes a part out. The loss is the sum of weight x loss over the
+trained tokens, divided by their number.
 """
 
 import re
@@ -18,7 +20,8 @@ class Segment(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Marks with their weights: (of the mark, of what follows). `whole`: of a mark that is a whole pattern, alone.
+    """Marks with their weights: (of the mark, of what follows). `whole`: of a mark that is a whole
+    pattern, alone.
 
     `asked`: the weight of everything that is said to a question with one of these texts in it.
     """
@@ -30,22 +33,49 @@ class Table(NamedTuple):
 
 
 REACT = {
-    "Action Input:": (2.0, 2.0), "Action:": (2.0, 2.0), "Thought:": (1.0, 1.0), "Final Answer:": (1.0, 1.0),
+    "Action Input:": (2.0, 2.0),
+    "Action:": (2.0, 2.0),
+    "Thought:": (1.0, 1.0),
+    "Final Answer:": (1.0, 1.0),
     "Observation:": (2.0, 0.0),
-}  # fmt: skip
-QWEN = {"✿FUNCTION✿:": (2.0, 2.0), "✿ARGS✿:": (2.0, 2.0), "✿RETURN✿:": (1.0, 1.0), "✿RESULT✿:": (2.0, 0.0)}
+}
+QWEN = {
+    "✿FUNCTION✿:": (2.0, 2.0),
+    "✿ARGS✿:": (2.0, 2.0),
+    "✿RETURN✿:": (1.0, 1.0),
+    "✿RESULT✿:": (2.0, 0.0),
+}
 NAMES = (
-    "Name:", "Action:", "ACTION:", "Tool:", "Command", "Arguments:", "action input", "ACTION_INPUT:", "Action Input:",
-)  # fmt: skip
-QUESTIONS = ("What is the tool you want to use", "What are the required parameter names", "What is the value of")
+    "Name:",
+    "Action:",
+    "ACTION:",
+    "Tool:",
+    "Command",
+    "Arguments:",
+    "action input",
+    "ACTION_INPUT:",
+    "Action Input:",
+)
+QUESTIONS = (
+    "What is the tool you want to use",
+    "What are the required parameter names",
+    "What is the value of",
+)
 TABLES: dict[str, Table] = {
     "react": Table(REACT),
     "hermes": Table({}, r"<tool_call>.+?</tool_call>", 2.0),
     "qwen": Table(QWEN),
     "alpha_umi": Table({**REACT, "Next:": (2.0, 2.0)}),
-    "agentflan": Table({**dict.fromkeys(NAMES, (1.0, 3.0)), "Thought:": (1.0, 1.0), "Final Answer:": (1.0, 1.0),
-                        "Observation:": (2.0, 0.0)}, asked=dict.fromkeys(QUESTIONS, 3.0)),
-}  # fmt: skip
+    "agentflan": Table(
+        {
+            **dict.fromkeys(NAMES, (1.0, 3.0)),
+            "Thought:": (1.0, 1.0),
+            "Final Answer:": (1.0, 1.0),
+            "Observation:": (2.0, 0.0),
+        },
+        asked=dict.fromkeys(QUESTIONS, 3.0),
+    ),
+}
 
 
 def segments(text: str, table: Table, question: str = "") -> list[Segment]:

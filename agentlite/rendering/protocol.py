@@ -1,4 +1,6 @@
-"""What a protocol has to say: system text, assistant text, results, stop strings, and the way back from text."""
+"""What a protocol has to say: system text, assistant text, results, stop strings, and the way back
+from text.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,9 @@ DEEPEST = 64
 
 
 class Exchange(NamedTuple):
-    """One prompt and what is said to it. A step is asked at the exchange that is `asked`; others are only learned."""
+    """One prompt and what is said to it. A step is asked at the exchange that is `asked`; others
+    are only learned.
+    """
 
     prompt: str
     said: str
@@ -21,18 +25,22 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class Protocol:
-    """`inline`: results stand inside the assistant's turn, after its `stops`; else they are a turn of `result_role`.
+    """`inline`: results stand inside the assistant's turn, after its `stops`; else they are a turn
+    of `result_role`.
 
-    `native`: the chat template itself prints tools, calls and results; `system` and `assistant` are then not used.
-    `exchanges`: every turn of a record with tools has prompts of its own, which tell what was done before.
-    `answer_tool`: the protocol writes an answer as a call of this tool, unless the record has one of that name.
+    `native`: the chat template itself prints tools, calls and results; `system` and `assistant` are
+    then not used. `exchanges`: every turn of a record with tools has prompts of its own, which tell
+    what was done before. `answer_tool`: the protocol writes an answer as a call of this tool,
+    unless the record has one of that name.
     """
 
     name: str
     parse: Callable[[str], Parsed]
     system: Callable[[Sequence[Tool]], str] = lambda tools: ""
     assistant: Callable[[Message], str] = lambda message: message.content
-    results: Callable[[Sequence[Message]], str] = lambda messages: "\n".join(m.content for m in messages)
+    results: Callable[[Sequence[Message]], str] = lambda messages: "\n".join(
+        m.content for m in messages
+    )
     result_role: str = "tool"
     stops: tuple[str, ...] = ()
     several: bool = True
@@ -52,7 +60,9 @@ class Protocol:
         return self.assistant(message)
 
     def read(self, text: str, tools: Sequence[Tool]) -> Parsed:
-        """The calls of a text; the protocol's way to answer is no call. Without tools there is nothing but words."""
+        """The calls of a text; the protocol's way to answer is no call. Without tools there is
+        nothing but words.
+        """
         if not tools:
             return Parsed(text.strip())
         parsed = self.parse(text)
@@ -62,14 +72,18 @@ class Protocol:
         if last.name != self.answer_tool:
             return parsed
         answered = str(last.arguments.get("final_answer", ""))
-        return msgspec.structs.replace(parsed, content=answered or parsed.content, calls=tuple(before))
+        return msgspec.structs.replace(
+            parsed, content=answered or parsed.content, calls=tuple(before)
+        )
 
     def _answers_by_call(self, tools: Sequence[Tool]) -> bool:
         return all(tool.name != self.answer_tool for tool in tools)
 
 
 def arguments_problem(arguments: Any) -> str:
-    """What keeps a reading from being a call's arguments: "" if they are a JSON object that is not nested too deep."""
+    """What keeps a reading from being a call's arguments: "" if they are a JSON object that is not
+    nested too deep.
+    """
     if not isinstance(arguments, dict):
         return "arguments are no object"
     return "" if _is_json(arguments, DEEPEST) else "arguments are no JSON, or nested too deep"
@@ -78,7 +92,9 @@ def arguments_problem(arguments: Any) -> str:
 def _is_json(value: Any, depth: int) -> bool:
     """A Python literal may also hold sets, bytes, or keys that are no strings."""
     if isinstance(value, dict):
-        return depth > 0 and all(isinstance(k, str) and _is_json(inner, depth - 1) for k, inner in value.items())
+        return depth > 0 and all(
+            isinstance(k, str) and _is_json(inner, depth - 1) for k, inner in value.items()
+        )
     if isinstance(value, list | tuple):
         return depth > 0 and all(_is_json(inner, depth - 1) for inner in value)
     return value is None or isinstance(value, str | int | float)

@@ -1,4 +1,6 @@
-"""`hermes=2,react` -> the protocol of each record, chosen by its id: two of hermes for one of react."""
+"""`hermes=2,react` -> the protocol of each record, chosen by its id: two of hermes for one of
+react.
+"""
 
 import hashlib
 import re
@@ -17,10 +19,16 @@ from agentlite.rendering.template import Template
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol
     for protocol in (
-        chat.PROTOCOL, hermes.PROTOCOL, react.PROTOCOL, react.PROTOCOL_ZH, toolllama.PROTOCOL, modelscope.PROTOCOL,
-        autogpt.PROTOCOL, autogpt.PROTOCOL_ZH,
+        chat.PROTOCOL,
+        hermes.PROTOCOL,
+        react.PROTOCOL,
+        react.PROTOCOL_ZH,
+        toolllama.PROTOCOL,
+        modelscope.PROTOCOL,
+        autogpt.PROTOCOL,
+        autogpt.PROTOCOL_ZH,
     )
-}  # fmt: skip
+}
 
 
 class Mixture(NamedTuple):
@@ -35,7 +43,9 @@ class Mixture(NamedTuple):
         """As a setting: `hermes`, or `hermes=2,react=1`."""
         if len(self.weights) == 1:
             return next(iter(self.weights))
-        return ",".join(f"{name}={str(weight).removesuffix('.0')}" for name, weight in self.weights.items())
+        return ",".join(
+            f"{name}={str(weight).removesuffix('.0')}" for name, weight in self.weights.items()
+        )
 
     def of(self, record: Record) -> Protocol:
         """The protocol a record is rendered in: the one that prep chose for it, if it is here."""
@@ -44,25 +54,37 @@ class Mixture(NamedTuple):
         if len(self.protocols) == 1:
             return next(iter(self.protocols.values()))
         weights = self._holding(max((len(message.calls) for message in record.messages), default=0))
-        place = int.from_bytes(hashlib.sha256(f"{self.seed} {record.id}".encode()).digest()[:8]) / 2**64
+        place = (
+            int.from_bytes(hashlib.sha256(f"{self.seed} {record.id}".encode()).digest()[:8]) / 2**64
+        )
         ends = list(accumulate(weights.values()))
         return self.protocols[list(weights)[bisect(ends, place * ends[-1])]]
 
     def _holding(self, calls: int) -> Mapping[str, float]:
         """The protocols that hold so many calls in a turn; all, if none does."""
-        weights = {name: weight for name, weight in self.weights.items() if calls < 2 or self.protocols[name].several}
+        weights = {
+            name: weight
+            for name, weight in self.weights.items()
+            if calls < 2 or self.protocols[name].several
+        }
         return weights or self.weights
 
 
 def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
-    """The protocols of a setting; `auto`: chat where the template takes tools, else hermes. Raises UserError 2 or 5."""
+    """The protocols of a setting; `auto`: chat where the template takes tools, else hermes. Raises
+    UserError 2 or 5.
+    """
     native = "chat" if template.takes_tools else "hermes"
     named = ",".join(re.sub(r"^auto\b", native, part.strip()) for part in setting.split(","))
     weights = protocol_weights(named)
     for name in weights:
         if name == "chat" and not template.takes_tools:
-            raise UserError("its chat template takes no tools.", "Use --protocol hermes or react.", place=template.name,
-                            exit_code=MODEL)  # fmt: skip
+            raise UserError(
+                "its chat template takes no tools.",
+                "Use --protocol hermes or react.",
+                place=template.name,
+                exit_code=MODEL,
+            )
     mixture = settled(named, template, seed)
     for protocol in mixture.protocols.values():
         check(protocol, template)
@@ -72,7 +94,9 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
 def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
     """The protocols of a setting that a stage has recorded."""
     weights = protocol_weights(setting)
-    return Mixture({name: for_template(PROTOCOLS[name], template) for name in weights}, weights, seed)
+    return Mixture(
+        {name: for_template(PROTOCOLS[name], template) for name in weights}, weights, seed
+    )
 
 
 def protocol_weights(setting: str) -> dict[str, float]:
@@ -81,10 +105,15 @@ def protocol_weights(setting: str) -> dict[str, float]:
     for part in setting.split(","):
         name, _, weight = part.strip().partition("=")
         if name not in PROTOCOLS:
-            raise UserError(f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]), place="--protocol")
+            raise UserError(
+                f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]), place="--protocol"
+            )
         if name in weights:
-            raise UserError(f"'{name}' is there twice.", "Name each protocol once: hermes=2,react=1.",
-                            place="--protocol")  # fmt: skip
+            raise UserError(
+                f"'{name}' is there twice.",
+                "Name each protocol once: hermes=2,react=1.",
+                place="--protocol",
+            )
         weights[name] = _weight(name, weight)
     return weights
 
@@ -95,5 +124,7 @@ def _weight(name: str, text: str) -> float:
     except ValueError:
         weight = 0.0
     if not 0 < weight < float("inf"):
-        raise UserError(f"{text!r} is no weight for '{name}'.", "Write hermes=2,react=1.", place="--protocol")
+        raise UserError(
+            f"{text!r} is no weight for '{name}'.", "Write hermes=2,react=1.", place="--protocol"
+        )
     return weight

@@ -1,7 +1,9 @@
-"""Record + protocol + template -> text and the spans that are trained; text and spans -> token ids and labels.
+"""Record + protocol + template -> text and the spans that are trained; text and spans -> token ids
+and labels.
 
-The one place that masks. The prompt of a step is the beginning of the rendered dialog, cut where the step's span
-starts; ids are made piece by piece, so that a prompt's ids are the beginning of the training row's ids as well.
+The one place that masks. The prompt of a step is the beginning of the rendered dialog, cut where
+the step's span starts; ids are made piece by piece, so that a prompt's ids are the beginning of the
+training row's ids as well.
 """
 
 import dataclasses
@@ -20,7 +22,9 @@ IGNORED = -100
 
 
 class Span(NamedTuple):
-    """What the assistant writes at a turn, its end included: text[start:end]. `asked`: its calls are read here."""
+    """What the assistant writes at a turn, its end included: text[start:end]. `asked`: its calls
+    are read here.
+    """
 
     turn: int
     start: int
@@ -48,7 +52,9 @@ class Encoded(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """A step under a protocol: the ids a model is given there, what the record says there, and how that ends."""
+    """A step under a protocol: the ids a model is given there, what the record says there, and how
+    that ends.
+    """
 
     record: Record
     turn: int
@@ -63,20 +69,26 @@ class Prompt(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A message for the template, and which part of its content stands for which turn of the record."""
+    """A message for the template, and which part of its content stands for which turn of the
+    record.
+    """
 
     message: dict[str, Any]
-    parts: tuple[tuple[int, int, int], ...]  # (turn, start, end) in the content; end -1: to the end of the turn
+    parts: tuple[
+        tuple[int, int, int], ...
+    ]  # (turn, start, end) in the content; end -1: to the end of the turn
 
 
 def render(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
-    """The training rows of a record. Raises RowError for what the protocol cannot hold, UserError 5 for a template
-    whose prompt is not the beginning of what it writes."""
+    """The training rows of a record. Raises RowError for what the protocol cannot hold, UserError 5
+    for a template whose prompt is not the beginning of what it writes."""
     _refuse_control_tokens(record, template)
     if record.is_text:
         return [_plain_text(record.messages[0], template)]
     if protocol.exchanges and record.tools:
-        return [row for turn in record.turns for row in _exchanged(record, turn, protocol, template)]
+        return [
+            row for turn in record.turns for row in _exchanged(record, turn, protocol, template)
+        ]
     turns = _turns(record, protocol)
     tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
     messages = [turn.message for turn in turns]
@@ -104,7 +116,9 @@ def _plain_text(message: Message, template: Template) -> Rendered:
     return Rendered(whole, (Span(0, 0, len(whole), trained=message.loss, asked=False),))
 
 
-def _exchanged(record: Record, turn: int, protocol: Protocol, template: Template) -> Iterator[Rendered]:
+def _exchanged(
+    record: Record, turn: int, protocol: Protocol, template: Template
+) -> Iterator[Rendered]:
     """A row for each prompt of a turn."""
     assert protocol.exchanges is not None
     _refuse_several(turn, record.messages[turn], protocol)
@@ -126,12 +140,15 @@ def training_rows(
     table: Table | None = None,
     rows: Sequence[Rendered] | None = None,
 ) -> list[Encoded]:
-    """The rows of a record that train something, weighed by `table`. Raises RowError E217 if none does.
+    """The rows of a record that train something, weighed by `table`. Raises RowError E217 if none
+    does.
 
     `rows`: what render() gives, where that is there already.
     """
     rows = render(record, protocol, template) if rows is None else rows
-    encoded = [_weighed(row, record, template, table) if table else encode(row, template) for row in rows]
+    encoded = [
+        _weighed(row, record, template, table) if table else encode(row, template) for row in rows
+    ]
     trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
     if not trained:
         raise RowError("E217", "no token of this row would be trained")
@@ -158,9 +175,14 @@ def _weighed(row: Rendered, record: Record, template: Template, table: Table) ->
             weights += [0.0] * len(starts)
             continue
         said = text.removesuffix(template.turn_end)  # the end of the turn weighs 1, as any word
-        parts = [*segments(said, table, _question(record, span.turn)), Segment(len(said), len(text), 1.0)]
+        parts = [
+            *segments(said, table, _question(record, span.turn)),
+            Segment(len(said), len(text), 1.0),
+        ]
         weights += [weight_at(parts, start) for start in starts]
-    labels = [label if weight else IGNORED for label, weight in zip(encoded.labels, weights, strict=True)]
+    labels = [
+        label if weight else IGNORED for label, weight in zip(encoded.labels, weights, strict=True)
+    ]
     return Encoded(encoded.input_ids, labels, weights)
 
 
@@ -178,25 +200,43 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
 def prompts(
     records: Iterable[Record], protocol_of: Callable[[Record], Protocol], template: Template
 ) -> Iterator[Prompt]:
-    """The steps of records with tools, in their order. Raises UserError for a record its protocol cannot hold."""
+    """The steps of records with tools, in their order. Raises UserError for a record its protocol
+    cannot hold.
+    """
     for record in records:
         protocol = protocol_of(record)
         try:
             rows = render(record, protocol, template)
         except RowError as error:
-            raise UserError(f"record {record.id}: {error.reason}", "Run prep with this model: --model.",
-                            place=template.name) from error  # fmt: skip
+            raise UserError(
+                f"record {record.id}: {error.reason}",
+                "Run prep with this model: --model.",
+                place=template.name,
+            ) from error
         for turn in record.asked:
-            row, span = next((row, span) for row in rows for span in row.spans if span.turn == turn and span.asked)
+            row, span = next(
+                (row, span)
+                for row in rows
+                for span in row.spans
+                if span.turn == turn and span.asked
+            )
             ended: Ending = "turn" if row.text[: span.end].endswith(template.turn_end) else "stop"
             yield Prompt(
-                record, turn, protocol.name, encode_prompt(row, turn, template), said(row, span, template), ended
+                record,
+                turn,
+                protocol.name,
+                encode_prompt(row, turn, template),
+                said(row, span, template),
+                ended,
             )
 
 
 def encode_said(text: str, ended: Ending, template: Template) -> list[int]:
     """The ids of what was said, with the end of turn, once, where the model had ended its turn."""
-    return [*template.encode(text), *([template.token_id(template.turn_end)] if ended == "turn" else [])]
+    return [
+        *template.encode(text),
+        *([template.token_id(template.turn_end)] if ended == "turn" else []),
+    ]
 
 
 def pieces(row: Rendered) -> list[tuple[str, bool]]:
@@ -220,35 +260,54 @@ def show(row: Rendered, mark: Any) -> str:
 
 
 def said(row: Rendered, span: Span, template: Template) -> str:
-    """What the assistant wrote in a span, without the end of turn: what a reader gets from a model."""
+    """What the assistant wrote in a span, without the end of turn: what a reader gets from a
+    model.
+    """
     return row.text[span.start : span.end].removesuffix(template.turn_end)
 
 
-def check_reading(record: Record, rows: Sequence[Rendered], protocol: Protocol, template: Template) -> None:
+def check_reading(
+    record: Record, rows: Sequence[Rendered], protocol: Protocol, template: Template
+) -> None:
     """parse(render(calls)) == calls, for this record. Raises RowError E215."""
     for row in rows:
         for span in (span for span in row.spans if span.asked):
             text = said(row, span, template)
             if any(stop in text.removesuffix(stop) for stop in protocol.stops):
                 raise RowError(
-                    "E215", f"messages[{span.turn}] holds a stop string of {protocol.name}: sampling ends there"
+                    "E215",
+                    (
+                        f"messages[{span.turn}] holds a stop string of {protocol.name}: sampling "
+                        "ends "
+                        "there"
+                    ),
                 )
             read = protocol.read(text, record.tools)
             due = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
             if read.problem or [(call.name, call.arguments) for call in read.calls] != due:
                 what = read.problem or "other calls than were written"
-                raise RowError("E215", f"messages[{span.turn}] does not read back as {protocol.name}: {what}")
+                raise RowError(
+                    "E215", f"messages[{span.turn}] does not read back as {protocol.name}: {what}"
+                )
 
 
 def check(protocol: Protocol, template: Template) -> None:
-    """A protocol that cannot be read back from a template is refused before any row is. Raises UserError 5."""
+    """A protocol that cannot be read back from a template is refused before any row is. Raises
+    UserError 5.
+    """
     if not reads_back(protocol, template):
-        raise UserError(f"calls in protocol {protocol.name} cannot be read back from its chat template.",
-                        "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"calls in protocol {protocol.name} cannot be read back from its chat template.",
+            "Use --protocol hermes or react.",
+            place=template.name,
+            exit_code=MODEL,
+        )
 
 
 def for_template(protocol: Protocol, template: Template) -> Protocol:
-    """A native protocol reads calls back in the template's own syntax: the first reader that understands it."""
+    """A native protocol reads calls back in the template's own syntax: the first reader that
+    understands it.
+    """
     if not protocol.native:
         return protocol
     candidates = (dataclasses.replace(protocol, parse=reader) for reader in protocol.readers)
@@ -256,15 +315,19 @@ def for_template(protocol: Protocol, template: Template) -> Protocol:
 
 
 def reads_back(protocol: Protocol, template: Template) -> bool:
-    tool = Tool("get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
+    tool = Tool(
+        "get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}}
+    )
     call = Call("get_weather", {"city": "Oslo", "days": 2}, "call00000")
     record = Record(
         messages=(
-            Message("user", "Rain?"), Message("assistant", calls=(call,)),
-            Message("tool", "4 mm", call_id=call.id), Message("assistant", "Yes."),
+            Message("user", "Rain?"),
+            Message("assistant", calls=(call,)),
+            Message("tool", "4 mm", call_id=call.id),
+            Message("assistant", "Yes."),
         ),
         tools=(tool,),
-    )  # fmt: skip
+    )
     try:
         check_reading(record, render(record, protocol, template), protocol, template)
     except RowError:
@@ -273,24 +336,38 @@ def reads_back(protocol: Protocol, template: Template) -> bool:
 
 
 def _no_beginning(template: Template) -> UserError:
-    return UserError("the prompt is not the beginning of what the template writes.", "Use --protocol hermes or react.",
-                     place=template.name, exit_code=MODEL)  # fmt: skip
+    return UserError(
+        "the prompt is not the beginning of what the template writes.",
+        "Use --protocol hermes or react.",
+        place=template.name,
+        exit_code=MODEL,
+    )
 
 
 def _turns(record: Record, protocol: Protocol) -> list[_Turn]:
     if protocol.native:
         return [_native(index, message) for index, message in enumerate(record.messages)]
     indexed = list(enumerate(record.messages))
-    turns = [_Turn({"role": "system", "content": text}, ())] if (text := _system(record, protocol)) else []
+    turns = (
+        [_Turn({"role": "system", "content": text}, ())]
+        if (text := _system(record, protocol))
+        else []
+    )
     rest = [pair for pair in indexed if pair[1].role != "system"]
-    return turns + (_inline_turns if protocol.inline else _plain_turns)(rest, protocol, record.tools)
+    return turns + (_inline_turns if protocol.inline else _plain_turns)(
+        rest, protocol, record.tools
+    )
 
 
 def _native(index: int, message: Message) -> _Turn:
     row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         row["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": Printed(call.arguments)}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": Printed(call.arguments)},
+            }
             for call in message.calls
         ]
     if message.call_id:
@@ -305,7 +382,9 @@ def _system(record: Record, protocol: Protocol) -> str:
     return "\n\n".join(filter(None, [own, protocol.system(record.tools)]))
 
 
-def _plain_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]) -> list[_Turn]:
+def _plain_turns(
+    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
+) -> list[_Turn]:
     """Results of one turn's calls, side by side, are one message."""
     turns = []
     for role, group in groupby(indexed, key=lambda pair: pair[1].role):
@@ -313,28 +392,44 @@ def _plain_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol, too
             content = protocol.results([message for _, message in group])
             turns.append(_Turn({"role": protocol.result_role, "content": content}, ()))
         elif role == "user":
-            turns += [_Turn({"role": "user", "content": message.content}, ()) for _, message in group]
+            turns += [
+                _Turn({"role": "user", "content": message.content}, ()) for _, message in group
+            ]
         else:
             for index, message in group:
                 _refuse_several(index, message, protocol)
-                turns.append(_Turn({"role": role, "content": protocol.said(message, tools)}, ((index, 0, -1),)))
+                turns.append(
+                    _Turn(
+                        {"role": role, "content": protocol.said(message, tools)}, ((index, 0, -1),)
+                    )
+                )
     return turns
 
 
-def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]) -> list[_Turn]:
+def _inline_turns(
+    indexed: Sequence[tuple[int, Message]], protocol: Protocol, tools: Sequence[Tool]
+) -> list[_Turn]:
     """From one user turn to the next, everything is one message of the assistant."""
     turns: list[_Turn] = []
     for is_user, group in groupby(indexed, key=lambda pair: pair[1].role == "user"):
         if is_user:
-            turns += [_Turn({"role": "user", "content": message.content}, ()) for _, message in group]
+            turns += [
+                _Turn({"role": "user", "content": message.content}, ()) for _, message in group
+            ]
             continue
         content = ""
         parts: list[tuple[int, int, int]] = []
         for index, message in group:
             _refuse_several(index, message, protocol)
-            text = protocol.results([message]) if message.role == "tool" else protocol.said(message, tools)
+            text = (
+                protocol.results([message])
+                if message.role == "tool"
+                else protocol.said(message, tools)
+            )
             if parts and parts[-1][2] < 0:
-                raise RowError("E203", f"messages[{index}] follows an answer without a user turn between")
+                raise RowError(
+                    "E203", f"messages[{index}] follows an answer without a user turn between"
+                )
             if message.role == "assistant":
                 closed = not message.calls
                 parts.append((index, len(content), -1 if closed else len(content) + len(text)))
@@ -345,7 +440,10 @@ def _inline_turns(indexed: Sequence[tuple[int, Message]], protocol: Protocol, to
 
 def _refuse_several(index: int, message: Message, protocol: Protocol) -> None:
     if len(message.calls) > 1 and not protocol.several:
-        reason = f"messages[{index}] holds {len(message.calls)} calls; protocol {protocol.name} holds one a turn"
+        reason = (
+            f"messages[{index}] holds {len(message.calls)} calls; protocol {protocol.name} "
+            "holds one a turn"
+        )
         raise RowError("E204", reason)
 
 
@@ -353,21 +451,35 @@ def _spans(record: Record, turn: _Turn, template: Template, whole: str, start: i
     """Where the parts of a turn stand in the text; the last one ends with the end of the turn."""
     end = whole.rstrip()
     if not end.endswith(template.turn_end):
-        raise UserError(f"the template does not end an assistant turn with {template.turn_end}.",
-                        "Use --protocol hermes or react.", place=template.name, exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"the template does not end an assistant turn with {template.turn_end}.",
+            "Use --protocol hermes or react.",
+            place=template.name,
+            exit_code=MODEL,
+        )
     content = turn.message["content"]
     if turn.parts != ((turn.parts[0][0], 0, -1),) and not whole.startswith(content, start):
-        raise RowError("E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]")
+        raise RowError(
+            "E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]"
+        )
     return [
-        Span(index, start + first, len(end) if last < 0 else start + last, record.messages[index].loss)
+        Span(
+            index,
+            start + first,
+            len(end) if last < 0 else start + last,
+            record.messages[index].loss,
+        )
         for index, first, last in turn.parts
     ]
 
 
 def _refuse_control_tokens(record: Record, template: Template) -> None:
-    """A turn mark inside a text would end the turn for the model, though not for the reader of the data."""
+    """A turn mark inside a text would end the turn for the model, though not for the reader of the
+    data.
+    """
     texts = {
-        f"messages[{i}]": [m.content, *(plain(c.arguments) for c in m.calls)] for i, m in enumerate(record.messages)
+        f"messages[{i}]": [m.content, *(plain(c.arguments) for c in m.calls)]
+        for i, m in enumerate(record.messages)
     }
     texts["tools"] = [plain(tool.schema) for tool in record.tools]
     for place, parts in texts.items():

@@ -1,4 +1,6 @@
-"""How one model writes a dialog and cuts text into tokens: its chat template and tokenizer, read without torch."""
+"""How one model writes a dialog and cuts text into tokens: its chat template and tokenizer, read
+without torch.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,21 +20,42 @@ Messages = Sequence[Mapping[str, Any]]
 class Template:
     """How one model writes a dialog, and how its tokenizer cuts the text."""
 
-    def __init__(self, name: str, tokenizer: "Tokenizer", chat_template: str, special: Mapping[str, str]):
-        self.name, self.tokenizer, self.chat_template, self.special = name, tokenizer, chat_template, dict(special)
+    def __init__(
+        self, name: str, tokenizer: "Tokenizer", chat_template: str, special: Mapping[str, str]
+    ):
+        self.name, self.tokenizer, self.chat_template, self.special = (
+            name,
+            tokenizer,
+            chat_template,
+            dict(special),
+        )
         tokenizer.no_truncation()
         tokenizer.no_padding()
 
-    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False) -> str:
-        """The text of `messages`; with `prompt`, up to where the model goes on. Raises UserError 5."""
+    def render(
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
+    ) -> str:
+        """The text of `messages`; with `prompt`, up to where the model goes on. Raises UserError
+        5.
+        """
         from jinja2 import TemplateError
 
         try:
-            return str(self._compiled.render(messages=messages, tools=list(tools) or None,
-                                             add_generation_prompt=prompt, **self.special))  # fmt: skip
+            return str(
+                self._compiled.render(
+                    messages=messages,
+                    tools=list(tools) or None,
+                    add_generation_prompt=prompt,
+                    **self.special,
+                )
+            )
         except (TemplateError, TypeError, ValueError) as error:
-            raise UserError(f"the chat template fails: {error}", "Try another --protocol, for example hermes.",
-                            place=self.name, exit_code=MODEL) from error  # fmt: skip
+            raise UserError(
+                f"the chat template fails: {error}",
+                "Try another --protocol, for example hermes.",
+                place=self.name,
+                exit_code=MODEL,
+            ) from error
 
     @cached_property
     def _compiled(self) -> Any:
@@ -43,12 +66,21 @@ class Template:
     @cached_property
     def takes_tools(self) -> bool:
         """Whether the template prints tools and calls by itself."""
-        tool = {"type": "function", "function": {"name": "probe_tool", "description": "", "parameters": {}}}
-        call = {"type": "function", "id": "123456789", "function": {"name": "probe_call", "arguments": {"a": "b"}}}
+        tool = {
+            "type": "function",
+            "function": {"name": "probe_tool", "description": "", "parameters": {}},
+        }
+        call = {
+            "type": "function",
+            "id": "123456789",
+            "function": {"name": "probe_call", "arguments": {"a": "b"}},
+        }
         user = {"role": "user", "content": "x"}
         try:
             offered = self.render([user], [tool], prompt=True)
-            called = self.render([user, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool])
+            called = self.render(
+                [user, {"role": "assistant", "content": "", "tool_calls": [call]}], [tool]
+            )
         except UserError:
             return False
         return "probe_tool" in offered and "probe_call" in called
@@ -61,24 +93,38 @@ class Template:
         tail = text[text.rfind(said) + len(said) :].strip()
         ends = [token for token in self.control_tokens if tail.startswith(token)]
         if not ends:
-            raise UserError("the chat template writes no end of turn after an assistant's answer.",
-                            "Choose an instruction-tuned model.", place=self.name, exit_code=MODEL)  # fmt: skip
+            raise UserError(
+                "the chat template writes no end of turn after an assistant's answer.",
+                "Choose an instruction-tuned model.",
+                place=self.name,
+                exit_code=MODEL,
+            )
         return max(ends, key=len)
 
     @cached_property
     def turn_tokens(self) -> list[str]:
-        """Special tokens that the template itself writes around turns: no user's text may hold them."""
-        text = self.render([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}])
+        """Special tokens that the template itself writes around turns: no user's text may hold
+        them.
+        """
+        text = self.render(
+            [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+        )
         return [token for token in self.control_tokens if token in text]
 
     @cached_property
     def control_tokens(self) -> list[str]:
-        return [token.content for token in self.tokenizer.get_added_tokens_decoder().values() if token.special]
+        return [
+            token.content
+            for token in self.tokenizer.get_added_tokens_decoder().values()
+            if token.special
+        ]
 
     def token_id(self, token: str) -> int:
         found = self.tokenizer.token_to_id(token)
         if found is None:
-            raise UserError(f"the tokenizer has no token {token}.", "", place=self.name, exit_code=MODEL)
+            raise UserError(
+                f"the tokenizer has no token {token}.", "", place=self.name, exit_code=MODEL
+            )
         return int(found)
 
     @cached_property
@@ -99,13 +145,19 @@ def read_template(name: str, folder: Path) -> Template:
     from tokenizers import Tokenizer
 
     if not (folder / "tokenizer.json").exists():
-        raise UserError("holds no tokenizer.json.", "Name the folder of a whole model, with its tokenizer.",
-                        place=str(folder), exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "holds no tokenizer.json.",
+            "Name the folder of a whole model, with its tokenizer.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
     try:
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the tokenizers library raises a bare Exception
-        raise UserError(f"the tokenizer cannot be read: {error}", "", place=str(folder), exit_code=MODEL) from error
+        raise UserError(
+            f"the tokenizer cannot be read: {error}", "", place=str(folder), exit_code=MODEL
+        ) from error
     return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
 
 
@@ -116,12 +168,25 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str:
         named = {entry["name"]: entry["template"] for entry in found}
         found = named.get("tool_use", named.get("default"))
     if not isinstance(found, str):
-        raise UserError("the model has no chat template.", "Choose an instruction-tuned model.", place=str(folder),
-                        exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "the model has no chat template.",
+            "Choose an instruction-tuned model.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
     return found
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """bos_token and the like, which templates print; each is a string or an object with `content`."""
-    tokens = {key: config[key] for key in ("bos_token", "eos_token", "pad_token", "unk_token") if config.get(key)}
-    return {key: token["content"] if isinstance(token, dict) else str(token) for key, token in tokens.items()}
+    """bos_token and the like, which templates print; each is a string or an object with
+    `content`.
+    """
+    tokens = {
+        key: config[key]
+        for key in ("bos_token", "eos_token", "pad_token", "unk_token")
+        if config.get(key)
+    }
+    return {
+        key: token["content"] if isinstance(token, dict) else str(token)
+        for key, token in tokens.items()
+    }

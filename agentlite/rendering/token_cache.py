@@ -1,8 +1,9 @@
 """Text -> token ids, in chunks that are remembered: most words of a data set have been cut before.
 
-A chunk ends after an ASCII letter or digit that stands before another ASCII character, and after ASCII punctuation
-before a blank. No rule below lets a match run across such a place or look beyond it, so that the ids of the chunks are
-those of the whole text. Tokenizers with other rules are left to themselves.
+A chunk ends after an ASCII letter or digit that stands before another ASCII character, and after
+ASCII punctuation before a blank. No rule below lets a match run across such a place or look beyond
+it, so that the ids of the chunks are those of the whole text. Tokenizers with other rules are left
+to themselves.
 """
 
 import json
@@ -17,13 +18,16 @@ if TYPE_CHECKING:
 MARKS = r"!-/:-@\[-`{-~"
 BREAK = rf"{MARKS} \t\n\r"
 CHUNK = re.compile(
-    rf" ?[{MARKS}]*+[A-Za-z0-9]++(?![^{BREAK}])|[{MARKS}]++(?![^ ])"  # what the next line finds as well, faster
+    # what the next line finds as well, faster
+    rf" ?[{MARKS}]*+[A-Za-z0-9]++(?![^{BREAK}])|[{MARKS}]++(?![^ ])"
     rf"|.+?(?:(?<=[A-Za-z0-9])(?![^{BREAK}])|(?<=[{MARKS}])(?![^ ])|\Z)",
     re.DOTALL,
 )
 LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-KNOWN = {LETTERS + numbers + OTHERS for numbers in (r"\p{N}", r"\p{N}{1,3}")}  # Qwen's and Llama 3's
+KNOWN = {
+    LETTERS + numbers + OTHERS for numbers in (r"\p{N}", r"\p{N}{1,3}")
+}  # Qwen's and Llama 3's
 LONGEST, MOST = 32, 50_000
 
 
@@ -31,7 +35,10 @@ class Words(dict[str, list[int]]):
     """The ids of each chunk; one that is not here is asked of the tokenizer."""
 
     def __init__(self, tokenizer: "Tokenizer"):
-        added = {token.content: [number] for number, token in tokenizer.get_added_tokens_decoder().items()}
+        added = {
+            token.content: [number]
+            for number, token in tokenizer.get_added_tokens_decoder().items()
+        }
         super().__init__(added)
         self.tokenizer = tokenizer
         longest_first = sorted(added, key=len, reverse=True)
@@ -45,7 +52,9 @@ class Words(dict[str, list[int]]):
 
     def encode(self, text: str) -> list[int]:
         between = self.added.split(text)  # every second one is an added token
-        chunks = (CHUNK.findall(part) if place % 2 == 0 else (part,) for place, part in enumerate(between))
+        chunks = (
+            CHUNK.findall(part) if place % 2 == 0 else (part,) for place, part in enumerate(between)
+        )
         return list(chain.from_iterable(map(self.__getitem__, chain.from_iterable(chunks))))
 
 
@@ -62,7 +71,9 @@ def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
         steps = steps[0]["pretokenizers"]
     *before, last = steps
     added = tokenizer.get_added_tokens_decoder().values()
-    if any(token.lstrip or token.rstrip or token.single_word or token.normalized for token in added):
+    if any(
+        token.lstrip or token.rstrip or token.single_word or token.normalized for token in added
+    ):
         return False
     return (
         _described(tokenizer.normalizer).get("type") in (None, "NFC")
@@ -74,13 +85,17 @@ def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
 
 
 def _splits(step: dict[str, Any]) -> bool:
-    return (step["type"], step.get("behavior"), step.get("invert")) == ("Split", "Isolated", False) and (
-        step["pattern"].get("Regex") in KNOWN
-    )
+    return (step["type"], step.get("behavior"), step.get("invert")) == (
+        "Split",
+        "Isolated",
+        False,
+    ) and (step["pattern"].get("Regex") in KNOWN)
 
 
 def _described(component: Any) -> dict[str, Any]:
-    """As tokenizer.json describes it; components of the user's own, in Python, have no description."""
+    """As tokenizer.json describes it; components of the user's own, in Python, have no
+    description.
+    """
     try:
         found: dict[str, Any] = json.loads(component.__getstate__()) if component else {}
     except Exception:  # the tokenizers library raises a bare Exception

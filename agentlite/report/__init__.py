@@ -9,9 +9,11 @@ from agentlite.report.read_run import read_run
 
 
 def write_report(run: Path) -> Path:
-    """Writes report.html and report.md into `run` from what is finished there, and gives the way to report.md.
+    """Writes report.html and report.md into `run` from what is finished there, and gives the way to
+    report.md.
 
-    Both name what was not read. Raises UserError where there is no run, or a finished stage left a broken file.
+    Both name what was not read. Raises UserError where there is no run, or a finished stage left a
+    broken file.
     """
     read = read_run(run)
     for name, text in (("report.html", page(read)), ("report.md", markdown(read))):

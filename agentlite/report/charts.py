@@ -1,4 +1,6 @@
-"""Figures -> small drawings (SVG), stretched to the width they are given: intervals on a scale, and curves."""
+"""Figures -> small drawings (SVG), stretched to the width they are given: intervals on a scale, and
+curves.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,7 +12,11 @@ from agentlite.core.row_files import Row
 from agentlite.report.read_run import Json
 
 MOST_POINTS = 240
-TOGETHER = (("loss", "dev_loss"), ("chosen_reward", "rejected_reward"), ("chosen_logp", "rejected_logp"))
+TOGETHER = (
+    ("loss", "dev_loss"),
+    ("chosen_reward", "rejected_reward"),
+    ("chosen_logp", "rejected_logp"),
+)
 FIRST = ("loss", "dev_loss", "margin", "accuracy", "reward", "kl")
 LAST = ("grad_norm", "learning_rate")
 PARTS = "reward/"
@@ -31,20 +37,34 @@ class Chart(NamedTuple):
     svg: Markup
 
 
-def interval(figure: Json, scale: tuple[float, float], marks: Iterable[float] = (), kind: str = "") -> Markup:
-    """A dot with its whiskers, hairlines at `marks`. A dot is a line of no length: stretching leaves it round."""
+def interval(
+    figure: Json, scale: tuple[float, float], marks: Iterable[float] = (), kind: str = ""
+) -> Markup:
+    """A dot with its whiskers, hairlines at `marks`. A dot is a line of no length: stretching
+    leaves it round.
+    """
     left, right, dot = (_place(value, scale) for value in (*_ends(figure), figure["mean"]))
     hairlines = "".join(f'<path class="hair" d="M{_place(mark, scale)} 0v12"/>' for mark in marks)
-    return _svg(f'{hairlines}<path class="whisker" d="M{left} 6H{right}"/><path class="dot" d="M{dot} 6h0"/>'
-                f'<path class="hole" d="M{dot} 6h0"/>',
-                12, f"interval {kind}")  # fmt: skip
+    return _svg(
+        f'{hairlines}<path class="whisker" d="M{left} 6H{right}"/><path class="dot" d="M{dot} '
+        '6h0"/>'
+        f'<path class="hole" d="M{dot} 6h0"/>',
+        12,
+        f"interval {kind}",
+    )
 
 
 def charts(rows: Sequence[Row]) -> tuple[list[Chart], list[Chart]]:
-    """The curves of a metrics.jsonl: those of training, and those of the parts of a reward, on one common scale."""
+    """The curves of a metrics.jsonl: those of training, and those of the parts of a reward, on one
+    common scale.
+    """
     names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
     lines = {name: line for name in names if (line := _line(name, rows)).points}
-    parts = [line._replace(name=name.removeprefix(PARTS)) for name, line in lines.items() if name.startswith(PARTS)]
+    parts = [
+        line._replace(name=name.removeprefix(PARTS))
+        for name, line in lines.items()
+        if name.startswith(PARTS)
+    ]
     others = _joined({name: line for name, line in lines.items() if not name.startswith(PARTS)})
     highest = max([1.0, *(value for line in parts for _, value in line.points)])
     return [_chart(group) for group in others], [_chart([line], 0.0, highest) for line in parts]
@@ -68,7 +88,9 @@ def _line(name: str, rows: Sequence[Row]) -> Line:
     points = [(float(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name))]
     size = math.ceil(len(points) / MOST_POINTS) or 1
     buckets = [points[start : start + size] for start in range(0, len(points), size)]
-    thinned = [(bucket[-1][0], math.fsum(value for _, value in bucket) / len(bucket)) for bucket in buckets]
+    thinned = [
+        (bucket[-1][0], math.fsum(value for _, value in bucket) / len(bucket)) for bucket in buckets
+    ]
     return Line(name, thinned, points[-1][1] if points else math.nan)
 
 
@@ -80,7 +102,9 @@ def _is_number(value: Any) -> bool:
 def _joined(lines: dict[str, Line]) -> list[list[Line]]:
     """Curves that are read against each other in one chart; what matters first."""
     order = [name for name in FIRST if name in lines]
-    order += [name for name in lines if name not in (*FIRST, *LAST)] + [name for name in LAST if name in lines]
+    order += [name for name in lines if name not in (*FIRST, *LAST)] + [
+        name for name in LAST if name in lines
+    ]
     groups: dict[str, list[Line]] = {}
     for name in order:
         head = next((group[0] for group in TOGETHER if name in group), name)
@@ -99,8 +123,14 @@ def _chart(lines: list[Line], low: float | None = None, high: float | None = Non
 
 def _curve(line: Line, index: int, across: tuple[float, float], up: tuple[float, float]) -> str:
     """Few points are dotted too: a lone one would not be seen."""
-    places = [f"{_place(step, across)} {52 - 0.48 * _place(value, up):.2f}" for step, value in line.points]
-    dots = "".join(f'<path class="dot" d="M{place}h0"/>' for place in places) if len(places) <= 3 else ""
+    places = [
+        f"{_place(step, across)} {52 - 0.48 * _place(value, up):.2f}" for step, value in line.points
+    ]
+    dots = (
+        "".join(f'<path class="dot" d="M{place}h0"/>' for place in places)
+        if len(places) <= 3
+        else ""
+    )
     return f'<g class="line{index}"><path d="M{"L".join(places)}"/>{dots}</g>'
 
 
@@ -111,5 +141,7 @@ def _place(value: float, scale: tuple[float, float]) -> float:
 
 
 def _svg(inside: str, height: int, kind: str) -> Markup:
-    return Markup(f'<svg class="{kind.strip()}" viewBox="0 0 100 {height}" preserveAspectRatio="none" '
-                  f'aria-hidden="true">{inside}</svg>')  # fmt: skip
+    return Markup(
+        f'<svg class="{kind.strip()}" viewBox="0 0 100 {height}" preserveAspectRatio="none" '
+        f'aria-hidden="true">{inside}</svg>'
+    )

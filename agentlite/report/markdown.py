@@ -11,7 +11,12 @@ WIDEST = 8  # a table with more figures than that is turned
 
 
 def markdown(run: Run) -> str:
-    blocks = [f"# Report of {_cell(run.name)}", *_evaluations(run), *_retrievers(run), *_stages(run)]
+    blocks = [
+        f"# Report of {_cell(run.name)}",
+        *_evaluations(run),
+        *_retrievers(run),
+        *_stages(run),
+    ]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -63,7 +68,9 @@ def _retrievers(run: Run) -> Iterator[str]:
             yield f"## What {_cell(stage.name)} brings"
             for view in ranking.tables(figures):
                 yield from _titled(view)
-            yield "\n".join(f"- {_cell(tables.in_words(row))}" for row in ranking.differences(figures))
+            yield "\n".join(
+                f"- {_cell(tables.in_words(row))}" for row in ranking.differences(figures)
+            )
             yield ranking.milliseconds(figures)
 
 
@@ -77,11 +84,19 @@ def _stages(run: Run) -> Iterator[str]:
 
 def described(stage: Stage) -> str:
     """A stage in a few lines: settings, inputs by digest (its lineage), versions, what came out."""
-    parts = {key: stage.plan.get(key) for key in ("settings", "inputs", "versions")} | {"figures": stage.figures}
+    parts = {key: stage.plan.get(key) for key in ("settings", "inputs", "versions")} | {
+        "figures": stage.figures
+    }
     lines = [f"- {key}: {_cell(tables.listed(value))}" for key, value in parts.items() if value]
     if stage.done is not None and "seconds" in stage.done:
         lines.append(f"- seconds: {stage.done['seconds']:.0f}")
-    return "\n".join([f"**{_cell(stage.name)}**{'' if stage.done is not None else ' (not finished)'}", "", *lines])
+    return "\n".join(
+        [
+            f"**{_cell(stage.name)}**{'' if stage.done is not None else ' (not finished)'}",
+            "",
+            *lines,
+        ]
+    )
 
 
 def as_table(rows: Iterable[list[str]]) -> str:

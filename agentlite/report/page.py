@@ -1,4 +1,6 @@
-"""What was read of a run -> report.html: one file that loads nothing, and that tells models' texts from its own."""
+"""What was read of a run -> report.html: one file that loads nothing, and that tells models' texts
+from its own.
+"""
 
 import base64
 import hashlib
@@ -22,37 +24,64 @@ READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays
 def page(run: Run) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(loader=FileSystemLoader(FILES), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True)  # fmt: skip
+    environment = Environment(
+        loader=FileSystemLoader(FILES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.globals |= {"tables": tables, "drawing": drawing, "is_given": is_given, "zip": zip}
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     found = {
         "run": run,
         "evaluations": [_evaluation(run, evaluation) for evaluation in run.evaluations],
-        "retrievers": [_retriever(stage) for stage in run.stages if stage.kind == "retriever"
-                       and stage.is_as_left("metrics.json")],
+        "retrievers": [
+            _retriever(stage)
+            for stage in run.stages
+            if stage.kind == "retriever" and stage.is_as_left("metrics.json")
+        ],
         "trained": [_trained(stage) for stage in run.stages if stage.is_as_left("metrics.jsonl")],
         "origins": origins(run),
-        "statistics": [(stage, list(_statistics(stage.json("stats.json")))) for stage in run.stages
-                       if stage.is_as_left("stats.json")],
+        "statistics": [
+            (stage, list(_statistics(stage.json("stats.json"))))
+            for stage in run.stages
+            if stage.is_as_left("stats.json")
+        ],
         "versions": _versions(run),
         "commands": commands(run),
-    }  # fmt: skip
+    }
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.get_template("page.html").render(found, links=_links(found), style=style, script=script,
-                                                        script_digest=digest)  # fmt: skip
+    return environment.get_template("page.html").render(
+        found, links=_links(found), style=style, script=script, script_digest=digest
+    )
 
 
 def _links(found: Json) -> list[tuple[str, str]]:
     """Anchors and names of the sections that there are, from top to bottom."""
     links = []
     for at, one in enumerate(found["evaluations"], 1):
-        sections = {"Models": "models", "Differences": "differences", "Slices": "models", "Tools": "models",
-                    "Predictions": "models"}  # fmt: skip
+        sections = {
+            "Models": "models",
+            "Differences": "differences",
+            "Slices": "models",
+            "Tools": "models",
+            "Predictions": "models",
+        }
         on = f" on {one['evaluation'].name}" if len(found["evaluations"]) > 1 else ""
-        links += [(f"{name.lower()}-{at}", f"{name}{on}") for name, needed in sections.items() if one.get(needed)]
-    sections = {"Retrieval": "retrievers", "Training": "trained", "Lineage": "origins", "Data": "statistics",
-                "Settings": "commands", "Commands": "commands"}  # fmt: skip
+        links += [
+            (f"{name.lower()}-{at}", f"{name}{on}")
+            for name, needed in sections.items()
+            if one.get(needed)
+        ]
+    sections = {
+        "Retrieval": "retrievers",
+        "Training": "trained",
+        "Lineage": "origins",
+        "Data": "statistics",
+        "Settings": "commands",
+        "Commands": "commands",
+    }
     return links + [(name.lower(), name) for name, needed in sections.items() if found[needed]]
 
 
@@ -73,7 +102,8 @@ def _evaluation(run: Run, evaluation: Evaluation) -> Json:
     confused = confusion(answers, list(metrics))
     return {
         "evaluation": evaluation,
-        "prompts": len(answers.by_step) or max(figures.get("prompts", 0) for figures in metrics.values()),
+        "prompts": len(answers.by_step)
+        or max(figures.get("prompts", 0) for figures in metrics.values()),
         "is_bfcl": run.is_bfcl(evaluation),
         "models": _by_metric(models),
         "differences": _by_pair(tables.differences(evaluation)),
@@ -97,7 +127,14 @@ def _by_metric(models: Figures) -> list[Json]:
     for name, column in zip(models.names, columns, strict=True):
         scale = drawing.scale([figure for figure in column if tables.is_summary(figure)])
         marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
-        found.append({"name": name, "rows": list(zip(labels, column, strict=True)), "scale": scale, "marks": marks})
+        found.append(
+            {
+                "name": name,
+                "rows": list(zip(labels, column, strict=True)),
+                "scale": scale,
+                "marks": marks,
+            }
+        )
     return found
 
 
@@ -107,15 +144,23 @@ def _by_pair(differences: list[Json]) -> list[Json]:
     pairs: dict[tuple[str, str], list[Json]] = {}
     for row in differences:
         pairs.setdefault((row["second"], row["first"]), []).append(row)
-    return [{"second": second, "first": first, "rows": rows, "scale": scale} for (second, first), rows in pairs.items()]
+    return [
+        {"second": second, "first": first, "rows": rows, "scale": scale}
+        for (second, first), rows in pairs.items()
+    ]
 
 
 def _retriever(stage: Stage) -> Json:
     figures = stage.json("metrics.json")
     every, *views = ranking.tables(figures)
-    return {"stage": stage, "title": every.title, "every": _by_metric(every), "views": views,
-            "differences": _by_pair(ranking.differences(figures)),
-            "milliseconds": ranking.milliseconds(figures)}  # fmt: skip
+    return {
+        "stage": stage,
+        "title": every.title,
+        "every": _by_metric(every),
+        "views": views,
+        "differences": _by_pair(ranking.differences(figures)),
+        "milliseconds": ranking.milliseconds(figures),
+    }
 
 
 def _trained(stage: Stage) -> Json:
@@ -127,13 +172,21 @@ def _statistics(values: Json, title: str = "") -> Iterator[Rows]:
     """Numbers as a table, what consists of several as one of its own, whatever it is called."""
     single = {name: value for name, value in values.items() if not isinstance(value, dict)}
     if single:
-        yield Rows(title, [], [[name, _text(value)] for name, value in single.items()], _bars(title, single))
+        yield Rows(
+            title,
+            [],
+            [[name, _text(value)] for name, value in single.items()],
+            _bars(title, single),
+        )
     for name, value in values.items():
         if isinstance(value, dict) and value:
             called = f"{title} {name.replace('_', ' ')}".strip()
             if all(isinstance(inner, dict) for inner in value.values()):
                 head = list(dict.fromkeys(key for inner in value.values() for key in inner))
-                body = [[key, *(_text(inner.get(column)) for column in head)] for key, inner in value.items()]
+                body = [
+                    [key, *(_text(inner.get(column)) for column in head)]
+                    for key, inner in value.items()
+                ]
                 yield Rows(called, ["", *head], body, [])
             else:
                 yield from _statistics(value, called)
@@ -157,9 +210,16 @@ def _text(value: Any) -> str:
 def _versions(run: Run) -> list[tuple[str, Json]]:
     """Each set of versions with what was made under it: as a rule, all of it."""
     plans = [(stage.name, stage.plan) for stage in run.stages]
-    plans += [(f"eval {name}", model.plan) for one in run.evaluations for name, model in one.models.items()]
+    plans += [
+        (f"eval {name}", model.plan)
+        for one in run.evaluations
+        for name, model in one.models.items()
+    ]
     found: dict[str, tuple[list[str], Json]] = {}
     for name, plan in plans:
         if versions := plan.get("versions"):
             found.setdefault(repr(versions), ([], versions))[0].append(name)
-    return [("all stages" if len(found) == 1 else ", ".join(names), versions) for names, versions in found.values()]
+    return [
+        ("all stages" if len(found) == 1 else ", ".join(names), versions)
+        for names, versions in found.values()
+    ]

@@ -1,4 +1,6 @@
-"""What models answered -> the text that a page's reader of single predictions unpacks: JSON, deflated, in base64."""
+"""What models answered -> the text that a page's reader of single predictions unpacks: JSON,
+deflated, in base64.
+"""
 
 import base64
 import json
@@ -23,7 +25,9 @@ class Packed(NamedTuple):
 
 
 def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int) -> Packed:
-    """At most `budget` characters: texts are cut shorter until they fit, and then steps are left out."""
+    """At most `budget` characters: texts are cut shorter until they fit, and then steps are left
+    out.
+    """
     steps = list(answers.by_step)
     shown, cutter = len(steps), Cutter(LONGEST[0])
     text = _packed(_contents(answers, steps, models, metrics, cutter))
@@ -33,9 +37,18 @@ def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget
             shown = int(0.95 * shown * budget / len(text))
         cutter = Cutter(shorter[0] if shorter else cutter.limit)
         text = _packed(_contents(answers, steps[:shown], models, metrics, cutter))
-    cut = f"{cutter.count} texts are cut after {cutter.limit:,} characters; each says how much of it is missing."
-    left_out = f"The first {shown:,} of {len(steps):,} prompts: with the others this page would be too large."
-    return Packed(text, [*([cut] if cutter.count else []), *([left_out] if shown < len(steps) else [])])
+    cut = (
+        f"{cutter.count} texts are cut after {cutter.limit:,} characters; each says how much of "
+        "it is missing."
+    )
+    left_out = (
+        f"The first {shown:,} of {len(steps):,} prompts: with the others this page would "
+        "be "
+        "too large."
+    )
+    return Packed(
+        text, [*([cut] if cutter.count else []), *([left_out] if shown < len(steps) else [])]
+    )
 
 
 class Cutter:
@@ -54,11 +67,17 @@ class Cutter:
 
 
 def _packed(contents: Json) -> str:
-    return base64.b64encode(zlib.compress(compact(contents).encode("utf-8", "replace"))).decode("ascii")
+    return base64.b64encode(zlib.compress(compact(contents).encode("utf-8", "replace"))).decode(
+        "ascii"
+    )
 
 
 def _contents(
-    answers: Answers, steps: Sequence[Step], models: Sequence[str], metrics: Sequence[str], cut: Callable[[str], str]
+    answers: Answers,
+    steps: Sequence[Step],
+    models: Sequence[str],
+    metrics: Sequence[str],
+    cut: Callable[[str], str],
 ) -> Json:
     """Every record and every tool once: a step refers to its record, and a record to its tools."""
     turns: dict[str, int] = {}
@@ -73,27 +92,44 @@ def _contents(
         "metrics": list(metrics),
         "records": records,
         "tools": [tuple(map(cut, tool)) for tool in tools],
-        "steps": [_step(step, place.get(step.record_id), answers, models, metrics, cut) for step in steps],
+        "steps": [
+            _step(step, place.get(step.record_id), answers, models, metrics, cut) for step in steps
+        ],
     }
 
 
-def _record(record: Record, turn: int, tools: dict[tuple[str, ...], int], cut: Callable[[str], str]) -> list[Any]:
-    """Its messages up to the last turn that is asked; the numbers of its tools, which are added to `tools`."""
+def _record(
+    record: Record, turn: int, tools: dict[tuple[str, ...], int], cut: Callable[[str], str]
+) -> list[Any]:
+    """Its messages up to the last turn that is asked; the numbers of its tools, which are added to
+    `tools`.
+    """
     offered = ((tool.name, tool.description, compact(tool.parameters)) for tool in record.tools)
-    messages = [[message.role, cut(message.content), _calls(message.calls, cut)]
-                for message in record.messages[: turn + 1]]  # fmt: skip
+    messages = [
+        [message.role, cut(message.content), _calls(message.calls, cut)]
+        for message in record.messages[: turn + 1]
+    ]
     return [messages, [tools.setdefault(tool, len(tools)) for tool in offered]]
 
 
 def _step(
-    step: Step, record: int | None, answers: Answers, models: Sequence[str], metrics: Sequence[str],
+    step: Step,
+    record: int | None,
+    answers: Answers,
+    models: Sequence[str],
+    metrics: Sequence[str],
     cut: Callable[[str], str],
-) -> list[Any]:  # fmt: skip
-    """Where it is, what is due there (None where that is not known), its slices, and what each model said."""
+) -> list[Any]:
+    """Where it is, what is due there (None where that is not known), its slices, and what each
+    model said.
+    """
     known = answers.records.get(step.record_id)
     due = _calls(known.due(step.turn).calls, cut) if known else None
-    said = [_said(models.index(model), row, metrics, cut)
-            for model, rows in answers.by_step[step].items() for row in rows]  # fmt: skip
+    said = [
+        _said(models.index(model), row, metrics, cut)
+        for model, rows in answers.by_step[step].items()
+        for row in rows
+    ]
     slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})
     return [step.record_id, step.turn, record, due, slices, said]
 

@@ -1,4 +1,6 @@
-"""An evaluation -> what was asked, what was due and what each model said to it; and which tools are confused."""
+"""An evaluation -> what was asked, what was due and what each model said to it; and which tools are
+confused.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +16,9 @@ MOST = 12
 
 
 class Answers(NamedTuple):
-    """The rows of predictions.jsonl by step and model. `records`: those asked, as far as they are in the run."""
+    """The rows of predictions.jsonl by step and model. `records`: those asked, as far as they are
+    in the run.
+    """
 
     records: dict[str, Record]
     by_step: dict[Step, dict[str, list[Row]]]
@@ -34,7 +38,9 @@ class Confused(NamedTuple):
 
     def instead(self, model: str) -> list[tuple[str, int]]:
         """The most frequent ones."""
-        others = Counter({name: count for name, count in self.called[model].items() if name != self.name})
+        others = Counter(
+            {name: count for name, count in self.called[model].items() if name != self.name}
+        )
         return others.most_common(3)
 
     @property
@@ -46,9 +52,15 @@ def read_answers(run: Run, evaluation: Evaluation) -> Answers:
     by_step: dict[Step, dict[str, list[Row]]] = {}
     for name, model in evaluation.models.items():
         for row in model.rows("predictions.jsonl"):
-            by_step.setdefault(Step(row["record_id"], row["turn"]), {}).setdefault(name, []).append(row)
+            by_step.setdefault(Step(row["record_id"], row["turn"]), {}).setdefault(name, []).append(
+                row
+            )
     asked = {step.record_id for step in by_step}
-    files = {path for model in evaluation.models.values() if (path := _find(model.inputs.get("data", ""), run))}
+    files = {
+        path
+        for model in evaluation.models.values()
+        if (path := _find(model.inputs.get("data", ""), run))
+    }
     rows = (row for path in sorted(files) for row in read_rows(path))
     return Answers({row["id"]: from_row(row) for row in rows if row["id"] in asked}, by_step)
 
@@ -61,23 +73,39 @@ def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
             due = Counter(call.name for call in record.due(step.turn).calls)
             for model, rows in said.items():
                 for wanted, called in (pair for row in rows for pair in _pairs(due, row)):
-                    tools.setdefault(wanted, {name: Counter() for name in models})[model][called] += 1
-    return sorted((Confused(*tool) for tool in tools.items()), key=lambda one: (-one.wrong, one.name))
+                    tools.setdefault(wanted, {name: Counter() for name in models})[model][
+                        called
+                    ] += 1
+    return sorted(
+        (Confused(*tool) for tool in tools.items()), key=lambda one: (-one.wrong, one.name)
+    )
 
 
 def _pairs(due: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
-    """Each tool due with the one called for it: itself if it was called, else another that was not due."""
+    """Each tool due with the one called for it: itself if it was called, else another that was not
+    due.
+    """
     called = Counter(call["name"] for call in row["calls"]) if not row["problem"] else Counter()
     yield from ((name, name) for name in (due & called).elements())
     missing, extra = list((due - called).elements()), list((called - due).elements())
     blank = UNREADABLE if row["problem"] else NO_CALL
     for index in range(max(len(missing), len(extra))):
-        yield (missing[index] if index < len(missing) else NO_CALL, extra[index] if index < len(extra) else blank)
+        yield (
+            missing[index] if index < len(missing) else NO_CALL,
+            extra[index] if index < len(extra) else blank,
+        )
     if not due and not called:
         yield NO_CALL, blank
 
 
 def _find(digest: str, run: Run) -> Path | None:
     """The file that a stage of this run left under this digest."""
-    return next((stage.folder / name for stage in run.stages for name, found in stage.outputs.items()
-                 if found == digest and stage.is_as_left(name)), None)  # fmt: skip
+    return next(
+        (
+            stage.folder / name
+            for stage in run.stages
+            for name, found in stage.outputs.items()
+            if found == digest and stage.is_as_left(name)
+        ),
+        None,
+    )

@@ -1,4 +1,6 @@
-"""The plans of a run -> what every model was made from, back to the raw files; and the commands that make it again."""
+"""The plans of a run -> what every model was made from, back to the raw files; and the commands
+that make it again.
+"""
 
 import json
 import re
@@ -14,9 +16,11 @@ from agentlite.report.tables import short
 
 
 class Origin(NamedTuple):
-    """Something a stage read: its part in it, its name, the digests it had then, and the stage that made it, if any.
+    """Something a stage read: its part in it, its name, the digests it had then, and the stage that
+    made it, if any.
 
-    `changed`: whether that stage holds something else by now. `told`: whether its own origins stand further up.
+    `changed`: whether that stage holds something else by now. `told`: whether its own origins stand
+    further up.
     """
 
     part: str
@@ -32,8 +36,11 @@ def origins(run: Run) -> list[Origin]:
     """A tree for each stage that no other one was made from."""
     read = {origin.name for stage in run.stages for origin in _read_by(stage, run)}
     told: set[str] = set()
-    return [_grown(Origin("", stage.name, [], stage), run, told)
-            for stage in run.stages if stage.name not in read]  # fmt: skip
+    return [
+        _grown(Origin("", stage.name, [], stage), run, told)
+        for stage in run.stages
+        if stage.name not in read
+    ]
 
 
 def _grown(origin: Origin, run: Run, told: set[str]) -> Origin:
@@ -41,7 +48,9 @@ def _grown(origin: Origin, run: Run, told: set[str]) -> Origin:
     if origin.stage is None or origin.name in told:
         return origin._replace(told=origin.stage is not None)
     told.add(origin.name)
-    return origin._replace(origins=tuple(_grown(earlier, run, told) for earlier in _read_by(origin.stage, run)))
+    return origin._replace(
+        origins=tuple(_grown(earlier, run, told) for earlier in _read_by(origin.stage, run))
+    )
 
 
 def _read_by(stage: Stage, run: Run) -> Iterator[Origin]:
@@ -53,27 +62,44 @@ def _read_by(stage: Stage, run: Run) -> Iterator[Origin]:
         )
         earlier = run.stage(name) if name != stage.name else None
         digests = re.split("[,+]", digest)
-        yield Origin(key if name != key else "source", str(name), [short(text) for text in digests], earlier,
-                     bool(earlier and earlier.done) and not _holds(earlier, digests))  # fmt: skip
+        yield Origin(
+            key if name != key else "source",
+            str(name),
+            [short(text) for text in digests],
+            earlier,
+            bool(earlier and earlier.done) and not _holds(earlier, digests),
+        )
 
 
 def _holds(stage: Stage | None, digests: list[str]) -> bool:
-    """Whether the last digest that was read (an adapter's comes after its base model's) is of what the stage wrote."""
-    return stage is not None and any(found.startswith(digests[-1]) for found in stage.outputs.values())
+    """Whether the last digest that was read (an adapter's comes after its base model's) is of what
+    the stage wrote.
+    """
+    return stage is not None and any(
+        found.startswith(digests[-1]) for found in stage.outputs.values()
+    )
 
 
 def commands(run: Run) -> list[str]:
-    """A line for every stage and evaluation, in order. Settings that a profile may choose are always named."""
+    """A line for every stage and evaluation, in order. Settings that a profile may choose are
+    always named.
+    """
     profiled = _profiled()
-    return [*(_command(stage.plan, _out(stage), profiled) for stage in run.stages),
-            *(_evaluation(evaluation, profiled) for evaluation in run.evaluations if evaluation.models)]  # fmt: skip
+    return [
+        *(_command(stage.plan, _out(stage), profiled) for stage in run.stages),
+        *(_evaluation(evaluation, profiled) for evaluation in run.evaluations if evaluation.models),
+    ]
 
 
 def _command(plan: Json, words: list[str], profiled: set[tuple[str, str]]) -> str:
     name, settings = plan["command"], dict(plan.get("settings") or {})
     words += settings.pop("sources", [])
     if settings.get("candidates"):  # ranked again: the rest is the candidates' own
-        settings = {key: value for key, value in settings.items() if key not in ("model", "protocol", "data", "split")}
+        settings = {
+            key: value
+            for key, value in settings.items()
+            if key not in ("model", "protocol", "data", "split")
+        }
     for key, value in settings.items():
         if key in config.fields(name) and (value != _default(name, key) or (name, key) in profiled):
             words += _flag(name, key, value)
@@ -81,17 +107,32 @@ def _command(plan: Json, words: list[str], profiled: set[tuple[str, str]]) -> st
 
 
 def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
-    """The models and files of a data set in one go; what every model was asked stands in its figures."""
+    """The models and files of a data set in one go; what every model was asked stands in its
+    figures.
+    """
     all_asked = [model.figures.get("asked", {}) for model in evaluation.models.values()]
-    named = [word for model, asked in zip(evaluation.models.values(), all_asked, strict=True) for word in (
-             ["--predictions", asked["predictions"]] if asked.get("predictions") else
-             ["--model", model.settings.get("model", model.name)])]  # fmt: skip
-    first = max(evaluation.models.values(), key=lambda model: len(model.settings))  # a file has fewer settings
-    settings = {key: value for key, value in first.settings.items() if key != "model"} | {"data": evaluation.name}
+    named = [
+        word
+        for model, asked in zip(evaluation.models.values(), all_asked, strict=True)
+        for word in (
+            ["--predictions", asked["predictions"]]
+            if asked.get("predictions")
+            else ["--model", model.settings.get("model", model.name)]
+        )
+    ]
+    first = max(
+        evaluation.models.values(), key=lambda model: len(model.settings)
+    )  # a file has fewer settings
+    settings = {key: value for key, value in first.settings.items() if key != "model"} | {
+        "data": evaluation.name
+    }
     settings |= {key: all_asked[0][key] for key in ("limit", "seed") if key in all_asked[0]}
     out = evaluation.folder.parent.name
-    return _command({"command": "eval", "settings": settings}, [*(["--out", out] if out != "eval" else []), *named],
-                    profiled)  # fmt: skip
+    return _command(
+        {"command": "eval", "settings": settings},
+        [*(["--out", out] if out != "eval" else []), *named],
+        profiled,
+    )
 
 
 def _out(stage: Stage) -> list[str]:
@@ -120,5 +161,10 @@ def _profiled() -> set[tuple[str, str]]:
     """The settings that a profile sets, by command."""
     import yaml
 
-    profiles = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in config.config_folder().glob("*.yaml")]
-    return {(command, key) for profile in profiles for command, part in profile.items() for key in part}
+    profiles = [
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in config.config_folder().glob("*.yaml")
+    ]
+    return {
+        (command, key) for profile in profiles for command, part in profile.items() for key in part
+    }

@@ -1,4 +1,6 @@
-"""A run's folder -> what reports may say of it: its stages and evaluations, and why something was not read."""
+"""A run's folder -> what reports may say of it: its stages and evaluations, and why something was
+not read.
+"""
 
 import json
 from collections.abc import Iterable
@@ -15,7 +17,11 @@ from agentlite.workspace.run_folder import file_digest
 Json = dict[str, Any]
 
 STAGES = ("prep", "retriever", "prep --retrieve", "sft", "pairs", "dpo", "grpo")
-SHOWN = ("metrics.jsonl", "stats.json", "metrics.json")  # of a stage; of an evaluation, all there is
+SHOWN = (
+    "metrics.jsonl",
+    "stats.json",
+    "metrics.json",
+)  # of a stage; of an evaluation, all there is
 
 
 class Stage(Struct, frozen=True, dict=True):
@@ -54,7 +60,11 @@ class Stage(Struct, frozen=True, dict=True):
     def is_as_left(self, name: str) -> bool:
         """Whether one of its files is there, and is what the finished stage wrote."""
         path = self.folder / name
-        return self.done is not None and path.exists() and self.outputs.get(name) in (None, file_digest(path))
+        return (
+            self.done is not None
+            and path.exists()
+            and self.outputs.get(name) in (None, file_digest(path))
+        )
 
     def json(self, name: str) -> Json:
         """One of its files, or nothing where it has none that can be trusted."""
@@ -65,7 +75,9 @@ class Stage(Struct, frozen=True, dict=True):
 
 
 class Evaluation(Struct, frozen=True, dict=True):
-    """What models said to the prompts of one data set. `unread`: a sentence for each folder that was passed over."""
+    """What models said to the prompts of one data set. `unread`: a sentence for each folder that
+    was passed over.
+    """
 
     folder: Path
     models: dict[str, Stage]
@@ -78,13 +90,20 @@ class Evaluation(Struct, frozen=True, dict=True):
 
     @cached_property
     def metrics(self) -> dict[str, Json]:
-        return {name: read_json(model.folder / "metrics.json") for name, model in self.models.items()}
+        return {
+            name: read_json(model.folder / "metrics.json") for name, model in self.models.items()
+        }
 
     @cached_property
     def is_current(self) -> bool:
         """Whether the models' predictions are still those that were compared."""
-        found = {name: model.outputs.get("predictions.jsonl") for name, model in self.models.items()}
-        return all(found.get(name) == digest for name, digest in self.compared.get("predictions", {}).items())
+        found = {
+            name: model.outputs.get("predictions.jsonl") for name, model in self.models.items()
+        }
+        return all(
+            found.get(name) == digest
+            for name, digest in self.compared.get("predictions", {}).items()
+        )
 
 
 class Run(Struct, frozen=True):
@@ -100,7 +119,9 @@ class Run(Struct, frozen=True):
 
     @property
     def unread(self) -> list[str]:
-        """A sentence for each stage that is not finished, and for each of its files that was changed."""
+        """A sentence for each stage that is not finished, and for each of its files that was
+        changed.
+        """
         return [sentence for stage in self.stages if (sentence := _why_unread(stage, SHOWN))]
 
     def stage(self, name: Any) -> Stage | None:
@@ -113,23 +134,36 @@ class Run(Struct, frozen=True):
     def is_bfcl(self, evaluation: Evaluation) -> bool:
         """Whether anything that says where the prompts came from says BFCL."""
         plans = [model.plan for model in evaluation.models.values()]
-        sources = [metrics.get("by", {}).get("source", {}) for metrics in evaluation.metrics.values()]
+        sources = [
+            metrics.get("by", {}).get("source", {}) for metrics in evaluation.metrics.values()
+        ]
         prepared = self.prepared(evaluation)
         return "bfcl:" in json.dumps([plans, sources, prepared.settings if prepared else {}])
 
 
 def read_run(folder: Path) -> Run:
-    """Raises UserError where there is no such run, or where a finished stage left a file that cannot be read."""
+    """Raises UserError where there is no such run, or where a finished stage left a file that
+    cannot be read.
+    """
     if not folder.is_dir():
-        raise UserError("there is no such run.", "Name the folder that the stages wrote, with --run.",
-                        place=str(folder))  # fmt: skip
+        raise UserError(
+            "there is no such run.",
+            "Name the folder that the stages wrote, with --run.",
+            place=str(folder),
+        )
     stages = [_stage(plan.parent) for plan in sorted(folder.glob("*/plan.json"))]
     known = [stage for stage in stages if stage.kind in STAGES]
     known.sort(key=lambda stage: (STAGES.index(stage.kind), stage.name))
     asked = [_stage(plan.parent) for plan in folder.glob("*/*/*/plan.json")]
     evaluated = sorted({stage.folder.parent for stage in asked})
-    return Run(folder, known, [_evaluation(path, [one for one in asked if one.folder.parent == path])
-                               for path in evaluated])  # fmt: skip
+    return Run(
+        folder,
+        known,
+        [
+            _evaluation(path, [one for one in asked if one.folder.parent == path])
+            for path in evaluated
+        ],
+    )
 
 
 def read_json(path: Path) -> Json:
@@ -137,15 +171,21 @@ def read_json(path: Path) -> Json:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError) as error:
         fix = "A finished stage has it: run that stage again with --force."
-        raise UserError(f"cannot be read ({error}).", fix, place=str(path), exit_code=OTHER_PLAN) from error
+        raise UserError(
+            f"cannot be read ({error}).", fix, place=str(path), exit_code=OTHER_PLAN
+        ) from error
     if not isinstance(content, dict):
-        raise UserError("is no JSON object.", "Run the stage that wrote it again with --force.", place=str(path))
+        raise UserError(
+            "is no JSON object.", "Run the stage that wrote it again with --force.", place=str(path)
+        )
     return content
 
 
 def _stage(folder: Path) -> Stage:
     done = folder / "done.json"
-    return Stage(folder, read_json(folder / "plan.json"), read_json(done) if done.exists() else None)
+    return Stage(
+        folder, read_json(folder / "plan.json"), read_json(done) if done.exists() else None
+    )
 
 
 def _evaluation(folder: Path, members: list[Stage]) -> Evaluation:
@@ -165,4 +205,8 @@ def _why_unread(stage: Stage, names: Iterable[str]) -> str:
     if stage.done is None:
         return f"Not finished, so not read: {stage.name}. {again} to finish it."
     changed = [name for name in names if name in stage.outputs and not stage.is_as_left(name)]
-    return f"{changed[0]} is not as it was left, so not read: {stage.name}. {again} with --force." if changed else ""
+    return (
+        f"{changed[0]} is not as it was left, so not read: {stage.name}. {again} with --force."
+        if changed
+        else ""
+    )

@@ -1,4 +1,6 @@
-"""The figures of a retriever -> tables of them: a row a way to rank, and what the last one has over others."""
+"""The figures of a retriever -> tables of them: a row a way to rank, and what the last one has over
+others.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,31 +35,47 @@ def _means(view: Figures) -> list[list[str]]:
 
 
 def tables(figures: Mapping[str, Any]) -> list[Figures]:
-    """One a view, recall at every size of the pool and the rest at the largest. A view of all questions is named in the
-    title of the first."""
+    """One a view, recall at every size of the pool and the rest at the largest. A view of all
+    questions is named in the title of the first."""
     ranked = figures["ranking"]
     every = [view for view in ranked if _count(ranked[view]) == _count(ranked["all"])]
-    return [_figures(", ".join(VIEWS[view] for view in every), ranked["all"]),
-            *(_figures(VIEWS[view], ranked[view]) for view in ranked if view not in every)]  # fmt: skip
+    return [
+        _figures(", ".join(VIEWS[view] for view in every), ranked["all"]),
+        *(_figures(VIEWS[view], ranked[view]) for view in ranked if view not in every),
+    ]
 
 
 def _figures(title: str, sizes: dict[str, Any]) -> Figures:
     recall, *others = headline(_any(sizes))
     last = list(sizes)[-1]
     columns = [(size, recall) for size in sizes] + [(last, name) for name in others]
-    return Figures(title, ["by"], [f"{name} of {size}" for size, name in columns],
-                   [([method], [sizes[size][method][name] for size, name in columns])
-                    for method in sizes[last]])  # fmt: skip
+    return Figures(
+        title,
+        ["by"],
+        [f"{name} of {size}" for size, name in columns],
+        [
+            ([method], [sizes[size][method][name] for size, name in columns])
+            for method in sizes[last]
+        ],
+    )
 
 
 def differences(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those over the baselines on all questions, each named by its metric and the number of tools."""
-    return [{**one, "metric": f"{one['metric']} of {one['tools']}"} for one in figures["differences"]
-            if one["view"] == "all" and one["first"] in BASELINES]  # fmt: skip
+    """Those over the baselines on all questions, each named by its metric and the number of
+    tools.
+    """
+    return [
+        {**one, "metric": f"{one['metric']} of {one['tools']}"}
+        for one in figures["differences"]
+        if one["view"] == "all" and one["first"] in BASELINES
+    ]
 
 
 def milliseconds(figures: Mapping[str, Any]) -> str:
-    return f"ms a question: {', '.join(f'{name} {value:.3g}' for name, value in figures['latency_ms'].items())}"
+    return (
+        "ms a question: "
+        f"{', '.join(f'{name} {value:.3g}' for name, value in figures['latency_ms'].items())}"
+    )
 
 
 def in_words(one: dict[str, Any]) -> str:

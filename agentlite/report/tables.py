@@ -1,4 +1,6 @@
-"""What was read of a run -> the tables and sentences that both reports print, so that they cannot differ."""
+"""What was read of a run -> the tables and sentences that both reports print, so that they cannot
+differ.
+"""
 
 import json
 from typing import Any, NamedTuple
@@ -9,7 +11,12 @@ from agentlite.scoring.metrics.tool_calls import METRICS
 
 TIMING = ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity")
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
-OF_THE_WHOLE = ("prompts", "metrics", "by", "problems")  # what metrics.json holds beside its groups of figures
+OF_THE_WHOLE = (
+    "prompts",
+    "metrics",
+    "by",
+    "problems",
+)  # what metrics.json holds beside its groups of figures
 SLICES = {
     "tools": "By number of tools to choose from",
     "task": "By task",
@@ -26,11 +33,18 @@ GROUPS = {
     "passes": "All of k draws right",
     "judge": "What the judge thinks",
 }
-BFCL_SENTENCE = "Splitting BFCL into train and test shows that the pipeline works; it is no leaderboard score."
-MEAN_SENTENCE = "Each figure is a mean with its 95 % interval and the number of prompts or dialogs it was measured on."
+BFCL_SENTENCE = (
+    "Splitting BFCL into train and test shows that the pipeline works; it is no leaderboard score."
+)
+MEAN_SENTENCE = (
+    "Each figure is a mean with its 95 % interval and the number of prompts or "
+    "dialogs "
+    "it was measured on."
+)
 NO_EVALUATION = "No evaluation is finished."
 ALL_READABLE = "None: every answer could be read."
-ABSENT = "-"  # a figure that a model's metrics.json does not name at all; one that is null there was not measured
+# a figure that a model's metrics.json does not name at all; one that is null there was not measured
+ABSENT = "-"
 
 
 class Figures(NamedTuple):
@@ -51,24 +65,37 @@ class Figures(NamedTuple):
         """A row a figure, a column a row."""
         names = [" ".join(labels) for labels, _ in self.rows]
         columns = [[figures[index] for _, figures in self.rows] for index in range(len(self.names))]
-        return Figures(self.title, [""], names, [([name], row) for name, row in zip(self.names, columns, strict=True)])
+        return Figures(
+            self.title,
+            [""],
+            names,
+            [([name], row) for name, row in zip(self.names, columns, strict=True)],
+        )
 
 
 def table(metrics_by_model: dict[str, Json]) -> list[list[str]]:
-    """A head, then a row a model: its metrics.json as "62.5 % [53.1, 71.0] n=104", a column a metric."""
+    """A head, then a row a model: its metrics.json as "62.5 % [53.1, 71.0] n=104", a column a
+    metric.
+    """
     return models(metrics_by_model).cells
 
 
 def models(metrics: dict[str, Json]) -> Figures:
-    return _of_metrics("Models", ["model"], [([model], figures) for model, figures in metrics.items()])
+    return _of_metrics(
+        "Models", ["model"], [([model], figures) for model, figures in metrics.items()]
+    )
 
 
 def slices(metrics: dict[str, Json]) -> list[Figures]:
-    """A table a slice. One that has a single value repeats the whole, unless it is the number of tools."""
+    """A table a slice. One that has a single value repeats the whole, unless it is the number of
+    tools.
+    """
     found = {name for figures in metrics.values() for name in figures.get("by", {})}
     tables = []
     for name in [*(known for known in SLICES if known in found), *sorted(found - SLICES.keys())]:
-        by_model = {model: figures.get("by", {}).get(name, {}) for model, figures in metrics.items()}
+        by_model = {
+            model: figures.get("by", {}).get(name, {}) for model, figures in metrics.items()
+        }
         rows = [
             ([value, model], by_model[model][value])
             for value in sorted({value for values in by_model.values() for value in values})
@@ -76,17 +103,28 @@ def slices(metrics: dict[str, Json]) -> list[Figures]:
             if value in by_model[model]
         ]
         if len({labels[0] for labels, _ in rows}) > (0 if name == "tools" else 1):
-            tables.append(_of_metrics(SLICES.get(name, f"By {_words(name)}"), [name, "model"], rows))
+            tables.append(
+                _of_metrics(SLICES.get(name, f"By {_words(name)}"), [name, "model"], rows)
+            )
     return tables
 
 
 def groups(metrics: dict[str, Json]) -> list[Figures]:
     """A table for every other group of figures that metrics.json holds."""
-    found = dict.fromkeys(name for figures in metrics.values() for name, value in figures.items()
-                          if name not in OF_THE_WHOLE and isinstance(value, dict))  # fmt: skip
-    names = [*(known for known in GROUPS if known in found), *(name for name in found if name not in GROUPS)]
-    return [_group(name, {model: _flat(figures.get(name) or {}) for model, figures in metrics.items()})
-            for name in names]  # fmt: skip
+    found = dict.fromkeys(
+        name
+        for figures in metrics.values()
+        for name, value in figures.items()
+        if name not in OF_THE_WHOLE and isinstance(value, dict)
+    )
+    names = [
+        *(known for known in GROUPS if known in found),
+        *(name for name in found if name not in GROUPS),
+    ]
+    return [
+        _group(name, {model: _flat(figures.get(name) or {}) for model, figures in metrics.items()})
+        for name in names
+    ]
 
 
 def problems(metrics: dict[str, Json]) -> Figures:
@@ -98,7 +136,9 @@ def problems(metrics: dict[str, Json]) -> Figures:
 
 
 def share(figure: Any) -> str:
-    """A figure in [0, 1] as a percentage, another as a number, each with its interval and its count."""
+    """A figure in [0, 1] as a percentage, another as a number, each with its interval and its
+    count.
+    """
     if figure is None:
         return "not measured"
     if not is_summary(figure):
@@ -115,7 +155,10 @@ def interval(figure: Json) -> str:
     known = [f"n={figure['count']}"] if "count" in figure else []
     if "low" not in figure:
         return " ".join(known)
-    ends = [f"{100 * figure[end]:.1f}" if is_share(figure) else short(figure[end]) for end in ("low", "high")]
+    ends = [
+        f"{100 * figure[end]:.1f}" if is_share(figure) else short(figure[end])
+        for end in ("low", "high")
+    ]
     return " ".join([f"[{', '.join(ends)}]", *known])
 
 
@@ -138,7 +181,11 @@ def outdated(evaluation: Evaluation) -> str:
     if evaluation.is_current or not evaluation.compared.get("differences"):
         return ""
     named = " ".join(f"--model {model}" for model in evaluation.compared["models"])
-    return f"Predictions have changed since the models were compared. Run `agentlite eval {named}` again."
+    return (
+        "Predictions have changed since the models were compared. Run `agentlite eval "
+        f"{named}` "
+        "again."
+    )
 
 
 def gain(row: Json) -> str:
@@ -151,16 +198,25 @@ def reach(row: Json) -> str:
 
 def verdict(row: Json) -> str:
     asked = f"{row['count']} {'dialogs' if row['metric'] in dialogs.METRICS else 'prompts'}"
-    said = f"beyond noise, on {asked}" if row["beyond_noise"] else f"within noise: {asked} cannot tell them apart"
+    said = (
+        f"beyond noise, on {asked}"
+        if row["beyond_noise"]
+        else f"within noise: {asked} cannot tell them apart"
+    )
     return said + (f" (McNemar p = {row['mcnemar']:.2g})" if row.get("mcnemar") is not None else "")
 
 
 def in_words(row: Json) -> str:
-    return f"{row['metric']}: {row['second']} over {row['first']} {gain(row)} {reach(row)}, {verdict(row)}."
+    return (
+        f"{row['metric']}: {row['second']} over {row['first']} {gain(row)} {reach(row)}, "
+        f"{verdict(row)}."
+    )
 
 
 def short(value: Any) -> str:
-    """A digest by its first 12 digits, a figure by 4, anything else as JSON has it, without quotes around text."""
+    """A digest by its first 12 digits, a figure by 4, anything else as JSON has it, without quotes
+    around text.
+    """
     if isinstance(value, str):
         return value[:12] if len(value) >= 16 and set(value) <= set("0123456789abcdef") else value
     return f"{value:.4g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
@@ -168,23 +224,41 @@ def short(value: Any) -> str:
 
 def listed(values: Json) -> str:
     """A line of them all, but for what has tables of its own; a lineage as a chain."""
-    shown = {**values, **({"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {})}
-    return ", ".join(f"{key} {short(value)}" for key, value in shown.items()
-                     if value not in (None, "") and key not in TABLED)  # fmt: skip
+    shown = {
+        **values,
+        **({"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {}),
+    }
+    return ", ".join(
+        f"{key} {short(value)}"
+        for key, value in shown.items()
+        if value not in (None, "") and key not in TABLED
+    )
 
 
 def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Figures:
     known = {name for _, figures in rows for name in figures.get("metrics", {})}
     names = [name for name in METRICS if name in known] + sorted(known - METRICS.keys())
-    return Figures(title, labels, names, [(label, [figures.get("metrics", {}).get(name, ABSENT) for name in names])
-                                          for label, figures in rows])  # fmt: skip
+    return Figures(
+        title,
+        labels,
+        names,
+        [
+            (label, [figures.get("metrics", {}).get(name, ABSENT) for name in names])
+            for label, figures in rows
+        ],
+    )
 
 
 def _group(name: str, by_model: dict[str, Json]) -> Figures:
-    found = dict.fromkeys(name for figures in by_model.values() for name in figures if name != "count")
+    found = dict.fromkeys(
+        name for figures in by_model.values() for name in figures if name != "count"
+    )
     known = TIMING if name == "timing" else ()
     names = [*known, *(name for name in found if name not in known)]
-    rows = [([model], [figures.get(name, ABSENT) for name in names]) for model, figures in by_model.items()]
+    rows = [
+        ([model], [figures.get(name, ABSENT) for name in names])
+        for model, figures in by_model.items()
+    ]
     return Figures(GROUPS.get(name, _words(name).capitalize()), ["model"], names, rows)
 
 

@@ -1,6 +1,8 @@
-"""Rankers and queries with their right tools -> figures at several sizes of the pool, and the differences that count.
+"""Rankers and queries with their right tools -> figures at several sizes of the pool, and the
+differences that count.
 
-At a size, a query is asked among its right tools and as many others as are missing: the same others for every query.
+At a size, a query is asked among its right tools and as many others as are missing: the same others
+for every query.
 """
 
 import random
@@ -26,9 +28,17 @@ class Found(NamedTuple):
     by_method: dict[str, list[Ranked]]
 
 
-def ranks(queries: Sequence[Query], pool: Pool, scores: Mapping[str, Scores], sizes: Sequence[int], seed: int,
-          fuse: tuple[str, str]) -> Iterator[Found]:  # fmt: skip
-    """`scores`: of each name, by method; `fuse`: the two that make the hybrid. Sizes beyond the pool are the pool."""
+def ranks(
+    queries: Sequence[Query],
+    pool: Pool,
+    scores: Mapping[str, Scores],
+    sizes: Sequence[int],
+    seed: int,
+    fuse: tuple[str, str],
+) -> Iterator[Found]:
+    """`scores`: of each name, by method; `fuse`: the two that make the hybrid. Sizes beyond the
+    pool are the pool.
+    """
     others = list(range(len(pool.names)))
     random.Random(seed).shuffle(others)
     for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
@@ -43,35 +53,68 @@ def ranks(queries: Sequence[Query], pool: Pool, scores: Mapping[str, Scores], si
         yield Found(size, found)
 
 
-def figures(queries: Sequence[Query], found: Sequence[Found], ks: Sequence[int], known: set[str],
-            seed: int) -> dict[str, Any]:  # fmt: skip
-    """By view, size and method: every metric. `known`: names that were right somewhere in training."""
+def figures(
+    queries: Sequence[Query], found: Sequence[Found], ks: Sequence[int], known: set[str], seed: int
+) -> dict[str, Any]:
+    """By view, size and method: every metric. `known`: names that were right somewhere in
+    training.
+    """
     views = {name: places for name in VIEWS if (places := _of_view(name, queries, known))}
-    return {view: {str(one.size): {method: to_builtins(summaries([ranked[place] for place in places], ks, seed))
-                                   for method, ranked in one.by_method.items()} for one in found}
-            for view, places in views.items()}  # fmt: skip
+    return {
+        view: {
+            str(one.size): {
+                method: to_builtins(summaries([ranked[place] for place in places], ks, seed))
+                for method, ranked in one.by_method.items()
+            }
+            for one in found
+        }
+        for view, places in views.items()
+    }
 
 
-def differences(queries: Sequence[Query], found: Sequence[Found], metric: str, second: str,
-                known: set[str], seed: int) -> list[dict[str, Any]]:  # fmt: skip
+def differences(
+    queries: Sequence[Query],
+    found: Sequence[Found],
+    metric: str,
+    second: str,
+    known: set[str],
+    seed: int,
+) -> list[dict[str, Any]]:
     """What `second` has over every other method, on the same queries, whole records drawn again."""
     told = []
     for view in VIEWS:
         places = _of_view(view, queries, known)
         for one in found if places else ():
-            own = {method: {queries[place].step: value(ranked[place], metric) for place in places}
-                   for method, ranked in one.by_method.items()}  # fmt: skip
-            told += [{"view": view, "tools": one.size, "metric": metric, "first": first, "second": second,
-                      **to_builtins(paired_difference(own[first], own[second], seed))}
-                     for first in own if first != second]  # fmt: skip
+            own = {
+                method: {queries[place].step: value(ranked[place], metric) for place in places}
+                for method, ranked in one.by_method.items()
+            }
+            told += [
+                {
+                    "view": view,
+                    "tools": one.size,
+                    "metric": metric,
+                    "first": first,
+                    "second": second,
+                    **to_builtins(paired_difference(own[first], own[second], seed)),
+                }
+                for first in own
+                if first != second
+            ]
     return told
 
 
 def _of_view(view: str, queries: Sequence[Query], known: set[str]) -> list[int]:
-    """Which queries count: all; those whose right tools were never right in training; those where some was."""
+    """Which queries count: all; those whose right tools were never right in training; those where
+    some was.
+    """
     new = [known.isdisjoint(query.names) for query in queries]
-    holds = {"all": [True] * len(new), "new tools": new, "known tools": [not one for one in new],
-             "tool_retrieval": [query.task == "tool_retrieval" for query in queries]}  # fmt: skip
+    holds = {
+        "all": [True] * len(new),
+        "new tools": new,
+        "known tools": [not one for one in new],
+        "tool_retrieval": [query.task == "tool_retrieval" for query in queries],
+    }
     return [place for place, counts in enumerate(holds[view]) if counts]
 
 

@@ -1,4 +1,6 @@
-"""A pool and its vectors -> index/ of a stage's folder, and back; a query -> the tools it brings."""
+"""A pool and its vectors -> index/ of a stage's folder, and back; a query -> the tools it
+brings.
+"""
 
 import json
 import random
@@ -27,9 +29,18 @@ def write(index: Index, folder: Path) -> list[str]:
     import numpy
 
     (folder / TOOLS).parent.mkdir(exist_ok=True)
-    write_rows(folder / TOOLS, ({"name": entry.tool.name, "description": entry.tool.description,
-                                 "parameters": plain(entry.tool.parameters), "category": entry.category}
-                                for entry in index.pool.entries))  # fmt: skip
+    write_rows(
+        folder / TOOLS,
+        (
+            {
+                "name": entry.tool.name,
+                "description": entry.tool.description,
+                "parameters": plain(entry.tool.parameters),
+                "category": entry.category,
+            }
+            for entry in index.pool.entries
+        ),
+    )
     with replacing(folder / VECTORS) as file:
         numpy.save(file, index.vectors.astype("float32"), allow_pickle=False)
     return [TOOLS, VECTORS]
@@ -41,17 +52,23 @@ def read(folder: Path) -> Index:
 
     pool = Pool()
     for row in read_rows(folder / TOOLS):
-        pool.add(Tool(row["name"], row["description"], json.loads(row["parameters"])), row["category"])
+        pool.add(
+            Tool(row["name"], row["description"], json.loads(row["parameters"])), row["category"]
+        )
     vectors = numpy.load(folder / VECTORS, allow_pickle=False)
     if len(vectors) != len(pool.entries):
-        raise UserError(f"has {len(vectors)} vectors for {len(pool.entries)} tools.", "Run `agentlite retriever` again "
-                        "with --force.", place=str(folder / VECTORS))  # fmt: skip
+        raise UserError(
+            f"has {len(vectors)} vectors for {len(pool.entries)} tools.",
+            "Run `agentlite retriever` again with --force.",
+            place=str(folder / VECTORS),
+        )
     return Index(pool, vectors)
 
 
 def likeliest(scores: Scores, pool: Pool, k: int) -> list[int]:
-    """The entries of the `k` likeliest names, each the likeliest of its name. `scores`: a row a question, of every
-    entry; of several questions each has its first tool before any has its second.
+    """The entries of the `k` likeliest names, each the likeliest of its name. `scores`: a row a
+    question, of every entry; of several questions each has its first tool before any has its
+    second.
     """
     by_question = [_first_of_names(row, pool, k) for row in scores]
     by_turns = (one for turn in zip_longest(*by_question) for one in turn if one is not None)
@@ -62,8 +79,8 @@ def likeliest(scores: Scores, pool: Pool, k: int) -> list[int]:
 
 
 def _first_of_names(row: Scores, pool: Pool, k: int) -> list[int]:
-    """Looks at a few of the likeliest entries, and at more only where they bear too few names. Equal ones come in their
-    order, on any machine.
+    """Looks at a few of the likeliest entries, and at more only where they bear too few names.
+    Equal ones come in their order, on any machine.
     """
     import numpy
 
@@ -82,7 +99,9 @@ def _first_of_names(row: Scores, pool: Pool, k: int) -> list[int]:
 
 
 def unlikely(scores: Scores, pool: Pool, count: int, seed: str) -> list[int]:
-    """Entries of that many names, drawn from the less likely half: tools that hardly do what is asked."""
+    """Entries of that many names, drawn from the less likely half: tools that hardly do what is
+    asked.
+    """
     order = _first_of_names(scores.max(axis=0), pool, len(pool.names))
     half = order[len(order) // 2 :]
     return random.Random(seed).sample(half, min(count, len(half)))

@@ -1,4 +1,6 @@
-"""A record with its own tools -> the same with those that a retriever brings, and what it did not bring in its meta."""
+"""A record with its own tools -> the same with those that a retriever brings, and what it did not
+bring in its meta.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,8 +21,9 @@ Missing = Literal["added", "left out"]
 class Offers(NamedTuple):
     """Brings `k` tools of the pool, those that `by` ranks first.
 
-    `missing`: what becomes of a tool that is due and was not brought: "added" in the place of the least likely one, so
-    that the record can be learned (and one that was brought is as the record has it); or "left out".
+    `missing`: what becomes of a tool that is due and was not brought: "added" in the place of the
+    least likely one, so that the record can be learned (and one that was brought is as the record
+    has it); or "left out".
     """
 
     pool: Pool
@@ -30,7 +33,9 @@ class Offers(NamedTuple):
     missing: Missing
 
     def all(self, records: Sequence[Record]) -> list[Record]:
-        """Each with the tools it is offered now. One without tools has nothing to choose, and stays as it is."""
+        """Each with the tools it is offered now. One without tools has nothing to choose, and stays
+        as it is.
+        """
         return [self.one(record) for record in records]
 
     def one(self, record: Record) -> Record:
@@ -40,14 +45,18 @@ class Offers(NamedTuple):
             return record
         scores = self.ranker(asked)
         own = {tool.name: tool for tool in record.tools}
-        if not due:  # what the retriever brings may well be right, so the record's own tools stay, among unlikely ones
+        # what the retriever brings may well be right, so the record's own tools stay, among
+        # unlikely ones
+        if not due:
             more = unlikely(scores, self.pool, self.k, seed=record.id)
             tools = [*own.values(), *self._named(more, own)][: max(self.k, len(own))]
             return _offered(record, tools, {"k": self.k, "by": self.by, "due": 0})
         brought = self._named(likeliest(scores, self.pool, self.k), {})
         names = {tool.name for tool in brought}
         lost = sorted(due - names)
-        other = sorted(tool.name for tool in brought if tool.name in due and own.get(tool.name, tool) != tool)
+        other = sorted(
+            tool.name for tool in brought if tool.name in due and own.get(tool.name, tool) != tool
+        )
         if self.missing == "added":
             added = [own[name] for name in lost if name in own]
             brought = [own.get(tool.name, tool) if tool.name in due else tool for tool in brought]
@@ -65,8 +74,14 @@ def counted(record: Record) -> Counter[str]:
     told = record.meta.get(META)
     if told is None:
         return Counter()
-    return Counter({"records": 1, "without_call": int(not told["due"]), "missing": int(bool(told.get("missing"))),
-                    "other_schema": int(bool(told.get("other_schema")))})  # fmt: skip
+    return Counter(
+        {
+            "records": 1,
+            "without_call": int(not told["due"]),
+            "missing": int(bool(told.get("missing"))),
+            "other_schema": int(bool(told.get("other_schema"))),
+        }
+    )
 
 
 def _due(record: Record) -> set[str]:
@@ -83,4 +98,6 @@ def _offered(record: Record, tools: Sequence[Tool], told: dict[str, Any]) -> Rec
     """In an order that says nothing of which is likely, and is the same each time."""
     text = questions(record)[0]
     listed = tuple(sorted(tools, key=lambda tool: digest(f"{text} {tool.name}")))
-    return replace(record, tools=listed, parent=record.parent or record.id, meta={**record.meta, META: told})
+    return replace(
+        record, tools=listed, parent=record.parent or record.id, meta={**record.meta, META: told}
+    )

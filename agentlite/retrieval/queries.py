@@ -1,4 +1,6 @@
-"""Records -> what is asked in them, and the tools that are due for it: the queries a retriever learns from."""
+"""Records -> what is asked in them, and the tools that are due for it: the queries a retriever
+learns from.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,9 +12,11 @@ SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
 
 
 class Query(NamedTuple):
-    """What a user asks, at which step it is first answered, and the names that are due until the next question.
+    """What a user asks, at which step it is first answered, and the names that are due until the
+    next question.
 
-    `places`: the very tools among the pool's entries, as the record offers them; a name may be due that it does not.
+    `places`: the very tools among the pool's entries, as the record offers them; a name may be due
+    that it does not.
     """
 
     step: Step
@@ -47,8 +51,15 @@ def _queries(record: Record, pool: Pool) -> list[Query]:
         if text and names:
             offered = {tool.name: pool.place_of(tool) for tool in record.tools}
             places = (offered.get(name) for name in names)
-            found.append(Query(Step(record.id, min(due.values())), text, names,
-                               tuple(place for place in places if place is not None), record.task))  # fmt: skip
+            found.append(
+                Query(
+                    Step(record.id, min(due.values())),
+                    text,
+                    names,
+                    tuple(place for place in places if place is not None),
+                    record.task,
+                )
+            )
 
     for turn, message in enumerate(record.messages):
         if message.role == "user" and message.content.strip():

@@ -1,4 +1,6 @@
-"""Queries -> a score for every entry of a pool, the larger the likelier: by words, by vectors, or by both."""
+"""Queries -> a score for every entry of a pool, the larger the likelier: by words, by vectors, or
+by both.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +14,9 @@ Ranker = Callable[[Sequence[str]], Scores]
 Embed = Callable[[Sequence[str]], Scores]  # texts -> vectors of length 1, a row each
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W_a-zA-Z0-9]+")
-HAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")  # written without blanks: pairs of characters
+HAN = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)  # written without blanks: pairs of characters
 NEAR_TOP = 60  # of reciprocal rank fusion (Cormack et al., SIGIR 2009)
 
 
@@ -34,8 +38,10 @@ def keyword(texts: Sequence[str]) -> Ranker:
         import numpy
 
         asked = [set(words(query)) for query in queries]
-        return numpy.array([[len(query & text) / max(1, len(query)) for text in known] for query in asked],
-                           numpy.float32)  # fmt: skip
+        return numpy.array(
+            [[len(query & text) / max(1, len(query)) for text in known] for query in asked],
+            numpy.float32,
+        )
 
     return scores
 
@@ -63,13 +69,20 @@ def bm25(texts: Sequence[str]) -> Ranker:
     def scores(queries: Sequence[str]) -> Scores:
         import numpy
 
-        found = [index.get_scores(asked) if (asked := words(query)) else numpy.zeros(len(texts)) for query in queries]
+        found = [
+            index.get_scores(asked) if (asked := words(query)) else numpy.zeros(len(texts))
+            for query in queries
+        ]
         return numpy.array(found, numpy.float32)
 
     return scores
 
 
-BY_WORDS: dict[str, Callable[[Sequence[str]], Ranker]] = {"keyword": keyword, "tfidf": tfidf, "bm25": bm25}
+BY_WORDS: dict[str, Callable[[Sequence[str]], Ranker]] = {
+    "keyword": keyword,
+    "tfidf": tfidf,
+    "bm25": bm25,
+}
 
 
 def by_vectors(vectors: Scores, embed: Embed) -> Ranker:
@@ -78,8 +91,8 @@ def by_vectors(vectors: Scores, embed: Embed) -> Ranker:
 
 
 def places(scores: Scores) -> Scores:
-    """The place of each column in its row, 1 for the largest; equal ones all have the last of theirs, so that the order
-    of the columns tells nothing.
+    """The place of each column in its row, 1 for the largest; equal ones all have the last of
+    theirs, so that the order of the columns tells nothing.
     """
     import numpy
 
@@ -101,6 +114,8 @@ def by_name(scores: Scores, owners: Sequence[int], count: int) -> Scores:
 
 
 def fused_by_name(first: Scores, other: Scores, owners: Sequence[int], count: int) -> Scores:
-    """Of entries again: names are fused, as they are measured, and of a name the best entry of `first` is foremost."""
+    """Of entries again: names are fused, as they are measured, and of a name the best entry of
+    `first` is foremost.
+    """
     names = fused(by_name(first, owners, count), by_name(other, owners, count))
     return names[:, list(owners)] + 1e-9 * first.astype("float64")

@@ -1,6 +1,8 @@
-"""Records and files of tools -> the pool that is searched: every tool once, with the text that it is found by.
+"""Records and files of tools -> the pool that is searched: every tool once, with the text that it
+is found by.
 
-Tools of one name that differ in anything are entries of their own; a prompt holds the likeliest of them.
+Tools of one name that differ in anything are entries of their own; a prompt holds the likeliest of
+them.
 """
 
 import io
@@ -16,12 +18,19 @@ from agentlite.core.row_files import Row
 from agentlite.data.formats import read_raw, sage_tools
 from agentlite.data.formats.tool_calls import read_tool
 
-GROUP = re.compile(r"^(\w+?)(?:[./:]|__|_\d+_)\w")  # weather.get, Movies_3_Find: tools of one service, mostly
-SHAPE = '{"type": "function", "function": {"name": "weather", "description": "...", "parameters": {...}}}'
+GROUP = re.compile(
+    r"^(\w+?)(?:[./:]|__|_\d+_)\w"
+)  # weather.get, Movies_3_Find: tools of one service, mostly
+SHAPE = (
+    '{"type": "function", "function": {"name": "weather", "description": "...", "parameters": '
+    "{...}}}"
+)
 
 
 class Entry(NamedTuple):
-    """A tool, the text it is found by, and the group of tools that it is of, "" if nothing says so."""
+    """A tool, the text it is found by, and the group of tools that it is of, "" if nothing says
+    so.
+    """
 
     tool: Tool
     text: str
@@ -29,7 +38,9 @@ class Entry(NamedTuple):
 
 
 class Pool:
-    """`names`: each once, in the order they came; `owners`: the place of each entry's name among them."""
+    """`names`: each once, in the order they came; `owners`: the place of each entry's name among
+    them.
+    """
 
     def __init__(self, entries: Iterable[Entry] = ()):
         self.entries: list[Entry] = []
@@ -64,7 +75,9 @@ class Pool:
 
 
 class Read(NamedTuple):
-    """A pool, the records that files of tools hold as examples of their use, and what was wrong, a row each."""
+    """A pool, the records that files of tools hold as examples of their use, and what was wrong, a
+    row each.
+    """
 
     pool: Pool
     examples: list[Record]
@@ -74,7 +87,11 @@ class Read(NamedTuple):
 def text_of(tool: Tool) -> str:
     """What a tool is found by: its name, what it does, and what it is told."""
     properties = tool.parameters.get("properties")
-    told = [_parameter(name, schema) for name, schema in properties.items()] if isinstance(properties, dict) else []
+    told = (
+        [_parameter(name, schema) for name, schema in properties.items()]
+        if isinstance(properties, dict)
+        else []
+    )
     return " ".join(filter(None, (f"{tool.name}:", tool.description.strip(), "; ".join(told))))
 
 
@@ -84,7 +101,8 @@ def group_of(name: str) -> str:
 
 
 def read_pool(records: Iterable[Record], files: Sequence[str]) -> Read:
-    """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of OpenAI's shape.
+    """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of
+    OpenAI's shape.
 
     Raises UserError 2 where there is no tool, or a file cannot be read.
     """
@@ -96,8 +114,12 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> Read:
         for place, value, error in _rows(file):
             _read_row(place, value, error, read)
     if not read.pool.entries:
-        raise UserError("there is no tool to search.", "Name a finished prep whose records have tools, or files of "
-                        f"tools: --tools FILE, with rows such as {SHAPE}.", place="retriever.data")  # fmt: skip
+        raise UserError(
+            "there is no tool to search.",
+            "Name a finished prep whose records have tools, or files of "
+            f"tools: --tools FILE, with rows such as {SHAPE}.",
+            place="retriever.data",
+        )
     return read
 
 
@@ -117,7 +139,12 @@ def _read_row(place: str, value: Any, error: RowError | None, read: Read) -> Non
             _add(sage_tools.declared(value), str(value.get("category") or ""), place, read)
             read.examples.extend(_examples(place, value, read))
         else:
-            _add(read_tool(value), str(value.get("category") or "") if isinstance(value, dict) else "", place, read)
+            _add(
+                read_tool(value),
+                str(value.get("category") or "") if isinstance(value, dict) else "",
+                place,
+                read,
+            )
     except RowError as found:
         read.problems.append({"place": place, "code": found.code, "problem": found.reason})
 
@@ -127,14 +154,22 @@ def _examples(place: str, value: dict[str, Any], read: Read) -> Iterator[Record]
         try:
             yield sage_tools.read(part)
         except RowError as error:
-            read.problems.append({"place": place, "code": error.code, "problem": f"an example of it: {error.reason}"})
+            read.problems.append(
+                {"place": place, "code": error.code, "problem": f"an example of it: {error.reason}"}
+            )
 
 
 def _add(tool: Tool, category: str, place: str, read: Read) -> None:
     count = len(read.pool.entries)
     if read.pool.add(tool, category) == count and not tool.description.strip():
-        read.problems.append({"place": place, "code": "no description", "problem": f"{tool.name} says nothing of what "
-                              "it does: it is found by its name and parameters alone"})  # fmt: skip
+        read.problems.append(
+            {
+                "place": place,
+                "code": "no description",
+                "problem": f"{tool.name} says nothing of what "
+                "it does: it is found by its name and parameters alone",
+            }
+        )
 
 
 def _parameter(name: str, schema: Any) -> str:

@@ -1,6 +1,8 @@
-"""Queries and a pool -> pairs to learn from, each with tools that look right and are not; and batches without lies.
+"""Queries and a pool -> pairs to learn from, each with tools that look right and are not; and
+batches without lies.
 
-In a batch every other row's tools are negatives too, so that no row's right tool may stand in another's place.
+In a batch every other row's tools are negatives too, so that no row's right tool may stand in
+another's place.
 """
 
 import random
@@ -17,11 +19,14 @@ from agentlite.retrieval.tool_pool import Pool
 
 PAIRS = "pairs.jsonl"
 LOOKED_AT = 30  # of the likeliest wrong tools of each ranker
-SPARE = 6  # wrong tools more than are wanted: one that is right for another row of a batch makes room for the next
+# wrong tools more than are wanted: one that is right for another row of a batch makes room for the
+# next
+SPARE = 6
 
 
 class Pair(NamedTuple):
-    """A query, the right tool and wrong ones, by their places in the pool, those that look right first.
+    """A query, the right tool and wrong ones, by their places in the pool, those that look right
+    first.
 
     `right`: the names that are due for an equal question anywhere.
     """
@@ -32,10 +37,12 @@ class Pair(NamedTuple):
     right: frozenset[str]
 
 
-def pairs(queries: Sequence[Query], pool: Pool, rankers: dict[str, Ranker], count: int, seed: int) -> list[Pair]:
-    """A pair for each tool that is due, with `count` wrong tools and some to spare, none if `count` is 0: by turns the
-    likeliest of each ranker and one of the right tool's group, then any. Never one that is due for an equal question,
-    or that only bears another name.
+def pairs(
+    queries: Sequence[Query], pool: Pool, rankers: dict[str, Ranker], count: int, seed: int
+) -> list[Pair]:
+    """A pair for each tool that is due, with `count` wrong tools and some to spare, none if `count`
+    is 0: by turns the likeliest of each ranker and one of the right tool's group, then any. Never
+    one that is due for an equal question, or that only bears another name.
     """
     if not queries:
         return []
@@ -55,11 +62,15 @@ def pairs(queries: Sequence[Query], pool: Pool, rankers: dict[str, Ranker], coun
     return found
 
 
-def batches(found: Sequence[Pair], pool: Pool, size: int, steps: int, count: int, seed: int) -> list[Pair]:
-    """The pairs of `steps` batches of `size`, one after the other, with `count` wrong tools each: epoch after epoch in
-    a new order, each pair as soon as no tool of its batch is right for it, nor its own for another one.
+def batches(
+    found: Sequence[Pair], pool: Pool, size: int, steps: int, count: int, seed: int
+) -> list[Pair]:
+    """The pairs of `steps` batches of `size`, one after the other, with `count` wrong tools each:
+    epoch after epoch in a new order, each pair as soon as no tool of its batch is right for it, nor
+    its own for another one.
 
-    Where too few go together, as where most questions want one tool, a batch is filled with what comes next.
+    Where too few go together, as where most questions want one tool, a batch is filled with what
+    comes next.
     """
     chance = random.Random(seed)
     waiting: list[int] = []
@@ -78,7 +89,9 @@ def batches(found: Sequence[Pair], pool: Pool, size: int, steps: int, count: int
 
 
 def with_wrong(pair: Pair, pool: Pool, count: int, barred: frozenset[str] = frozenset()) -> Pair:
-    """With as many wrong tools as are wanted, none of a name that is barred; the next best where there are too few."""
+    """With as many wrong tools as are wanted, none of a name that is barred; the next best where
+    there are too few.
+    """
     fitting = [place for place in pair.negatives if pool.entries[place].tool.name not in barred]
     rest = (place for place in pair.negatives if place not in fitting)
     return pair._replace(negatives=tuple([*fitting, *rest][:count]))
@@ -87,8 +100,13 @@ def with_wrong(pair: Pair, pool: Pool, count: int, barred: frozenset[str] = froz
 def to_row(pair: Pair, pool: Pool) -> Row:
     """As it is on disk, for people to look at too."""
     names = [pool.entries[place].tool.name for place in (pair.place, *pair.negatives)]
-    return {"query": pair.text, "tool": names[0], "negatives": names[1:], "places": [pair.place, *pair.negatives],
-            "right": sorted(pair.right)}  # fmt: skip
+    return {
+        "query": pair.text,
+        "tool": names[0],
+        "negatives": names[1:],
+        "places": [pair.place, *pair.negatives],
+        "right": sorted(pair.right),
+    }
 
 
 def from_row(row: Row) -> Pair:
@@ -132,18 +150,23 @@ def _likeliest(ranker: Ranker, queries: Sequence[Query], pool: Pool) -> list[lis
     import numpy
 
     scores = ranker([query.text for query in queries])
-    return [list(map(int, row)) for row in numpy.argsort(-scores, axis=1, kind="stable")[:, :LOOKED_AT]]
+    return [
+        list(map(int, row)) for row in numpy.argsort(-scores, axis=1, kind="stable")[:, :LOOKED_AT]
+    ]
 
 
-def _by_turns(ways: Sequence[Sequence[int]], pool: Pool, barred: set[str], count: int,
-              chance: random.Random) -> tuple[int, ...]:  # fmt: skip
+def _by_turns(
+    ways: Sequence[Sequence[int]], pool: Pool, barred: set[str], count: int, chance: random.Random
+) -> tuple[int, ...]:
     """From each way in turn its first that may be taken; of a name no second one."""
     found: list[int] = []
     names = set(barred)
     left = [iter(way) for way in ways]
     while left and len(found) < count:
         for way in list(left):
-            place = next((place for place in way if pool.entries[place].tool.name not in names), None)
+            place = next(
+                (place for place in way if pool.entries[place].tool.name not in names), None
+            )
             if place is None:
                 left.remove(way)
             elif len(found) < count:
@@ -164,7 +187,9 @@ def _any(pool: Pool, chance: random.Random) -> Iterator[int]:
     yield from (place % len(pool.entries) for place in range(start, start + len(pool.entries)))
 
 
-def _that_go_together(waiting: Sequence[int], found: Sequence[Pair], pool: Pool, size: int) -> list[int]:
+def _that_go_together(
+    waiting: Sequence[int], found: Sequence[Pair], pool: Pool, size: int
+) -> list[int]:
     taken: list[int] = []
     right: set[str] = set()
     names: set[str] = set()

@@ -1,4 +1,6 @@
-"""`tool_selection_accuracy>=0.8,forgetting<=0.02` and the figures of a model -> which conditions fail, and why."""
+"""`tool_selection_accuracy>=0.8,forgetting<=0.02` and the figures of a model -> which conditions
+fail, and why.
+"""
 
 import operator
 import re
@@ -14,15 +16,43 @@ from agentlite.scoring.metrics.bfcl import GROUPS as GROUPS_OF_BFCL
 from agentlite.scoring.metrics.bfcl import RULES
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
-}  # fmt: skip
-CONDITION = re.compile(r"\s*([A-Za-z_][\w.^]*)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s*(%?)\s*", re.ASCII)
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+CONDITION = re.compile(
+    r"\s*([A-Za-z_][\w.^]*)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s*(%?)\s*", re.ASCII
+)
 # of metrics.json, where a figure is looked for
 GROUPS = ("metrics", "dialogs", "timing", "tools", "bfcl", "forgetting", "passes", "judge")
 TIMING = ("timing_precision", "recall", "specificity", "f1", "balanced_accuracy")
-SCORED = ("toolrl", "tool_n1", "bfcl", "bfcl_overall", *(f"bfcl_{group}" for group in GROUPS_OF_BFCL), *RULES)
-BESIDES = ("forgetting", "perplexity", "general_questions", "questions_forgotten", "judge_score", "judge_usable")
-KNOWN = (*calls.METRICS, *dialogs.METRICS, *TIMING, *tools.SHARES, *SCORED, *BESIDES, *kagent.WEIGHTS, "overall")
+SCORED = (
+    "toolrl",
+    "tool_n1",
+    "bfcl",
+    "bfcl_overall",
+    *(f"bfcl_{group}" for group in GROUPS_OF_BFCL),
+    *RULES,
+)
+BESIDES = (
+    "forgetting",
+    "perplexity",
+    "general_questions",
+    "questions_forgotten",
+    "judge_score",
+    "judge_usable",
+)
+KNOWN = (
+    *calls.METRICS,
+    *dialogs.METRICS,
+    *TIMING,
+    *tools.SHARES,
+    *SCORED,
+    *BESIDES,
+    *kagent.WEIGHTS,
+    "overall",
+)
 
 
 class Condition(NamedTuple):
@@ -37,13 +67,18 @@ class Condition(NamedTuple):
 
 
 def parse_gate(text: str) -> list[Condition]:
-    """The conditions, all of which must hold. Raises UserError 2 for what is none, or of no figure there is."""
+    """The conditions, all of which must hold. Raises UserError 2 for what is none, or of no figure
+    there is.
+    """
     conditions = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = CONDITION.fullmatch(part)
         if not found:
-            raise UserError(f"'{part}' is no condition.", "Write NAME>=NUMBER, as in tool_selection_accuracy>=0.8.",
-                            place="--gate")  # fmt: skip
+            raise UserError(
+                f"'{part}' is no condition.",
+                "Write NAME>=NUMBER, as in tool_selection_accuracy>=0.8.",
+                place="--gate",
+            )
         name, sign, bound, percent = found.groups()
         if name not in KNOWN and not re.fullmatch(r"pass\^\d+", name):
             raise UserError(f"no figure is called '{name}'.", nearest(name, KNOWN), place="--gate")

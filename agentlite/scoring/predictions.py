@@ -1,4 +1,6 @@
-"""What a model, or another system, said at the steps of records -> predictions, scored; on disk and read back."""
+"""What a model, or another system, said at the steps of records -> predictions, scored; on disk and
+read back.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +23,10 @@ TOO_LONG = "prompt longer than max_length"
 NOTHING = "no prediction"
 DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
 ID, TURN = ("record_id", "id"), "turn"
-SHAPE = '{"record_id": "...", "turn": 2, "text": "..."}, or "calls": [{"name": ..., "arguments": {...}}] for "text"'
+SHAPE = (
+    '{"record_id": "...", "turn": 2, "text": "..."}, or "calls": [{"name": ..., "arguments": '
+    '{...}}] for "text"'
+)
 
 
 class Said(NamedTuple):
@@ -52,46 +57,77 @@ def said(prompt: Prompt, found: Said | None, protocol: Protocol) -> Prediction:
     if found is None:
         return predicted(prompt, Parsed("", (), NOTHING), "", 0)
     calls = found.calls
-    parsed = protocol.read(found.text, prompt.record.tools) if calls is None else Parsed(found.text, calls)
+    parsed = (
+        protocol.read(found.text, prompt.record.tools)
+        if calls is None
+        else Parsed(found.text, calls)
+    )
     return predicted(prompt, parsed, found.text, 0)
 
 
-def predicted(prompt: Prompt, parsed: Parsed, text: str, new_tokens: int, *, finished: bool = True) -> Prediction:
+def predicted(
+    prompt: Prompt, parsed: Parsed, text: str, new_tokens: int, *, finished: bool = True
+) -> Prediction:
     """Scores a reading at its step."""
     record, gold = prompt.record, prompt.record.due(prompt.turn)
     attempt = Attempt(parsed, gold, record.tools, finished=finished, text=text)
-    metrics = {**score_step(parsed, gold, record.tools), "toolrl": COMPONENTS["arguments"](attempt),
-               "tool_n1": COMPONENTS["exact"](attempt), DUE: float(bool(gold.calls))}  # fmt: skip
+    metrics = {
+        **score_step(parsed, gold, record.tools),
+        "toolrl": COMPONENTS["arguments"](attempt),
+        "tool_n1": COMPONENTS["exact"](attempt),
+        DUE: float(bool(gold.calls)),
+    }
     if category := category_of(record):
         calls = () if parsed.problem else parsed.calls
         metrics[BFCL] = float(not check(category, calls, gold, record.tools))
-    return Prediction(record.id, prompt.turn, text, parsed.problem, parsed.calls, metrics,
-                      slices(record, prompt.protocol), new_tokens)  # fmt: skip
+    return Prediction(
+        record.id,
+        prompt.turn,
+        text,
+        parsed.problem,
+        parsed.calls,
+        metrics,
+        slices(record, prompt.protocol),
+        new_tokens,
+    )
 
 
 def slices(record: Record, protocol: str) -> dict[str, str]:
     """What a report slices by."""
     count = len(record.tools)
     tools = "1" if count == 1 else "2-4" if count < 5 else "5+"
-    return {"tools": tools, "task": record.task, "source": record.source, "protocol": protocol,
-            "difficulty": difficulty(record)}  # fmt: skip
+    return {
+        "tools": tools,
+        "task": record.task,
+        "source": record.source,
+        "protocol": protocol,
+        "difficulty": difficulty(record),
+    }
 
 
 def difficulty(record: Record) -> str:
     """As the record says, or by the calls that are due in it."""
-    told = next((record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)), "")
+    told = next(
+        (record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)), ""
+    )
     due = sum(len(record.due(turn).calls) for turn in record.turns)
-    return told or ("no call" if not due else "1 call" if due == 1 else "2-4 calls" if due < 5 else "5+ calls")
+    return told or (
+        "no call" if not due else "1 call" if due == 1 else "2-4 calls" if due < 5 else "5+ calls"
+    )
 
 
 def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, Answer]:
-    """The answers that are there to these very prompts, by step; a torn last line is cut. `keys`: see prompt_key."""
+    """The answers that are there to these very prompts, by step; a torn last line is cut. `keys`:
+    see prompt_key.
+    """
     if not path.exists():
         return {}
     with Appender(path):
         pass
     found = (msgspec.convert(row, Answer) for row in read_rows(path))
-    return {one.step: one for one in found if one.step in keys and one.prompt in ("", keys[one.step])}
+    return {
+        one.step: one for one in found if one.step in keys and one.prompt in ("", keys[one.step])
+    }
 
 
 def to_prediction_row(prediction: Prediction) -> Row:
@@ -101,15 +137,18 @@ def to_prediction_row(prediction: Prediction) -> Row:
 
 def read_predictions(path: Path) -> Iterator[Prediction]:
     for row in read_rows(path):
-        calls = tuple(Call(call["name"], json.loads(call["arguments"])) for call in row.pop("calls"))
+        calls = tuple(
+            Call(call["name"], json.loads(call["arguments"])) for call in row.pop("calls")
+        )
         yield Prediction(calls=calls, **row)
 
 
 def read_said(path: Path, steps: Iterable[Step], records: Mapping[str, Record]) -> dict[Step, Said]:
-    """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those that are asked.
+    """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those
+    that are asked.
 
-    Raises UserError with file and line for a row that is none, is there twice, or is about a step the data does not
-    have.
+    Raises UserError with file and line for a row that is none, is there twice, or is about a step
+    the data does not have.
     """
     found: dict[Step, Said] = {}
     lines: dict[Step, int] = {}
@@ -122,16 +161,24 @@ def read_said(path: Path, steps: Iterable[Step], records: Mapping[str, Record]) 
             strangers.append((number, str(row.get("record_id", row.get("id")))))
             continue
         if step in lines:
-            raise UserError(f"record {step.record_id}, turn {step.turn} is there twice, first in line {lines[step]}.",
-                            "Keep one of the two.", place=where)  # fmt: skip
+            raise UserError(
+                f"record {step.record_id}, turn {step.turn} is there twice, first in line "
+                f"{lines[step]}.",
+                "Keep one of the two.",
+                place=where,
+            )
         lines[step] = number
         if step in wanted:
             found[step] = _said(row, where)
     if strangers:
         number, name = strangers[0]
-        raise UserError(f"{len(strangers)} of {len(strangers) + len(lines)} rows are about records that the data does "
-                        f"not have, {name} first.", "Were they made on other data, or another --split? The ids are in "
-                        "the rows of prep.", place=f"{path}:{number}")  # fmt: skip
+        raise UserError(
+            f"{len(strangers)} of {len(strangers) + len(lines)} rows are about records that the "
+            "data does "
+            f"not have, {name} first.",
+            "Were they made on other data, or another --split? The ids are in the rows of prep.",
+            place=f"{path}:{number}",
+        )
     return found
 
 
@@ -143,17 +190,24 @@ def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", "Name a file of rows.", place=str(path)) from error
+        raise UserError(
+            f"cannot be read: {error.strerror}.", "Name a file of rows.", place=str(path)
+        ) from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise UserError(f"is no UTF-8 at byte {error.start} of the line.", "Save it as UTF-8.",
-                            place=f"{path}:{number}") from error  # fmt: skip
+            raise UserError(
+                f"is no UTF-8 at byte {error.start} of the line.",
+                "Save it as UTF-8.",
+                place=f"{path}:{number}",
+            ) from error
         except (ValueError, RecursionError) as error:
-            raise UserError(f"is no JSON: {error}.", f"A row: {SHAPE}.", place=f"{path}:{number}") from error
+            raise UserError(
+                f"is no JSON: {error}.", f"A row: {SHAPE}.", place=f"{path}:{number}"
+            ) from error
         if not isinstance(row, dict):
             raise UserError("is no JSON object.", f"A row: {SHAPE}.", place=f"{path}:{number}")
         yield number, row
@@ -172,7 +226,9 @@ def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
         return Step(name, record.asked[0])
     if turn not in record.asked:
         asked = ", ".join(map(str, record.asked)) or "none"
-        raise UserError(f"record {name} is not asked at turn {plain(turn)}.", f"It is at: {asked}.", place=where)
+        raise UserError(
+            f"record {name} is not asked at turn {plain(turn)}.", f"It is at: {asked}.", place=where
+        )
     return Step(name, int(turn))
 
 
@@ -180,7 +236,9 @@ def _said(row: Row, where: str) -> Said:
     text, calls = row.get("text", ""), row.get("calls")
     if not isinstance(text, str) or ("text" not in row and calls is None):
         raise UserError("has neither a text nor calls.", f"A row: {SHAPE}.", place=where)
-    return Said(text, None if calls is None else tuple(_call(call, where) for call in _list(calls, where)))
+    return Said(
+        text, None if calls is None else tuple(_call(call, where) for call in _list(calls, where))
+    )
 
 
 def _list(calls: Any, where: str) -> list[Any]:
@@ -196,5 +254,6 @@ def _call(call: Any, where: str) -> Call:
         arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
         return Call(msgspec.convert(call["name"], str), msgspec.convert(arguments, dict[str, Any]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError("has a call without a name and an object of arguments.", f"A row: {SHAPE}.",
-                        place=where) from error  # fmt: skip
+        raise UserError(
+            "has a call without a name and an object of arguments.", f"A row: {SHAPE}.", place=where
+        ) from error

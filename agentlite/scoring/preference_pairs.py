@@ -21,11 +21,17 @@ REASONS: dict[Reason, str] = {
     "small margin": "those that say different things differ by less than the least margin",
     "empty text": "every candidate that is better by the margin says nothing",
 }
-UNIT = 10**9  # totals are compared as whole billionths: what differs beyond is the order of a sum, and no difference
+UNIT = (
+    10**9
+    # totals are compared as whole billionths: what differs beyond is the order of a sum, and no
+    # difference
+)
 
 
 class Rule(NamedTuple):
-    """Which pairs are made. `gold`: it is chosen where every sampled candidate fails, or takes no part at all."""
+    """Which pairs are made. `gold`: it is chosen where every sampled candidate fails, or takes no
+    part at all.
+    """
 
     margin: float = 0.05
     balance: bool = False
@@ -45,7 +51,9 @@ class Pairing(NamedTuple):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A candidate as it is weighed: its text without the blanks around it, and which of the distinct parts it has."""
+    """A candidate as it is weighed: its text without the blanks around it, and which of the
+    distinct parts it has.
+    """
 
     candidate: Candidate
     text: str
@@ -57,7 +65,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rivals(NamedTuple):
-    """The candidates of a step, by sample: the sampled ones, those of them that say something, and the gold.
+    """The candidates of a step, by sample: the sampled ones, those of them that say something, and
+    the gold.
 
     The gold is there only where it may be chosen.
     """
@@ -68,23 +77,31 @@ class Rivals(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Steps as many weightings weigh them: candidates with equal parts share them, and so their total."""
+    """Steps as many weightings weigh them: candidates with equal parts share them, and so their
+    total.
+    """
 
     steps: list[Rivals]
     parts: list[Mapping[str, float]]
 
     def totals(self, weights: Mapping[str, float]) -> list[int]:
-        """What all distinct parts earn, in billionths. Raises UserError for a weighted part that nobody scored."""
+        """What all distinct parts earn, in billionths. Raises UserError for a weighted part that
+        nobody scored.
+        """
         counted = {name: weight for name, weight in weights.items() if weight}
         for name in counted if self.parts else ():
             if name not in self.parts[0]:
-                raise UserError(f"the candidates have no score for '{name}'.",
-                                "Leave its weight out, or name its function: --rewards FILE.py:FUNCTION.")  # fmt: skip
+                raise UserError(
+                    f"the candidates have no score for '{name}'.",
+                    "Leave its weight out, or name its function: --rewards FILE.py:FUNCTION.",
+                )
         return [round(total(parts, counted) * UNIT) for parts in self.parts]
 
 
 class Scales(NamedTuple):
-    """How a step is weighed: totals and the least margin in billionths, and whether lengths are balanced."""
+    """How a step is weighed: totals and the least margin in billionths, and whether lengths are
+    balanced.
+    """
 
     totals: Sequence[int]
     least: float
@@ -122,10 +139,14 @@ def group(candidates: Iterable[Candidate], scores: Mapping[Key, Score]) -> dict[
     return groups
 
 
-def build_pairs(groups: Mapping[Step, Sequence[Scored]], weights: Mapping[str, float], rule: Rule) -> Pairing:
+def build_pairs(
+    groups: Mapping[Step, Sequence[Scored]], weights: Mapping[str, float], rule: Rule
+) -> Pairing:
     """A pair a step, or the reason why there is none."""
     found = list(choices(prepare(groups, rule), weights, rule))
-    return Pairing([_pair(choice) for choice in found if isinstance(choice, Choice)], count_reasons(found))
+    return Pairing(
+        [_pair(choice) for choice in found if isinstance(choice, Choice)], count_reasons(found)
+    )
 
 
 def count_reasons(found: Iterable[Choice | Reason]) -> dict[str, int]:
@@ -158,7 +179,9 @@ def prepare(groups: Mapping[Step, Sequence[Scored]], rule: Rule) -> Prepared:
     return Prepared(steps, distinct)
 
 
-def choices(prepared: Prepared, weights: Mapping[str, float], rule: Rule) -> Iterator[Choice | Reason]:
+def choices(
+    prepared: Prepared, weights: Mapping[str, float], rule: Rule
+) -> Iterator[Choice | Reason]:
     """What each step gives, in order."""
     scales = Scales(prepared.totals(weights), max(1, rule.margin * UNIT - 0.5), rule.balance)
     lean = 0  # by how many characters the chosen texts so far are longer than the rejected ones
@@ -199,8 +222,12 @@ def _speaking(entries: list[Entry]) -> list[Entry]:
     return entries if all(one.text for one in entries) else [one for one in entries if one.text]
 
 
-def _best(better: Sequence[Entry], worse: Sequence[Entry], scales: Scales, lean: int) -> Choice | None:
-    """The widest admissible pair, or the one that keeps lengths in balance; None if there is none."""
+def _best(
+    better: Sequence[Entry], worse: Sequence[Entry], scales: Scales, lean: int
+) -> Choice | None:
+    """The widest admissible pair, or the one that keeps lengths in balance; None if there is
+    none.
+    """
     if not better or not worse:
         return None
     totals = scales.totals
@@ -258,9 +285,15 @@ def _side(entry: Entry, earned: int) -> Side:
 
 
 def _other_parts(candidate: Candidate, names: Iterable[str]) -> UserError:
-    place = f"record {candidate.record_id}, turn {candidate.turn}, {candidate.model}, sample {candidate.sample}"
-    return UserError(f"scored on other parts than the candidates before: {', '.join(sorted(names))}.",
-                     "Score all of them with the same --rewards.", place=place)  # fmt: skip
+    place = (
+        f"record {candidate.record_id}, turn {candidate.turn}, {candidate.model}, sample "
+        f"{candidate.sample}"
+    )
+    return UserError(
+        f"scored on other parts than the candidates before: {', '.join(sorted(names))}.",
+        "Score all of them with the same --rewards.",
+        place=place,
+    )
 
 
 def _line(pair: Pair) -> bytes:
@@ -286,6 +319,8 @@ def _decode_slowly(line: bytes, kind: type[T], place: str) -> T:
     try:
         return msgspec.convert(json.loads(line), kind)
     except ValueError as error:
-        raise UserError(f"not a row of a {kind.__name__.lower()} ({error}).",
-                        "The file was changed after the stage wrote it: run that stage again with --force.",
-                        place=place) from error  # fmt: skip
+        raise UserError(
+            f"not a row of a {kind.__name__.lower()} ({error}).",
+            "The file was changed after the stage wrote it: run that stage again with --force.",
+            place=place,
+        ) from error

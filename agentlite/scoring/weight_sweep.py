@@ -1,4 +1,6 @@
-"""Many weightings -> one row each, side by side; scored candidates -> what their parts tell, in plain sentences."""
+"""Many weightings -> one row each, side by side; scored candidates -> what their parts tell, in
+plain sentences.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -27,24 +29,31 @@ from agentlite.scoring.rewards import settle_weights
 TOGETHER = 0.95  # |r| from which one part says what another does
 SITUATIONS = {"due": "Where a call is due", "not_due": "Where no call is due"}
 NOT_DONE = {"calling": "none called", "abstaining": "none abstained"}
-HOW = "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
+HOW = (
+    "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
+)
 
 Found = Sequence[Choice | Reason]
 
 
-def compare_weightings(groups: Mapping[Step, Sequence[Scored]], weightings: Mapping[str, Mapping[str, float]],
-                       rule: Rule) -> list[dict[str, Any]]:  # fmt: skip
+def compare_weightings(
+    groups: Mapping[Step, Sequence[Scored]],
+    weightings: Mapping[str, Mapping[str, float]],
+    rule: Rule,
+) -> list[dict[str, Any]]:
     """A row a weighting, in order: its pairs, and what is different from the first one's.
 
-    `flipped`: steps that both give a pair and whose chosen text is another; `gained`, `lost`: steps that only this one,
-    or only the first one gives a pair. `chosen`, `rejected`: the mean of each raw part over these sides; empty without
-    pairs. `no_pair`: steps without a pair, by reason.
+    `flipped`: steps that both give a pair and whose chosen text is another; `gained`, `lost`: steps
+    that only this one, or only the first one gives a pair. `chosen`, `rejected`: the mean of each
+    raw part over these sides; empty without pairs. `no_pair`: steps without a pair, by reason.
     """
     prepared = prepare(groups, rule)
     found = {name: list(choices(prepared, weights, rule)) for name, weights in weightings.items()}
     first: Found = next(iter(found.values()), [])
-    return [{"name": name, "weights": dict(weightings[name]), **_row(prepared, here, first)}
-            for name, here in found.items()]  # fmt: skip
+    return [
+        {"name": name, "weights": dict(weightings[name]), **_row(prepared, here, first)}
+        for name, here in found.items()
+    ]
 
 
 def _row(prepared: Prepared, found: Found, first: Found) -> dict[str, Any]:
@@ -76,7 +85,8 @@ def _mean_parts(sides: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 class Column(NamedTuple):
-    """A part of every candidate; how far it is from its mean within the step; in what share of the steps it differs.
+    """A part of every candidate; how far it is from its mean within the step; in what share of the
+    steps it differs.
 
     The share is of the steps with two candidates or more.
     """
@@ -86,24 +96,32 @@ class Column(NamedTuple):
     differs: float
 
 
-def report_parts(groups: Mapping[Step, Sequence[Scored]], weights: Mapping[str, float],
-                 due: Mapping[Step, bool]) -> dict[str, Any]:  # fmt: skip
+def report_parts(
+    groups: Mapping[Step, Sequence[Scored]], weights: Mapping[str, float], due: Mapping[Step, bool]
+) -> dict[str, Any]:
     """What the parts of the sampled candidates tell; the gold takes no part.
 
-    `parts`: weight, mean, std of the sample, and the share of steps in which the part `differs` between candidates.
-    `constant`: parts that never do, so that their weight has no say. `together`: parts that rise and fall with each
-    other, |r| >= .95; r is Pearson's, of the differences from the step's mean, since pairs are made within a step.
-    `abstaining`: the mean total of those that call and those that do not, where a call is `due` and where none is.
+    `parts`: weight, mean, std of the sample, and the share of steps in which the part `differs`
+    between candidates. `constant`: parts that never do, so that their weight has no say.
+    `together`: parts that rise and fall with each other, |r| >= .95; r is Pearson's, of the
+    differences from the step's mean, since pairs are made within a step. `abstaining`: the mean
+    total of those that call and those that do not, where a call is `due` and where none is.
     """
     prepared = prepare(groups, Rule())
-    columns = {name: _column(prepared, name) for name in (prepared.parts[0] if prepared.parts else ())}
+    columns = {
+        name: _column(prepared, name) for name in (prepared.parts[0] if prepared.parts else ())
+    }
     constant = [name for name, column in columns.items() if not column.differs]
     return {
         "steps": len(prepared.steps),
         "candidates": sum(len(step.sampled) for step in prepared.steps),
-        "parts": {name: _describe(column, weights.get(name, 0.0)) for name, column in columns.items()},
+        "parts": {
+            name: _describe(column, weights.get(name, 0.0)) for name, column in columns.items()
+        },
         "constant": constant,
-        "together": _together({name: columns[name].deviations for name in columns if name not in constant}),
+        "together": _together(
+            {name: columns[name].deviations for name in columns if name not in constant}
+        ),
         "abstaining": _abstaining(prepared, prepared.totals(weights), due),
     }
 
@@ -143,14 +161,25 @@ def _together(deviations: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]
     return found
 
 
-def _abstaining(prepared: Prepared, totals: Sequence[int], due: Mapping[Step, bool]) -> dict[str, Any]:
-    earned: dict[str, dict[str, list[float]]] = {kind: {"calling": [], "abstaining": []} for kind in SITUATIONS}
-    for one in (one for step in prepared.steps for one in step.sampled if one.candidate.step in due):
+def _abstaining(
+    prepared: Prepared, totals: Sequence[int], due: Mapping[Step, bool]
+) -> dict[str, Any]:
+    earned: dict[str, dict[str, list[float]]] = {
+        kind: {"calling": [], "abstaining": []} for kind in SITUATIONS
+    }
+    for one in (
+        one for step in prepared.steps for one in step.sampled if one.candidate.step in due
+    ):
         parts, is_due = prepared.parts[one.parts], due[one.candidate.step]
         called = not parts["missed_call"] if is_due else parts["wrong_tool"] > 0
-        earned["due" if is_due else "not_due"]["calling" if called else "abstaining"].append(totals[one.parts] / UNIT)
+        earned["due" if is_due else "not_due"]["calling" if called else "abstaining"].append(
+            totals[one.parts] / UNIT
+        )
     return {
-        kind: {did: {"mean": fmean(values), "count": len(values)} if values else None for did, values in sides.items()}
+        kind: {
+            did: {"mean": fmean(values), "count": len(values)} if values else None
+            for did, values in sides.items()
+        }
         for kind, sides in earned.items()
     }
 
@@ -171,7 +200,9 @@ def sentences(report: Mapping[str, Any]) -> list[str]:
 
 def _moving(found: Mapping[str, Any]) -> str:
     how = "together" if found["r"] > 0 else "against each other"
-    return f"{' and '.join(found['parts'])} move {how} (r = {found['r']:.2f}): one of them is enough."
+    return (
+        f"{' and '.join(found['parts'])} move {how} (r = {found['r']:.2f}): one of them is enough."
+    )
 
 
 def _deciding_nothing(names: Sequence[str], what: str) -> list[str]:
@@ -197,7 +228,8 @@ def _calling(kind: str, earned: Mapping[str, Mapping[str, float] | None]) -> str
 
 
 def read_grid(path: Path, own: Iterable[str] = ()) -> dict[str, dict[str, float]]:
-    """The weightings of a YAML file, settled: a mapping name -> weights, or a list named by what it changes.
+    """The weightings of a YAML file, settled: a mapping name -> weights, or a list named by what it
+    changes.
 
     `own`: parts beside the built-in ones. Raises UserError 2 with file and name.
     """
@@ -208,35 +240,47 @@ def read_grid(path: Path, own: Iterable[str] = ()) -> dict[str, dict[str, float]
         if not isinstance(weights, dict | None):
             raise UserError(f"{weights!r} is no mapping of parts to weights.", HOW, place=place)
         if name in grid:
-            raise UserError("is there twice.", "Give each weighting a name of its own.", place=place)
+            raise UserError(
+                "is there twice.", "Give each weighting a name of its own.", place=place
+            )
         try:
             given = {str(part): _number(part, weight) for part, weight in (weights or {}).items()}
             grid[name] = settle_weights(given, own)
         except UserError as error:
-            raise UserError(error.problem, error.fix, place=": ".join(filter(None, (place, error.place)))) from error
+            raise UserError(
+                error.problem, error.fix, place=": ".join(filter(None, (place, error.place)))
+            ) from error
     if not grid:
         raise UserError("holds no weighting.", HOW, place=str(path))
     return grid
 
 
 def _entries(path: Path) -> list[tuple[str, Any]]:
-    """What the file holds, with its names. Names may be there twice: read as a mapping, YAML drops the first."""
+    """What the file holds, with its names. Names may be there twice: read as a mapping, YAML drops
+    the first.
+    """
     import yaml
 
     try:
         loader = yaml_loader(path)
         node = loader.get_single_node()
         if isinstance(node, yaml.MappingNode):
-            made = [[loader.construct_object(half, deep=True) for half in entry] for entry in node.value]
+            made = [
+                [loader.construct_object(half, deep=True) for half in entry] for entry in node.value
+            ]
             refuse_grown(made, str(path))
             return [(str(name), weights) for name, weights in made]
         listed = loader.construct_document(node) if node else []
         refuse_grown(listed, str(path))
     except OSError as error:
-        raise UserError(f"cannot read the weightings: {error.strerror}.", place=str(path)) from error
+        raise UserError(
+            f"cannot read the weightings: {error.strerror}.", place=str(path)
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"no YAML: {' '.join(str(error).split())}", place=str(path)) from error
-    return [(_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])]
+    return [
+        (_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])
+    ]
 
 
 def _name(weights: Any) -> str:
@@ -251,4 +295,6 @@ def _number(part: Any, weight: Any) -> float:
     try:
         return float("" if isinstance(weight, bool) else weight)
     except (TypeError, ValueError):
-        raise UserError(f"{part} is {weight!r}, which is no number.", "Write it as `efficiency: 0.3`.") from None
+        raise UserError(
+            f"{part} is {weight!r}, which is no number.", "Write it as `efficiency: 0.3`."
+        ) from None

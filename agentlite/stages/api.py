@@ -1,4 +1,6 @@
-"""Settings as the user gave them -> resolved, checked, and the stage run: what the command line and Python share."""
+"""Settings as the user gave them -> resolved, checked, and the stage run: what the command line and
+Python share.
+"""
 
 import importlib
 import os
@@ -19,7 +21,9 @@ def prep(*sources: str, run: str | None = None, **options: Any) -> Result:
 
 
 def retriever(*, run: str | None = None, **options: Any) -> Result:
-    """Trains a model to bring the few tools, of many, that a question needs; and makes an index of them."""
+    """Trains a model to bring the few tools, of many, that a question needs; and makes an index of
+    them.
+    """
     return call("retriever", run, options)
 
 
@@ -29,7 +33,9 @@ def sft(*, run: str | None = None, **options: Any) -> Result:
 
 
 def pairs(*, run: str | None = None, **options: Any) -> Result:
-    """Samples several answers at every step, scores them, pairs the best with the worst. `candidates` is `--from`."""
+    """Samples several answers at every step, scores them, pairs the best with the worst.
+    `candidates` is `--from`.
+    """
     return call("pairs", run, options)
 
 
@@ -44,24 +50,38 @@ def grpo(*, run: str | None = None, **options: Any) -> Result:
 
 
 def evaluate(*, run: str | None = None, **options: Any) -> Result:
-    """Asks models at every step of the test records, scores what they say, sets them side by side."""
+    """Asks models at every step of the test records, scores what they say, sets them side by
+    side.
+    """
     return call("eval", run, options)
 
 
 def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
-    """`options`: settings of the command, and out, force, dry_run, config (files), set (assignments), profile."""
+    """`options`: settings of the command, and out, force, dry_run, config (files), set
+    (assignments), profile.
+    """
     run, options = run or os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN, dict(options)
-    out, force, dry_run = options.pop("out", None), options.pop("force", False), options.pop("dry_run", False)
-    files, sets, profile = options.pop("config", ()), options.pop("set", ()), options.pop("profile", "auto")
+    out, force, dry_run = (
+        options.pop("out", None),
+        options.pop("force", False),
+        options.pop("dry_run", False),
+    )
+    files, sets, profile = (
+        options.pop("config", ()),
+        options.pop("set", ()),
+        options.pop("profile", "auto"),
+    )
     files, sets = ((value,) if isinstance(value, str) else tuple(value) for value in (files, sets))
-    given = Given({key: value for key, value in options.items() if value is not None}, sets, files, profile)
+    given = Given(
+        {key: value for key, value in options.items() if value is not None}, sets, files, profile
+    )
     settings = settle(command, given, Path(run)).settings
     return execute(command, settings, Place(Path(run), out or command, force, dry_run))
 
 
 def settle(command: str, given: Given, run: Path) -> Resolved:
-    """Resolves the settings; what an earlier stage fixed stands in for the defaults. Says which profile a GPU gets, and
-    which file of the current folder is read."""
+    """Resolves the settings; what an earlier stage fixed stands in for the defaults. Says which
+    profile a GPU gets, and which file of the current folder is read."""
     for file in own_files():
         notice(f"settings: {file}")
     if given.profile == "auto" and command != "prep" and has_gpu():
@@ -72,7 +92,9 @@ def settle(command: str, given: Given, run: Path) -> Resolved:
 
 
 def execute(command: str, settings: Any, place: Place) -> Result:
-    """Runs a stage; of several processes the first runs it, and the others join it where all are needed."""
+    """Runs a stage; of several processes the first runs it, and the others join it where all are
+    needed.
+    """
 
     def run() -> Result:
         result: Result = importlib.import_module(f"agentlite.stages.{command}").run(settings, place)
@@ -81,8 +103,11 @@ def execute(command: str, settings: Any, place: Place) -> Result:
     if processes.count() == 1:
         return run()
     if command not in sharding.TOGETHER:
-        raise UserError(f"{command} runs in one process, and this is one of {processes.count()}.",
-                        f"Start it without torchrun: agentlite {command}", place="WORLD_SIZE")  # fmt: skip
+        raise UserError(
+            f"{command} runs in one process, and this is one of {processes.count()}.",
+            f"Start it without torchrun: agentlite {command}",
+            place="WORLD_SIZE",
+        )
     from agentlite.engine.coordinate import in_step
 
     return in_step(run)

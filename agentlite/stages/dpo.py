@@ -1,4 +1,6 @@
-"""finished pairs -> an adapter that prefers the chosen answers, with metrics.jsonl and checkpoints."""
+"""finished pairs -> an adapter that prefers the chosen answers, with metrics.jsonl and
+checkpoints.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,10 +34,15 @@ from agentlite.workspace.run_folder import Place, Plan, Result
 
 
 def inherit(settings: config.Dpo, run: Path) -> dict[str, tuple[Any, str]]:
-    """The model that the pairs were sampled from, and the shape of the adapter that is continued."""
+    """The model that the pairs were sampled from, and the shape of the adapter that is
+    continued.
+    """
     model = settings.model or str(setting_of(settings.data, "model", run) or "")
-    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(model, run),
-            **sharding.inherited("dpo", settings)}  # fmt: skip
+    return {
+        **({"model": (model, settings.data)} if model else {}),
+        **adapter_shape(model, run),
+        **sharding.inherited("dpo", settings),
+    }
 
 
 def run(settings: config.Dpo, place: Place) -> Result:
@@ -45,8 +52,12 @@ def run(settings: config.Dpo, place: Place) -> Result:
     source = find_model(settings.model, place.run)
     protocol = stages.read_plan(data).settings["protocol"]
     digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
-    plan = Plan("dpo", {**config.plain_settings(settings), "protocol": protocol},
-                {"data": digest, "model": source.digest, **sharding.inputs(settings)}, stages.versions())  # fmt: skip
+    plan = Plan(
+        "dpo",
+        {**config.plain_settings(settings), "protocol": protocol},
+        {"data": digest, "model": source.digest, **sharding.inputs(settings)},
+        stages.versions(),
+    )
     refuse_circle(settings.model, place)
     refuse_other_adapter("dpo", settings, source, place.run)
     sharding.refuse_unfit("dpo", settings, source)
@@ -55,7 +66,10 @@ def run(settings: config.Dpo, place: Place) -> Result:
         return _dry_run(settings, place, plan, data, source)
     if place.has_work(plan):
         check_libraries(settings.engine)
-    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+    with (
+        console.stdout_to_stderr(),
+        stages.open_stage(place.folder, plan, force=place.force) as stage,
+    ):
         if stage.status != "done":
             together.go()
             with failing_early(stage):
@@ -65,47 +79,76 @@ def run(settings: config.Dpo, place: Place) -> Result:
 
 def _refuse_mistakes(settings: config.Dpo, data: Path) -> None:
     if settings.label_smoothing and settings.loss_type != "sigmoid":
-        raise UserError(f"{settings.loss_type} has no label smoothing.", "Leave it out, or take --loss-type sigmoid.",
-                        place="dpo.label_smoothing")  # fmt: skip
+        raise UserError(
+            f"{settings.loss_type} has no label smoothing.",
+            "Leave it out, or take --loss-type sigmoid.",
+            place="dpo.label_smoothing",
+        )
     if stages.read_plan(data).settings.get("split") == "test":
-        raise UserError("its pairs are of the test records, which eval measures on.", "Run pairs on --split train.",
-                        place=str(data))  # fmt: skip
+        raise UserError(
+            "its pairs are of the test records, which eval measures on.",
+            "Run pairs on --split train.",
+            place=str(data),
+        )
 
 
 def read_preferences(settings: config.Dpo, data: Path, template: Template) -> Iterator[Preference]:
-    """The pairs as ids. Raises UserError with file and line for a pair that cannot be trained on."""
+    """The pairs as ids. Raises UserError with file and line for a pair that cannot be trained
+    on.
+    """
     mixture = settled(stages.read_plan(data).settings["protocol"], template)
     path = data / "pairs.jsonl"
     pairs = list(read_pairs(path))
     wanted = {pair.record_id for pair in pairs}
-    records = [record for row in read_rows(data / "records.jsonl") if (record := from_row(row)).id in wanted]
+    records = [
+        record
+        for row in read_rows(data / "records.jsonl")
+        if (record := from_row(row)).id in wanted
+    ]
     asked = {prompt.step: prompt.ids for prompt in prompts(records, mixture.of, template)}
     for number, pair in enumerate(pairs, 1):
         place = f"{path}:{number}"
         if pair.step not in asked:
-            raise UserError(f"records.jsonl has no record {pair.record_id} with turn {pair.turn}.",
-                            "Run pairs again with --force.", place=place)  # fmt: skip
-        chosen, rejected = (encode_said(side.text, side.ended, template) for side in (pair.chosen, pair.rejected))
+            raise UserError(
+                f"records.jsonl has no record {pair.record_id} with turn {pair.turn}.",
+                "Run pairs again with --force.",
+                place=place,
+            )
+        chosen, rejected = (
+            encode_said(side.text, side.ended, template) for side in (pair.chosen, pair.rejected)
+        )
         if pair.chosen.text.strip() == pair.rejected.text.strip():
-            raise UserError("chosen and rejected are the same.", "Rank the candidates again: agentlite pairs --from.",
-                            place=place)  # fmt: skip
+            raise UserError(
+                "chosen and rejected are the same.",
+                "Rank the candidates again: agentlite pairs --from.",
+                place=place,
+            )
         if chosen == rejected:
             console.notice(f"{place}: chosen and rejected are the same to the tokenizer, left out")
             continue
         row = Preference(asked[pair.step], chosen, rejected)
         longest = len(row.prompt) + max(len(row.chosen), len(row.rejected))
         if longest > settings.max_length:
-            raise UserError(f"the pair has {longest} tokens, max_length is {settings.max_length}.",
-                            f"Raise it: --max-length {longest}.", place=place)  # fmt: skip
+            raise UserError(
+                f"the pair has {longest} tokens, max_length is {settings.max_length}.",
+                f"Raise it: --max-length {longest}.",
+                place=place,
+            )
         yield row
 
 
-def _fill(stage: stages.Stage, settings: config.Dpo, data: Path, source: Source, models: list[str]) -> None:
+def _fill(
+    stage: stages.Stage, settings: config.Dpo, data: Path, source: Source, models: list[str]
+) -> None:
     with console.waiting("dpo: reading the pairs"):
         rows = list(read_preferences(settings, data, load_template(source.base)))
     if not rows:
-        raise UserError("holds no pair.", "Its stats.json says why: sample more (-n), raise the temperature, lower "
-                        "--margin, or add --gold.", place=str(data))  # fmt: skip
+        raise UserError(
+            "holds no pair.",
+            "Its stats.json says why: sample more (-n), raise the temperature, lower "
+            "--margin, or add --gold.",
+            place=str(data),
+        )
     console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
     figures = preference.train(source, settings, stage.folder, rows)
     files = trained_files(stage.folder, source.base)
@@ -119,9 +162,15 @@ def _dry_run(settings: config.Dpo, place: Place, plan: Plan, data: Path, source:
     rows = list(read_preferences(settings, data, load_template(source.base)))
     planned = preference.schedule(settings, rows)
     tokens = sum(row.tokens for row in rows)
-    longest = max((len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0)
-    figures = {"folder": status, "pairs": len(rows), "steps": planned.steps,
-               "tokens": round(tokens / max(1, len(rows)) * planned.rows),
-               "longest_pair": max((row.tokens for row in rows), default=0),
-               "memory_gib": dry_run_memory("dpo", settings, source.base, longest)}  # fmt: skip
+    longest = max(
+        (len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0
+    )
+    figures = {
+        "folder": status,
+        "pairs": len(rows),
+        "steps": planned.steps,
+        "tokens": round(tokens / max(1, len(rows)) * planned.rows),
+        "longest_pair": max((row.tokens for row in rows), default=0),
+        "memory_gib": dry_run_memory("dpo", settings, source.base, longest),
+    }
     return Result("dpo", "dry run", str(place.folder), figures, [], 0.0)

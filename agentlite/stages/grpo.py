@@ -1,4 +1,6 @@
-"""finished prep + a model -> an adapter that does more of what scored well, with rollouts.jsonl and checkpoints."""
+"""finished prep + a model -> an adapter that does more of what scored well, with rollouts.jsonl and
+checkpoints.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,13 +27,26 @@ from agentlite.scoring.rewards import settle_weights, total
 from agentlite.scoring.rewards.scorer import Judge, Tally, reading
 from agentlite.scoring.rewards.user_functions import OwnFunctions, function_files
 from agentlite.workspace import run_folder as stages
-from agentlite.workspace.lineage import adapter_shape, failing_early, lineage, refuse_circle, refuse_other_adapter
+from agentlite.workspace.lineage import (
+    adapter_shape,
+    failing_early,
+    lineage,
+    refuse_circle,
+    refuse_other_adapter,
+)
 from agentlite.workspace.model_source import Source, find_model, load_template, trained_files
 from agentlite.workspace.run_folder import Place, Plan, Result
 
 BATCH = 8  # prompts screened at once
-NOT_OF_THE_PLAN = ("reward_seconds", "max_failures", "max_flat_steps")  # how it is done, not what comes out
-MEND = "The same command carries on from here; a changed file of rewards is another plan: --out NAME, or --force."
+NOT_OF_THE_PLAN = (
+    "reward_seconds",
+    "max_failures",
+    "max_flat_steps",
+)  # how it is done, not what comes out
+MEND = (
+    "The same command carries on from here; a changed file of rewards is another plan: --out "
+    "NAME, or --force."
+)
 
 
 def inherit(settings: config.Grpo, run: Path) -> dict[str, tuple[Any, str]]:
@@ -40,13 +55,23 @@ def inherit(settings: config.Grpo, run: Path) -> dict[str, tuple[Any, str]]:
 
 
 def run(settings: config.Grpo, place: Place) -> Result:
-    """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a
+    signal.
+    """
     settle_weights(settings.weights, _names(settings))
     source = find_model(settings.model, place.run)
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
-    plan = Plan("grpo", {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
-                {"data": found.digest, "model": source.digest, **function_files(settings.rewards),
-                 **sharding.inputs(settings)}, stages.versions())  # fmt: skip
+    plan = Plan(
+        "grpo",
+        {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
+        {
+            "data": found.digest,
+            "model": source.digest,
+            **function_files(settings.rewards),
+            **sharding.inputs(settings),
+        },
+        stages.versions(),
+    )
     refuse_circle(settings.model, place)
     _refuse_mistakes(settings)
     refuse_other_adapter("grpo", settings, source, place.run)
@@ -55,23 +80,35 @@ def run(settings: config.Grpo, place: Place) -> Result:
         return _dry_run(settings, place, plan, found, source)
     if place.has_work(plan):
         check_libraries(settings.engine)
-    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+    with (
+        console.stdout_to_stderr(),
+        stages.open_stage(place.folder, plan, force=place.force) as stage,
+    ):
         if stage.status != "done":
             with failing_early(stage):
                 _fill(stage, settings, found, source, lineage(settings.model, place.run))
         other = "" if settings.data == "prep" else f" --data {settings.data}"
-        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}{other}"))
+        return stage.result(
+            place.next(f"agentlite eval --model {source.name} --model {place.out}{other}")
+        )
 
 
 def _refuse_mistakes(settings: config.Grpo) -> None:
     answers = settings.batch_size * settings.gradient_accumulation
     if answers % settings.group_size:
         fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
-        raise UserError(f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups of it.",
-                        f"Take one of {', '.join(fits)}.", place="grpo.group_size")  # fmt: skip
+        raise UserError(
+            f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups "
+            "of it.",
+            f"Take one of {', '.join(fits)}.",
+            place="grpo.group_size",
+        )
     if settings.max_new_tokens >= settings.max_length:
-        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
-                        "Lower it, or raise --max-length.", place="grpo.max_new_tokens")  # fmt: skip
+        raise UserError(
+            f"leaves no room for a prompt: max_length is {settings.max_length}.",
+            "Lower it, or raise --max-length.",
+            place="grpo.max_new_tokens",
+        )
 
 
 def _names(settings: config.Grpo) -> list[str]:
@@ -79,7 +116,9 @@ def _names(settings: config.Grpo) -> list[str]:
 
 
 def _asked(settings: config.Grpo, found: Prompts, source: Source) -> tuple[list[Prompt], int]:
-    """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none does."""
+    """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none
+    does.
+    """
     records = [record for record in found.records() if record.asked]
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
     template = load_template(source.base)
@@ -87,14 +126,21 @@ def _asked(settings: config.Grpo, found: Prompts, source: Source) -> tuple[list[
     room = settings.max_length - settings.max_new_tokens
     fitting = [one for one in every if len(one.ids) <= room]
     if len(fitting) < len(every):
-        console.notice(f"grpo: {len(every) - len(fitting)} prompts are longer than {room} tokens and left out")
+        console.notice(
+            f"grpo: {len(every) - len(fitting)} prompts are longer than {room} tokens and left out"
+        )
     if not fitting:
-        raise UserError(f"holds no prompt of at most {room} tokens with tools.", "Raise --max-length, or run prep on "
-                        "rows with tools.", place=found.place)  # fmt: skip
+        raise UserError(
+            f"holds no prompt of at most {room} tokens with tools.",
+            "Raise --max-length, or run prep on rows with tools.",
+            place=found.place,
+        )
     return fitting, len(every) - len(fitting)
 
 
-def _fill(stage: stages.Stage, settings: config.Grpo, found: Prompts, source: Source, models: list[str]) -> None:
+def _fill(
+    stage: stages.Stage, settings: config.Grpo, found: Prompts, source: Source, models: list[str]
+) -> None:
     folder = stage.folder
     with console.waiting("grpo: writing the prompts"):
         asked, too_long = _asked(settings, found, source)
@@ -104,15 +150,23 @@ def _fill(stage: stages.Stage, settings: config.Grpo, found: Prompts, source: So
     with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
         judge = Judge(records, reading(found.protocol, source.base), own)
         with Rollouts(folder, settings, judge, asked) as rollouts:
-            figures = group_relative.train(source, settings, folder, lambda loaded: rollouts.task(loaded, source))
+            figures = group_relative.train(
+                source, settings, folder, lambda loaded: rollouts.task(loaded, source)
+            )
     files = trained_files(folder, source.base)
-    told = {"prompts": len(rollouts.asked), **figures, "failed_rewards": rollouts.failed, "too_long": too_long,
-            "lineage": [*models, folder.name]}  # fmt: skip
+    told = {
+        "prompts": len(rollouts.asked),
+        **figures,
+        "failed_rewards": rollouts.failed,
+        "too_long": too_long,
+        "lineage": [*models, folder.name],
+    }
     stage.finish([*files, "metrics.jsonl", "records.jsonl", "rollouts.jsonl"], told)
 
 
 class Rollouts:
-    """rollouts.jsonl: the gold, what was drawn to see which prompts teach anything, and every answer of the training.
+    """rollouts.jsonl: the gold, what was drawn to see which prompts teach anything, and every
+    answer of the training.
 
     Rows of steps after the newest checkpoint go: those steps are taken again.
     """
@@ -131,12 +185,18 @@ class Rollouts:
         with Appender(path):  # makes it, or cuts a torn line
             pass
         done = checkpoints.step_of(checkpoint) if checkpoint else 0
-        kept = [row for row in read_rollouts(path)
-                if (row.trained < done if row.model == self.folder.name else not row.error)]  # fmt: skip
+        kept = [
+            row
+            for row in read_rollouts(path)
+            if (row.trained < done if row.model == self.folder.name else not row.error)
+        ]
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
         self.file = PatientAppender(path)
-        gold = [Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0) for one in self.asked]
+        gold = [
+            Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0)
+            for one in self.asked
+        ]
         self.add([candidate for candidate in gold if candidate.key not in self.rows])
         self.settle()
         self.tally.refuse()
@@ -155,7 +215,11 @@ class Rollouts:
         """Scores and stores them."""
         scores = list(self.judge(candidates))
         for candidate, score in zip(candidates, scores, strict=True):
-            told: dict[str, Any] = {"parts": score.parts, "feedback": score.feedback, "error": score.error}
+            told: dict[str, Any] = {
+                "parts": score.parts,
+                "feedback": score.feedback,
+                "error": score.error,
+            }
             row = Rollout(**msgspec.structs.asdict(candidate), **told)
             self.rows[candidate.key] = row
             self.file.append(msgspec.structs.asdict(row))
@@ -166,18 +230,31 @@ class Rollouts:
         self.file.__exit__(None, None, None)
         self._carry_on()
         template = load_template(source.base)
-        how = sampling.Sampling(template.token_id(template.turn_end), self.settings.max_new_tokens,
-                                self.settings.temperature, self.settings.top_p)  # fmt: skip
+        how = sampling.Sampling(
+            template.token_id(template.turn_end),
+            self.settings.max_new_tokens,
+            self.settings.temperature,
+            self.settings.top_p,
+        )
         if self.settings.skip_solved:
             self.asked = self._unsolved(loaded, how)
-        ids, stops = [one.ids for one in self.asked], [self.judge.protocols[one.protocol].stops for one in self.asked]
-        return group_relative.Task(ids, stops, self.verdicts, self.weights, how, self.halt, self.settle)
+        ids, stops = (
+            [one.ids for one in self.asked],
+            [self.judge.protocols[one.protocol].stops for one in self.asked],
+        )
+        return group_relative.Task(
+            ids, stops, self.verdicts, self.weights, how, self.halt, self.settle
+        )
 
     def verdicts(self, answers: Sequence[group_relative.Answer]) -> list[group_relative.Verdict]:
-        """Judges the answers of an optimizer step. Where too many rewards failed, the step is the last one."""
+        """Judges the answers of an optimizer step. Where too many rewards failed, the step is the
+        last one.
+        """
         name, size = self.folder.name, len(answers)
         candidates = [
-            self._candidate(self.asked[one.prompt], one.drawn, name, one.trained * size + one.place, one.trained)
+            self._candidate(
+                self.asked[one.prompt], one.drawn, name, one.trained * size + one.place, one.trained
+            )
             for one in answers
         ]
         scores = self.add(candidates)
@@ -190,12 +267,24 @@ class Rollouts:
     def settle(self) -> None:
         self.file.settle()
 
-    def _candidate(self, prompt: Prompt, drawn: sampling.Drawn, model: str, number: int, trained: int) -> Candidate:
-        return Candidate(*prompt.step, prompt.protocol, model, number, drawn.text, drawn.ended,
-                         len(drawn.ids), trained)  # fmt: skip
+    def _candidate(
+        self, prompt: Prompt, drawn: sampling.Drawn, model: str, number: int, trained: int
+    ) -> Candidate:
+        return Candidate(
+            *prompt.step,
+            prompt.protocol,
+            model,
+            number,
+            drawn.text,
+            drawn.ended,
+            len(drawn.ids),
+            trained,
+        )
 
     def _unsolved(self, loaded: Loaded, how: sampling.Sampling) -> list[Prompt]:
-        """The prompts whose answers before training differ in their totals: the others would teach nothing."""
+        """The prompts whose answers before training differ in their totals: the others would teach
+        nothing.
+        """
         batches = sampling.plan_batches([len(one.ids) for one in self.asked], BATCH)
         with console.progress("grpo: looking for prompts that teach", len(batches)) as advance:
             for done, batch in enumerate(batches, 1):
@@ -206,10 +295,20 @@ class Rollouts:
     def _screen(self, batch: Sequence[Prompt], loaded: Loaded, how: sampling.Sampling) -> None:
         """A group of answers to each prompt, unless they are there."""
         group, name, seed = range(self.settings.group_size), self.settings.model, self.settings.seed
-        if all(Key(*one.step, one.protocol, name, number) in self.rows for one in batch for number in group):
+        if all(
+            Key(*one.step, one.protocol, name, number) in self.rows
+            for one in batch
+            for number in group
+        ):
             return
-        asked = [sampling.Asked(one.ids, tuple(f"{seed} {one.step} {number}" for number in group),
-                                self.judge.protocols[one.protocol].stops) for one in batch]  # fmt: skip
+        asked = [
+            sampling.Asked(
+                one.ids,
+                tuple(f"{seed} {one.step} {number}" for number in group),
+                self.judge.protocols[one.protocol].stops,
+            )
+            for one in batch
+        ]
         drawn = sampling.sample(loaded, asked, how)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
@@ -220,17 +319,26 @@ class Rollouts:
         totals: dict[Any, set[float]] = {}
         for row in self.rows.values():
             if row.model == self.settings.model and not row.error:
-                totals.setdefault(row.candidate.step, set()).add(round(total(row.parts, self.weights), 9))
+                totals.setdefault(row.candidate.step, set()).add(
+                    round(total(row.parts, self.weights), 9)
+                )
         left = [one for one in self.asked if len(totals.get(one.step, ())) > 1]
         out = len(self.asked) - len(left)
-        console.notice(f"grpo: {out} of {len(self.asked)} prompts left out: the answers to each score the same")
+        console.notice(
+            f"grpo: {out} of {len(self.asked)} prompts left out: the answers to each score the same"
+        )
         if not left:
-            raise UserError("no prompt is left: the answers to each score the same.", "Raise --temperature or "
-                            "--group-size, or leave --skip-solved out.", place=str(self.folder))  # fmt: skip
+            raise UserError(
+                "no prompt is left: the answers to each score the same.",
+                "Raise --temperature or --group-size, or leave --skip-solved out.",
+                place=str(self.folder),
+            )
         return left
 
 
-def _dry_run(settings: config.Grpo, place: Place, plan: Plan, found: Prompts, source: Source) -> Result:
+def _dry_run(
+    settings: config.Grpo, place: Place, plan: Plan, found: Prompts, source: Source
+) -> Result:
     """How many steps and answers there would be, and of how long prompts."""
     status = "new" if place.force else stages.compare(place.folder, plan)
     asked, too_long = _asked(settings, found, source)
@@ -243,6 +351,8 @@ def _dry_run(settings: config.Grpo, place: Place, plan: Plan, found: Prompts, so
         "answers": planned.rows,
         "too_long": too_long,
         "longest_prompt": longest,
-        "memory_gib": dry_run_memory("grpo", settings, source.base, longest + settings.max_new_tokens),
+        "memory_gib": dry_run_memory(
+            "grpo", settings, source.base, longest + settings.max_new_tokens
+        ),
     }
     return Result("grpo", "dry run", str(place.folder), figures, [], 0.0)

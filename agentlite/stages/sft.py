@@ -1,4 +1,6 @@
-"""finished prep -> an adapter trained to say what the assistant says, with metrics.jsonl and checkpoints."""
+"""finished prep -> an adapter trained to say what the assistant says, with metrics.jsonl and
+checkpoints.
+"""
 
 import math
 import shutil
@@ -25,17 +27,28 @@ from agentlite.workspace.lineage import (
     refuse_other_adapter,
     setting_of,
 )
-from agentlite.workspace.model_source import EMBEDDED, Source, find_model, load_template, trained_files
+from agentlite.workspace.model_source import (
+    EMBEDDED,
+    Source,
+    find_model,
+    load_template,
+    trained_files,
+)
 from agentlite.workspace.run_folder import Place, Plan, Result
 
-TOKENS_A_SECOND = 155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
+TOKENS_A_SECOND = (
+    155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
+)
 
 
 def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
     """The model of prep; and, from the stage that is continued, the shape of its adapter."""
     model = setting_of(settings.data, "model", run)
-    return {**({"model": (model, settings.data)} if model else {}), **adapter_shape(settings.model, run),
-            **sharding.inherited("sft", settings)}  # fmt: skip
+    return {
+        **({"model": (model, settings.data)} if model else {}),
+        **adapter_shape(settings.model, run),
+        **sharding.inherited("sft", settings),
+    }
 
 
 def run(settings: config.Sft, place: Place) -> Result:
@@ -43,10 +56,16 @@ def run(settings: config.Sft, place: Place) -> Result:
     data = stages.find_stage(settings.data, place.run)
     prepared = stages.finished(data, "prep")
     source = find_model(settings.model, place.run)
-    digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev")))
+    digest = ",".join(
+        value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev"))
+    )
     protocol = stages.read_plan(data).settings["protocol"]
-    plan = Plan("sft", {**config.plain_settings(settings), "protocol": protocol},
-                {"data": digest, "model": source.digest, **sharding.inputs(settings)}, stages.versions())  # fmt: skip
+    plan = Plan(
+        "sft",
+        {**config.plain_settings(settings), "protocol": protocol},
+        {"data": digest, "model": source.digest, **sharding.inputs(settings)},
+        stages.versions(),
+    )
     refuse_circle(settings.model, place)
     refuse_other_adapter("sft", settings, source, place.run)
     sharding.refuse_unfit("sft", settings, source)
@@ -54,46 +73,70 @@ def run(settings: config.Sft, place: Place) -> Result:
         return _dry_run(settings, place, plan, data, source)
     if place.has_work(plan):
         check_libraries(settings.engine)
-    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+    with (
+        console.stdout_to_stderr(),
+        stages.open_stage(place.folder, plan, force=place.force) as stage,
+    ):
         if stage.status != "done":
             together.go()
             with failing_early(stage):
                 _fill(stage, settings, data, source, lineage(settings.model, place.run))
         other = "" if settings.data == "prep" else f" --data {settings.data}"
-        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}{other}"))
+        return stage.result(
+            place.next(f"agentlite eval --model {source.name} --model {place.out}{other}")
+        )
 
 
 def read_encoded(settings: config.Sft, data: Path, split: str, template: Template) -> list[Encoded]:
-    """The training rows of a split. Raises UserError if one is longer than `max_length` or trains nothing."""
+    """The training rows of a split. Raises UserError if one is longer than `max_length` or trains
+    nothing.
+    """
     mixture = settled(stages.read_plan(data).settings["protocol"], template)
     encoded: list[Encoded] = []
     path = find_rows(data, split)
     for number, row in enumerate(read_rows(path), 1):
         try:
             record = from_row(row)
-            new = training_rows(record, mixture.of(record), template, TABLES.get(settings.segment_weights))
+            new = training_rows(
+                record, mixture.of(record), template, TABLES.get(settings.segment_weights)
+            )
         except RowError as error:
-            raise UserError(error.reason, "Run prep with this model: --model.", place=f"{path}:{number}",
-                            exit_code=MODEL) from error  # fmt: skip
+            raise UserError(
+                error.reason,
+                "Run prep with this model: --model.",
+                place=f"{path}:{number}",
+                exit_code=MODEL,
+            ) from error
         longest = max(len(item.input_ids) for item in new)
         if longest > settings.max_length:
             fix = f"Raise it here, --max-length {longest}, or lower it (and join_tokens) at prep."
-            raise UserError(f"the row has {longest} tokens, max_length is {settings.max_length}.", fix,
-                            place=f"{path}:{number}")  # fmt: skip
+            raise UserError(
+                f"the row has {longest} tokens, max_length is {settings.max_length}.",
+                fix,
+                place=f"{path}:{number}",
+            )
         encoded += new
     return encoded
 
 
-def _fill(stage: stages.Stage, settings: config.Sft, data: Path, source: Source, models: list[str]) -> None:
+def _fill(
+    stage: stages.Stage, settings: config.Sft, data: Path, source: Source, models: list[str]
+) -> None:
     template = load_template(source.base)
     with console.waiting("sft: reading the rows"):
         rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
     if not rows:
-        raise UserError("holds no training rows.", "Run prep with a smaller --test and --dev.", place=str(data))
+        raise UserError(
+            "holds no training rows.", "Run prep with a smaller --test and --dev.", place=str(data)
+        )
     trained = sum(label >= 0 for row in rows for label in row.labels)
     tokens = sum(len(row.input_ids) for row in rows)
-    console.notice(f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained")
-    from agentlite.engine import sft as supervised  # torch and its friends: seconds, so only when there is work
+    console.notice(
+        f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
+    )
+    from agentlite.engine import (
+        sft as supervised,
+    )  # torch and its friends: seconds, so only when there is work
 
     figures = supervised.train(source, settings, stage.folder, rows, dev)
     files = trained_files(stage.folder, source.base)
@@ -111,10 +154,15 @@ def _dry_run(settings: config.Sft, place: Place, plan: Plan, data: Path, source:
     steps = settings.max_steps or math.ceil(len(rows) * settings.num_epochs / batch)
     seen = round(tokens / max(1, len(rows)) * batch * steps)
     longest = max((len(row.input_ids) for row in rows), default=0)
-    figures: dict[str, Any] = {"folder": status, "rows": len(rows), "steps": steps, "tokens": seen,
-               "longest_row": longest,
-               "memory_gib": dry_run_memory("sft", settings, source.base, longest),
-               "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1)}  # fmt: skip
+    figures: dict[str, Any] = {
+        "folder": status,
+        "rows": len(rows),
+        "steps": steps,
+        "tokens": seen,
+        "longest_row": longest,
+        "memory_gib": dry_run_memory("sft", settings, source.base, longest),
+        "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1),
+    }
     if source.base in EMBEDDED and not config.has_gpu():
         figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
     return Result("sft", "dry run", str(place.folder), figures, [], 0.0, "")

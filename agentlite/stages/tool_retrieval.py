@@ -1,4 +1,6 @@
-"""A finished retriever and a way to rank -> what brings its tools to records; loads a model only where one ranks."""
+"""A finished retriever and a way to rank -> what brings its tools to records; loads a model only
+where one ranks.
+"""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,17 +24,33 @@ PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no 
 
 
 def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
-    """Names the tools, and the model that ranks them. Raises UserError for a stage that is not finished."""
+    """Names the tools, and the model that ranks them. Raises UserError for a stage that is not
+    finished.
+    """
     done = stages.finished(stages.find_stage(settings.retriever, run), "retriever")
-    return digest(canonical({name: value for name, value in done.outputs.items() if name.startswith(("index", MADE))}))
+    return digest(
+        canonical(
+            {
+                name: value
+                for name, value in done.outputs.items()
+                if name.startswith(("index", MADE))
+            }
+        )
+    )
 
 
 def learned(settings: config.Eval, records: Iterable[Record], run: Path) -> int:
-    """How many of the records ask what the retriever learned from: it was trained on another split."""
+    """How many of the records ask what the retriever learned from: it was trained on another
+    split.
+    """
     pairs = stages.find_stage(settings.retriever, run) / PAIRS
     rows = read_rows(pairs) if pairs.exists() else ()
     known = {normal(row["query"]) for row in rows if row["split"] == "train"}
-    return sum(any(normal(text) in known for text in questions(record)) for record in records if record.tools)
+    return sum(
+        any(normal(text) in known for text in questions(record))
+        for record in records
+        if record.tools
+    )
 
 
 def check_packages(settings: config.Prep | config.Eval) -> None:
@@ -40,7 +58,11 @@ def check_packages(settings: config.Prep | config.Eval) -> None:
     if settings.retrieve_by in ("tuned", "hybrid"):
         embedding.check_libraries()
     else:
-        need(f"ranking by {settings.retrieve_by}", PACKAGES.get(settings.retrieve_by, ()), embedding.INSTALL)
+        need(
+            f"ranking by {settings.retrieve_by}",
+            PACKAGES.get(settings.retrieve_by, ()),
+            embedding.INSTALL,
+        )
 
 
 def offers(settings: config.Prep | config.Eval, run: Path, missing: Missing) -> Offers:
@@ -67,7 +89,9 @@ def _tuned(found: Index, folder: Path, run: Path) -> Ranker:
 
 def _hybrid(found: Index, folder: Path, run: Path) -> Ranker:
     tuned, words = _tuned(found, folder, run), BY_WORDS["bm25"](found.pool.texts)
-    return lambda texts: fused_by_name(tuned(texts), words(texts), found.pool.owners, len(found.pool.names))
+    return lambda texts: fused_by_name(
+        tuned(texts), words(texts), found.pool.owners, len(found.pool.names)
+    )
 
 
 def _by_words(name: str) -> Callable[[Index, Path, Path], Ranker]:
@@ -75,5 +99,7 @@ def _by_words(name: str) -> Callable[[Index, Path, Path], Ranker]:
 
 
 METHODS: dict[str, Callable[[Index, Path, Path], Ranker]] = {
-    "tuned": _tuned, "hybrid": _hybrid, **{name: _by_words(name) for name in BY_WORDS},
-}  # fmt: skip
+    "tuned": _tuned,
+    "hybrid": _hybrid,
+    **{name: _by_words(name) for name in BY_WORDS},
+}

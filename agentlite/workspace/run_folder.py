@@ -1,4 +1,6 @@
-"""A stage's folder: plan first, done last, one process at a time; up to date, carried on, or refused."""
+"""A stage's folder: plan first, done last, one process at a time; up to date, carried on, or
+refused.
+"""
 
 import contextlib
 import hashlib
@@ -25,7 +27,16 @@ from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import cannot_write, disk_errors, sync_all, write_json
 
-VERSIONED = ("agentlite", "torch", "unsloth", "unsloth_zoo", "transformers", "trl", "peft", "sentence-transformers")
+VERSIONED = (
+    "agentlite",
+    "torch",
+    "unsloth",
+    "unsloth_zoo",
+    "transformers",
+    "trl",
+    "peft",
+    "sentence-transformers",
+)
 DEFAULT_RUN = "runs/default"
 Status = Literal["new", "half", "done"]
 Outcome = Literal["done", "up to date", "dry run", "compared"]
@@ -44,12 +55,18 @@ class Place(NamedTuple):
         return self.run / self.out
 
     def has_work(self, plan: "Plan") -> bool:
-        """Whether the folder is not up to date. Raises UserError 3 where it holds something else."""
+        """Whether the folder is not up to date. Raises UserError 3 where it holds something
+        else.
+        """
         return self.force or compare(self.folder, plan) != "done"
 
     def next(self, command: str) -> str:
         """A further command, in the same workspace."""
-        return command if str(self.run) == DEFAULT_RUN else f"{command} --run {shlex.quote(str(self.run))}"
+        return (
+            command
+            if str(self.run) == DEFAULT_RUN
+            else f"{command} --run {shlex.quote(str(self.run))}"
+        )
 
 
 class Sealed(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -121,25 +138,37 @@ class Stage:
         return done
 
     def set_aside_changed(self, name: str) -> None:
-        """Rows that are not as they were when the stage was finished are not carried on with, but made again."""
+        """Rows that are not as they were when the stage was finished are not carried on with, but
+        made again.
+        """
         if (self.folder / "done.json").exists() and name in broken_outputs(self.folder):
             set_aside(self.folder / name)
 
     def fail(self) -> None:
-        """Gives the folder up: the next run starts over, with whatever plan, since nothing in it is worth keeping."""
+        """Gives the folder up: the next run starts over, with whatever plan, since nothing in it is
+        worth keeping.
+        """
         with disk_errors(self.folder):
             (self.folder / "plan.json").rename(self.folder / "failed.json")
 
     def result(self, next_command: str) -> Result:
         """What there is now: done by this process, or found up to date by it."""
         done, outcome = self.done, self.outcome
-        return Result(self.plan.command, outcome, str(self.folder), done.figures, list(done.outputs), done.seconds,
-                      next_command)  # fmt: skip
+        return Result(
+            self.plan.command,
+            outcome,
+            str(self.folder),
+            done.figures,
+            list(done.outputs),
+            done.seconds,
+            next_command,
+        )
 
 
 @contextmanager
 def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
-    """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75 (held), 74 (disk).
+    """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75
+    (held), 74 (disk).
 
     Of several processes only the first does; the others are there only where it has found work.
     """
@@ -161,10 +190,14 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
 
 
 def _tell_other_versions(folder: Path, plan: Plan) -> None:
-    """They change no plan; training has checkpoints that say whether they can be carried on from."""
+    """They change no plan; training has checkpoints that say whether they can be carried on
+    from.
+    """
     before, now = read_plan(folder).versions, plan.versions
     both = sorted(before.keys() & now.keys())
-    changed = [f"{name} {before[name]} -> {now[name]}" for name in both if before[name] != now[name]]
+    changed = [
+        f"{name} {before[name]} -> {now[name]}" for name in both if before[name] != now[name]
+    ]
     if changed:
         notice(f"{folder}: was begun with other versions: {', '.join(changed)}")
 
@@ -172,7 +205,10 @@ def _tell_other_versions(folder: Path, plan: Plan) -> None:
 def _tell_what_is_gone(folder: Path) -> None:
     """Of a folder that was finished once."""
     if (folder / "done.json").exists() and (broken := broken_outputs(folder)):
-        notice(f"{folder}: was finished, and {broken[0]} is not as it was left; making again what is missing")
+        notice(
+            f"{folder}: was finished, and {broken[0]} is not as it was left; making again what is "
+            "missing"
+        )
 
 
 def compare(folder: Path, plan: Plan) -> Status:
@@ -183,37 +219,65 @@ def compare(folder: Path, plan: Plan) -> Status:
     if not path.exists():
         strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
         if strangers:
-            fix = "Give another --out or --run; agentlite does not write into a folder it did not make."
-            raise UserError(f"holds {strangers[0]} but no plan.json.", fix, place=str(folder), exit_code=OTHER_PLAN)
+            fix = (
+                "Give another --out or --run; agentlite does not write into a folder it did not "
+                "make."
+            )
+            raise UserError(
+                f"holds {strangers[0]} but no plan.json.",
+                fix,
+                place=str(folder),
+                exit_code=OTHER_PLAN,
+            )
         return "new"
     changes = differences(read_plan(folder), plan)
     if changes:
         half = "done" if (folder / "done.json").exists() else "half done"
         fix = "Add --force to start it over, or --out NAME to keep both."
-        raise UserError(f"is {half} with another plan: {'; '.join(changes)}.", fix, place=str(folder),
-                        exit_code=OTHER_PLAN)  # fmt: skip
+        raise UserError(
+            f"is {half} with another plan: {'; '.join(changes)}.",
+            fix,
+            place=str(folder),
+            exit_code=OTHER_PLAN,
+        )
     return "done" if (folder / "done.json").exists() and not broken_outputs(folder) else "half"
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
-    """Each setting or input that is not the same, named with both values. A setting that an earlier version did not
-    have was as its default is."""
+    """Each setting or input that is not the same, named with both values. A setting that an earlier
+    version did not have was as its default is."""
     changes = [] if old.command == new.command else [f"command {old.command} -> {new.command}"]
-    settings = {**plain_defaults(new.command, new.settings.keys() - old.settings.keys()), **old.settings}
-    for prefix, before, after in ((f"{new.command}.", settings, new.settings), ("input ", old.inputs, new.inputs)):
+    settings = {
+        **plain_defaults(new.command, new.settings.keys() - old.settings.keys()),
+        **old.settings,
+    }
+    for prefix, before, after in (
+        (f"{new.command}.", settings, new.settings),
+        ("input ", old.inputs, new.inputs),
+    ):
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
-                changes.append(f"{prefix}{key} {_short(before.get(key))} -> {_short(after.get(key))}")
+                changes.append(
+                    f"{prefix}{key} {_short(before.get(key))} -> {_short(after.get(key))}"
+                )
     return changes
 
 
 def finished(folder: Path, command: str) -> Done:
-    """The done.json of a stage that another one reads. Refuses a folder that is missing, half done or changed."""
+    """The done.json of a stage that another one reads. Refuses a folder that is missing, half done
+    or changed.
+    """
     where = str(folder)
     if not (folder / "plan.json").exists():
-        raise UserError("no such stage.", f"Run `agentlite {command}` first, or name another one.", place=where)
+        raise UserError(
+            "no such stage.", f"Run `agentlite {command}` first, or name another one.", place=where
+        )
     if not (folder / "done.json").exists():
-        raise UserError("is not finished.", f"Run the same `agentlite {command}` again: it carries on.", place=where)
+        raise UserError(
+            "is not finished.",
+            f"Run the same `agentlite {command}` again: it carries on.",
+            place=where,
+        )
     if (found := read_plan(folder).command) != command:
         raise UserError(f"is a stage of `agentlite {found}`, not of `{command}`.", "", place=where)
     broken = broken_outputs(folder)
@@ -225,22 +289,35 @@ def finished(folder: Path, command: str) -> Done:
 
 def find_stage(name: str, run: Path) -> Path:
     """A stage's folder: its name in the workspace, or a path."""
-    return run / name if (run / name).exists() else Path(name) if Path(name).is_dir() else run / name
+    return (
+        run / name if (run / name).exists() else Path(name) if Path(name).is_dir() else run / name
+    )
 
 
 def read_plan(folder: Path) -> Plan:
-    """Raises UserError 3 for one that was harmed, or changed by hand: what is there was made under another one."""
+    """Raises UserError 3 for one that was harmed, or changed by hand: what is there was made under
+    another one.
+    """
     path = folder / "plan.json"
     try:
         plan = msgspec.json.decode(path.read_bytes(), type=Plan)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         refuse_other_version(path, error)
-        raise UserError(f"cannot be read ({error}).", "Start over with --force.", place=str(path),
-                        exit_code=OTHER_PLAN) from error  # fmt: skip
+        raise UserError(
+            f"cannot be read ({error}).",
+            "Start over with --force.",
+            place=str(path),
+            exit_code=OTHER_PLAN,
+        ) from error
     if not plan.is_as_written:
         refuse_other_version(path, ValueError("it is not as that would be written here"))
-        raise UserError("was changed since it was written.", "Put it back as it was, or start over with --force; other "
-                        "settings are given with the command.", place=str(path), exit_code=OTHER_PLAN)  # fmt: skip
+        raise UserError(
+            "was changed since it was written.",
+            "Put it back as it was, or start over with --force; other "
+            "settings are given with the command.",
+            place=str(path),
+            exit_code=OTHER_PLAN,
+        )
     return plan
 
 
@@ -253,29 +330,42 @@ def read_done(folder: Path) -> Done:
         refuse_other_version(folder / "done.json", error, said_by=folder / "plan.json")
         problem = str(error)
     if problem:
-        raise UserError(f"cannot be trusted ({problem}).", "Remove it and run the same command again, which makes it "
-                        "anew, or start over with --force.", place=str(folder / "done.json"),
-                        exit_code=OTHER_PLAN)  # fmt: skip
+        raise UserError(
+            f"cannot be trusted ({problem}).",
+            "Remove it and run the same command again, which makes it "
+            "anew, or start over with --force.",
+            place=str(folder / "done.json"),
+            exit_code=OTHER_PLAN,
+        )
     return done
 
 
 def refuse_other_version(path: Path, error: Exception, said_by: Path | None = None) -> None:
-    """Raises UserError 3 for a file that cannot be read because another version of agentlite wrote it: it is not
-    harmed. `said_by`: the file that names the version, if it does not itself."""
+    """Raises UserError 3 for a file that cannot be read because another version of agentlite wrote
+    it: it is not harmed. `said_by`: the file that names the version, if it does not itself."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         json.loads(path.read_bytes())
-        wrote, here = json.loads((said_by or path).read_bytes())["versions"]["agentlite"], versions()["agentlite"]
+        wrote, here = (
+            json.loads((said_by or path).read_bytes())["versions"]["agentlite"],
+            versions()["agentlite"],
+        )
         if wrote != here:
-            raise UserError(f"was written by agentlite {wrote}, and this is {here}: {error}.", f"Use agentlite {wrote} "
-                            "for this folder, or another folder: --out NAME.", place=str(path),
-                            exit_code=OTHER_PLAN) from error  # fmt: skip
+            raise UserError(
+                f"was written by agentlite {wrote}, and this is {here}: {error}.",
+                f"Use agentlite {wrote} for this folder, or another folder: --out NAME.",
+                place=str(path),
+                exit_code=OTHER_PLAN,
+            ) from error
 
 
 def broken_outputs(folder: Path) -> list[str]:
     """Outputs that are gone or whose content is no longer what done.json says."""
     done = read_done(folder)
-    return [name for name, digest in done.outputs.items()
-            if not (folder / name).exists() or file_digest(folder / name) != digest]  # fmt: skip
+    return [
+        name
+        for name, digest in done.outputs.items()
+        if not (folder / name).exists() or file_digest(folder / name) != digest
+    ]
 
 
 def set_aside(path: Path) -> None:
@@ -299,7 +389,9 @@ def clear(folder: Path) -> None:
 
 def versions() -> dict[str, str]:
     """Of what a stage runs with; on a GPU also the switches of Unsloth."""
-    found = {name: os.environ.get(name, value) for name, value in SWITCHES.items()} if has_gpu() else {}
+    found = (
+        {name: os.environ.get(name, value) for name, value in SWITCHES.items()} if has_gpu() else {}
+    )
     for name in VERSIONED:
         try:
             found[name] = importlib.metadata.version(name)
@@ -309,8 +401,8 @@ def versions() -> dict[str, str]:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file. That of a large one is remembered by path, size, inode and times. The last of them, of a change
-    of any kind (ctime), nobody can set back."""
+    """sha256 of a file. That of a large one is remembered by path, size, inode and times. The last
+    of them, of a change of any kind (ctime), nobody can set back."""
     if path.stat().st_size < 64 << 20:
         return content_digest(path)
     memory = cache_folder() / "digests.json"
@@ -324,7 +416,9 @@ def file_digest(path: Path) -> str:
             known[key] = content_digest(path)
         if key != _stamp(path):  # it is being written
             return str(known[key])
-        with contextlib.suppress(OSError, UserError):  # a cache that cannot be written costs time, and nothing else
+        with contextlib.suppress(
+            OSError, UserError
+        ):  # a cache that cannot be written costs time, and nothing else
             memory.parent.mkdir(parents=True, exist_ok=True)
             write_json(memory, known)
     return str(known[key])
@@ -354,11 +448,15 @@ def _short(value: Any) -> str:
 
 
 def holder(folder: Path) -> str:
-    """The process that holds a stage's folder now, in words; "" for none, also where one was killed."""
+    """The process that holds a stage's folder now, in words; "" for none, also where one was
+    killed.
+    """
     from filelock import FileLock, Timeout
 
     try:
-        who = (folder / ".holder").read_text(encoding="utf-8")  # there from lock to release, and after a kill
+        who = (folder / ".holder").read_text(
+            encoding="utf-8"
+        )  # there from lock to release, and after a kill
         FileLock(folder / ".lock").acquire(timeout=0).lock.release()
     except Timeout:
         return who
@@ -400,7 +498,10 @@ def held(folder: Path) -> Iterator[None]:
             # renamed, so that nobody reads half of it, or writes to what a link points to
             named = folder / ".holder.new"
             named.unlink(missing_ok=True)
-            named.write_text(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}", encoding="utf-8")
+            named.write_text(
+                f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}",
+                encoding="utf-8",
+            )
             named.replace(holder)
         yield
     finally:

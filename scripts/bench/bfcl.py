@@ -5,11 +5,12 @@
     BFCL/bin/pip install tenacity python-dotenv filelock
     .venv/bin/python scripts/bench/bfcl.py BFCL/bin/python [--cases 25000] [--seed 0]
 
-Every accepted value of every row's gold is tried (gold), then calls with one to three mutations of them, as calls and
-as the texts of prompt mode (text), some of those broken too. Both sides read the questions from the package's data, the
-other one in a process of its own. There the table of models, which imports the client of every vendor, is replaced by
-one entry: it only says whether a model has underscores for the dots of names. `raises`: the package's checker ends with
-an exception; ours says what is wrong. What differs is in docs/bfcl.md. Seconds are of the processor, on one core.
+Every accepted value of every row's gold is tried (gold), then calls with one to three mutations of
+them, as calls and as the texts of prompt mode (text), some of those broken too. Both sides read the
+questions from the package's data, the other one in a process of its own. There the table of models,
+which imports the client of every vendor, is replaced by one entry: it only says whether a model has
+underscores for the dots of names. `raises`: the package's checker ends with an exception; ours says
+what is wrong. What differs is in docs/bfcl.md. Seconds are of the processor, on one core.
 """
 
 import argparse
@@ -35,8 +36,12 @@ SHOWN = 5
 
 
 def choices(accepted: dict[str, list[Any]]) -> Iterator[Arguments]:
-    """The first accepted values; then with what may be left out; then each other accepted value, one at a time."""
-    first = {name: value(next((v for v in values if v != ""), "")) for name, values in accepted.items()}
+    """The first accepted values; then with what may be left out; then each other accepted value,
+    one at a time.
+    """
+    first = {
+        name: value(next((v for v in values if v != ""), "")) for name, values in accepted.items()
+    }
     least = {name: one for name, one in first.items() if "" not in accepted[name]}
     yield least
     yield first
@@ -47,8 +52,14 @@ def choices(accepted: dict[str, list[Any]]) -> Iterator[Arguments]:
 def value(accepted: Any) -> Any:
     """What an accepted value accepts: an object's values stand in lists of accepted ones."""
     if isinstance(accepted, dict):
-        pairs = {key: inner if isinstance(inner, list) else [inner] for key, inner in accepted.items()}
-        return {key: value(next((v for v in inner if v != ""), "")) for key, inner in pairs.items() if "" not in inner}
+        pairs = {
+            key: inner if isinstance(inner, list) else [inner] for key, inner in accepted.items()
+        }
+        return {
+            key: value(next((v for v in inner if v != ""), ""))
+            for key, inner in pairs.items()
+            if "" not in inner
+        }
     return [value(inner) for inner in accepted] if isinstance(accepted, list) else accepted
 
 
@@ -79,32 +90,84 @@ def _without(pairs: dict[str, Any], draw: random.Random) -> dict[str, Any]:
 
 
 MUTATIONS: dict[type, list[Any]] = {
-    object: [lambda v, d: None, lambda v, d: [v], lambda v, d: str(v), lambda v, d: {"value": v}, lambda v, d: v],
-    bool: [lambda v, d: not v, lambda v, d: int(v), lambda v, d: str(v).lower(), lambda v, d: float(v)],
-    int: [lambda v, d: float(v), lambda v, d: v + 1, lambda v, d: -v, lambda v, d: bool(v), lambda v, d: f"{v}L"],
+    object: [
+        lambda v, d: None,
+        lambda v, d: [v],
+        lambda v, d: str(v),
+        lambda v, d: {"value": v},
+        lambda v, d: v,
+    ],
+    bool: [
+        lambda v, d: not v,
+        lambda v, d: int(v),
+        lambda v, d: str(v).lower(),
+        lambda v, d: float(v),
+    ],
+    int: [
+        lambda v, d: float(v),
+        lambda v, d: v + 1,
+        lambda v, d: -v,
+        lambda v, d: bool(v),
+        lambda v, d: f"{v}L",
+    ],
     float: [lambda v, d: int(v), lambda v, d: v + 0.5, lambda v, d: f"{v}f", lambda v, d: round(v)],
-    str: [lambda v, d: v.upper(), lambda v, d: v.lower(), lambda v, d: f" {v}.", _cut, _put, lambda v, d: "",
-          lambda v, d: f'"{v}"', lambda v, d: v.strip("\"'"), lambda v, d: v.replace(" ", ""), lambda v, d: v.title(),
-          lambda v, d: v.replace("'", '"'), lambda v, d: literal(v)],
-    list: [lambda v, d: v[::-1], lambda v, d: v[1:], lambda v, d: v + v[:1], lambda v, d: [*v, None], lambda v, d: [],
-           lambda v, d: d.sample(v, len(v)), lambda v, d: [str(e) for e in v], lambda v, d: tuple(v),
-           lambda v, d: [mutate(e, d) for e in v]],
-    dict: [_without, lambda v, d: {**v, "extra": 1}, lambda v, d: {}, lambda v, d: dict(reversed(v.items())),
-           lambda v, d: {key.upper(): e for key, e in v.items()}, lambda v, d: [v]],
+    str: [
+        lambda v, d: v.upper(),
+        lambda v, d: v.lower(),
+        lambda v, d: f" {v}.",
+        _cut,
+        _put,
+        lambda v, d: "",
+        lambda v, d: f'"{v}"',
+        lambda v, d: v.strip("\"'"),
+        lambda v, d: v.replace(" ", ""),
+        lambda v, d: v.title(),
+        lambda v, d: v.replace("'", '"'),
+        lambda v, d: literal(v),
+    ],
+    list: [
+        lambda v, d: v[::-1],
+        lambda v, d: v[1:],
+        lambda v, d: v + v[:1],
+        lambda v, d: [*v, None],
+        lambda v, d: [],
+        lambda v, d: d.sample(v, len(v)),
+        lambda v, d: [str(e) for e in v],
+        lambda v, d: tuple(v),
+        lambda v, d: [mutate(e, d) for e in v],
+    ],
+    dict: [
+        _without,
+        lambda v, d: {**v, "extra": 1},
+        lambda v, d: {},
+        lambda v, d: dict(reversed(v.items())),
+        lambda v, d: {key.upper(): e for key, e in v.items()},
+        lambda v, d: [v],
+    ],
     tuple: [lambda v, d: list(v)],
     type(None): [],
-}  # fmt: skip
+}
 
 
 FORMS = {
     "simple_java": [
-        "new ArrayList<>(Arrays.asList(%s, %s))", "new ArrayList<String>() {{ add(%s); add(%s); }}", "new HashMap<>()",
-        'new HashMap<>() {{ put("a", %s); put("b", %s); }}', "new int[]{%s, %s}", "new Object[] { %s, %s }", "%s",
+        "new ArrayList<>(Arrays.asList(%s, %s))",
+        "new ArrayList<String>() {{ add(%s); add(%s); }}",
+        "new HashMap<>()",
+        'new HashMap<>() {{ put("a", %s); put("b", %s); }}',
+        "new int[]{%s, %s}",
+        "new Object[] { %s, %s }",
+        "%s",
     ],
     "simple_javascript": [
-        "[%s, %s]", "[[%s], [%s, 1]]", "new Array(%s, %s)", '{a: %s, "b": %s}', "{'a': [%s, %s]}", "%s",
+        "[%s, %s]",
+        "[[%s], [%s, 1]]",
+        "new Array(%s, %s)",
+        '{a: %s, "b": %s}',
+        "{'a': [%s, %s]}",
+        "%s",
     ],
-}  # fmt: skip
+}
 LEAVES = [
     "1",
     "-2",
@@ -142,7 +205,18 @@ def literal(text: str) -> Any:
 def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> tuple[str, Calls]:
     """The kind of change, and the calls with it."""
     kind = draw.choice(
-        [*["value"] * 8, "drop", "extra", "rename", "swap values", "name", "order", "fewer", "more", "none"]
+        [
+            *["value"] * 8,
+            "drop",
+            "extra",
+            "rename",
+            "swap values",
+            "name",
+            "order",
+            "fewer",
+            "more",
+            "none",
+        ]
     )
     calls = [(name, dict(arguments)) for name, arguments in calls]
     at = draw.randrange(len(calls)) if calls else 0
@@ -157,7 +231,10 @@ def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> t
     elif kind == "more":
         calls.insert(draw.randrange(len(calls) + 1), (draw.choice([name, *offered]), arguments))
     elif kind == "name":
-        calls[at] = (draw.choice([*offered, name.upper(), name.replace(".", "_"), f"{name}s", ""]), arguments)
+        calls[at] = (
+            draw.choice([*offered, name.upper(), name.replace(".", "_"), f"{name}s", ""]),
+            arguments,
+        )
     elif kind == "extra":
         known = [key for tool in tools for key in tool["parameters"]["properties"]]
         arguments[draw.choice([*known, "extra"])] = draw.choice([1, "x", None, True, [], 0.5])
@@ -176,9 +253,14 @@ def mutated(calls: Calls, tools: list[dict[str, Any]], draw: random.Random) -> t
 
 def text_of(calls: Calls, category: str) -> str:
     """As a model writes it in prompt mode."""
-    write = repr if category not in FOREIGN else lambda v: v if isinstance(v, str) and LITERAL(v) else json.dumps(v)
+    write = (
+        repr
+        if category not in FOREIGN
+        else lambda v: v if isinstance(v, str) and LITERAL(v) else json.dumps(v)
+    )
     inner = (
-        f"{name}({', '.join(f'{key}={write(one)}' for key, one in arguments.items())})" for name, arguments in calls
+        f"{name}({', '.join(f'{key}={write(one)}' for key, one in arguments.items())})"
+        for name, arguments in calls
     )
     return f"[{', '.join(inner)}]"
 
@@ -196,10 +278,17 @@ def broken(text: str, draw: random.Random) -> str:
 
 
 BREAKS: list[Any] = [
-    _cut, _put, lambda t, d: t.strip("[]"), lambda t, d: f"`{t}`\n", lambda t, d: t[: d.randrange(len(t) + 1)],
-    lambda t, d: f"I call {t}", lambda t, d: t.replace("=", " = ").replace(", ", ","),
-    lambda t, d: t.replace("=", ":"), lambda t, d: t.replace("(", "(1, ", 1), lambda t, d: t.replace("{", " { "),
-]  # fmt: skip
+    _cut,
+    _put,
+    lambda t, d: t.strip("[]"),
+    lambda t, d: f"`{t}`\n",
+    lambda t, d: t[: d.randrange(len(t) + 1)],
+    lambda t, d: f"I call {t}",
+    lambda t, d: t.replace("=", " = ").replace(", ", ","),
+    lambda t, d: t.replace("=", ":"),
+    lambda t, d: t.replace("(", "(1, ", 1),
+    lambda t, d: t.replace("{", " { "),
+]
 
 
 def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -225,7 +314,13 @@ def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
         where = {"category": category, "row": number}
         if category in FOREIGN and index % 2:
             changed = [
-                (name, {key: draw.choice([one, foreign(category, draw)]) for key, one in given.items()})
+                (
+                    name,
+                    {
+                        key: draw.choice([one, foreign(category, draw)])
+                        for key, one in given.items()
+                    },
+                )
                 for name, given in chosen
             ]
             yield {**where, "kind": "literal", "calls": changed}
@@ -233,8 +328,11 @@ def cases(wanted: int, seed: int) -> Iterator[dict[str, Any]]:
             yield {**where, "kind": kinds[0] if len(kinds) == 1 else "several", "calls": calls}
         else:
             text = text_of(calls if draw.random() < 0.6 else chosen, category)
-            yield {**where, "kind": "text", "text": text} if draw.random() < 0.6 else {
-                **where, "kind": "broken text", "text": broken(text, draw)}  # fmt: skip
+            yield (
+                {**where, "kind": "text", "text": text}
+                if draw.random() < 0.6
+                else {**where, "kind": "broken text", "text": broken(text, draw)}
+            )
 
 
 def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls]:
@@ -247,7 +345,10 @@ def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls
     options = [list(choices(accepted)) for _, accepted in due]
     schemas = {tool.name: tool.parameters["properties"] for tool in tools}
     for index in range(max(map(len, options))):
-        picked = [(name, option[min(index, len(option) - 1)]) for (name, _), option in zip(due, options, strict=True)]
+        picked = [
+            (name, option[min(index, len(option) - 1)])
+            for (name, _), option in zip(due, options, strict=True)
+        ]
         yield [(name, spoken(arguments, schemas.get(name, {}))) for name, arguments in picked]
 
 
@@ -256,8 +357,12 @@ def spoken(arguments: Arguments, properties: dict[str, Any]) -> Arguments:
     from agentlite.data.formats.bfcl_literals import LANGUAGES, written
 
     declared = {name: str(properties.get(name, {}).get("format", "")) for name in arguments}
-    return {name: written(one, declared[name]) if declared[name].startswith(tuple(LANGUAGES.values())) else one
-            for name, one in arguments.items()}  # fmt: skip
+    return {
+        name: written(one, declared[name])
+        if declared[name].startswith(tuple(LANGUAGES.values()))
+        else one
+        for name, one in arguments.items()
+    }
 
 
 # --- the two sides: "" right, or what is wrong ---
@@ -304,14 +409,18 @@ def theirs(path: Path) -> Iterator[str]:
         category = case["category"]
         if category not in rows:
             name = f"BFCL_v4_{category}.json"
-            found = [json.loads(line) for line in (data / name).read_text(encoding="utf-8").splitlines()]
+            found = [
+                json.loads(line) for line in (data / name).read_text(encoding="utf-8").splitlines()
+            ]
             answers = data / "possible_answer" / name
             gold = (
                 [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
                 if answers.exists()
                 else []
             )
-            rows[category] = [(row, gold[i]["ground_truth"] if gold else None) for i, row in enumerate(found)]
+            rows[category] = [
+                (row, gold[i]["ground_truth"] if gold else None) for i, row in enumerate(found)
+            ]
         row, gold = rows[category][case["row"]]
         language = FOREIGN.get(category, "Python").upper()
         try:
@@ -329,15 +438,21 @@ def theirs(path: Path) -> Iterator[str]:
             yield "wrong format"
         else:
             try:
-                verdict = ast_checker(row["function"], made, gold, Language[language], category, "any")
+                verdict = ast_checker(
+                    row["function"], made, gold, Language[language], category, "any"
+                )
                 yield "" if verdict["valid"] else str(verdict["error_type"])
             except Exception as error:
                 yield f"raises {type(error).__name__}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("python", help="of the environment that has bfcl-eval and what its checker needs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "python", help="of the environment that has bfcl-eval and what its checker needs"
+    )
     parser.add_argument("--cases", type=int, default=25_000, help="mutated ones, beside all gold")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--judge", action="store_true", help=argparse.SUPPRESS)
@@ -352,7 +467,10 @@ def main() -> None:
         path = Path(folder) / "cases.txt"
         path.write_text("".join(f"{case!r}\n" for case in wanted), encoding="utf-8")
         run = subprocess.run(
-            [options.python, __file__, str(path), "--judge"], stdout=subprocess.PIPE, cwd=folder, check=True
+            [options.python, __file__, str(path), "--judge"],
+            stdout=subprocess.PIPE,
+            cwd=folder,
+            check=True,
         )
     lines = run.stdout.decode("utf-8").split("\0")[1:]
     judged = [json.loads(line.splitlines()[0]) for line in lines]
@@ -366,7 +484,14 @@ def compared(wanted: list[dict[str, Any]], mine: list[str], other: list[str]) ->
         equal = (our == "") == (their == "")
         for name in (case["category"], case["kind"], "all"):
             counts = table.setdefault(name, Counter())
-            counts += Counter({"cases": 1, "agree": equal, "right": their == "", "raises": their.startswith("raises")})
+            counts += Counter(
+                {
+                    "cases": 1,
+                    "agree": equal,
+                    "right": their == "",
+                    "raises": their.startswith("raises"),
+                }
+            )
         if not equal and (shown := shown + 1) <= SHOWN:
             print(f"{case}\n  ours: {our!r}  theirs: {their!r}", file=sys.stderr)
     return {"by": table}

@@ -1,12 +1,14 @@
-"""Eight cells on one NVIDIA card: what training takes under a cap, its tokens a second, MFU, and the planner's error.
+"""Eight cells on one NVIDIA card: what training takes under a cap, its tokens a second, MFU, and
+the planner's error.
 
     .venv/bin/python scripts/bench/gpu.py --list
     .venv/bin/python scripts/bench/gpu.py [--cell NAME ...] [--again] [--models DIR]
 
-Models have the shapes of published configs, random weights and the embedded model's tokenizer: nothing is downloaded.
-Every measurement is a process of its own. Results are added to runs/bench/gpu.json by cell and card; what is there is
-left out. A step's time is that from its beginning to the next one's; the first half of the steps is left out, the last
-one as well, which saves. docs/gpu.md says what each cell shows.
+Models have the shapes of published configs, random weights and the embedded model's tokenizer:
+nothing is downloaded. Every measurement is a process of its own. Results are added to
+runs/bench/gpu.json by cell and card; what is there is left out. A step's time is that from its
+beginning to the next one's; the first half of the steps is left out, the last one as well, which
+saves. docs/gpu.md says what each cell shows.
 """
 
 import argparse
@@ -36,13 +38,26 @@ from agentlite.engine.planning.memory import GIB, Load, memory  # noqa: E402
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of  # noqa: E402
 from agentlite.engine.planning.time_and_disk import CARDS, Card, operations  # noqa: E402
 
-SECONDS = 70  # of steps in a cell, as the planner reckons; the rest of its minutes goes to building and loading
+# of steps in a cell, as the planner reckons; the rest of its minutes goes to building and loading
+SECONDS = 70
 FEWEST, MOST = 4, 40  # steps
-PACKAGES = ("torch", "transformers", "trl", "peft", "bitsandbytes", "unsloth", "unsloth_zoo", "xformers", "flash-attn")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "bitsandbytes",
+    "unsloth",
+    "unsloth_zoo",
+    "xformers",
+    "flash-attn",
+)
 
 
 class Cell(NamedTuple):
-    """`rows`: their lengths in eighths of max_length; `cap` in GiB, 0: none; `beside`: how plain TRL is told to run."""
+    """`rows`: their lengths in eighths of max_length; `cap` in GiB, 0: none; `beside`: how plain
+    TRL is told to run.
+    """
 
     shows: str
     model: str
@@ -60,27 +75,69 @@ PACKED = {"max_length": 2048, "packing": True, "batch_tokens": 8192}
 CELLS = {
     "sft-0.5b": Cell("0.5B in 16 bit, rows packed to 8,192 tokens", SMALL, "sft", PACKED, MIXED),
     "sft-1.5b": Cell("1.5B in 16 bit, rows packed to 8,192 tokens", MEDIUM, "sft", PACKED, MIXED),
-    "sft-7b-12gb": Cell("7B in 4 bit, a row of 8,192 tokens inside 12 GiB", LARGE, "sft",
-                        {"load_in_4bit": True, "max_length": 8192, "batch_size": 1}, cap=12),
-    "sft-7b-24gb": Cell("7B in 4 bit, a row of 32,768 tokens inside 24 GiB", LARGE, "sft",
-                        {"load_in_4bit": True, "max_length": 32768, "batch_size": 1}, cap=24),
-    "dpo-7b-24gb": Cell("7B in 4 bit, a pair of 2 x 4,096 tokens inside 24 GiB", LARGE, "dpo",
-                        {"load_in_4bit": True, "max_length": 4096, "batch_size": 1}, cap=24),
-    "grpo-1.5b-12gb": Cell("1.5B in 16 bit, groups of 8, 1,024 + 512 tokens inside 12 GiB", MEDIUM, "grpo",
-                           {"max_length": 1536, "max_new_tokens": 512, "group_size": 8, "batch_size": 8}, cap=12),
-    "beside-defaults": Cell("7B in 4 bit, 8 rows, beside plain TRL + PEFT + bitsandbytes at its defaults", LARGE, "sft",
-                            {"load_in_4bit": True, "max_length": 2048, "batch_size": 8}, MIXED, beside="defaults"),
-    "beside-best": Cell("7B in 16 bit, rows packed to 8,192 tokens, beside plain TRL + PEFT at its best", LARGE, "sft",
-                        {"max_length": 8192, "packing": True, "batch_tokens": 8192}, ALIKE, beside="best"),
-}  # fmt: skip
+    "sft-7b-12gb": Cell(
+        "7B in 4 bit, a row of 8,192 tokens inside 12 GiB",
+        LARGE,
+        "sft",
+        {"load_in_4bit": True, "max_length": 8192, "batch_size": 1},
+        cap=12,
+    ),
+    "sft-7b-24gb": Cell(
+        "7B in 4 bit, a row of 32,768 tokens inside 24 GiB",
+        LARGE,
+        "sft",
+        {"load_in_4bit": True, "max_length": 32768, "batch_size": 1},
+        cap=24,
+    ),
+    "dpo-7b-24gb": Cell(
+        "7B in 4 bit, a pair of 2 x 4,096 tokens inside 24 GiB",
+        LARGE,
+        "dpo",
+        {"load_in_4bit": True, "max_length": 4096, "batch_size": 1},
+        cap=24,
+    ),
+    "grpo-1.5b-12gb": Cell(
+        "1.5B in 16 bit, groups of 8, 1,024 + 512 tokens inside 12 GiB",
+        MEDIUM,
+        "grpo",
+        {"max_length": 1536, "max_new_tokens": 512, "group_size": 8, "batch_size": 8},
+        cap=12,
+    ),
+    "beside-defaults": Cell(
+        "7B in 4 bit, 8 rows, beside plain TRL + PEFT + bitsandbytes at its defaults",
+        LARGE,
+        "sft",
+        {"load_in_4bit": True, "max_length": 2048, "batch_size": 8},
+        MIXED,
+        beside="defaults",
+    ),
+    "beside-best": Cell(
+        "7B in 16 bit, rows packed to 8,192 tokens, beside plain TRL + PEFT at its best",
+        LARGE,
+        "sft",
+        {"max_length": 8192, "packing": True, "batch_tokens": 8192},
+        ALIKE,
+        beside="best",
+    ),
+}
 TOY = {"max_length": 64, "max_new_tokens": 8, "batch_tokens": 128, "load_in_4bit": False}
-TOY_MODEL = {"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50_000, "tie_word_embeddings": True,
-             "max_position_embeddings": 2048}  # fmt: skip
+TOY_MODEL = {
+    "model_type": "qwen2",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 50_000,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 2048,
+}
 
 
 class Here(NamedTuple):
-    """The card that is measured, as its driver names it and with its memory in GiB, and as its data sheet has it."""
+    """The card that is measured, as its driver names it and with its memory in GiB, and as its data
+    sheet has it.
+    """
 
     name: str
     gib: float
@@ -94,14 +151,19 @@ def main() -> int:
         return 0
     here = Here("toy", 0.0, CARDS["cpu"]) if options.toy else look()
     if not here:
-        print("gpu.py: no CUDA device is found here, or torch is built without CUDA: nothing is measured.",
-              file=sys.stderr)  # fmt: skip
+        print(
+            "gpu.py: no CUDA device is found here, or torch is built without CUDA: nothing is "
+            "measured.",
+            file=sys.stderr,
+        )
         return 2
     results = json.loads(options.json.read_bytes()) if options.json.exists() else {}
     with tempfile.TemporaryDirectory(prefix="agentlite-models-") as aside:
         models = options.models or Path(aside)
         for name in options.cell or CELLS:
-            if not options.toy and here.gib + 0.5 < CELLS[name].cap:  # drivers report a little less than is sold
+            if (
+                not options.toy and here.gib + 0.5 < CELLS[name].cap
+            ):  # drivers report a little less than is sold
                 console.notice(f"{name}: needs a card of {CELLS[name].cap} GiB; left out")
             elif options.again or not settled(results.get(name, {}).get(here.name)):
                 results.setdefault(name, {})[here.name] = measured(name, here, models, options)
@@ -115,30 +177,48 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cell", action="append", choices=CELLS, help="repeatable [all, in order]")
     parser.add_argument("--list", action="store_true", help="the cells, and nothing else")
     parser.add_argument("--again", action="store_true", help="also what is there already")
     parser.add_argument("--json", type=Path, default=ROOT / "runs/bench/gpu.json")
-    parser.add_argument("--models", type=Path, help="where models are built and kept, 16 GB for 7B [a temporary one]")
-    parser.add_argument("--minutes", type=float, default=4, help="after which a cell is given up [4]")
+    parser.add_argument(
+        "--models",
+        type=Path,
+        help="where models are built and kept, 16 GB for 7B [a temporary one]",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=4, help="after which a cell is given up [4]"
+    )
     parser.add_argument("--toy", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def settled(result: Mapping[str, Any] | None) -> bool:
     """Out of memory is a result; another error is worth another try."""
-    return bool(result) and all("error" not in side or side["out_of_memory"] for side in result["sides"].values())
+    return bool(result) and all(
+        "error" not in side or side["out_of_memory"] for side in result["sides"].values()
+    )
 
 
 def look() -> Here | None:
     found = child("look", time.monotonic() + 120)
-    return Here(found["name"], found["gib"], card_of(found["name"], found["gib"])) if "name" in found else None
+    return (
+        Here(found["name"], found["gib"], card_of(found["name"], found["gib"]))
+        if "name" in found
+        else None
+    )
 
 
 def card_of(name: str, gib: float) -> Card:
     """By its name; that of a known card with no more memory where the name is not known."""
-    known = [card for key, card in CARDS.items() if re.search(rf"\b{key.removeprefix('rtx')}\b", name.lower())]
+    known = [
+        card
+        for key, card in CARDS.items()
+        if re.search(rf"\b{key.removeprefix('rtx')}\b", name.lower())
+    ]
     return known[0] if known else with_memory(gib).card
 
 
@@ -148,7 +228,11 @@ def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -
     until, cap = began + 60 * options.minutes, 0 if options.toy else cell.cap
     folder = models / ("toy" if options.toy else cell.model.replace("/", "--"))
     console.notice(f"{name}: {cell.shows}")
-    broken = {} if folder.exists() else child("build", until, folder=str(folder), facts=facts(cell, options.toy))
+    broken = (
+        {}
+        if folder.exists()
+        else child("build", until, folder=str(folder), facts=facts(cell, options.toy))
+    )
     sides: dict[str, Any] = {}
     steps = 3 if options.toy else steps_of(cell, here)
     for side in ("ours", "plain") if cell.beside else ("ours",):
@@ -156,22 +240,39 @@ def measured(name: str, here: Here, models: Path, options: argparse.Namespace) -
         found = broken or child(side, until, **job)
         sides[side] = found if "error" in found else figures(cell, options.toy, here, side, found)
         console.notice(f"{name}, {side}: {told(sides[side])}")
-    return {"date": time.strftime("%Y-%m-%d"), "seconds": round(time.monotonic() - began), "cap_gib": cap,
-            "sides": sides, "against": against(sides), "versions": versions()}  # fmt: skip
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "seconds": round(time.monotonic() - began),
+        "cap_gib": cap,
+        "sides": sides,
+        "against": against(sides),
+        "versions": versions(),
+    }
 
 
 def child(part: str, until: float, **job: Any) -> dict[str, Any]:
     """What a process of its own found, or the error that ended it. Its output goes to stderr."""
-    environment = {"CUDA_VISIBLE_DEVICES": "0", "HF_HUB_OFFLINE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-                   **os.environ}  # fmt: skip
+    environment = {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        **os.environ,
+    }
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [sys.executable, str(PARTS), json.dumps({"part": part, "result": str(result), **job})]
+        command = [
+            sys.executable,
+            str(PARTS),
+            json.dumps({"part": part, "result": str(result), **job}),
+        ]
         left = max(1, until - time.monotonic())
         try:
             code = subprocess.run(command, timeout=left, stdout=2, env=environment).returncode
         except subprocess.TimeoutExpired:
-            return {"error": "not done in the minutes that a cell has (--minutes)", "out_of_memory": False}
+            return {
+                "error": "not done in the minutes that a cell has (--minutes)",
+                "out_of_memory": False,
+            }
         if result.exists():
             return dict(json.loads(result.read_bytes()))
         return {"error": f"the process ended with {code}", "out_of_memory": False}
@@ -186,10 +287,21 @@ def facts(cell: Cell, toy: bool) -> dict[str, Any]:
 
 def settings_of(cell: Cell, toy: bool, steps: int) -> Any:
     """What the command is told, as if it stood in its configuration."""
-    given = {**cell.settings, **({key: value for key, value in TOY.items() if key in cell.settings} if toy else {})}
-    counted = {} if cell.command == "grpo" else {"trl": {"include_num_input_tokens_seen": "non_padding"}}
-    return config.COMMANDS[cell.command](max_steps=steps, gradient_accumulation=1, save_steps=10_000,
-                                         learning_rate=1e-5, **given, **counted)  # fmt: skip
+    given = {
+        **cell.settings,
+        **({key: value for key, value in TOY.items() if key in cell.settings} if toy else {}),
+    }
+    counted = (
+        {} if cell.command == "grpo" else {"trl": {"include_num_input_tokens_seen": "non_padding"}}
+    )
+    return config.COMMANDS[cell.command](
+        max_steps=steps,
+        gradient_accumulation=1,
+        save_steps=10_000,
+        learning_rate=1e-5,
+        **given,
+        **counted,
+    )
 
 
 def lengths_of(cell: Cell, settings: Any) -> list[int]:
@@ -199,38 +311,59 @@ def lengths_of(cell: Cell, settings: Any) -> list[int]:
 def steps_of(cell: Cell, here: Here) -> int:
     """As many as the planner thinks will fill the time that a side has."""
     machine = Machine(True, here.card, here.gib * GIB)
-    a_step = plan(cell.command, settings_of(cell, False, 1), shape_of(facts(cell, False), cell.model), machine, Data())
+    a_step = plan(
+        cell.command,
+        settings_of(cell, False, 1),
+        shape_of(facts(cell, False), cell.model),
+        machine,
+        Data(),
+    )
     seconds = SECONDS / (2 if cell.beside else 1)
     return max(FEWEST, min(MOST, int(seconds / a_step.time["seconds_a_step"])))
 
 
 def figures(cell: Cell, toy: bool, here: Here, side: str, found: dict[str, Any]) -> dict[str, Any]:
-    """What was measured, as figures to compare. `found`: tokens, seconds, losses, GiB, as gpu_parts.py tells them."""
+    """What was measured, as figures to compare. `found`: tokens, seconds, losses, GiB, as
+    gpu_parts.py tells them.
+    """
     first, last = found["losses"][0], found["losses"][-1]
     if not (math.isfinite(first) and math.isfinite(last) and found["tokens"]):
-        problem = f"losses from {first} to {last}, {found['tokens']} tokens counted: nothing to measure"
+        problem = (
+            f"losses from {first} to {last}, {found['tokens']} tokens counted: nothing to measure"
+        )
         return {"error": problem, "out_of_memory": False}
     load, real = loads(cell, toy)
     once = real._replace(regime=real.regime._replace(checkpoints="none"))
     rate = found["tokens"] / sum(found["seconds"])
     result = {
-        "tokens_a_second": round(rate, 1), "seconds_a_step": round(statistics.mean(found["seconds"]), 4),
-        "steps": found["steps"], "mfu": round(share_of_peak(rate, operations(once), here.card), 4),
-        "hfu": round(share_of_peak(rate, operations(real), here.card), 4), **found["gib"],
-        "first_loss": first, "last_loss": last, **found["besides"],
-    }  # fmt: skip
+        "tokens_a_second": round(rate, 1),
+        "seconds_a_step": round(statistics.mean(found["seconds"]), 4),
+        "steps": found["steps"],
+        "mfu": round(share_of_peak(rate, operations(once), here.card), 4),
+        "hfu": round(share_of_peak(rate, operations(real), here.card), 4),
+        **found["gib"],
+        "first_loss": first,
+        "last_loss": last,
+        **found["besides"],
+    }
     if side == "plain":
         return result
-    planned = (memory(load).total - load.regime.overhead) / GIB  # torch knows nothing of the CUDA context
+    planned = (
+        memory(load).total - load.regime.overhead
+    ) / GIB  # torch knows nothing of the CUDA context
     error = planner_error(planned, found["gib"]["allocated_gib"])
     return {**result, "planned_gib": round(planned, 3), "planner_error": round(error, 4)}
 
 
 def loads(cell: Cell, toy: bool) -> tuple[Load, Load]:
-    """What is planned: the longest rows. What is computed: rows of lengths that cost as much as the real ones."""
+    """What is planned: the longest rows. What is computed: rows of lengths that cost as much as the
+    real ones.
+    """
     settings = settings_of(cell, toy, 1)
     lengths = lengths_of(cell, settings)
-    load = load_of(cell.command, settings, shape_of(facts(cell, toy), cell.model), not toy, max(lengths))
+    load = load_of(
+        cell.command, settings, shape_of(facts(cell, toy), cell.model), not toy, max(lengths)
+    )
     return load, load._replace(length=round(attended(lengths)))
 
 
@@ -253,8 +386,10 @@ def against(sides: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Ours over plain; nothing where one of them has no figures."""
     if len(sides) < 2 or any("error" in side for side in sides.values()):
         return {}
-    return {what: round(sides["ours"][key] / sides["plain"][key], 3)
-            for what, key in (("tokens_a_second", "tokens_a_second"), ("allocated", "allocated_gib"))}  # fmt: skip
+    return {
+        what: round(sides["ours"][key] / sides["plain"][key], 3)
+        for what, key in (("tokens_a_second", "tokens_a_second"), ("allocated", "allocated_gib"))
+    }
 
 
 def versions() -> dict[str, str]:
@@ -278,11 +413,32 @@ def told(side: Mapping[str, Any]) -> str:
 
 def show(results: Mapping[str, Mapping[str, Any]]) -> None:
     """A table a card."""
-    heading = ("", "side", "tokens/s", "s a step", "MFU", "HFU", "GiB", "reserved", "planned", "error", "")
+    heading = (
+        "",
+        "side",
+        "tokens/s",
+        "s a step",
+        "MFU",
+        "HFU",
+        "GiB",
+        "reserved",
+        "planned",
+        "error",
+        "",
+    )
     for card in dict.fromkeys(card for cell in results.values() for card in cell):
         print(f"{card}, {max(cell[card]['date'] for cell in results.values() if card in cell)}")
-        console.print_table([heading, *(row for name in CELLS if card in results.get(name, {})
-                                        for row in _lines(name, results[name][card]))])  # fmt: skip
+        console.print_table(
+            [
+                heading,
+                *(
+                    row
+                    for name in CELLS
+                    if card in results.get(name, {})
+                    for row in _lines(name, results[name][card])
+                ),
+            ]
+        )
 
 
 def _lines(name: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -292,19 +448,38 @@ def _lines(name: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
             note = "out of memory" if found["out_of_memory"] else found["error"][:60]
             lines.append((name, side, *("-" * 8), note))
             continue
-        planned = (f"{found['planned_gib']:.2f}", f"{found['planner_error']:+.1%}") if "planned_gib" in found else "--"
-        lines.append((name, side, f"{found['tokens_a_second']:,.0f}", f"{found['seconds_a_step']:.3f}",
-                      f"{found['mfu']:.1%}", f"{found['hfu']:.1%}", f"{found['allocated_gib']:.2f}",
-                      f"{found['reserved_gib']:.2f}", *planned, _note(side, found, result)))  # fmt: skip
+        planned = (
+            (f"{found['planned_gib']:.2f}", f"{found['planner_error']:+.1%}")
+            if "planned_gib" in found
+            else "--"
+        )
+        lines.append(
+            (
+                name,
+                side,
+                f"{found['tokens_a_second']:,.0f}",
+                f"{found['seconds_a_step']:.3f}",
+                f"{found['mfu']:.1%}",
+                f"{found['hfu']:.1%}",
+                f"{found['allocated_gib']:.2f}",
+                f"{found['reserved_gib']:.2f}",
+                *planned,
+                _note(side, found, result),
+            )
+        )
     return lines
 
 
 def _note(side: str, found: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    notes = [f"{found['used_gib']:.1f} of {result['cap_gib']} GiB used"] if result["cap_gib"] else []
+    notes = (
+        [f"{found['used_gib']:.1f} of {result['cap_gib']} GiB used"] if result["cap_gib"] else []
+    )
     if "batch_size" in found:
         notes.append(f"halved to {found['batch_size']} rows")
     if result["against"] and side == "ours":
-        notes.append("speed x {tokens_a_second:.2f}, GiB x {allocated:.2f}".format(**result["against"]))
+        notes.append(
+            "speed x {tokens_a_second:.2f}, GiB x {allocated:.2f}".format(**result["against"])
+        )
     return "; ".join([*notes, *found.get("with", [])])
 
 

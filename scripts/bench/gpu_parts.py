@@ -1,4 +1,6 @@
-"""A job of gpu.py, in a process of its own -> its figures as JSON: what the card is, a model built, a side measured."""
+"""A job of gpu.py, in a process of its own -> its figures as JSON: what the card is, a model built,
+a side measured.
+"""
 
 import importlib.util
 import itertools
@@ -14,13 +16,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu import CELLS, Cell, lengths_of, settings_of  # first: it finds agentlite in a plain checkout
+from gpu import (
+    CELLS,
+    Cell,
+    lengths_of,
+    settings_of,
+)  # first: it finds agentlite in a plain checkout
 
 from agentlite.core.errors import OUT_OF_MEMORY
 from agentlite.core.row_files import write_json
 from agentlite.engine.planning.memory import GIB
 
-ALIAS = "smollm2-135m"  # whose tokenizer every model gets; it has fewer tokens than their vocabularies
+ALIAS = (
+    "smollm2-135m"  # whose tokenizer every model gets; it has fewer tokens than their vocabularies
+)
 CONTEXT = 0.55  # GiB of a card that the CUDA context takes beside what torch allocates
 
 
@@ -33,7 +42,10 @@ def main(job: dict[str, Any]) -> None:
     except Exception as error:
         traceback.print_exc()
         short = getattr(error, "exit_code", 0) == OUT_OF_MEMORY or is_out_of_memory(error)
-        result = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", "out_of_memory": short}
+        result = {
+            "error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            "out_of_memory": short,
+        }
     write_json(Path(job["result"]), result)
 
 
@@ -47,7 +59,9 @@ def _look(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build(job: dict[str, Any]) -> dict[str, Any]:
-    """Every matrix is drawn on the card and kept in host memory: seconds, also on a card smaller than the model."""
+    """Every matrix is drawn on the card and kept in host memory: seconds, also on a card smaller
+    than the model.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -56,16 +70,22 @@ def _build(job: dict[str, Any]) -> dict[str, Any]:
     folder, device = Path(job["folder"]), "cuda" if torch.cuda.is_available() else "cpu"
     part = folder.with_name(folder.name + ".part")
     with torch.device("meta"):
-        shape = AutoConfig.for_model(**job["facts"], bos_token_id=None, eos_token_id=2, pad_token_id=0)
+        shape = AutoConfig.for_model(
+            **job["facts"], bos_token_id=None, eos_token_id=2, pad_token_id=0
+        )
         model = AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16)
     model.to_empty(device="cpu")
     model.tie_weights()
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
-            drawn = torch.empty(parameter.shape, dtype=parameter.dtype, device=device).normal_(std=0.02)
+            drawn = torch.empty(parameter.shape, dtype=parameter.dtype, device=device).normal_(
+                std=0.02
+            )
         else:
-            drawn = torch.full(parameter.shape, float(not name.endswith("bias")), dtype=parameter.dtype)
+            drawn = torch.full(
+                parameter.shape, float(not name.endswith("bias")), dtype=parameter.dtype
+            )
         parameter.data.copy_(drawn)
     model.save_pretrained(part, max_shard_size="4GB")
     load_template(ALIAS)
@@ -112,7 +132,9 @@ def _dpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> di
 
 
 def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
-    """What an answer earns is chance. The tokens of prompts and answers are counted where they are judged."""
+    """What an answer earns is chance. The tokens of prompts and answers are counted where they are
+    judged.
+    """
     from agentlite.engine import grpo as group_relative
     from agentlite.engine import sample as sampling
 
@@ -131,7 +153,9 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
 
 
 def _plain(job: dict[str, Any]) -> dict[str, Any]:
-    """`trl sft --use_peft` with the same rows in the same order, and adapters on the same layers."""
+    """`trl sft --use_peft` with the same rows in the same order, and adapters on the same
+    layers.
+    """
     from agentlite.engine import load_dtype, load_libraries, on_gpu
 
     load_libraries("hf")  # without a GPU this brings Unsloth, as TRL's fused loss is a CUDA kernel
@@ -143,46 +167,81 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
     settings = settings_of(cell, job["toy"], job["steps"])
     dtype = str(load_dtype()).removeprefix("torch.")
     model, best, used = {}, {}, []
-    attention = "flash_attention_2" if cell.beside == "best" and is_flash_attn_2_available() else "sdpa"
+    attention = (
+        "flash_attention_2" if cell.beside == "best" and is_flash_attn_2_available() else "sdpa"
+    )
     if cell.beside == "best":
         model = {"dtype": dtype, "lora_dropout": 0.0, "use_bnb_nested_quant": True}
-        best = {"packing": True, "per_device_train_batch_size": settings.packed_rows,
-                "optim": "adamw_8bit" if on_gpu() else "adamw_torch",
-                "use_liger_kernel": on_gpu() and importlib.util.find_spec("liger_kernel") is not None}  # fmt: skip
+        best = {
+            "packing": True,
+            "per_device_train_batch_size": settings.packed_rows,
+            "optim": "adamw_8bit" if on_gpu() else "adamw_torch",
+            "use_liger_kernel": on_gpu() and importlib.util.find_spec("liger_kernel") is not None,
+        }
         used = [attention, *(["liger"] if best["use_liger_kernel"] else [])]
-    how = ModelConfig(use_peft=True, load_in_4bit=settings.load_in_4bit, lora_target_modules=["all-linear"], **model)
+    how = ModelConfig(
+        use_peft=True,
+        load_in_4bit=settings.load_in_4bit,
+        lora_target_modules=["all-linear"],
+        **model,
+    )
     clock = _clock()
     with tempfile.TemporaryDirectory() as folder:
-        told = SFTConfig(**{
-            "output_dir": folder, "max_steps": job["steps"], "max_length": settings.max_length,
-            "per_device_train_batch_size": settings.batch_size, "train_sampling_strategy": "sequential",
-            "model_init_kwargs": {"dtype": how.dtype, "attn_implementation": attention}, "bf16": dtype == "bfloat16",
-            "fp16": dtype == "float16", "use_cpu": not on_gpu(), "include_num_input_tokens_seen": "non_padding",
-            "logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, "report_to": "none", "seed": 0, **best,
-        })  # fmt: skip
+        told = SFTConfig(
+            **{
+                "output_dir": folder,
+                "max_steps": job["steps"],
+                "max_length": settings.max_length,
+                "per_device_train_batch_size": settings.batch_size,
+                "train_sampling_strategy": "sequential",
+                "model_init_kwargs": {"dtype": how.dtype, "attn_implementation": attention},
+                "bf16": dtype == "bfloat16",
+                "fp16": dtype == "float16",
+                "use_cpu": not on_gpu(),
+                "include_num_input_tokens_seen": "non_padding",
+                "logging_steps": 1,
+                "save_strategy": "no",
+                "disable_tqdm": True,
+                "report_to": "none",
+                "seed": 0,
+                **best,
+            }
+        )
         rows = Dataset.from_dict({"input_ids": _rows(cell, settings, job["folder"])})
-        SFTTrainer(model=job["folder"], args=told, train_dataset=rows, peft_config=get_peft_config(how),
-                   quantization_config=get_quantization_config(how)).train()  # fmt: skip
+        SFTTrainer(
+            model=job["folder"],
+            args=told,
+            train_dataset=rows,
+            peft_config=get_peft_config(how),
+            quantization_config=get_quantization_config(how),
+        ).train()
     return {**clock.found(), "besides": {"with": used}}
 
 
 def _rows(cell: Cell, settings: Any, folder: str) -> list[list[int]]:
-    """Random ids of exact lengths, enough for every step; none is a special token of the tokenizer."""
+    """Random ids of exact lengths, enough for every step; none is a special token of the
+    tokenizer.
+    """
     vocab = json.loads((Path(folder) / "config.json").read_bytes())["vocab_size"]
     lengths, chance = lengths_of(cell, settings), random.Random(0)
     blocks = settings.max_steps * max(1, settings.batch_size // len(lengths))
-    return [chance.choices(range(100, vocab), k=length) for _ in range(blocks) for length in lengths]
+    return [
+        chance.choices(range(100, vocab), k=length) for _ in range(blocks) for length in lengths
+    ]
 
 
 def _cap_memory(gib: float) -> None:
-    """Torch gets what a card of `gib` leaves it beside the context; who asks how much is free, hears of that card.
+    """Torch gets what a card of `gib` leaves it beside the context; who asks how much is free,
+    hears of that card.
 
     Unsloth cuts its losses into chunks by what is free: it would take more than such a card has.
     """
     import torch
 
     def free_and_total(device: Any = None) -> tuple[int, int]:
-        free, total = torch.cuda.memory.mem_get_info(device)  # the same function, where nothing replaces it
+        free, total = torch.cuda.memory.mem_get_info(
+            device
+        )  # the same function, where nothing replaces it
         return max(0, free - max(0, total - int(gib * GIB))), total
 
     total = torch.cuda.memory.mem_get_info()[1]
@@ -191,7 +250,9 @@ def _cap_memory(gib: float) -> None:
 
 
 def _clock() -> Any:
-    """A callback that every trainer made from now on gets: times, tokens, losses, and the peak from its first step."""
+    """A callback that every trainer made from now on gets: times, tokens, losses, and the peak from
+    its first step.
+    """
     import torch
     from transformers import TrainerCallback, trainer
 
@@ -216,15 +277,21 @@ def _clock() -> Any:
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.tokens.append(int(state.num_input_tokens_seen) or self.drawn)
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any
+        ) -> None:
             self.losses += [float(logs["loss"])] if "loss" in logs else []
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             self.peaks = _peaks()
 
         def found(self) -> dict[str, Any]:
-            return {**kept(self.began, self.tokens), "losses": self.losses, "steps": len(self.began),
-                    "gib": {**self.peaks, "loading_gib": self.loading}}  # fmt: skip
+            return {
+                **kept(self.began, self.tokens),
+                "losses": self.losses,
+                "steps": len(self.began),
+                "gib": {**self.peaks, "loading_gib": self.loading},
+            }
 
     clock = Clock()
     trainer.DEFAULT_CALLBACKS.append(clock)
@@ -232,7 +299,8 @@ def _clock() -> Any:
 
 
 def kept(began: Sequence[float], tokens: Sequence[int]) -> dict[str, Any]:
-    """The seconds of each step of the second half but the last, and the tokens of these steps together.
+    """The seconds of each step of the second half but the last, and the tokens of these steps
+    together.
 
     `tokens`: how many had been seen at the end of each step.
     """
@@ -243,7 +311,9 @@ def kept(began: Sequence[float], tokens: Sequence[int]) -> dict[str, Any]:
 
 
 def _peaks() -> dict[str, float]:
-    """GiB that torch gave out, that it held, and that the card had in use; of the whole process without a GPU."""
+    """GiB that torch gave out, that it held, and that the card had in use; of the whole process
+    without a GPU.
+    """
     import torch
 
     if torch.cuda.is_available():
@@ -257,8 +327,11 @@ def _peaks() -> dict[str, float]:
 
 TRAIN: dict[str, Callable[..., dict[str, Any]]] = {"sft": _sft, "dpo": _dpo, "grpo": _grpo}
 PARTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "look": _look, "build": _build, "ours": _ours, "plain": _plain,
-}  # fmt: skip
+    "look": _look,
+    "build": _build,
+    "ours": _ours,
+    "plain": _plain,
+}
 
 if __name__ == "__main__":
     main(json.loads(sys.argv[1]))

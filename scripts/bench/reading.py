@@ -2,10 +2,11 @@
 
     .venv/bin/python scripts/bench/reading.py [--megabytes 100] [--whole]
 
-`megabytes_a_second`: bytes of JSONL to checked records, by the processor time of one core (target: 100), beside a
-bare `json.loads` of the same lines, in turns; `ratio` is ours to that. Medians over parts of 400 rows. The rows are
-dialogs of three calls with four tools of fifty, about 7.5 kB each. --whole: prep of that many megabytes in a process of
-its own, with rendering; its highest memory in `prep_mebibytes` (target: 400 for 1,000).
+`megabytes_a_second`: bytes of JSONL to checked records, by the processor time of one core (target:
+100), beside a bare `json.loads` of the same lines, in turns; `ratio` is ours to that. Medians over
+parts of 400 rows. The rows are dialogs of three calls with four tools of fifty, about 7.5 kB each.
+--whole: prep of that many megabytes in a process of its own, with rendering; its highest memory in
+`prep_mebibytes` (target: 400 for 1,000).
 """
 
 import argparse
@@ -28,7 +29,9 @@ PART = 400  # rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--whole", action="store_true")
     options = parser.parse_args()
@@ -40,16 +43,27 @@ def main() -> None:
 
 def write_rows(path: Path, count: int) -> None:
     chance = random.Random(0)
-    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(5000)]
+    words = [
+        "".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9)))
+        for _ in range(5000)
+    ]
     tools = [tool(n, words, chance) for n in range(50)]
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row(chance.sample(tools, 4), words, chance)) + "\n" for _ in range(count))
+        file.writelines(
+            json.dumps(row(chance.sample(tools, 4), words, chance)) + "\n" for _ in range(count)
+        )
 
 
 def tool(number: int, words: list[str], chance: random.Random) -> dict[str, Any]:
-    properties = {f"part_{n}": {"type": "string", "description": text(8, words, chance)} for n in range(3)}
+    properties = {
+        f"part_{n}": {"type": "string", "description": text(8, words, chance)} for n in range(3)
+    }
     parameters = {"type": "object", "properties": properties, "required": ["part_0"]}
-    function = {"name": f"tool_{number}", "description": text(15, words, chance), "parameters": parameters}
+    function = {
+        "name": f"tool_{number}",
+        "description": text(15, words, chance),
+        "parameters": parameters,
+    }
     return {"type": "function", "function": function}
 
 
@@ -96,21 +110,42 @@ def reading(path: Path) -> dict[str, Any]:
                 read(part)
                 rates[name].append(part.stat().st_size / 1e6 / (time.process_time() - started))
     medians = {name: round(statistics.median(found), 1) for name, found in rates.items()}
-    return {"megabytes": round(path.stat().st_size / 1e6), "megabytes_a_second": medians["ours"],
-            "of_the_fastest_tenth": round(statistics.quantiles(rates["ours"], n=10)[-1], 1),
-            "bare_json_a_second": medians["bare"],
-            "ratio": round(statistics.median(map(operator.truediv, rates["ours"], rates["bare"])), 2)}  # fmt: skip
+    return {
+        "megabytes": round(path.stat().st_size / 1e6),
+        "megabytes_a_second": medians["ours"],
+        "of_the_fastest_tenth": round(statistics.quantiles(rates["ours"], n=10)[-1], 1),
+        "bare_json_a_second": medians["bare"],
+        "ratio": round(statistics.median(map(operator.truediv, rates["ours"], rates["bare"])), 2),
+    }
 
 
 def whole(path: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "agentlite", "prep", str(path), "--run", str(path.parent), "--model",
-               "smollm2-135m", "--max-length", "4096", "--json"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "agentlite",
+        "prep",
+        str(path),
+        "--run",
+        str(path.parent),
+        "--model",
+        "smollm2-135m",
+        "--max-length",
+        "4096",
+        "--json",
+    ]
     started = time.perf_counter()
-    figures = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["figures"]
+    figures = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)[
+        "figures"
+    ]
     seconds = time.perf_counter() - started
     highest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return {"megabytes": round(path.stat().st_size / 1e6), "kept": figures["kept"], "seconds": round(seconds),
-            "prep_mebibytes": round(highest)}  # fmt: skip
+    return {
+        "megabytes": round(path.stat().st_size / 1e6),
+        "kept": figures["kept"],
+        "seconds": round(seconds),
+        "prep_mebibytes": round(highest),
+    }
 
 
 if __name__ == "__main__":

@@ -1,26 +1,32 @@
-"""How fast dialogs become input_ids and labels: ours beside TRL's, ms-swift's and LLaMA-Factory's own preparation.
+"""How fast dialogs become input_ids and labels: ours beside TRL's, ms-swift's and LLaMA-Factory's
+own preparation.
 
-    bash scripts/bench/peers.sh          # ms-swift and LLaMA-Factory, each in an environment of its own
-    .venv/bin/python scripts/bench/rendering.py [--rows 2000] [--repeats 3] [--sides ours,trl]
+    bash scripts/bench/peers.sh          # ms-swift and LLaMA-Factory, each in an environment of its
+    own .venv/bin/python scripts/bench/rendering.py [--rows 2000] [--repeats 3] [--sides ours,trl]
 
-Every side is a process of its own on one core, and makes all rows once to be compared before it is timed: wall time and
-processor time, the best of --repeats each. TRL also gets all cores of this process, with a `dataset_num_proc` of as
-many; `times_trl` is ours on one core against the faster of the two, `times_trl_one_core` against TRL on one core too
-(target: 3). Loading libraries and reading files are not counted; ours begins with nothing remembered each time.
+Every side is a process of its own on one core, and makes all rows once to be compared before it is
+timed: wall time and processor time, the best of --repeats each. TRL also gets all cores of this
+process, with a `dataset_num_proc` of as many; `times_trl` is ours on one core against the faster of
+the two, `times_trl_one_core` against TRL on one core too (target: 3). Loading libraries and reading
+files are not counted; ours begins with nothing remembered each time.
 
-The rows: dialogs with 2 to 4 tools of 40 and 1 to 3 calls, alone or side by side, in words of a fixed list. One answer
-in a hundred begins with blank lines. The tokenizer is SmolLM2's, the chat template Qwen2.5's, which TRL ships, ms-swift
-and LLaMA-Factory have built in, and SmolLM2's marks fit.
+The rows: dialogs with 2 to 4 tools of 40 and 1 to 3 calls, alone or side by side, in words of a
+fixed list. One answer in a hundred begins with blank lines. The tokenizer is SmolLM2's, the chat
+template Qwen2.5's, which TRL ships, ms-swift and LLaMA-Factory have built in, and SmolLM2's marks
+fit.
 
 `equal`: rows whose ids and labels are ours. What differs, and why:
-- TRL's own training template of Qwen2.5 (`trl_own_template`) also trains the newlines before and after each turn. So
-  TRL is timed with the same template and `{% generation %}` around what the model writes, as a user would set it.
-- `datasets` gives back fractions with an error in the last place where they are JSON (0.41 as 0.41000000000000003), and
-  as structs TRL's rows would have the arguments of all other tools. TRL cannot do those rows.
-- Before blank lines TRL, which cuts the whole text at once, makes one token of a newline of the prompt and those of the
-  answer. With ours the ids of a prompt are the beginning of the row's.
-- ms-swift and LLaMA-Factory train the newline after each turn. They need a hand to get the same text: a newline at the
-  end of a thought for ms-swift, the calls in <tool_call> and the results of parallel calls in one turn for the other.
+- TRL's own training template of Qwen2.5 (`trl_own_template`) also trains the newlines before and
+  after each turn. So TRL is timed with the same template and `{% generation %}` around what the
+  model writes, as a user would set it.
+- `datasets` gives back fractions with an error in the last place where they are JSON (0.41 as
+  0.41000000000000003), and as structs TRL's rows would have the arguments of all other tools. TRL
+  cannot do those rows.
+- Before blank lines TRL, which cuts the whole text at once, makes one token of a newline of the
+  prompt and those of the answer. With ours the ids of a prompt are the beginning of the row's.
+- ms-swift and LLaMA-Factory train the newline after each turn. They need a hand to get the same
+  text: a newline at the end of a thought for ms-swift, the calls in <tool_call> and the results of
+  parallel calls in one turn for the other.
 """
 
 import argparse
@@ -72,15 +78,17 @@ ever paper hard near sentence better best across during today others however sur
 weather forecast temperature humidity wind rainfall flight airport departure arrival booking reservation hotel price
 currency exchange rate account balance payment invoice customer order delivery address schedule meeting calendar
 reminder message email document report summary translation language distance route traffic restaurant menu rating
-review ticket museum station platform train available confirmed cancelled requested results search query"""
+review ticket museum station platform train available confirmed cancelled requested results search query"""  # noqa: E501  (verbatim text)
 NAMES_TEXT = """
 Oslo Lisbon Nairobi Montréal 上海 São_Paulo München Reykjavík Kraków Osaka Chennai Tallinn Bogotá Accra Hanoi
-Zürich Dublin Ankara Lima Perth Alice Bruno Chidi Divya Elif Farid Greta Hiro Ines Jamal"""
+Zürich Dublin Ankara Lima Perth Alice Bruno Chidi Divya Elif Farid Greta Hiro Ines Jamal"""  # noqa: E501  (verbatim text)
 COMMON, NAMES = COMMON_TEXT.split(), NAMES_TEXT.split()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--sides", default=",".join(SIDES))
@@ -111,7 +119,9 @@ def write_rows(path: Path, count: int) -> None:
 
 
 def words(least: int, most: int, chance: random.Random) -> str:
-    """A sentence or more: common words more often than rare ones, a name or a number now and then."""
+    """A sentence or more: common words more often than rare ones, a name or a number now and
+    then.
+    """
     text = []
     for _ in range(chance.randint(least, most)):
         kind = chance.random()
@@ -131,13 +141,23 @@ def tool(number: int, chance: random.Random) -> dict[str, Any]:
     parts = {
         f"{name}_{number % 7}": {"type": kind, "description": words(6, 14, chance)}
         for name, kind in chance.sample(
-            [("city", "string"), ("date", "string"), ("limit", "integer"), ("ratio", "number"), ("tags", "array"),
-             ("exact", "boolean")], chance.randint(1, 4))
-    }  # fmt: skip
+            [
+                ("city", "string"),
+                ("date", "string"),
+                ("limit", "integer"),
+                ("ratio", "number"),
+                ("tags", "array"),
+                ("exact", "boolean"),
+            ],
+            chance.randint(1, 4),
+        )
+    }
     parameters = {"type": "object", "properties": parts, "required": [next(iter(parts))]}
     name = f"{chance.choice(COMMON)}_{chance.choice(COMMON)}_{number}"
-    return {"type": "function", "function": {"name": name, "description": words(8, 25, chance),
-                                             "parameters": parameters}}  # fmt: skip
+    return {
+        "type": "function",
+        "function": {"name": name, "description": words(8, 25, chance), "parameters": parameters},
+    }
 
 
 def dialog(tools: list[dict[str, Any]], chance: random.Random) -> dict[str, Any]:
@@ -151,7 +171,10 @@ def dialog(tools: list[dict[str, Any]], chance: random.Random) -> dict[str, Any]
             thought = words(5, 25, chance) if chance.random() < 0.4 else ""
             calls = [call(chance.choice(tools), f"call_{left}_{n}", chance) for n in range(count)]
             messages.append({"role": "assistant", "content": thought, "tool_calls": calls})
-            messages += [{"role": "tool", "tool_call_id": each["id"], "content": result(chance)} for each in calls]
+            messages += [
+                {"role": "tool", "tool_call_id": each["id"], "content": result(chance)}
+                for each in calls
+            ]
         blank = "\n\n" if chance.random() < 0.01 else ""
         messages.append({"role": "assistant", "content": blank + words(20, 100, chance)})
     return {"messages": messages, "tools": tools}
@@ -159,23 +182,40 @@ def dialog(tools: list[dict[str, Any]], chance: random.Random) -> dict[str, Any]
 
 def call(offered: dict[str, Any], identity: str, chance: random.Random) -> dict[str, Any]:
     values: dict[str, Callable[[], Any]] = {
-        "string": lambda: chance.choice(NAMES), "integer": lambda: chance.randint(1, 500),
-        "number": lambda: round(chance.random(), 3), "array": lambda: words(1, 3, chance).split(),
+        "string": lambda: chance.choice(NAMES),
+        "integer": lambda: chance.randint(1, 500),
+        "number": lambda: round(chance.random(), 3),
+        "array": lambda: words(1, 3, chance).split(),
         "boolean": lambda: chance.random() < 0.5,
-    }  # fmt: skip
+    }
     function = offered["function"]
-    arguments = {name: values[part["type"]]() for name, part in function["parameters"]["properties"].items()}
-    return {"id": identity, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    arguments = {
+        name: values[part["type"]]() for name, part in function["parameters"]["properties"].items()
+    }
+    return {
+        "id": identity,
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }
 
 
 def result(chance: random.Random) -> str:
-    found = [{"id": chance.randint(1, 10**6), "name": words(2, 6, chance), "value": round(chance.uniform(0, 99), 2),
-              "note": words(5, 20, chance)} for _ in range(chance.randint(1, 3))]  # fmt: skip
+    found = [
+        {
+            "id": chance.randint(1, 10**6),
+            "name": words(2, 6, chance),
+            "value": round(chance.uniform(0, 99), 2),
+            "note": words(5, 20, chance),
+        }
+        for _ in range(chance.randint(1, 3))
+    ]
     return json.dumps({"status": "ok", "results": found}, ensure_ascii=False)
 
 
 def write_model(folder: Path) -> None:
-    """What the sides load: SmolLM2's tokenizer, Qwen2.5's template, and a model of next to no weights."""
+    """What the sides load: SmolLM2's tokenizer, Qwen2.5's template, and a model of next to no
+    weights.
+    """
     import shutil
 
     from trl.chat_template_utils import qwen2_5_chat_template
@@ -187,10 +227,19 @@ def write_model(folder: Path) -> None:
         shutil.copyfile(embedded_folder(ALIAS) / file, folder / file)
     (folder / "chat_template.jinja").write_text(qwen2_5_chat_template, encoding="utf-8")
     config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 49152, "hidden_size": 16,
-        "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1,
-        "max_position_embeddings": 8192, "eos_token_id": 2, "pad_token_id": 0, "bos_token_id": None,
-    }  # fmt: skip
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 49152,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 8192,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+    }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
@@ -225,7 +274,9 @@ def trl_own_template(folder: Path) -> Callable[[int], Any]:
 
 
 def _trl(folder: Path, own_template: bool) -> Callable[[int], Any]:
-    """SFTTrainer's own preparation, without truncation; the trainer is made on one row beforehand."""
+    """SFTTrainer's own preparation, without truncation; the trainer is made on one row
+    beforehand.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer
     from trl.chat_template_utils import qwen2_5_training_chat_template
@@ -233,14 +284,25 @@ def _trl(folder: Path, own_template: bool) -> Callable[[int], Any]:
     _quiet_datasets()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if not own_template:
-        before, rest = qwen2_5_training_chat_template.split('{%- elif message.role == "assistant" %}')
+        before, rest = qwen2_5_training_chat_template.split(
+            '{%- elif message.role == "assistant" %}'
+        )
         after = rest[rest.index('{%- elif message.role == "tool" %}') :]
         tokenizer.chat_template = before + MARKED + after
     dataset = _json_dataset(read_rows(folder))
-    arguments = SFTConfig(output_dir=str(folder / "trl"), assistant_only_loss=True, max_length=None, use_cpu=True,
-                          bf16=False, report_to="none", shuffle_dataset=False)  # fmt: skip
+    arguments = SFTConfig(
+        output_dir=str(folder / "trl"),
+        assistant_only_loss=True,
+        max_length=None,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        shuffle_dataset=False,
+    )
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
-    trainer = SFTTrainer(model=model, args=arguments, train_dataset=dataset.select([0]), processing_class=tokenizer)
+    trainer = SFTTrainer(
+        model=model, args=arguments, train_dataset=dataset.select([0]), processing_class=tokenizer
+    )
 
     def prepared(processes: int) -> Any:
         arguments.dataset_num_proc = processes if processes > 1 else None
@@ -250,23 +312,33 @@ def _trl(folder: Path, own_template: bool) -> Callable[[int], Any]:
 
 
 def _json_dataset(rows: list[dict[str, Any]]) -> Any:
-    """Arguments and tools as JSON: as structs, Arrow would give every one the fields of all the others."""
+    """Arguments and tools as JSON: as structs, Arrow would give every one the fields of all the
+    others.
+    """
     from datasets import Dataset, Features, Json, List, Value
 
     text = Value("string")
     function = {"name": text, "arguments": Json()}
-    message = {"role": text, "content": text, "tool_calls": List({"id": text, "type": text, "function": function}),
-               "tool_call_id": text}  # fmt: skip
+    message = {
+        "role": text,
+        "content": text,
+        "tool_calls": List({"id": text, "type": text, "function": function}),
+        "tool_call_id": text,
+    }
     keys = ("role", "content", "tool_calls", "tool_call_id")
     columns = {
-        "messages": [[{key: message.get(key) for key in keys} for message in row["messages"]] for row in rows],
+        "messages": [
+            [{key: message.get(key) for key in keys} for message in row["messages"]] for row in rows
+        ],
         "tools": [json.dumps(row["tools"], ensure_ascii=False) for row in rows],
     }
     return Dataset.from_dict(columns, features=Features({"messages": List(message), "tools": text}))
 
 
 def swift(folder: Path) -> Callable[[int], Any]:
-    """The encoding of its own agent rows; a newline ends a thought, since nothing is put between it and a call."""
+    """The encoding of its own agent rows; a newline ends a thought, since nothing is put between it
+    and a call.
+    """
     os.environ["MODELSCOPE_CACHE"] = str(folder / "swift")  # where it keeps what it has encoded
     from datasets import Dataset
     from swift import get_processor, get_template
@@ -276,10 +348,15 @@ def swift(folder: Path) -> Callable[[int], Any]:
     processor = get_processor(str(folder), model_type="llama")
     template = get_template(processor, template_type="qwen2_5", agent_template="hermes")
     template.set_mode("train")
-    dataset = Dataset.from_list([
-        {"messages": [turn for message in row["messages"] for turn in _swift_turns(message)],
-         "tools": json.dumps(row["tools"], ensure_ascii=False)} for row in read_rows(folder)
-    ])  # fmt: skip
+    dataset = Dataset.from_list(
+        [
+            {
+                "messages": [turn for message in row["messages"] for turn in _swift_turns(message)],
+                "tools": json.dumps(row["tools"], ensure_ascii=False),
+            }
+            for row in read_rows(folder)
+        ]
+    )
     return lambda processes: EncodePreprocessor(template)(
         dataset, num_proc=processes if processes > 1 else None, load_from_cache_file=False
     )
@@ -287,8 +364,10 @@ def swift(folder: Path) -> Callable[[int], Any]:
 
 def _swift_turns(message: dict[str, Any]) -> list[dict[str, str]]:
     role = "tool_response" if message["role"] == "tool" else message["role"]
-    calls = [{"role": "tool_call", "content": json.dumps(each["function"], ensure_ascii=False)}
-             for each in message.get("tool_calls", ())]  # fmt: skip
+    calls = [
+        {"role": "tool_call", "content": json.dumps(each["function"], ensure_ascii=False)}
+        for each in message.get("tool_calls", ())
+    ]
     if calls and not message["content"]:
         return calls
     return [{"role": role, "content": message["content"] + ("\n" if calls else "")}, *calls]
@@ -301,7 +380,9 @@ def llamafactory(folder: Path) -> Callable[[int], Any]:
     from datasets import Dataset
     from transformers import AutoTokenizer
 
-    sys.modules.setdefault("torchaudio", ModuleType("torchaudio"))  # imported by it, of no use here, left out of .peers
+    sys.modules.setdefault(
+        "torchaudio", ModuleType("torchaudio")
+    )  # imported by it, of no use here, left out of .peers
     from llamafactory.data.converter import align_dataset
     from llamafactory.data.loader import _get_preprocessed_dataset
     from llamafactory.data.parser import DatasetAttr
@@ -325,21 +406,28 @@ def llamafactory(folder: Path) -> Callable[[int], Any]:
 
 
 def _factory_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Its sharegpt rows with tools. Thoughts and results of parallel calls have no place of their own in them."""
+    """Its sharegpt rows with tools. Thoughts and results of parallel calls have no place of their
+    own in them.
+    """
     turns: list[dict[str, str]] = []
     for message in row["messages"][1:]:
         content = message["content"]
         if message["role"] == "tool" and turns[-1]["from"] == "observation":
             turns[-1]["value"] += "\n</tool_response>\n<tool_response>\n" + content
         elif message.get("tool_calls"):
-            calls = json.dumps([each["function"] for each in message["tool_calls"]], ensure_ascii=False)
+            calls = json.dumps(
+                [each["function"] for each in message["tool_calls"]], ensure_ascii=False
+            )
             value = f"{content}\n<tool_call>{calls}</tool_call>" if content else calls
             turns.append({"from": "function_call", "value": value})
         else:
             role = {"user": "human", "assistant": "gpt", "tool": "observation"}[message["role"]]
             turns.append({"from": role, "value": content})
-    return {"conversations": turns, "system": row["messages"][0]["content"],
-            "tools": json.dumps([tool["function"] for tool in row["tools"]], ensure_ascii=False)}  # fmt: skip
+    return {
+        "conversations": turns,
+        "system": row["messages"][0]["content"],
+        "tools": json.dumps([tool["function"] for tool in row["tools"]], ensure_ascii=False),
+    }
 
 
 def _quiet_datasets() -> None:
@@ -349,7 +437,13 @@ def _quiet_datasets() -> None:
     datasets.disable_progress_bars()
 
 
-SIDES = {"ours": ours, "trl": trl, "trl_own_template": trl_own_template, "swift": swift, "llamafactory": llamafactory}
+SIDES = {
+    "ours": ours,
+    "trl": trl,
+    "trl_own_template": trl_own_template,
+    "swift": swift,
+    "llamafactory": llamafactory,
+}
 
 
 # --- measuring ---
@@ -365,10 +459,21 @@ def measure(side: str, folder: Path, repeats: int, cores: int) -> None:
         started, used = time.perf_counter(), processor_time()
         made = make(cores)
         times.append((time.perf_counter() - started, processor_time() - used))
-    rows = made if isinstance(made, list) else list(zip(made["input_ids"], made["labels"], strict=True))
+    rows = (
+        made
+        if isinstance(made, list)
+        else list(zip(made["input_ids"], made["labels"], strict=True))
+    )
     (folder / f"{side}.json").write_text(json.dumps(rows))
-    milliseconds = {"ms_a_row": min(wall for wall, _ in times), "processor_ms_a_row": min(used for _, used in times)}
-    print(json.dumps({name: round(1000 * seconds / len(rows), 3) for name, seconds in milliseconds.items()}))
+    milliseconds = {
+        "ms_a_row": min(wall for wall, _ in times),
+        "processor_ms_a_row": min(used for _, used in times),
+    }
+    print(
+        json.dumps(
+            {name: round(1000 * seconds / len(rows), 3) for name, seconds in milliseconds.items()}
+        )
+    )
 
 
 def processor_time() -> float:
@@ -378,7 +483,18 @@ def processor_time() -> float:
 
 def run(side: str, folder: Path, repeats: int, cores: int) -> dict[str, float]:
     python = ROOT / ".peers" / side / "bin" / "python" if side in PEERS else sys.executable
-    command = [python, __file__, "--side", side, "--folder", folder, "--repeats", str(repeats), "--cores", str(cores)]
+    command = [
+        python,
+        __file__,
+        "--side",
+        side,
+        "--folder",
+        folder,
+        "--repeats",
+        str(repeats),
+        "--cores",
+        str(cores),
+    ]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     times: dict[str, float] = json.loads(output.splitlines()[-1])
     print(f"{side}, {cores} core(s): {times['ms_a_row']} ms a row", file=sys.stderr)
@@ -386,7 +502,9 @@ def run(side: str, folder: Path, repeats: int, cores: int) -> dict[str, float]:
 
 
 def compared(folder: Path, sides: list[str], repeats: int) -> dict[str, Any]:
-    missing = [side for side in sides if side in PEERS and not (ROOT / ".peers" / side / "done").exists()]
+    missing = [
+        side for side in sides if side in PEERS and not (ROOT / ".peers" / side / "done").exists()
+    ]
     sides = [side for side in sides if side not in missing]
     times = {side: run(side, folder, repeats, 1) for side in sides}
     result: dict[str, Any] = {"missing": missing, "one_core": times}
@@ -394,23 +512,33 @@ def compared(folder: Path, sides: list[str], repeats: int) -> dict[str, Any]:
         cores = len(os.sched_getaffinity(0))
         result[f"trl_{cores}_cores"] = several = run("trl", folder, repeats, cores)
         ours = times["ours"]
-        result["times_trl"] = round(min(times["trl"]["ms_a_row"], several["ms_a_row"]) / ours["ms_a_row"], 2)
+        result["times_trl"] = round(
+            min(times["trl"]["ms_a_row"], several["ms_a_row"]) / ours["ms_a_row"], 2
+        )
         result["times_trl_one_core"] = round(times["trl"]["ms_a_row"] / ours["ms_a_row"], 2)
     rows = {side: read_made(folder, side) for side in sides}
     lengths = [len(ids) for ids, _ in rows["ours"]]
     return result | {
         "rows": len(lengths),
         "tokens_a_row": round(sum(lengths) / len(lengths)),
-        "outputs": {side: against(rows["ours"], rows[side], folder) for side in sides if side != "ours"},
+        "outputs": {
+            side: against(rows["ours"], rows[side], folder) for side in sides if side != "ours"
+        },
     }
 
 
 def against(ours: Rows, theirs: Rows, folder: Path) -> dict[str, Any]:
-    """How many rows are the same; what is in those whose ids differ; else the tokens that only one side trains."""
+    """How many rows are the same; what is in those whose ids differ; else the tokens that only one
+    side trains.
+    """
     from agentlite.workspace.model_source import load_template
 
     decode = load_template(str(folder)).decode
-    told: dict[str, Counter[str]] = {"ids_differ": Counter(), "only_theirs": Counter(), "only_ours": Counter()}
+    told: dict[str, Counter[str]] = {
+        "ids_differ": Counter(),
+        "only_theirs": Counter(),
+        "only_ours": Counter(),
+    }
     equal = 0
     for row, own, other in zip(read_rows(folder), ours, theirs, strict=True):
         equal += own == other
@@ -420,16 +548,24 @@ def against(ours: Rows, theirs: Rows, folder: Path) -> dict[str, Any]:
         for token, mine, yours in zip(own[0], own[1], other[1], strict=True):
             if mine != yours:
                 told["only_theirs" if mine < 0 else "only_ours"][decode([token])] += 1
-    return {"rows": len(theirs), "equal": equal} | {name: dict(found.most_common(4)) for name, found in told.items()}
+    return {"rows": len(theirs), "equal": equal} | {
+        name: dict(found.most_common(4)) for name, found in told.items()
+    }
 
 
 def peculiar(row: dict[str, Any]) -> list[str]:
     said = [message for message in row["messages"] if message["role"] == "assistant"]
-    values = [value for message in said for call in message.get("tool_calls", ())
-              for value in call["function"]["arguments"].values()]  # fmt: skip
+    values = [
+        value
+        for message in said
+        for call in message.get("tool_calls", ())
+        for value in call["function"]["arguments"].values()
+    ]
     found = {
         "a fraction as an argument": any(isinstance(value, float) for value in values),
-        "an answer that begins with blank lines": any(message["content"].startswith("\n") for message in said),
+        "an answer that begins with blank lines": any(
+            message["content"].startswith("\n") for message in said
+        ),
     }
     return [name for name, there in found.items() if there]
 
@@ -439,7 +575,10 @@ def read_made(folder: Path, side: str) -> Rows:
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 if __name__ == "__main__":

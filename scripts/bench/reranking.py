@@ -1,11 +1,12 @@
-"""How fast stored candidates are ranked again: 10,000 of them, four a step, every one with parts of its own.
+"""How fast stored candidates are ranked again: 10,000 of them, four a step, every one with parts of
+its own.
 
     .venv/bin/python scripts/bench/reranking.py [--runs 5]
 
-`candidates_a_second`: from candidates.jsonl and scores.jsonl to pairs.jsonl, by the processor time of one core, in a
-fresh process, imports left out (target: 40,000). `grid_seconds`: `agentlite pairs --from ... --grid ... --json` with 20
-weightings, start-up included (target: 3). Medians. That no two candidates have the same parts is the slowest case:
-equal ones are weighed once.
+`candidates_a_second`: from candidates.jsonl and scores.jsonl to pairs.jsonl, by the processor time
+of one core, in a fresh process, imports left out (target: 40,000). `grid_seconds`: `agentlite pairs
+--from ... --grid ... --json` with 20 weightings, start-up included (target: 3). Medians. That no
+two candidates have the same parts is the slowest case: equal ones are weighed once.
 """
 
 import argparse
@@ -23,7 +24,9 @@ STEPS, SAMPLES, WEIGHTINGS = 2500, 4, 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -32,40 +35,82 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         make_stage(Path(folder) / "pairs")
-        print(json.dumps({**ranking(Path(folder), options.runs), **comparing(Path(folder), options.runs)}, indent=2))
+        print(
+            json.dumps(
+                {**ranking(Path(folder), options.runs), **comparing(Path(folder), options.runs)},
+                indent=2,
+            )
+        )
 
 
 def ranking(run: Path, runs: int) -> dict[str, Any]:
     command = [sys.executable, __file__, "--rank", str(run / "pairs")]
-    taken = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(runs)]
-    return {"candidates": STEPS * SAMPLES, "candidates_a_second": round(STEPS * SAMPLES / statistics.median(taken))}
+    taken = [
+        float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(runs)
+    ]
+    return {
+        "candidates": STEPS * SAMPLES,
+        "candidates_a_second": round(STEPS * SAMPLES / statistics.median(taken)),
+    }
 
 
 def comparing(run: Path, runs: int) -> dict[str, Any]:
     grid = run / "grid.yaml"
-    grid.write_text(json.dumps({f"accuracy {n}": {"tool_accuracy": n / WEIGHTINGS} for n in range(WEIGHTINGS)}))
-    command = ["-m", "agentlite", "pairs", "--run", str(run), "--from", "pairs", "--grid", str(grid), "--json"]
+    grid.write_text(
+        json.dumps({f"accuracy {n}": {"tool_accuracy": n / WEIGHTINGS} for n in range(WEIGHTINGS)})
+    )
+    command = [
+        "-m",
+        "agentlite",
+        "pairs",
+        "--run",
+        str(run),
+        "--from",
+        "pairs",
+        "--grid",
+        str(grid),
+        "--json",
+    ]
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
-        output = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, check=True).stdout
+        output = subprocess.run(
+            [sys.executable, *command], stdout=subprocess.PIPE, check=True
+        ).stdout
         taken.append(time.perf_counter() - started)
     rows = json.loads(output)["figures"]["weightings"]
     watched = [sys.executable, "-X", "importtime", *command]
     imports = subprocess.run(watched, capture_output=True, text=True, check=True).stderr
-    loaded = {line.rpartition("|")[2].strip() for line in imports.splitlines() if line.startswith("import time:")}
-    return {"weightings": len(rows), "grid_seconds": round(statistics.median(taken), 2),
-            "torch_loaded": "torch" in loaded, "flipped": [row["flipped"] for row in rows]}  # fmt: skip
+    loaded = {
+        line.rpartition("|")[2].strip()
+        for line in imports.splitlines()
+        if line.startswith("import time:")
+    }
+    return {
+        "weightings": len(rows),
+        "grid_seconds": round(statistics.median(taken), 2),
+        "torch_loaded": "torch" in loaded,
+        "flipped": [row["flipped"] for row in rows],
+    }
 
 
 def seconds_to_rank(folder: Path) -> float:
-    from agentlite.scoring.preference_pairs import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
+    from agentlite.scoring.preference_pairs import (
+        Rule,
+        build_pairs,
+        group,
+        read_candidates,
+        read_scores,
+        write_pairs,
+    )
     from agentlite.scoring.rewards import settle_weights
 
     started = time.process_time()
     scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
     groups = group(read_candidates(folder / "candidates.jsonl"), scores)
-    write_pairs(folder.parent / "again.jsonl", build_pairs(groups, settle_weights({}), Rule()).pairs)
+    write_pairs(
+        folder.parent / "again.jsonl", build_pairs(groups, settle_weights({}), Rule()).pairs
+    )
     return time.process_time() - started
 
 
@@ -81,15 +126,22 @@ def make_stage(folder: Path) -> None:
     tool = Tool("add_numbers", "Adds whole numbers.")
     rows: dict[str, list[Any]] = {"records": [], "candidates": [], "scores": [], "pairs": []}
     for number in range(STEPS):
-        record = Record(messages=(Message("user", f"Add {number}."), Message("assistant", "No.")), tools=(tool,))
+        record = Record(
+            messages=(Message("user", f"Add {number}."), Message("assistant", "No.")), tools=(tool,)
+        )
         rows["records"].append(to_row(record))
         for sample in range(SAMPLES):
-            text = f'<tool_call>\n{{"name": "add_numbers", "arguments": {{"n": {generator.random()}}}}}\n</tool_call>'
+            text = (
+                f'<tool_call>\n{{"name": "add_numbers", "arguments": {{"n": '
+                f"{generator.random()}}}}}\n</tool_call>"
+            )
             candidate = Candidate(record.id, 1, "hermes", "sft", sample, text, "turn", 40)
             parts = {name: generator.random() for name in COMPONENTS}
             parts |= {name: float(generator.random() < 0.2) for name in PENALTIES}
             rows["candidates"].append(plain(candidate))
-            rows["scores"].append(plain(Score(*candidate.key, parts, "city has a value that is not accepted")))
+            rows["scores"].append(
+                plain(Score(*candidate.key, parts, "city has a value that is not accepted"))
+            )
     plan = stages.Plan("pairs", {**config.plain_settings(config.Pairs()), "protocol": "hermes"}, {})
     with stages.open_stage(folder, plan, force=False) as stage:
         for name, written in rows.items():

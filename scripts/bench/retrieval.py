@@ -1,9 +1,12 @@
-"""The tools of BFCL, over a thousand, and their real questions -> what each way of ranking brings, and how fast.
+"""The tools of BFCL, over a thousand, and their real questions -> what each way of ranking brings,
+and how fast.
 
-    .venv/bin/python scripts/bench/retrieval.py [query] [tool] [speed] [--work runs/bench/retrieval] [--json FILE]
+    .venv/bin/python scripts/bench/retrieval.py [query] [tool] [speed] [--work runs/bench/retrieval]
+    [--json FILE]
 
-query: split by question, so that most tools of test were right in train too; tool: no tool of test was ever right in
-train; speed: an index of 10,000 tools, on one core. What was done already is not done again.
+query: split by question, so that most tools of test were right in train too; tool: no tool of test
+was ever right in train; speed: an index of 10,000 tools, on one core. What was done already is not
+done again.
 """
 
 import argparse
@@ -17,18 +20,37 @@ from statistics import median
 from typing import Any
 
 CATEGORIES = ",".join(
-    ("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple", "live_simple",
-     "live_multiple", "live_parallel", "live_parallel_multiple", "irrelevance", "live_irrelevance", "live_relevance")
-)  # fmt: skip
+    (
+        "simple_python",
+        "simple_java",
+        "simple_javascript",
+        "multiple",
+        "parallel",
+        "parallel_multiple",
+        "live_simple",
+        "live_multiple",
+        "live_parallel",
+        "live_parallel_multiple",
+        "irrelevance",
+        "live_irrelevance",
+        "live_relevance",
+    )
+)
 BY = {"query": "query,near,parent,calls", "tool": "query,near,parent,calls,tools"}
 TOOLS, QUESTIONS, ENCODED = 10_000, 200, 500
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]"
+    )
     parser.add_argument("--work", type=Path, default=Path("runs/bench/retrieval"))
-    parser.add_argument("--set", action="append", default=[], help="settings of the retriever, as there")
+    parser.add_argument(
+        "--set", action="append", default=[], help="settings of the retriever, as there"
+    )
     parser.add_argument("--json", type=Path, help="file that the figures are added to")
     options = parser.parse_args()
     found = {part: PARTS[part](options) for part in options.parts or PARTS}
@@ -41,24 +63,49 @@ def main() -> None:
 def trained(part: str, options: argparse.Namespace) -> dict[str, Any]:
     """prep and retriever, as a user runs them."""
     run = options.work / part
-    agentlite("prep", f"bfcl:{CATEGORIES}", "--run", run, "--model", "smollm2-135m", "--protocol", "hermes",
-              "--test", 0.3, "--dev", 0.05, "--max-length", 32768, "--max-rejects", 1,
-              "--set", f"prep.split_by=[{BY[part]}]")  # fmt: skip
+    agentlite(
+        "prep",
+        f"bfcl:{CATEGORIES}",
+        "--run",
+        run,
+        "--model",
+        "smollm2-135m",
+        "--protocol",
+        "hermes",
+        "--test",
+        0.3,
+        "--dev",
+        0.05,
+        "--max-length",
+        32768,
+        "--max-rejects",
+        1,
+        "--set",
+        f"prep.split_by=[{BY[part]}]",
+    )
     started = time.monotonic()
     sets = [word for one in options.set for word in ("--set", one)]
     agentlite("retriever", "--run", run, *sets)
     done = json.loads((run / "retriever" / "done.json").read_bytes())
-    return {**done["figures"], "seconds": done["seconds"], "here": round(time.monotonic() - started, 1)}
+    return {
+        **done["figures"],
+        "seconds": done["seconds"],
+        "here": round(time.monotonic() - started, 1),
+    }
 
 
 def agentlite(*arguments: object) -> None:
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    if code := subprocess.run(command, env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}).returncode:
+    if code := subprocess.run(
+        command, env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+    ).returncode:
         sys.exit(code)
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
-    """On one core: reading tools into vectors, and finding five of 10,000 once a question is a vector."""
+    """On one core: reading tools into vectors, and finding five of 10,000 once a question is a
+    vector.
+    """
     import torch
 
     from agentlite.engine import sentence_encoder as embedding
@@ -69,8 +116,11 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     pool, texts = many_tools(options.work)
-    source = find_encoder("retriever", options.work / "query") if (options.work / "query").exists() else (
-        find_encoder("all-minilm-l6-v2", options.work))  # fmt: skip
+    source = (
+        find_encoder("retriever", options.work / "query")
+        if (options.work / "query").exists()
+        else (find_encoder("all-minilm-l6-v2", options.work))
+    )
     model = embedding.load(source, 96)
     embedding.embed(model, texts[:8])
     tools_a_second = rate(lambda: embedding.embed(model, pool.texts[:ENCODED]), ENCODED)
@@ -83,13 +133,15 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     bm25_seconds = time.perf_counter() - started
     table = index.Index(pool, vectors)
     found = {
-        "tools": len(pool.entries), "names": len(pool.names), "encode_tools_a_second": tools_a_second,
+        "tools": len(pool.entries),
+        "names": len(pool.names),
+        "encode_tools_a_second": tools_a_second,
         "static_tools_a_second": static_a_second,
         "bm25_tools_a_second": len(pool.entries) / bm25_seconds,
         "encode_question_ms": timed(lambda n: embedding.embed(model, texts[n : n + 1])),
         "search_ms": timed(lambda n: index.likeliest(asked[n : n + 1] @ table.vectors.T, pool, 5)),
         "bm25_ms": timed(lambda n: index.likeliest(words(texts[n : n + 1]), pool, 5)),
-    }  # fmt: skip
+    }
     print(*(f"{name:24} {value:.4g}" for name, value in found.items()), sep="\n")
     return found
 
@@ -106,13 +158,21 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
     prepared = work / "query" / "prep"
     if not prepared.exists():
         sys.exit(f"{prepared}: run the part `query` first")
-    records = [from_row(row) for split in ("train", "test") for row in read_rows(prepared / f"{split}.jsonl")]
+    records = [
+        from_row(row)
+        for split in ("train", "test")
+        for row in read_rows(prepared / f"{split}.jsonl")
+    ]
     tools = [tool for record in records for tool in record.tools]
     pool = Pool()
     number = 0
     while len(pool.entries) < TOOLS:
         tool = tools[number % len(tools)]
-        pool.add(replace(tool, name=f"{tool.name}_{number // len(tools)}") if number >= len(tools) else tool)
+        pool.add(
+            replace(tool, name=f"{tool.name}_{number // len(tools)}")
+            if number >= len(tools)
+            else tool
+        )
         number += 1
     return pool, [questions(record)[0] for record in records[:QUESTIONS]]
 

@@ -1,15 +1,17 @@
-"""What `dpo` and `grpo` cost over TRL loops written by hand on the same engine: losses and step time, side by side.
+"""What `dpo` and `grpo` cost over TRL loops written by hand on the same engine: losses and step
+time, side by side.
 
     .venv/bin/python scripts/bench/rl_overhead.py dpo [--steps 8] [--pairs 3]
     .venv/bin/python scripts/bench/rl_overhead.py grpo [--steps 5] [--pairs 3]
 
-Both sides get the same rows in the same order, and start from the same new adapter. Each run is a process of its own;
-the sides take turns (ours, bare, bare, ours, ...). A step's time is that from its beginning to the next one's, so that
-logging and, for grpo, sampling and scoring count; the first is left out. The ratio is that of the medians.
+Both sides get the same rows in the same order, and start from the same new adapter. Each run is a
+process of its own; the sides take turns (ours, bare, bare, ours, ...). A step's time is that from
+its beginning to the next one's, so that logging and, for grpo, sampling and scoring count; the
+first is left out. The ratio is that of the medians.
 
-grpo draws at random: the bare loop is therefore measured twice. `bare` samples by TRL itself, every answer forced to
-the same length as ours, and gives the time to compare with; `told` is handed the very answers that ours drew, and gives
-the losses to compare with.
+grpo draws at random: the bare loop is therefore measured twice. `bare` samples by TRL itself, every
+answer forced to the same length as ours, and gives the time to compare with; `told` is handed the
+very answers that ours drew, and gives the losses to compare with.
 """
 
 import argparse
@@ -31,7 +33,9 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=SIDES)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--pairs", type=int, default=3)
@@ -48,26 +52,43 @@ def main() -> None:
             sides = list(measured) if pair == 0 else [side for side in measured if side != "told"]
             for side in sides if pair % 2 == 0 else reversed(sides):
                 measured[side].append(one_run(side, options))
-                print(f"{side}: {statistics.median(measured[side][-1]['seconds']):.2f} s a step", file=sys.stderr)
+                print(
+                    f"{side}: {statistics.median(measured[side][-1]['seconds']):.2f} s a step",
+                    file=sys.stderr,
+                )
     report(measured)
 
 
 def one_run(side: str, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, __file__, options.command, "--side", side, "--steps", str(options.steps),
-               "--answers", options.answers]  # fmt: skip
+    command = [
+        sys.executable,
+        __file__,
+        options.command,
+        "--side",
+        side,
+        "--steps",
+        str(options.steps),
+        "--answers",
+        options.answers,
+    ]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
     return result
 
 
 def report(measured: dict[str, list[dict[str, Any]]]) -> None:
-    medians = {side: statistics.median(s for run in runs for s in run["seconds"]) for side, runs in measured.items()}
+    medians = {
+        side: statistics.median(s for run in runs for s in run["seconds"])
+        for side, runs in measured.items()
+    }
     told = measured.get("told", measured["bare"])
     losses = [run["losses"] for run in measured["ours"] + told]
     result = {
         "step_time_ratio": round(medians["ours"] / medians["bare"], 4),
         "losses_equal": all(other == losses[0] for other in losses),
-        "largest_difference": max(abs(a - b) for other in losses for a, b in zip(other, losses[0], strict=True)),
+        "largest_difference": max(
+            abs(a - b) for other in losses for a, b in zip(other, losses[0], strict=True)
+        ),
         "losses": losses[0],
         "seconds": {side: round(seconds, 3) for side, seconds in medians.items()},
         "runs": {side: len(runs) for side, runs in measured.items()},
@@ -82,7 +103,10 @@ def steps() -> list[Any]:
     from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
-    schema = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}}}
+    schema = {
+        "type": "object",
+        "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}},
+    }
     tool = Tool("add_numbers", "Adds whole numbers.", schema)
     records = []
     for size in range(2, 26):
@@ -99,8 +123,14 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
     from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
-    return [(one.ids, encode_said(one.said, one.ended, template),
-             encode_said(one.said.replace("add_numbers", "sum"), one.ended, template)) for one in steps()]  # fmt: skip
+    return [
+        (
+            one.ids,
+            encode_said(one.said, one.ended, template),
+            encode_said(one.said.replace("add_numbers", "sum"), one.ended, template),
+        )
+        for one in steps()
+    ]
 
 
 def settings(command: str, steps: int) -> Any:
@@ -109,7 +139,9 @@ def settings(command: str, steps: int) -> Any:
     shared = {"model": ALIAS, "max_steps": steps, "save_steps": 10_000, "learning_rate": 1e-4}
     if command == "dpo":
         return config.Dpo(**shared, batch_size=1, gradient_accumulation=2)
-    return config.Grpo(**shared, batch_size=4, gradient_accumulation=2, group_size=GROUP, max_new_tokens=NEW_TOKENS)
+    return config.Grpo(
+        **shared, batch_size=4, gradient_accumulation=2, group_size=GROUP, max_new_tokens=NEW_TOKENS
+    )
 
 
 def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
@@ -118,13 +150,20 @@ def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
 
     chosen = settings("dpo", options.steps)
     rows = [preference.Preference(*row) for row in pairs_of_ids()]
-    return _ours(chosen, lambda loaded, folder, plan: preference.make_trainer(
-                 loaded, chosen, preference.arguments(chosen, folder, plan), rows),
-                 training.Watch(preference.MEASURES), preference.schedule(chosen, rows))  # fmt: skip
+    return _ours(
+        chosen,
+        lambda loaded, folder, plan: preference.make_trainer(
+            loaded, chosen, preference.arguments(chosen, folder, plan), rows
+        ),
+        training.Watch(preference.MEASURES),
+        preference.schedule(chosen, rows),
+    )
 
 
 def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
-    """The command's own way: rewards in a child process, every part of the score, rollouts.jsonl."""
+    """The command's own way: rewards in a child process, every part of the score,
+    rollouts.jsonl.
+    """
     from msgspec.structs import replace
 
     from agentlite.engine import grpo as group_relative
@@ -146,16 +185,25 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
             drawn: list[dict[str, Any]] = []
 
             def verdicts(answers: Any) -> Any:
-                drawn.append({"prompts": [one.prompt for one in answers], "ids": [one.drawn.ids for one in answers]})
+                drawn.append(
+                    {
+                        "prompts": [one.prompt for one in answers],
+                        "ids": [one.drawn.ids for one in answers],
+                    }
+                )
                 return rollouts.verdicts(answers)
 
             task = group_relative.Task(
                 [one.ids for one in asked], [()] * len(asked), verdicts, rollouts.weights, how, []
             )
             result = _ours(
-                chosen, lambda loaded, run, plan: group_relative.make_trainer(loaded, chosen, run, task, plan),
-                training.Watch(group_relative.MEASURES), group_relative.schedule(chosen, len(asked)),
-            )  # fmt: skip
+                chosen,
+                lambda loaded, run, plan: group_relative.make_trainer(
+                    loaded, chosen, run, task, plan
+                ),
+                training.Watch(group_relative.MEASURES),
+                group_relative.schedule(chosen, len(asked)),
+            )
     Path(options.answers).write_text(json.dumps(drawn), encoding="utf-8")
     return result
 
@@ -169,7 +217,9 @@ def digits(text: str) -> float:
     return sum(letter.isdigit() for letter in text) / (len(text) + 1)
 
 
-def _ours(chosen: Any, make: Callable[[Any, Path, Any], Any], watch: Any, plan: Any) -> dict[str, Any]:
+def _ours(
+    chosen: Any, make: Callable[[Any, Path, Any], Any], watch: Any, plan: Any
+) -> dict[str, Any]:
     from agentlite.core.console import stdout_to_stderr
     from agentlite.engine import trainer as training
     from agentlite.engine.load import load
@@ -185,7 +235,9 @@ def _ours(chosen: Any, make: Callable[[Any, Path, Any], Any], watch: Any, plan: 
 
 
 def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
-    """The loop a reader of TRL's pages would write; only rows and their order come from agentlite."""
+    """The loop a reader of TRL's pages would write; only rows and their order come from
+    agentlite.
+    """
 
     def make(model: Any, tokenizer: Any, folder: str) -> Any:
         from datasets import Dataset
@@ -202,9 +254,15 @@ def bare_dpo(options: argparse.Namespace) -> dict[str, Any]:
         order = training.row_order(lengths, training.Schedule(options.steps, 1, 2), 0)
         names = ("prompt_ids", "chosen_ids", "rejected_ids")
         dataset = Dataset.from_list([dict(zip(names, rows[index], strict=True)) for index in order])
-        arguments = DPOConfig(**_arguments(folder, options.steps), per_device_train_batch_size=1, max_length=2048,
-                              beta=0.1)  # fmt: skip
-        return Tokenised(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
+        arguments = DPOConfig(
+            **_arguments(folder, options.steps),
+            per_device_train_batch_size=1,
+            max_length=2048,
+            beta=0.1,
+        )
+        return Tokenised(
+            model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer
+        )
 
     return _bare(make)
 
@@ -221,13 +279,18 @@ def told_grpo(options: argparse.Namespace) -> dict[str, Any]:
 
     def rollout(_: list[str], trainer: Any) -> dict[str, Any]:
         step = drawn[trainer.state.global_step]
-        return {"prompt_ids": [prompts[index] for index in step["prompts"]], "completion_ids": step["ids"],
-                "logprobs": None}  # fmt: skip
+        return {
+            "prompt_ids": [prompts[index] for index in step["prompts"]],
+            "completion_ids": step["ids"],
+            "logprobs": None,
+        }
 
     return _bare(lambda *made: _bare_grpo(*made, options=options, rollout=rollout))
 
 
-def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Namespace, rollout: Any) -> Any:
+def _bare_grpo(
+    model: Any, tokenizer: Any, folder: str, *, options: argparse.Namespace, rollout: Any
+) -> Any:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
@@ -238,24 +301,49 @@ def _bare_grpo(model: Any, tokenizer: Any, folder: str, *, options: argparse.Nam
         return [digits(tokenizer.decode(ids)) for ids in completion_ids]
 
     asked = steps()
-    order = group_relative.prompt_order(len(asked), training.Schedule(options.steps, 4, 2), GROUP, 0)
+    order = group_relative.prompt_order(
+        len(asked), training.Schedule(options.steps, 4, 2), GROUP, 0
+    )
     arguments = GRPOConfig(
-        **_arguments(folder, options.steps), per_device_train_batch_size=4, num_generations=GROUP, beta=0.1,
-        max_completion_length=NEW_TOKENS, temperature=1.0, shuffle_dataset=False,
+        **_arguments(folder, options.steps),
+        per_device_train_batch_size=4,
+        num_generations=GROUP,
+        beta=0.1,
+        max_completion_length=NEW_TOKENS,
+        temperature=1.0,
+        shuffle_dataset=False,
         generation_kwargs={"min_new_tokens": NEW_TOKENS, "eos_token_id": None},
-    )  # fmt: skip
+    )
     dataset = Dataset.from_dict({"prompt": [tokenizer.decode(asked[index].ids) for index in order]})
-    return GRPOTrainer(model=model, reward_funcs=reward, args=arguments, train_dataset=dataset,
-                       processing_class=tokenizer, rollout_func=rollout)  # fmt: skip
+    return GRPOTrainer(
+        model=model,
+        reward_funcs=reward,
+        args=arguments,
+        train_dataset=dataset,
+        processing_class=tokenizer,
+        rollout_func=rollout,
+    )
 
 
 def _arguments(folder: str, steps: int) -> dict[str, Any]:
     return {
-        "output_dir": folder, "max_steps": steps, "gradient_accumulation_steps": 2, "learning_rate": 1e-4,
-        "warmup_steps": -(-steps // 10), "lr_scheduler_type": "cosine", "optim": "adamw_torch", "bf16": False,
-        "use_cpu": True, "gradient_checkpointing": False, "train_sampling_strategy": "sequential", "logging_steps": 1,
-        "save_strategy": "no", "disable_tqdm": True, "report_to": "none", "seed": 0,
-    }  # fmt: skip
+        "output_dir": folder,
+        "max_steps": steps,
+        "gradient_accumulation_steps": 2,
+        "learning_rate": 1e-4,
+        "warmup_steps": -(-steps // 10),
+        "lr_scheduler_type": "cosine",
+        "optim": "adamw_torch",
+        "bf16": False,
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "train_sampling_strategy": "sequential",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "report_to": "none",
+        "seed": 0,
+    }
 
 
 def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
@@ -269,13 +357,17 @@ def _bare(make: Callable[[Any, Any, str], Any]) -> dict[str, Any]:
         from unsloth import FastLanguageModel
 
         model, tokenizer = FastLanguageModel.from_pretrained(
-            str(convert(ALIAS)), max_seq_length=2048, dtype=torch.float32, load_in_4bit=False,
+            str(convert(ALIAS)),
+            max_seq_length=2048,
+            dtype=torch.float32,
+            load_in_4bit=False,
             use_gradient_checkpointing=False,
-        )  # fmt: skip
+        )
         tokenizer.padding_side = "left"
         torch.manual_seed(0)
-        model = FastLanguageModel.get_peft_model(model, **LORA, random_state=0, use_gradient_checkpointing=False,
-                                                 target_modules=TARGETS)  # fmt: skip
+        model = FastLanguageModel.get_peft_model(
+            model, **LORA, random_state=0, use_gradient_checkpointing=False, target_modules=TARGETS
+        )
         trainer = make(model, tokenizer, folder)
         trainer.remove_callback(PrinterCallback)
         clock = _clock()
@@ -292,14 +384,18 @@ def _clock() -> Any:
             self.began: list[float] = []
 
         def on_step_begin(self, *_: Any, model: Any, **__: Any) -> None:
-            model.generation_config.eos_token_id = None  # no answer ends before its length; the trainer had set it
+            model.generation_config.eos_token_id = (
+                None  # no answer ends before its length; the trainer had set it
+            )
             self.began.append(time.perf_counter())
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             self.began.append(time.perf_counter())
 
         def seconds(self) -> list[float]:
-            return [after - before for before, after in zip(self.began, self.began[1:], strict=False)][WARM_UP:-1]
+            return [
+                after - before for before, after in zip(self.began, self.began[1:], strict=False)
+            ][WARM_UP:-1]
 
     return Clock()
 

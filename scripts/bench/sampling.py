@@ -1,10 +1,13 @@
-"""Tokens a second of `pairs`' sampler against generate(num_return_sequences) prompt by prompt, on one model.
+"""Tokens a second of `pairs`' sampler against generate(num_return_sequences) prompt by prompt, on
+one model.
 
-    .venv/bin/python scripts/bench/sampling.py [--prompts 32] [--samples 8] [--new-tokens 32] [--batch 4]
+    .venv/bin/python scripts/bench/sampling.py [--prompts 32] [--samples 8] [--new-tokens 32]
+    [--batch 4]
 
-Every answer is forced to the same length, so that both sides make as many tokens. The prompts are questions with the
-tools they offer, made from numbers, all of 500 tokens and more. The sides take turns, a batch of prompts each, in one
-process. The ratio is that of the sums; the medians of the batches stand beside it.
+Every answer is forced to the same length, so that both sides make as many tokens. The prompts are
+questions with the tools they offer, made from numbers, all of 500 tokens and more. The sides take
+turns, a batch of prompts each, in one process. The ratio is that of the sums; the medians of the
+batches stand beside it.
 """
 
 import argparse
@@ -23,11 +26,15 @@ Side = Callable[[Sequence[list[int]]], int]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument("--batch", type=int, default=4, help="prompts that the sampler draws at once")
+    parser.add_argument(
+        "--batch", type=int, default=4, help="prompts that the sampler draws at once"
+    )
     options = parser.parse_args()
     from agentlite.core.console import stdout_to_stderr
 
@@ -48,12 +55,24 @@ def prompts(count: int) -> list[list[int]]:
     protocol_of = choose("hermes", template).of
     found: list[list[int]] = []
     for number in range(count):
-        tools = [Tool(f"rate_of_{place}", f"The exchange rate of currency {place} on a day, as a number.",
-                      {"type": "object", "properties": {"day": {"type": "string", "description": "a date"}},
-                       "required": ["day"]}) for place in range(number % 3 + 5)]  # fmt: skip
+        tools = [
+            Tool(
+                f"rate_of_{place}",
+                f"The exchange rate of currency {place} on a day, as a number.",
+                {
+                    "type": "object",
+                    "properties": {"day": {"type": "string", "description": "a date"}},
+                    "required": ["day"],
+                },
+            )
+            for place in range(number % 3 + 5)
+        ]
         call = Call(tools[0].name, {"day": f"day {number}"})
         question = f"What was the rate of currency 0 on day {number}?"
-        record = Record(messages=(Message("user", question), Message("assistant", calls=(call,))), tools=tuple(tools))
+        record = Record(
+            messages=(Message("user", question), Message("assistant", calls=(call,))),
+            tools=tuple(tools),
+        )
         found += [one.ids for one in prompts([record], protocol_of, template)]
     assert min(map(len, found)) >= SHORTEST, min(map(len, found))
     return found
@@ -75,7 +94,10 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     how = sampling.Sampling(-1, options.new_tokens, 1.0, 1.0)
 
     def ours(batch: Sequence[list[int]]) -> int:
-        asked = [sampling.Asked(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples))) for ids in batch]
+        asked = [
+            sampling.Asked(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples)))
+            for ids in batch
+        ]
         return sum(len(drawn.ids) for drawn in sampling.sample(loaded, asked, how))
 
     def generate(batch: Sequence[list[int]]) -> int:
@@ -84,10 +106,18 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
             prompt = torch.tensor([ids])
             with torch.inference_mode():
                 output: Any = loaded.model.generate(
-                    prompt, attention_mask=torch.ones_like(prompt), do_sample=True, temperature=1.0, top_p=1.0, top_k=0,
-                    num_return_sequences=options.samples, max_new_tokens=options.new_tokens,
-                    min_new_tokens=options.new_tokens, eos_token_id=None, pad_token_id=0,
-                )  # fmt: skip
+                    prompt,
+                    attention_mask=torch.ones_like(prompt),
+                    do_sample=True,
+                    temperature=1.0,
+                    top_p=1.0,
+                    top_k=0,
+                    num_return_sequences=options.samples,
+                    max_new_tokens=options.new_tokens,
+                    min_new_tokens=options.new_tokens,
+                    eos_token_id=None,
+                    pad_token_id=0,
+                )
             made += output[:, len(ids) :].numel()
         return made
 
@@ -111,12 +141,18 @@ def measure(sides: dict[str, Side], asked: list[list[int]], size: int) -> dict[s
     return seconds
 
 
-def report(seconds: dict[str, list[float]], asked: list[list[int]], options: argparse.Namespace) -> dict[str, Any]:
+def report(
+    seconds: dict[str, list[float]], asked: list[list[int]], options: argparse.Namespace
+) -> dict[str, Any]:
     tokens = len(asked) * options.samples * options.new_tokens
     return {
         "ratio": round(sum(seconds["generate"]) / sum(seconds["ours"]), 3),
-        "ratio_of_medians": round(statistics.median(seconds["generate"]) / statistics.median(seconds["ours"]), 3),
-        "tokens_a_second": {name: round(tokens / sum(values), 1) for name, values in seconds.items()},
+        "ratio_of_medians": round(
+            statistics.median(seconds["generate"]) / statistics.median(seconds["ours"]), 3
+        ),
+        "tokens_a_second": {
+            name: round(tokens / sum(values), 1) for name, values in seconds.items()
+        },
         "prompts": len(asked),
         "prompt_tokens": [min(map(len, asked)), max(map(len, asked))],
         "samples": options.samples,

@@ -1,10 +1,11 @@
-"""What `sft` costs over a loop written by hand with the same Unsloth and TRL calls: losses and step time, side by side.
+"""What `sft` costs over a loop written by hand with the same Unsloth and TRL calls: losses and step
+time, side by side.
 
     .venv/bin/python scripts/bench/sft_overhead.py [--steps 14] [--pairs 3]
 
-Both sides get the same rows in the same order. Each run is a process of its own; the sides take turns (ours, bare,
-bare, ours, ...). A step's time is that from its beginning to the next one's, so that logging counts; the first two
-are left out. The ratio is that of the medians.
+Both sides get the same rows in the same order. Each run is a process of its own; the sides take
+turns (ours, bare, bare, ours, ...). A step's time is that from its beginning to the next one's, so
+that logging counts; the first two are left out. The ratio is that of the medians.
 """
 
 import argparse
@@ -22,7 +23,9 @@ WARM_UP = 2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--side", choices=["ours", "bare"], help=argparse.SUPPRESS)
@@ -34,7 +37,10 @@ def main() -> None:
     for pair in range(options.pairs):
         for side in ("ours", "bare") if pair % 2 == 0 else ("bare", "ours"):
             measured[side].append(one_run(side, options.steps))
-            print(f"{side}: {statistics.median(measured[side][-1]['seconds']):.3f} s a step", file=sys.stderr)
+            print(
+                f"{side}: {statistics.median(measured[side][-1]['seconds']):.3f} s a step",
+                file=sys.stderr,
+            )
     report(measured)
 
 
@@ -46,7 +52,10 @@ def one_run(side: str, steps: int) -> dict[str, Any]:
 
 
 def report(measured: dict[str, list[dict[str, Any]]]) -> None:
-    medians = {side: statistics.median(s for run in runs for s in run["seconds"]) for side, runs in measured.items()}
+    medians = {
+        side: statistics.median(s for run in runs for s in run["seconds"])
+        for side, runs in measured.items()
+    }
     losses = [run["losses"] for runs in measured.values() for run in runs]
     result = {
         "step_time_ratio": round(medians["ours"] / medians["bare"], 4),
@@ -62,8 +71,14 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
 def settings(steps: int) -> Any:
     from agentlite.config import settings as config
 
-    return config.Sft(model=ALIAS, max_steps=steps, batch_size=1, gradient_accumulation=1, save_steps=10_000,
-                      learning_rate=1e-3)  # fmt: skip
+    return config.Sft(
+        model=ALIAS,
+        max_steps=steps,
+        batch_size=1,
+        gradient_accumulation=1,
+        save_steps=10_000,
+        learning_rate=1e-3,
+    )
 
 
 def rows() -> list[Any]:
@@ -74,15 +89,25 @@ def rows() -> list[Any]:
 
     template = load_template(ALIAS)
     protocol = choose("hermes", template).protocols["hermes"]
-    schema = {"type": "object", "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}}}
+    schema = {
+        "type": "object",
+        "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}},
+    }
     tool = Tool("add_numbers", "Adds whole numbers.", schema)
     records = []
     for size in range(2, 26):
         numbers = [(7 * size * place) % 100 for place in range(size)]
         call = Call("add_numbers", {"numbers": numbers})
         question = f"What is the sum of {', '.join(map(str, numbers))}?"
-        records.append(Record(messages=(Message("user", question), Message("assistant", calls=(call,))), tools=(tool,)))
-    return [encode(row, template) for record in records for row in render(record, protocol, template)]
+        records.append(
+            Record(
+                messages=(Message("user", question), Message("assistant", calls=(call,))),
+                tools=(tool,),
+            )
+        )
+    return [
+        encode(row, template) for record in records for row in render(record, protocol, template)
+    ]
 
 
 def ours(steps: int) -> dict[str, Any]:
@@ -95,7 +120,9 @@ def ours(steps: int) -> dict[str, Any]:
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         chosen = settings(steps)
         loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
-        told = supervised.arguments(chosen, Path(folder), rows(), [], supervised.schedule(chosen, rows()))
+        told = supervised.arguments(
+            chosen, Path(folder), rows(), [], supervised.schedule(chosen, rows())
+        )
         trainer = supervised.make_trainer(loaded, chosen, told, rows(), [])
         clock = _clock()
         trainer.add_callback(clock)
@@ -104,7 +131,9 @@ def ours(steps: int) -> dict[str, Any]:
 
 
 def bare(steps: int) -> dict[str, Any]:
-    """The loop a reader of Unsloth's and TRL's pages would write; only rows and their order come from agentlite."""
+    """The loop a reader of Unsloth's and TRL's pages would write; only rows and their order come
+    from agentlite.
+    """
     from agentlite.core.console import stdout_to_stderr
     from agentlite.engine import trainer as training
     from agentlite.engine.packaged_model import convert
@@ -118,26 +147,62 @@ def bare(steps: int) -> dict[str, Any]:
         from unsloth import FastLanguageModel
 
         model, tokenizer = FastLanguageModel.from_pretrained(
-            str(convert(ALIAS)), max_seq_length=2048, dtype=torch.float32, load_in_4bit=False,
+            str(convert(ALIAS)),
+            max_seq_length=2048,
+            dtype=torch.float32,
+            load_in_4bit=False,
             use_gradient_checkpointing=False,
-        )  # fmt: skip
+        )
         torch.manual_seed(0)
         model = FastLanguageModel.get_peft_model(
-            model, r=16, lora_alpha=32, lora_dropout=0.0, random_state=0, use_gradient_checkpointing=False,
-            target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
-        )  # fmt: skip
+            model,
+            r=16,
+            lora_alpha=32,
+            lora_dropout=0.0,
+            random_state=0,
+            use_gradient_checkpointing=False,
+            target_modules=[
+                "q_proj",
+                "k_proj",
+                "v_proj",
+                "o_proj",
+                "gate_proj",
+                "up_proj",
+                "down_proj",
+            ],
+        )
         encoded = rows()
-        order = training.row_order([len(row.input_ids) for row in encoded], training.Schedule(steps, 1, 1), 0)
+        order = training.row_order(
+            [len(row.input_ids) for row in encoded], training.Schedule(steps, 1, 1), 0
+        )
         ordered = [{"input_ids": encoded[i].input_ids, "labels": encoded[i].labels} for i in order]
         arguments = SFTConfig(
-            output_dir=folder, max_steps=steps, per_device_train_batch_size=1, gradient_accumulation_steps=1,
-            learning_rate=1e-3, warmup_steps=-(-steps // 10), lr_scheduler_type="cosine", optim="adamw_torch",
-            bf16=False, use_cpu=True, gradient_checkpointing=False, train_sampling_strategy="sequential",
-            logging_steps=1, save_strategy="no", disable_tqdm=True, report_to="none", seed=0, max_length=2048,
+            output_dir=folder,
+            max_steps=steps,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=1,
+            learning_rate=1e-3,
+            warmup_steps=-(-steps // 10),
+            lr_scheduler_type="cosine",
+            optim="adamw_torch",
+            bf16=False,
+            use_cpu=True,
+            gradient_checkpointing=False,
+            train_sampling_strategy="sequential",
+            logging_steps=1,
+            save_strategy="no",
+            disable_tqdm=True,
+            report_to="none",
+            seed=0,
+            max_length=2048,
             dataset_kwargs={"skip_prepare_dataset": True},
-        )  # fmt: skip
-        trainer = SFTTrainer(model=model, args=arguments, train_dataset=Dataset.from_list(ordered),
-                             processing_class=tokenizer)  # fmt: skip
+        )
+        trainer = SFTTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=Dataset.from_list(ordered),
+            processing_class=tokenizer,
+        )
         trainer.remove_callback(PrinterCallback)
         clock = _clock()
         trainer.add_callback(clock)
@@ -156,7 +221,9 @@ def _clock() -> Any:
             self.began.append(time.perf_counter())
 
         def seconds(self) -> list[float]:
-            return [after - before for before, after in zip(self.began, self.began[1:], strict=False)][WARM_UP:]
+            return [
+                after - before for before, after in zip(self.began, self.began[1:], strict=False)
+            ][WARM_UP:]
 
     return Clock()
 

@@ -1,4 +1,6 @@
-"""A folder -> a model or an encoder of two random layers under the real tokenizer: where weights do not matter."""
+"""A folder -> a model or an encoder of two random layers under the real tokenizer: where weights do
+not matter.
+"""
 
 import shutil
 from pathlib import Path
@@ -15,10 +17,18 @@ def make_model(folder: Path) -> None:
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=49152, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True, eos_token_id=2, pad_token_id=0,
+        vocab_size=49152,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        eos_token_id=2,
+        pad_token_id=0,
         bos_token_id=None,
-    )  # fmt: skip
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     load_template("smollm2-135m")
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
@@ -36,10 +46,21 @@ def make_encoder(folder: Path) -> None:
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import BertConfig, BertModel
 
-    real, bare = Path(find_encoder("all-minilm-l6-v2", Path()).base), folder.with_name(f"{folder.name}-bare")
+    real, bare = (
+        Path(find_encoder("all-minilm-l6-v2", Path()).base),
+        folder.with_name(f"{folder.name}-bare"),
+    )
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=30522, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                         intermediate_size=64, max_position_embeddings=128)).save_pretrained(bare)  # fmt: skip
+    BertModel(
+        BertConfig(
+            vocab_size=30522,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=128,
+        )
+    ).save_pretrained(bare)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copyfile(real / name, bare / name)
     words = Transformer(str(bare), max_seq_length=64)

@@ -1,4 +1,6 @@
-"""The paths that only a CUDA machine takes: 4-bit weights, Unsloth's kernels, packing. Skipped where there is none."""
+"""The paths that only a CUDA machine takes: 4-bit weights, Unsloth's kernels, packing. Skipped
+where there is none.
+"""
 
 from pathlib import Path
 
@@ -17,24 +19,49 @@ def cuda() -> None:
         pytest.skip("no CUDA device")
 
 
-@pytest.mark.parametrize(("engine", "settings"), [
-    ("unsloth", {}), ("unsloth", {"load_in_4bit": True}), ("unsloth", {"packing": True}),
-    ("hf", {}), ("hf", {"load_in_4bit": True}),
-])  # fmt: skip
-def test_prep_sft_and_eval_run_and_the_loss_falls(engine: str, settings: dict[str, bool], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [
+        ("unsloth", {}),
+        ("unsloth", {"load_in_4bit": True}),
+        ("unsloth", {"packing": True}),
+        ("hf", {}),
+        ("hf", {"load_in_4bit": True}),
+    ],
+)
+def test_prep_sft_and_eval_run_and_the_loss_falls(
+    engine: str, settings: dict[str, bool], tmp_path: Path
+) -> None:
     run = str(tmp_path / "run")
     agentlite.prep(str(DATA / "weather.jsonl"), run=run, model="smollm2-135m", dev=0.2, test=0.3)
-    trained = agentlite.sft(run=run, engine=engine, max_steps=12, learning_rate=1e-3, batch_size=2, save_steps=6,
-                            gradient_accumulation=1, warmup_ratio=0.0, **settings)  # fmt: skip
+    trained = agentlite.sft(
+        run=run,
+        engine=engine,
+        max_steps=12,
+        learning_rate=1e-3,
+        batch_size=2,
+        save_steps=6,
+        gradient_accumulation=1,
+        warmup_ratio=0.0,
+        **settings,
+    )
     assert trained.figures["last_loss"] < trained.figures["first_loss"]
     four_bit = settings.get("load_in_4bit", False)
-    result = agentlite.evaluate(run=run, engine=engine, model=["sft"], max_new_tokens=48, load_in_4bit=four_bit)
+    result = agentlite.evaluate(
+        run=run, engine=engine, model=["sft"], max_new_tokens=48, load_in_4bit=four_bit
+    )
     assert result.figures["sft"]["prompts"] > 0
 
 
-@pytest.mark.parametrize(("engine", "four_bit"), [("unsloth", True), ("unsloth", False), ("hf", False)])
-def test_pairs_dpo_and_grpo_go_on_from_the_tuned_adapter(engine: str, four_bit: bool, tmp_path: Path) -> None:
-    """That the reference is the adapter they start from is asserted by the run itself: log-ratios and KL of 0."""
+@pytest.mark.parametrize(
+    ("engine", "four_bit"), [("unsloth", True), ("unsloth", False), ("hf", False)]
+)
+def test_pairs_dpo_and_grpo_go_on_from_the_tuned_adapter(
+    engine: str, four_bit: bool, tmp_path: Path
+) -> None:
+    """That the reference is the adapter they start from is asserted by the run itself: log-ratios
+    and KL of 0.
+    """
     run = str(tmp_path / "run")
     given = {"run": run, "engine": engine, "load_in_4bit": four_bit}
     short = {"max_steps": 4, "save_steps": 2, "gradient_accumulation": 1}

@@ -1,4 +1,6 @@
-"""The rows of tests/data/formats, and each of them with one inner value missing or replaced by any other JSON."""
+"""The rows of tests/data/formats, and each of them with one inner value missing or replaced by any
+other JSON.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,8 +16,16 @@ from agentlite.core.errors import RowError
 DATA = Path(__file__).parent.parent / "data"
 Row = dict[str, Any]
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-json_values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6
+)
 
 
 def rows_in(path: Path) -> list[Row]:
@@ -52,7 +62,13 @@ def damaged(draw: st.DrawFn, format: str) -> Row:
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every object or list in a value, with each of its keys or indexes."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, within in inner:
         yield value, key
         yield from _places(within)

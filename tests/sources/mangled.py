@@ -1,4 +1,6 @@
-"""The rows of tests/data/formats, each with one inner text cut off or with a few characters put into it."""
+"""The rows of tests/data/formats, each with one inner text cut off or with a few characters put
+into it.
+"""
 
 from copy import deepcopy
 from typing import Any
@@ -15,7 +17,11 @@ def mangled(draw: st.DrawFn, format: str) -> Row:
     outer, key = draw(st.sampled_from(list(_texts(row))))
     text = outer[key]
     start, end = sorted(draw(st.tuples(*[st.integers(0, len(text))] * 2)))
-    outer[key] = text[:start] + draw(st.text(st.sampled_from(MARKS) | st.characters(), max_size=3)) + text[end:]
+    outer[key] = (
+        text[:start]
+        + draw(st.text(st.sampled_from(MARKS) | st.characters(), max_size=3))
+        + text[end:]
+    )
     return row
 
 

@@ -1,4 +1,6 @@
-"""agentlite.data.formats.agentinstruct: texts as they are, and learned exactly where the row says so."""
+"""agentlite.data.formats.agentinstruct: texts as they are, and learned exactly where the row says
+so.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -29,7 +31,9 @@ EXPECTED = [
         messages=(
             Message("system", "You may call get_rain."),
             Message("user", "Is it wet in Oslo?"),
-            Message("assistant", 'Thought: I look.\nAction: get_rain\nAction Input: {"city": "Oslo"}'),
+            Message(
+                "assistant", 'Thought: I look.\nAction: get_rain\nAction Input: {"city": "Oslo"}'
+            ),
             Message("user", "4 mm"),
             Message("assistant", "Yes.", loss=False),
         ),
@@ -49,7 +53,11 @@ EXPECTED = [
         meta={"source_id": "nulls"},
     ),
     Record(
-        messages=(Message("system", "You play."), Message("user", "North?"), Message("assistant", "OK", loss=False)),
+        messages=(
+            Message("system", "You play."),
+            Message("user", "North?"),
+            Message("assistant", "OK", loss=False),
+        ),
         meta={"source_id": "none"},
     ),
 ]

@@ -1,4 +1,6 @@
-"""agentlite.data.formats.alpaca: an instruction with its input is asked, the output answers, the history goes before."""
+"""agentlite.data.formats.alpaca: an instruction with its input is asked, the output answers, the
+history goes before.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -14,9 +16,18 @@ from agentlite.data.formats import alpaca
 
 ROWS = rows("alpaca")
 EXPECTED = [
-    Record(messages=(Message("user", "Say it in French.\nGood morning"), Message("assistant", "Bonjour"))),
     Record(
-        messages=(Message("system", "你很简短。"), Message("user", "今天星期几？"), Message("assistant", "星期五。"))
+        messages=(
+            Message("user", "Say it in French.\nGood morning"),
+            Message("assistant", "Bonjour"),
+        )
+    ),
+    Record(
+        messages=(
+            Message("system", "你很简短。"),
+            Message("user", "今天星期几？"),
+            Message("assistant", "星期五。"),
+        )
     ),
     Record(
         messages=(

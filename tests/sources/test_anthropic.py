@@ -1,4 +1,6 @@
-"""agentlite.data.formats.anthropic: blocks of a message become one turn, or a turn for each result."""
+"""agentlite.data.formats.anthropic: blocks of a message become one turn, or a turn for each
+result.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -38,14 +40,20 @@ EXPECTED = [
             Message(
                 "assistant",
                 "",
-                (Call("weather", {"city": "北京"}, "call_0"), Call("weather", {"city": "Lyon"}, "call_1")),
+                (
+                    Call("weather", {"city": "北京"}, "call_0"),
+                    Call("weather", {"city": "Lyon"}, "call_1"),
+                ),
             ),
             Message("tool", "dry\n18 °C", call_id="call_1"),
             Message("tool", "雨", call_id="call_0"),
             Message("assistant", "北京有雨，Lyon 没有。"),
         ),
         tools=(WEATHER,),
-        meta={"source_id": "parallel", "blocks": [{"message": 4, "citations": [{"cited_text": "雨"}]}]},
+        meta={
+            "source_id": "parallel",
+            "blocks": [{"message": 4, "citations": [{"cited_text": "雨"}]}],
+        },
     ),
     Record(
         messages=(
@@ -60,7 +68,11 @@ EXPECTED = [
             Message("assistant", "None left.\n\nSold out."),
         ),
         tools=(Tool("order", "", ORDER),),
-        meta={"source_id": "thought", "is_error": ["call_0"], "blocks": [{"message": 2, "signature": "c2ln"}]},
+        meta={
+            "source_id": "thought",
+            "is_error": ["call_0"],
+            "blocks": [{"message": 2, "signature": "c2ln"}],
+        },
     ),
     Record(
         messages=(
@@ -135,9 +147,17 @@ def row_of(*messages: Any, **beside: Any) -> Row:
     "row",
     [
         row_of(user(text("x")), assistant(text("y"))),
-        row_of({"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}, tools=[{"name": "f"}]),
+        row_of(
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": "y"},
+            tools=[{"name": "f"}],
+        ),
         row_of({"role": "system", "content": "x"}, user(text("x")), assistant(use())),
-        row_of(user(text("x")), {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}, system="x"),
+        row_of(
+            user(text("x")),
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]},
+            system="x",
+        ),
         row_of(user(text("x")), {"role": "assistant", "content": "y", "loss_scale": 0}, system="x"),
     ],
 )
@@ -148,10 +168,16 @@ def test_messages_that_openai_or_ms_swift_may_have_written_are_left_to_them(row:
 def test_what_a_user_says_with_results_is_never_put_into_a_result() -> None:
     record = anthropic.read(
         row_of(
-            user(text("x")), assistant(use()), user(result(), text("Now stop."), text("Please.")), tools=[{"name": "f"}]
+            user(text("x")),
+            assistant(use()),
+            user(result(), text("Now stop."), text("Please.")),
+            tools=[{"name": "f"}],
         )
     )
-    assert record.messages[2:] == (Message("tool", "4", call_id="call_0"), Message("user", "Now stop.\n\nPlease."))
+    assert record.messages[2:] == (
+        Message("tool", "4", call_id="call_0"),
+        Message("user", "Now stop.\n\nPlease."),
+    )
     assert refused(lambda: validate(record)) == "E203"
 
 
@@ -168,7 +194,9 @@ def test_a_message_that_says_nothing_stays_for_validate_to_refuse(content: Any) 
 
 @pytest.mark.parametrize("answered", ["b", None])
 def test_a_result_of_no_call_before_it_is_for_validate_to_refuse(answered: str | None) -> None:
-    record = anthropic.read(row_of(user(text("x")), assistant(use()), user(result(answered)), assistant(text("y"))))
+    record = anthropic.read(
+        row_of(user(text("x")), assistant(use()), user(result(answered)), assistant(text("y")))
+    )
     assert refused(lambda: validate(record)) == "E205"
 
 
@@ -179,13 +207,22 @@ def test_an_id_may_come_again_in_a_later_turn() -> None:
 
 
 def test_text_and_calls_in_two_messages_are_one_turn() -> None:
-    record = anthropic.read(row_of(user(text("x")), assistant(text("I look.")), assistant(use(given={"a": None}))))
+    record = anthropic.read(
+        row_of(user(text("x")), assistant(text("I look.")), assistant(use(given={"a": None})))
+    )
     assert record.messages[1:] == (Message("assistant", "I look.", (Call("f", {}, "call_0"),)),)
 
 
 def test_a_null_that_its_tool_knows_is_an_argument() -> None:
-    tools = [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}}]
-    record = anthropic.read(row_of(user(text("x")), assistant(use(given={"a": None, "b": None})), tools=tools))
+    tools = [
+        {
+            "name": "f",
+            "input_schema": {"type": "object", "properties": {"a": {"type": ["string", "null"]}}},
+        }
+    ]
+    record = anthropic.read(
+        row_of(user(text("x")), assistant(use(given={"a": None, "b": None})), tools=tools)
+    )
     assert record.messages[-1].calls == (Call("f", {"a": None}, "call_0"),)
     validate(record)
 
@@ -202,7 +239,13 @@ BAD: list[tuple[str, Row]] = [
     ("E208", row_of(user(text("x")), assistant(use(given=["Oslo"])))),
     ("E124", row_of(user(text("x")), tools="[{")),
     ("E211", row_of(user(text("x")), tools={"name": "f"})),
-    ("E211", row_of(user(text("x")), tools=[{"name": "f", "input_schema": {"required": "True", "type": "object"}}])),
+    (
+        "E211",
+        row_of(
+            user(text("x")),
+            tools=[{"name": "f", "input_schema": {"required": "True", "type": "object"}}],
+        ),
+    ),
     ("E212", row_of(user(text("x")), tools=[{"input_schema": CITY}])),
     ("E216", row_of(user({"type": "image", "source": {}}))),
     ("E216", row_of(user(use()))),

@@ -1,4 +1,6 @@
-"""APIGen-MT rows are ShareGPT rows with turns of their own for calls and results: agentlite.data.formats.sharegpt."""
+"""APIGen-MT rows are ShareGPT rows with turns of their own for calls and results:
+agentlite.data.formats.sharegpt.
+"""
 
 from contextlib import suppress
 
@@ -17,15 +19,27 @@ LINES = {"type": "object", "properties": {"lines": {"type": "array", "items": {"
 ORDER = Tool(
     "get_order",
     "Looks up an order.",
-    {"type": "object", "properties": {"order_id": {"type": "string"}, "with": LINES}, "required": ["order_id"]},
+    {
+        "type": "object",
+        "properties": {"order_id": {"type": "string"}, "with": LINES},
+        "required": ["order_id"],
+    },
 )
-THINK = Tool("think", "", {"type": "object", "properties": {"thought": {"type": "string"}}, "required": ["thought"]})
+THINK = Tool(
+    "think",
+    "",
+    {"type": "object", "properties": {"thought": {"type": "string"}}, "required": ["thought"]},
+)
 EXPECTED = [
     Record(
         messages=(
             Message("system", "# Policy\nAsk first."),
             Message("user", "Where is #W12?"),
-            Message("assistant", "", (Call("get_order", {"order_id": "#W12", "with": {"lines": [1, 2]}}, "call_0"),)),
+            Message(
+                "assistant",
+                "",
+                (Call("get_order", {"order_id": "#W12", "with": {"lines": [1, 2]}}, "call_0"),),
+            ),
             Message("tool", '{"status": "it\'s sent"}', call_id="call_0"),
             Message("assistant", "It's sent."),
             Message("user", "谢谢"),
@@ -50,7 +64,9 @@ EXPECTED = [
         messages=(
             Message("system", "Ask first."),
             Message("user", "And #W14?"),
-            Message("assistant", "I look it up.", (Call("get_order", {"order_id": "#W14"}, "call_0"),)),
+            Message(
+                "assistant", "I look it up.", (Call("get_order", {"order_id": "#W14"}, "call_0"),)
+            ),
         ),
         tools=(ORDER,),
     ),
@@ -68,7 +84,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_calls_and_results_with_turns_of_their_own_keep_every_argument(row: Row, expected: Record) -> None:
+def test_calls_and_results_with_turns_of_their_own_keep_every_argument(
+    row: Row, expected: Record
+) -> None:
     assert next(name for name, known in FORMATS.items() if known.fits(row)) == "sharegpt"
     assert sharegpt.read(row) == expected
     validate(expected)
@@ -76,7 +94,11 @@ def test_calls_and_results_with_turns_of_their_own_keep_every_argument(row: Row,
 
 def after(*turns: tuple[str, str], tools: str = '[{"name": "f"}]') -> Row:
     said = [("human", "q"), *turns]
-    return {"system": "s", "tools": tools, "conversations": [{"from": by, "value": value} for by, value in said]}
+    return {
+        "system": "s",
+        "tools": tools,
+        "conversations": [{"from": by, "value": value} for by, value in said],
+    }
 
 
 BAD = [

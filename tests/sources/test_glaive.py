@@ -1,4 +1,6 @@
-"""agentlite.data.formats.glaive: a chat in one text, with JSON in single quotes that may hold apostrophes."""
+"""agentlite.data.formats.glaive: a chat in one text, with JSON in single quotes that may hold
+apostrophes.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -14,7 +16,9 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import glaive
 
 ROWS = rows("glaive")
-FUNCTIONS = "You are a helpful assistant with access to the following functions. Use them if required -\n"
+FUNCTIONS = (
+    "You are a helpful assistant with access to the following functions. Use them if required -\n"
+)
 
 
 def tool(name: str, **types: str) -> Tool:
@@ -41,7 +45,13 @@ EXPECTED = [
             Message(
                 "assistant",
                 "I write it down.",
-                (Call("note", {"text": "it's Ann's {book}", "deep": {"中": [1, {"a": None}]}}, "call_0"),),
+                (
+                    Call(
+                        "note",
+                        {"text": "it's Ann's {book}", "deep": {"中": [1, {"a": None}]}},
+                        "call_0",
+                    ),
+                ),
             ),
             Message("tool", '{"status": "ok"}', call_id="call_0"),
             Message("assistant", "Done.\n\nIt's noted."),
@@ -69,7 +79,9 @@ EXPECTED = [
             Message("system", "Answer in French."),
             Message("user", "Two notes"),
             Message(
-                "assistant", "", (Call("note", {"text": "a"}, "call_0"), Call("note", {"text": "it's b"}, "call_1"))
+                "assistant",
+                "",
+                (Call("note", {"text": "a"}, "call_0"), Call("note", {"text": "it's b"}, "call_1")),
             ),
             Message("tool", "1", call_id="call_0"),
             Message("tool", "2", call_id="call_1"),
@@ -94,7 +106,10 @@ def test_no_row_of_another_format_is_taken_for_one() -> None:
 
 def test_what_is_said_and_the_call_written_as_two_turns_are_one() -> None:
     record = glaive.read(
-        chat('I look. <|endoftext|>\n\n\nASSISTANT: <functioncall> {"name": "f", "arguments": \'{}\'}')
+        chat(
+            'I look. <|endoftext|>\n\n\nASSISTANT: <functioncall> {"name": "f", "arguments": '
+            "'{}'}"
+        )
     )
     assert record.messages[1:] == (Message("assistant", "I look.", (Call("f", {}, "call_0"),)),)
 

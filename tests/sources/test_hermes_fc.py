@@ -1,4 +1,6 @@
-"""agentlite.data.formats.hermes_fc: tools, calls, results and thoughts between tags, often as Python writes them."""
+"""agentlite.data.formats.hermes_fc: tools, calls, results and thoughts between tags, often as
+Python writes them.
+"""
 
 import json
 from contextlib import suppress
@@ -18,9 +20,17 @@ ROWS = rows("hermes_fc")
 QUOTE = Tool(
     "get_quote",
     "A stock's price.",
-    {"type": "object", "properties": {"sym": {"type": "string"}, "deep": {"type": "object"}}, "required": ["sym"]},
+    {
+        "type": "object",
+        "properties": {"sym": {"type": "string"}, "deep": {"type": "object"}},
+        "required": ["sym"],
+    },
 )
-NEWS = Tool("get_news", "", {"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]})
+NEWS = Tool(
+    "get_news",
+    "",
+    {"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]},
+)
 EXPECTED = [
     Record(
         messages=(
@@ -40,13 +50,20 @@ EXPECTED = [
             Message("assistant", "1 and 2, no news."),
         ),
         tools=(QUOTE, NEWS),
-        meta={"source_id": "h1", "beside": {"category": "Finance", "subcategory": "Stocks", "task": "Get prices"}},
+        meta={
+            "source_id": "h1",
+            "beside": {"category": "Finance", "subcategory": "Stocks", "task": "Get prices"},
+        },
     ),
     Record(
         messages=(
             Message("system", "You are kind.\n\nAnswer in French."),
             Message("user", "News?"),
-            Message("assistant", "Goal: news\nSteps: one", (Call("get_news", {"topic": "any"}, "call_0"),)),
+            Message(
+                "assistant",
+                "Goal: news\nSteps: one",
+                (Call("get_news", {"topic": "any"}, "call_0"),),
+            ),
             Message("tool", '{"name": "functions.get_news", "content": "none"}', call_id="call_0"),
             Message("assistant", "<scratch_pad>\nNone.\n</scratch_pad>\nRien."),
         ),
@@ -66,7 +83,8 @@ EXPECTED = [
         messages=(
             Message(
                 "system",
-                "You are a helpful assistant that answers in JSON. Here's the json schema you must adhere to:\n"
+                "You are a helpful assistant that answers in JSON. Here's the json schema you must "
+                "adhere to:\n"
                 '<schema>\n{"type": "object"}\n</schema>\n',
             ),
             Message("user", "A town?"),
@@ -79,7 +97,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_what_stands_between_tags_is_read_and_the_frame_taken_off(row: Row, expected: Record) -> None:
+def test_what_stands_between_tags_is_read_and_the_frame_taken_off(
+    row: Row, expected: Record
+) -> None:
     assert hermes_fc.fits(row)
     assert hermes_fc.read(row) == expected
     validate(expected)
@@ -91,7 +111,9 @@ def test_no_row_of_another_format_is_taken_for_one() -> None:
 
 def test_a_system_text_beside_the_turns_is_read_like_one_among_them() -> None:
     first, *turns = ROWS[0]["conversations"]
-    assert hermes_fc.read({**ROWS[0], "system": first["value"], "conversations": turns}) == EXPECTED[0]
+    assert (
+        hermes_fc.read({**ROWS[0], "system": first["value"], "conversations": turns}) == EXPECTED[0]
+    )
 
 
 def said(answer: Any, *, system: Any = '<tools> [{"name": "f"}] </tools>') -> Row:

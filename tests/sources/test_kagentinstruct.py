@@ -63,7 +63,13 @@ EXPECTED: list[list[tuple[str, str, dict[str, Any]]]] = [
         (
             "Who are you?",
             "A helper.",
-            {"source_id": "4", "query": "q", "source": "profile", "sample": {"score": 1}, "beside": {"lang": "en"}},
+            {
+                "source_id": "4",
+                "query": "q",
+                "source": "profile",
+                "sample": {"score": 1},
+                "beside": {"lang": "en"},
+            },
         )
     ],
     [
@@ -81,7 +87,9 @@ def test_each_sample_of_a_row_becomes_a_record_of_prompt_and_response(
     parts = kagentinstruct.parts(row)
     records = [kagentinstruct.read(part) for part in parts]
     assert all(map(kagentinstruct.fits, (row, *parts)))
-    assert [(*(said.content for said in record.messages), record.meta) for record in records] == expected
+    assert [
+        (*(said.content for said in record.messages), record.meta) for record in records
+    ] == expected
     for record in records:
         assert [message.role for message in record.messages] == ["user", "assistant"]
         validate(record)

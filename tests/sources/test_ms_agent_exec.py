@@ -1,4 +1,6 @@
-"""agentlite.data.formats.modelscope: one answer with marked calls and results becomes the turns it stands for."""
+"""agentlite.data.formats.modelscope: one answer with marked calls and results becomes the turns it
+stands for.
+"""
 
 import json
 from contextlib import suppress
@@ -50,7 +52,11 @@ EXPECTED = [
         messages=(
             Message("system", "你可以使用插件。"),
             Message("user", "先查天气，再画图"),
-            Message("assistant", "先查天气。", (Call("weather", {"city": "北京", "day": "'"}, "call_0"),)),
+            Message(
+                "assistant",
+                "先查天气。",
+                (Call("weather", {"city": "北京", "day": "'"}, "call_0"),),
+            ),
             Message("tool", '{"雨": true}', call_id="call_0"),
             Message("assistant", "然后画图。", (Call("paint", {"what": "雨"}, "call_1"),)),
             Message("tool", "/tmp/1.png", call_id="call_1"),
@@ -74,7 +80,11 @@ EXPECTED = [
         messages=(
             Message("system", 'Tools:\nCall like\n{"api_name": "name", "parameters": {}}'),
             Message("user", "Oslo, 2 nights"),
-            Message("assistant", "", (Call("book", {"trip": {"to": "Oslo", "nights": [1, 2]}}, "call_0"),)),
+            Message(
+                "assistant",
+                "",
+                (Call("book", {"trip": {"to": "Oslo", "nights": [1, 2]}}, "call_0"),),
+            ),
             Message("tool", "", call_id="call_0"),
             Message("assistant", "Booked."),
         ),
@@ -93,7 +103,13 @@ EXPECTED = [
             Message("tool", '"said"', call_id="call_0"),
             Message("assistant", "Said."),
         ),
-        tools=(Tool("say", "Speaks.", {"type": "object", "properties": {"text": {}}, "required": ["text"]}),),
+        tools=(
+            Tool(
+                "say",
+                "Speaks.",
+                {"type": "object", "properties": {"text": {}}, "required": ["text"]},
+            ),
+        ),
         meta={"source_id": "e6", "plugins": listed(ROWS[5]["conversations"][0]["value"])},
     ),
 ]
@@ -112,7 +128,13 @@ def test_no_row_of_another_format_is_taken_for_one() -> None:
 
 def row_of(answer: Any, system: str = "", said_by: str = "assistant") -> Row:
     system_turns = [{"from": "system", "value": system}] if system else []
-    return {"conversations": [*system_turns, {"from": "user", "value": "x"}, {"from": said_by, "value": answer}]}
+    return {
+        "conversations": [
+            *system_turns,
+            {"from": "user", "value": "x"},
+            {"from": said_by, "value": answer},
+        ]
+    }
 
 
 def test_marks_that_a_user_writes_make_no_row_of_this_format() -> None:
@@ -126,9 +148,7 @@ def test_a_system_text_that_lists_no_tools_stays_and_declares_none() -> None:
 
 
 def test_tools_listed_over_several_lines_are_read_once() -> None:
-    system = (
-        f"Tools:\n{json.dumps([{'name': 'a', 'description': 'A.'}, {'name': 'b', 'parameters': {}}], indent=0)}\nEnd."
-    )
+    system = f"Tools:\n{json.dumps([{'name': 'a', 'description': 'A.'}, {'name': 'b', 'parameters': {}}], indent=0)}\nEnd."  # noqa: E501  (verbatim text)
     record = modelscope.read(row_of("Good morning", system))
     assert record.tools == (Tool("a", "A."), Tool("b"))
     assert record.messages[0] == Message("system", "Tools:\nEnd.")
@@ -158,19 +178,30 @@ def test_a_call_without_a_result_in_the_middle_is_for_validate_to_refuse() -> No
     ],
 )
 def test_only_a_fence_around_all_of_a_result_is_taken_off(result: str, content: str) -> None:
-    answer = f'<|startofthink|>{{"api_name": "f"}}<|endofthink|><|startofexec|>{result}<|endofexec|>'
-    assert modelscope.read(row_of(answer)).messages[-1] == Message("tool", content, call_id="call_0")
+    answer = (
+        f'<|startofthink|>{{"api_name": "f"}}<|endofthink|><|startofexec|>{result}<|endofexec|>'
+    )
+    assert modelscope.read(row_of(answer)).messages[-1] == Message(
+        "tool", content, call_id="call_0"
+    )
 
 
 HOSTILE = [
     ("x", "1. {\n" * 50_000),
     ("x", "[1,\n" * 50_000),
     ("<|startofthink|>" * 50_000, ""),
-    ('<|startofthink|>{"api_name": "f"}<|endofthink|><|startofexec|>```' + " \n" * 50_000 + "x<|endofexec|>", ""),
+    (
+        '<|startofthink|>{"api_name": "f"}<|endofthink|><|startofexec|>```'
+        + " \n" * 50_000
+        + "x<|endofexec|>",
+        "",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("answer", "system"), HOSTILE, ids=["open objects", "open lists", "open marks", "open fence"])
+@pytest.mark.parametrize(
+    ("answer", "system"), HOSTILE, ids=["open objects", "open lists", "open marks", "open fence"]
+)
 def test_a_text_made_to_be_slow_to_read_is_not(answer: str, system: str) -> None:
     began = process_time()
     with suppress(RowError):

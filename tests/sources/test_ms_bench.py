@@ -1,4 +1,6 @@
-"""agentlite.data.formats.ms_bench: general chat, filtered as ms-swift does, without the default system text."""
+"""agentlite.data.formats.ms_bench: general chat, filtered as ms-swift does, without the default
+system text.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -15,7 +17,10 @@ from agentlite.data.formats import ms_bench
 
 ROWS = rows("ms_bench")
 EXPECTED: list[tuple[tuple[Message, ...], dict[str, Any]]] = [
-    ((Message("user", "Why is rain wet?"), Message("assistant", "Because it is water.")), {"source_id": "b1"}),
+    (
+        (Message("user", "Why is rain wet?"), Message("assistant", "Because it is water.")),
+        {"source_id": "b1"},
+    ),
     (
         (
             Message("user", "雨？"),
@@ -61,7 +66,10 @@ def test_a_row_with_a_word_of_the_filter_in_any_turn_is_filtered(word: str, plac
 
 
 def test_a_word_of_the_filter_in_the_system_text_beside_the_turns_counts_too() -> None:
-    row = {"system": "User: x", "conversations": [{"from": "user", "value": "x"}, {"from": "assistant", "value": "y"}]}
+    row = {
+        "system": "User: x",
+        "conversations": [{"from": "user", "value": "x"}, {"from": "assistant", "value": "y"}],
+    }
     assert refused(lambda: ms_bench.read(row)) == "F301"
 
 

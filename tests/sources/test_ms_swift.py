@@ -1,4 +1,6 @@
-"""agentlite.data.formats.ms_swift: calls that are turns of their own, weights by turn, and two shapes of plain chat."""
+"""agentlite.data.formats.ms_swift: calls that are turns of their own, weights by turn, and two
+shapes of plain chat.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -26,7 +28,9 @@ EXPECTED = [
         messages=(
             Message("user", "2+3? 4+5?"),
             Message(
-                "assistant", "", (Call("add", {"a": 2, "b": 3}, "call_0"), Call("add", {"a": 4, "b": 5}, "call_1"))
+                "assistant",
+                "",
+                (Call("add", {"a": 2, "b": 3}, "call_0"), Call("add", {"a": 4, "b": 5}, "call_1")),
             ),
             Message("tool", "5", call_id="call_0"),
             Message("tool", "9", call_id="call_1"),
@@ -41,7 +45,11 @@ EXPECTED = [
             Message(
                 "assistant",
                 "It's noted.",
-                (Call("note", {"text": "it's 明天", "tags": [], "at": {"day": "星期五"}}, "call_0"),),
+                (
+                    Call(
+                        "note", {"text": "it's 明天", "tags": [], "at": {"day": "星期五"}}, "call_0"
+                    ),
+                ),
                 loss=False,
             ),
             Message("tool", '{"ok": true}', call_id="call_0"),
@@ -107,14 +115,23 @@ def test_no_row_of_another_format_is_taken_for_one() -> None:
 
 
 def row_of(*turns: tuple[str, Any] | dict[str, Any], **beside: Any) -> Row:
-    given = [turn if isinstance(turn, dict) else dict(zip(("role", "content"), turn, strict=True)) for turn in turns]
+    given = [
+        turn if isinstance(turn, dict) else dict(zip(("role", "content"), turn, strict=True))
+        for turn in turns
+    ]
     return {"messages": given, **beside}
 
 
 def test_results_answer_the_calls_of_the_last_turn_that_calls_and_no_older_ones() -> None:
     call = ("tool_call", '{"name": "add"}')
     row = row_of(("user", "x"), call, ("user", "y"), call, ("tool_response", "late"))
-    assert [message.call_id for message in ms_swift.read(row).messages] == ["", "", "", "", "call_1"]
+    assert [message.call_id for message in ms_swift.read(row).messages] == [
+        "",
+        "",
+        "",
+        "",
+        "call_1",
+    ]
 
 
 def test_a_result_that_no_call_waits_for_answers_none() -> None:
@@ -136,7 +153,10 @@ def test_a_preference_is_known_and_refused_even_where_its_messages_are_plain(key
 
 
 def test_a_preference_of_query_and_response_is_refused_too() -> None:
-    assert refused(lambda: ms_swift.read({"query": "x", "response": "y", "rejected_response": "z"})) == "E201"
+    assert (
+        refused(lambda: ms_swift.read({"query": "x", "response": "y", "rejected_response": "z"}))
+        == "E201"
+    )
 
 
 BAD: list[tuple[str, Row]] = [
@@ -151,7 +171,12 @@ BAD: list[tuple[str, Row]] = [
     ("E206", row_of(("user", "x"), ("tool_call", "add(1)"))),
     ("E206", row_of(("user", "x"), ("tool_call", '{"arguments": {}}'))),
     ("E206", row_of(("user", "x"), ("tool_call", None))),
-    ("E206", row_of(("user", "x"), {"role": "assistant", "content": "", "tool_calls": [{"name": "add"}]})),
+    (
+        "E206",
+        row_of(
+            ("user", "x"), {"role": "assistant", "content": "", "tool_calls": [{"name": "add"}]}
+        ),
+    ),
     ("E208", row_of(("user", "x"), ("tool_call", '{"name": "add", "arguments": [1]}'))),
     ("E216", row_of(("user", [{"type": "image"}]))),
     ("E216", row_of(("user", "x"), ("assistant", {"a": 1}))),

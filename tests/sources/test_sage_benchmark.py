@@ -62,7 +62,9 @@ EXPECTED = [
         ),
         gold={},
     ),
-    answered(CALL, "The weather changes.\nSo I look.", "rain_001", task="timing_decision", tools=(RAIN,)),
+    answered(
+        CALL, "The weather changes.\nSo I look.", "rain_001", task="timing_decision", tools=(RAIN,)
+    ),
     answered(ANSWER, "Oslo is in Norway.", task="timing_decision"),
     answered(NO_ANSWER, NO_CALL_ANSWER, task="timing_decision", tools=()),
     answered(
@@ -73,14 +75,18 @@ EXPECTED = [
         tools=(Tool("rain_001", "Rain: rain of today, 雨量", OPEN), TIDE),
         meta={
             "source_id": DESCRIBED["sample_id"],
-            "beside": {key: DESCRIBED[key] for key in ("candidate_tools", "ground_truth", "metadata")},
+            "beside": {
+                key: DESCRIBED[key] for key in ("candidate_tools", "ground_truth", "metadata")
+            },
         },
     ),
 ]
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_the_truth_of_each_task_is_the_answer_and_is_kept_whole_in_meta(row: Row, expected: Record) -> None:
+def test_the_truth_of_each_task_is_the_answer_and_is_kept_whole_in_meta(
+    row: Row, expected: Record
+) -> None:
     assert sage_benchmark.fits(row)
     assert sage_benchmark.read(row) == expected
     validate(expected)
@@ -103,7 +109,10 @@ def sample(kind: Any, truth: Any, **row: Any) -> Row:
 
 
 def planned(**truth: Any) -> Row:
-    return sample("task_planning", {"plan_steps": [{"step_id": 1, "description": "d", "tool_id": "rain_001"}], **truth})
+    return sample(
+        "task_planning",
+        {"plan_steps": [{"step_id": 1, "description": "d", "tool_id": "rain_001"}], **truth},
+    )
 
 
 TOP = {"top_k": ["rain_001"]}

@@ -1,4 +1,6 @@
-"""agentlite.data.formats.sage_sft: results name a tool; the call that each answers is put before it."""
+"""agentlite.data.formats.sage_sft: results name a tool; the call that each answers is put before
+it.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -20,7 +22,11 @@ EXPECTED = [
     Record(
         messages=(
             Message("user", "Is it wet in Oslo?"),
-            Message("assistant", "I look it up.", (Call("rain_001", {"city": "Oslo", "deep": {"a": []}}, "call_0"),)),
+            Message(
+                "assistant",
+                "I look it up.",
+                (Call("rain_001", {"city": "Oslo", "deep": {"a": []}}, "call_0"),),
+            ),
             Message("tool", '4 mm\n{"雨": 4}', call_id="call_0"),
             Message("assistant", "Yes."),
             Message("user", "And now?"),
@@ -28,7 +34,10 @@ EXPECTED = [
         ),
         tools=(RAIN,),
         split="train",
-        meta={"source_id": "sft_000001", "beside": {"goal": "Plan a walk.", "metadata": {"domain": "weather"}}},
+        meta={
+            "source_id": "sft_000001",
+            "beside": {"goal": "Plan a walk.", "metadata": {"domain": "weather"}},
+        },
     ),
     Record(
         messages=(
@@ -36,7 +45,10 @@ EXPECTED = [
             Message(
                 "assistant",
                 "查一下。",
-                (Call("tide_table_002", {"port": "Brest"}, "call_0"), Call("rain_001", {}, "call_1")),
+                (
+                    Call("tide_table_002", {"port": "Brest"}, "call_0"),
+                    Call("rain_001", {}, "call_1"),
+                ),
             ),
             Message("tool", "04:12", call_id="call_0"),
             Message("tool", "none", call_id="call_1"),
@@ -56,7 +68,9 @@ EXPECTED = [
         messages=(
             Message("user", "a"),
             Message("assistant", "b", (Call("rain_001", {"city": "Xi'an"}, "call_0"),)),
-            Message("tool", 'c\n{"arguments": "{\\"city\\": \\"Xi\'an\\"}", "mm": 4}', call_id="call_0"),
+            Message(
+                "tool", 'c\n{"arguments": "{\\"city\\": \\"Xi\'an\\"}", "mm": 4}', call_id="call_0"
+            ),
             Message("assistant", "d", (Call("rain_001", {}, "call_1"),)),
             Message("tool", "e", call_id="call_1"),
             Message("assistant", "f"),
@@ -71,7 +85,11 @@ EXPECTED = [
         meta={"source_id": "sft_000004", "beside": {"goal": "g"}},
     ),
     Record(
-        messages=(Message("system", "Be brief."), Message("user", "Hi"), Message("assistant", "Hello.")),
+        messages=(
+            Message("system", "Be brief."),
+            Message("user", "Hi"),
+            Message("assistant", "Hello."),
+        ),
         tools=(RAIN,),
         meta={"source_id": "sft_000005", "beside": {"goal": "g"}},
     ),
@@ -79,7 +97,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_each_result_answers_a_call_of_its_tool_in_the_turn_before(row: Row, expected: Record) -> None:
+def test_each_result_answers_a_call_of_its_tool_in_the_turn_before(
+    row: Row, expected: Record
+) -> None:
     assert sage_sft.fits(row)
     assert sage_sft.read(row) == expected
     validate(expected)

@@ -1,4 +1,6 @@
-"""agentlite.data.formats.sage_tools: each example of a tool's use is a question and the call that is due."""
+"""agentlite.data.formats.sage_tools: each example of a tool's use is a question and the call that
+is due.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -45,12 +47,20 @@ def used(asked: str, tool: Tool, arguments: dict[str, Any], **meta: Any) -> Reco
 
 
 def takes(name: str, description: str, **properties: Any) -> Tool:
-    return Tool(name, description, {"type": "object", "properties": properties, "required": [*properties]})
+    return Tool(
+        name, description, {"type": "object", "properties": properties, "required": [*properties]}
+    )
 
 
 EXPECTED = [
     [
-        used("Is it wet in Oslo?", RAIN, {"city": "Oslo"}, beside=ABOUT_RAIN, example={"expected_output": {"mm": 4}}),
+        used(
+            "Is it wet in Oslo?",
+            RAIN,
+            {"city": "Oslo"},
+            beside=ABOUT_RAIN,
+            example={"expected_output": {"mm": 4}},
+        ),
         used(
             "西安呢？",
             RAIN,
@@ -65,8 +75,13 @@ EXPECTED = [
             Tool("ping_002", "Ping"),
             {},
             beside={
-                "name": "Ping", "category": "net", "capabilities": [], "outputs": [], "reliability_score": 1,
-                "latency_ms_p50": 1, "metadata": {},
+                "name": "Ping",
+                "category": "net",
+                "capabilities": [],
+                "outputs": [],
+                "reliability_score": 1,
+                "latency_ms_p50": 1,
+                "metadata": {},
             },
         )
     ],
@@ -83,17 +98,21 @@ EXPECTED = [
     [
         used(
             "Do it",
-            Tool("any_005", "Any", {"type": "object", "properties": {}, "additionalProperties": True}),
+            Tool(
+                "any_005", "Any", {"type": "object", "properties": {}, "additionalProperties": True}
+            ),
             {"how": "so"},
             beside={"name": "Any", "capabilities": []},
             example={"expected_output": ""},
         )
     ],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_each_example_is_a_question_and_a_call_and_its_result_is_kept_in_meta(row: Row, expected: list[Record]) -> None:
+def test_each_example_is_a_question_and_a_call_and_its_result_is_kept_in_meta(
+    row: Row, expected: list[Record]
+) -> None:
     assert sage_tools.fits(row)
     assert all(sage_tools.fits(part) for part in sage_tools.parts(row))
     assert [sage_tools.read(part) for part in sage_tools.parts(row)] == expected

@@ -1,4 +1,6 @@
-"""agentlite.data.formats.self_cognition: who the model is and who made it, filled in per language."""
+"""agentlite.data.formats.self_cognition: who the model is and who made it, filled in per
+language.
+"""
 
 from contextlib import suppress
 from typing import Any
@@ -23,7 +25,9 @@ EXPECTED: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_a_pair_is_filled_in_by_the_language_of_the_row(row: Row, expected: tuple[str, str, dict[str, Any]]) -> None:
+def test_a_pair_is_filled_in_by_the_language_of_the_row(
+    row: Row, expected: tuple[str, str, dict[str, Any]]
+) -> None:
     record = self_cognition.read(row, name=("小鸽", "Little Dove"), author=("鸽舍", "the loft"))
     assert self_cognition.fits(row)
     assert (*(message.content for message in record.messages), record.meta) == expected

@@ -25,10 +25,14 @@ EXPECTED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_a_text_is_one_learned_turn_and_says_that_it_is_whole(row: Row, expected: tuple[str, dict[str, Any]]) -> None:
+def test_a_text_is_one_learned_turn_and_says_that_it_is_whole(
+    row: Row, expected: tuple[str, dict[str, Any]]
+) -> None:
     content, meta = expected
     assert text.fits(row)
-    assert text.read(row) == Record(messages=(Message("assistant", content),), meta={**meta, "whole": True})
+    assert text.read(row) == Record(
+        messages=(Message("assistant", content),), meta={**meta, "whole": True}
+    )
 
 
 def test_no_row_of_another_format_is_taken_for_one() -> None:

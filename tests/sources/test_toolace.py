@@ -1,4 +1,6 @@
-"""agentlite.data.formats.toolace: lists of calls that look like Python, with names that are none."""
+"""agentlite.data.formats.toolace: lists of calls that look like Python, with names that are
+none.
+"""
 
 import json
 from contextlib import suppress
@@ -22,7 +24,9 @@ def tool(name: str, properties: dict[str, Any], **more: Any) -> Tool:
 
 
 MARKET = tool(
-    "Market Trends API", {"trend_type": {"type": "string"}, "country": {"type": "string"}}, required=["trend_type"]
+    "Market Trends API",
+    {"trend_type": {"type": "string"}, "country": {"type": "string"}},
+    required=["trend_type"],
 )
 ITEMS = tool(
     "v1.2/path/get Items",
@@ -42,7 +46,11 @@ EXPECTED = [
                 "assistant",
                 "",
                 (
-                    Call("Market Trends API", {"trend_type": "it's (up), [down]", "country": "cn"}, "call_0"),
+                    Call(
+                        "Market Trends API",
+                        {"trend_type": "it's (up), [down]", "country": "cn"},
+                        "call_0",
+                    ),
                     Call(
                         "v1.2/path/get Items",
                         {"filter": {"名": "茶"}, "from": [1, -2], "on": True, "none": None},
@@ -53,7 +61,11 @@ EXPECTED = [
             ),
             Message("tool", '{"涨": [1]}', call_id="call_0"),
             Message("tool", "pong", call_id="call_2"),
-            Message("tool", '{"name": "v1.2/path/get Items", "results": null, "other": 1}', call_id="call_1"),
+            Message(
+                "tool",
+                '{"name": "v1.2/path/get Items", "results": null, "other": 1}',
+                call_id="call_1",
+            ),
             Message("assistant", "Up."),
         ),
         tools=(MARKET, ITEMS, PING),
@@ -63,7 +75,11 @@ EXPECTED = [
             Message("user", "Which one?"),
             Message("assistant", "[1, 2] are given; the trend_type (a word) is missing."),
             Message("user", "market_indexes"),
-            Message("assistant", "", (Call("Market Trends API", {"trend_type": "market_indexes"}, "call_0"),)),
+            Message(
+                "assistant",
+                "",
+                (Call("Market Trends API", {"trend_type": "market_indexes"}, "call_0"),),
+            ),
         ),
         tools=(MARKET,),
     ),
@@ -78,7 +94,12 @@ EXPECTED = [
         tools=(PING,),
         meta={"source_id": "t3"},
     ),
-    Record(messages=(Message("user", "Ping"), Message("assistant", "[See](x) none of the functions can be used."))),
+    Record(
+        messages=(
+            Message("user", "Ping"),
+            Message("assistant", "[See](x) none of the functions can be used."),
+        )
+    ),
     Record(
         messages=(
             Message("user", "Ping twice"),
@@ -93,7 +114,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_calls_are_read_whatever_their_names_and_the_frame_is_taken_off(row: Row, expected: Record) -> None:
+def test_calls_are_read_whatever_their_names_and_the_frame_is_taken_off(
+    row: Row, expected: Record
+) -> None:
     assert toolace.fits(row)
     assert toolace.read(row) == expected
     validate(expected)
@@ -112,11 +135,22 @@ def answer(text: Any, tools: Any = '[{"name": "Rain (of) day"}, {"name": "get ra
 @pytest.mark.parametrize(
     ("written", "value"),
     [
-        ("'it\\'s'", "it's"), ('"a\\nb"', "a\nb"), ("'a=b, c(d]'", "a=b, c(d]"), ("None", None), ("null", None),
-        ("True", True), ("false", False), ("-1.5e2", -150.0), ("[]", []), ("{}", {}), ("(1, 'x')", [1, "x"]),
-        ("{'a': [{'b': None}]}", {"a": [{"b": None}]}), ('{"中": [true, ")"]}', {"中": [True, ")"]}), ("''", ""),
+        ("'it\\'s'", "it's"),
+        ('"a\\nb"', "a\nb"),
+        ("'a=b, c(d]'", "a=b, c(d]"),
+        ("None", None),
+        ("null", None),
+        ("True", True),
+        ("false", False),
+        ("-1.5e2", -150.0),
+        ("[]", []),
+        ("{}", {}),
+        ("(1, 'x')", [1, "x"]),
+        ("{'a': [{'b': None}]}", {"a": [{"b": None}]}),
+        ('{"中": [true, ")"]}', {"中": [True, ")"]}),
+        ("''", ""),
     ],
-)  # fmt: skip
+)
 def test_a_value_of_json_or_of_python_keeps_its_meaning(written: str, value: Any) -> None:
     (call,) = toolace.read(answer(f"[get rain(a = {written}, b=1)]")).messages[1].calls
     assert call.arguments == {"a": value, "b": 1}
@@ -124,7 +158,16 @@ def test_a_value_of_json_or_of_python_keeps_its_meaning(written: str, value: Any
 
 @pytest.mark.parametrize(
     "text",
-    ["[]", "[1, 2]", "[[1](x)]", "[look (here)]", "[see: f(x)] for it", "[g(a=1)", '["f (x=1)"]', "Call [get rain()]."],
+    [
+        "[]",
+        "[1, 2]",
+        "[[1](x)]",
+        "[look (here)]",
+        "[see: f(x)] for it",
+        "[g(a=1)",
+        '["f (x=1)"]',
+        "Call [get rain()].",
+    ],
 )
 def test_a_list_that_is_no_calls_is_plain_text(text: str) -> None:
     assert toolace.read(answer(text)).messages[1] == Message("assistant", text)
@@ -166,7 +209,10 @@ def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
 def test_fewer_results_than_calls_are_invalid() -> None:
     row = answer("[get rain(), get rain()]")
     results = json.dumps([{"name": "get rain", "results": 1}])
-    row["conversations"] += [{"from": "tool", "value": results}, {"from": "assistant", "value": "a"}]
+    row["conversations"] += [
+        {"from": "tool", "value": results},
+        {"from": "assistant", "value": "a"},
+    ]
     assert refused(lambda: validate(toolace.read(row))) == "E204"
 
 

@@ -1,4 +1,6 @@
-"""agentlite.data.formats.toolllama: chains of thought, action and input, of which only the last step trains."""
+"""agentlite.data.formats.toolllama: chains of thought, action and input, of which only the last
+step trains.
+"""
 
 from contextlib import suppress
 
@@ -19,7 +21,10 @@ TEA = Tool(
     "Finds a baker's or tea seller's wares.",
     {
         "type": "object",
-        "properties": {"filter": {"type": "object", "description": "what to look for"}, "limit": {"type": "integer"}},
+        "properties": {
+            "filter": {"type": "object", "description": "what to look for"},
+            "limit": {"type": "integer"},
+        },
         "optional": ["limit"],
         "required": ["filter"],
     },
@@ -49,13 +54,21 @@ EXPECTED = [
         messages=(
             Message("user", "有绿茶吗？"),
             Message("assistant", "先看看。", (LOOK,), loss=False),
-            Message("tool", '{"error": "", "response": "[{\'name\': \'龙井\'}]"}', call_id="call_0"),
+            Message(
+                "tool", '{"error": "", "response": "[{\'name\': \'龙井\'}]"}', call_id="call_0"
+            ),
             Message("assistant", "", (Call("hours_for_shop", {}, "call_1"),), loss=False),
             Message("tool", '{"error": "", "response": "9-17"}', call_id="call_1"),
             Message(
                 "assistant",
                 "done",
-                (Call("Finish", {"return_type": "give_answer", "final_answer": "有龙井。\n9-17"}, "call_2"),),
+                (
+                    Call(
+                        "Finish",
+                        {"return_type": "give_answer", "final_answer": "有龙井。\n9-17"},
+                        "call_2",
+                    ),
+                ),
             ),
         ),
         tools=(TEA, HOURS, OWN_FINISH),
@@ -65,7 +78,11 @@ EXPECTED = [
         messages=(
             Message("system", "You sell tea.\n\nBe brief."),
             Message("user", "When is it open?"),
-            Message("assistant", "I can't tell.", (Call("Finish", {"return_type": "give_up_and_restart"}, "call_0"),)),
+            Message(
+                "assistant",
+                "I can't tell.",
+                (Call("Finish", {"return_type": "give_up_and_restart"}, "call_0"),),
+            ),
         ),
         tools=(HOURS, FINISH),
         meta={"source_id": "Step 2: tea"},
@@ -77,8 +94,14 @@ EXPECTED = [
     ),
     Record(
         messages=(
-            Message("user", "Pick the next action. \nThe thought of this step is:\nI look for tea."),
-            Message("assistant", "", (Call("find_tea_for_shop", {"filter": {"name": "baker's"}}, "call_0"),)),
+            Message(
+                "user", "Pick the next action. \nThe thought of this step is:\nI look for tea."
+            ),
+            Message(
+                "assistant",
+                "",
+                (Call("find_tea_for_shop", {"filter": {"name": "baker's"}}, "call_0"),),
+            ),
         ),
         tools=(TEA, FINISH),
         meta={"beside": {"subset": "caller"}},
@@ -100,7 +123,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
-def test_a_chain_is_read_as_its_steps_and_its_list_of_apis_as_tools(row: Row, expected: Record) -> None:
+def test_a_chain_is_read_as_its_steps_and_its_list_of_apis_as_tools(
+    row: Row, expected: Record
+) -> None:
     assert toolllama.fits(row)
     assert toolllama.read(row) == expected
     validate(expected)
@@ -111,14 +136,22 @@ def test_no_row_of_another_format_is_taken_for_one() -> None:
 
 
 def test_a_row_without_a_list_may_call_finish() -> None:
-    record = toolllama.read(chain('Action: Finish\nAction Input: {"return_type": "give_up_and_restart"}', system=""))
+    record = toolllama.read(
+        chain('Action: Finish\nAction Input: {"return_type": "give_up_and_restart"}', system="")
+    )
     assert record.tools == (FINISH,)
     validate(record)
 
 
-def chain(answer: object, *, system: object = "You have access to the following APIs: [{'name': 'f'}]") -> Row:
+def chain(
+    answer: object, *, system: object = "You have access to the following APIs: [{'name': 'f'}]"
+) -> Row:
     said = [("system", system), ("user", "q"), ("assistant", answer)]
-    return {"conversations": [{"from": speaker, "value": value} for speaker, value in said if value != ""]}
+    return {
+        "conversations": [
+            {"from": speaker, "value": value} for speaker, value in said if value != ""
+        ]
+    }
 
 
 BAD: list[tuple[str, Row]] = [
@@ -139,7 +172,12 @@ BAD: list[tuple[str, Row]] = [
     ("E124", chain("x", system="You have access to the following APIs: [{'name': 'f'")),
     ("E124", chain("x", system="You have access to the following APIs: [f()]")),
     ("E212", chain("x", system="You have access to the following APIs: [{'description': 'f'}]")),
-    ("E211", chain("x", system="You have access to the following APIs: [{'name': 'f', 'parameters': 'g'}]")),
+    (
+        "E211",
+        chain(
+            "x", system="You have access to the following APIs: [{'name': 'f', 'parameters': 'g'}]"
+        ),
+    ),
 ]
 
 

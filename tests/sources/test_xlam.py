@@ -1,4 +1,6 @@
-"""agentlite.data.formats.xlam: a question and all its calls in one turn; types of Python become those of JSON Schema."""
+"""agentlite.data.formats.xlam: a question and all its calls in one turn; types of Python become
+those of JSON Schema.
+"""
 
 import json
 from contextlib import suppress
@@ -19,7 +21,10 @@ ROWS = rows("xlam")
 KM = Tool(
     "km2mi",
     "Kilometres in miles.",
-    {"type": "object", "properties": {"km": {"type": "number", "description": "length", "default": 1.0}}},
+    {
+        "type": "object",
+        "properties": {"km": {"type": "number", "description": "length", "default": 1.0}},
+    },
 )
 ROUTES = Tool(
     "find.routes",
@@ -43,7 +48,9 @@ ROUTES = Tool(
         "required": ["stops", "grid", "fast"],
     },
 )
-RAIN = Tool("rain", "", {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]})
+RAIN = Tool(
+    "rain", "", {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
+)
 
 
 def asked(query: str, tools: tuple[Tool, ...], *calls: Call, **meta: Any) -> Record:
@@ -64,7 +71,13 @@ EXPECTED = [
         (ROUTES, KM),
         Call(
             "find.routes",
-            {"stops": ["上海", "Xi'an"], "grid": [[1], []], "limits": {"价格": 2.5}, "type": "高铁", "fast": True},
+            {
+                "stops": ["上海", "Xi'an"],
+                "grid": [[1], []],
+                "limits": {"价格": 2.5},
+                "type": "高铁",
+                "fast": True,
+            },
             "call_0",
         ),
         source_id="7",
@@ -76,7 +89,13 @@ EXPECTED = [
         task="timing_decision",
         meta={"source_id": "8"},
     ),
-    asked("Convert something", (KM,), Call("km2mi", {}, "call_0"), source_id="9", beside={"source": "mine"}),
+    asked(
+        "Convert something",
+        (KM,),
+        Call("km2mi", {}, "call_0"),
+        source_id="9",
+        beside={"source": "mine"},
+    ),
     asked("Open it", (Tool("open", "A door's lock."),), Call("open", {}, "call_0"), source_id="10"),
     asked("Is it wet?", (RAIN,), Call("rain", {"town": "Oslo"}, "call_0"), source_id="s"),
 ]
@@ -109,7 +128,9 @@ def test_no_row_of_another_format_is_taken_for_one() -> None:
         (None, {}, True),
     ],
 )
-def test_a_type_of_python_is_one_of_json_schema_or_any(written: Any, schema: Any, required: bool) -> None:
+def test_a_type_of_python_is_one_of_json_schema_or_any(
+    written: Any, schema: Any, required: bool
+) -> None:
     (tool,) = xlam.read(row_of([{"name": "f", "parameters": {"a": {"type": written}}}])).tools
     assert tool.parameters["properties"] == {"a": schema}
     assert tool.parameters.get("required", []) == (["a"] if required else [])
@@ -148,7 +169,9 @@ def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
 
 
 def test_a_call_without_what_its_tool_needs_is_invalid() -> None:
-    row = row_of([{"name": "f", "parameters": {"a": {"type": "int"}}}], '[{"name": "f", "arguments": {}}]')
+    row = row_of(
+        [{"name": "f", "parameters": {"a": {"type": "int"}}}], '[{"name": "f", "arguments": {}}]'
+    )
     assert refused(lambda: validate(xlam.read(row))) == "E210"
 
 

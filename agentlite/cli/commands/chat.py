@@ -1,4 +1,6 @@
-"""A model and tools -> a talk in the terminal, or in a pipe; the dialog, as a row that prep reads."""
+"""A model and tools -> a talk in the terminal, or in a pipe; the dialog, as a row that prep
+reads.
+"""
 
 import json
 import sys
@@ -12,9 +14,23 @@ import click
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, SPEAKING
 
 
-def chat(model: str, tools: str, replay: str, execute: str, seconds: float, temperature: float, seed: int, save: str,
-         run: str, as_json: bool, debug: bool, **speaking: Any) -> None:  # fmt: skip
-    """Raises UserError 2, 5, 7, 8 or 74. What the model says is the result, or with --json the whole dialog."""
+def chat(
+    model: str,
+    tools: str,
+    replay: str,
+    execute: str,
+    seconds: float,
+    temperature: float,
+    seed: int,
+    save: str,
+    run: str,
+    as_json: bool,
+    debug: bool,
+    **speaking: Any,
+) -> None:
+    """Raises UserError 2, 5, 7, 8 or 74. What the model says is the result, or with --json the
+    whole dialog.
+    """
     from agentlite.core.errors import UserError
     from agentlite.deploy.chat_model import Speaker, Speaking, Wanted
     from agentlite.deploy.chat_session import Talk
@@ -22,16 +38,29 @@ def chat(model: str, tools: str, replay: str, execute: str, seconds: float, temp
 
     offered = read_toolbox(tools) if tools else ()
     if (replay or execute) and not offered:
-        raise UserError("results of which tools?", "Add --tools FILE.", place="--exec" if execute else "--replay")
+        raise UserError(
+            "results of which tools?",
+            "Add --tools FILE.",
+            place="--exec" if execute else "--replay",
+        )
     if replay and execute:
         raise UserError("is there beside --exec.", "Leave one of them out.", place="--replay")
     speaker = Speaker(model, Path(run), Speaking(**speaking))
     with _results(replay, execute, offered, seconds) as observe:
         speaker.load()
         stream = sys.stderr if as_json else sys.stdout
-        talk = Talk(speaker, offered, observe, lambda text: print(text, end="", file=stream, flush=True), _note)
+        talk = Talk(
+            speaker,
+            offered,
+            observe,
+            lambda text: print(text, end="", file=stream, flush=True),
+            _note,
+        )
         if sys.stdin.isatty():
-            _note("/undo takes a turn back, /prompt shows what the model sees, /tools what it may call; Ctrl-D ends")
+            _note(
+                "/undo takes a turn back, /prompt shows what the model sees, /tools what it may "
+                "call; Ctrl-D ends"
+            )
         try:
             _talk(talk, Wanted(speaker.how.max_new_tokens, temperature, seed=seed))
         finally:
@@ -49,7 +78,9 @@ def _talk(talk: Any, wanted: Any) -> None:
 ASIDES: dict[str, Callable[[Any], str]] = {
     "/undo": lambda talk: "taken back" if talk.undo() else "there is nothing to take back",
     "/prompt": lambda talk: talk.prompt(),
-    "/tools": lambda talk: "\n".join(json.dumps(tool, ensure_ascii=False) for tool in talk.tools) or "none",
+    "/tools": lambda talk: (
+        "\n".join(json.dumps(tool, ensure_ascii=False) for tool in talk.tools) or "none"
+    ),
 }
 
 
@@ -71,7 +102,9 @@ def _note(text: str) -> None:
 
 
 @contextmanager
-def _results(replay: str, execute: str, tools: Any, seconds: float) -> Iterator[Callable[[Any], str]]:
+def _results(
+    replay: str, execute: str, tools: Any, seconds: float
+) -> Iterator[Callable[[Any], str]]:
     """Where the results of calls come from. What was not recorded is asked for."""
     from agentlite.deploy.tool_results import executed, recorded
 
@@ -99,8 +132,11 @@ def _typed(call: Any) -> str:
 
     line = _read(f"result of {call.name}({plain(call.arguments)})> ")
     if line is None:
-        raise UserError(f"the input ends where the result of {call.name}({plain(call.arguments)}) is due.",
-                        "Add a line for it, or --replay FILE, or --exec FILE.", place="stdin")  # fmt: skip
+        raise UserError(
+            f"the input ends where the result of {call.name}({plain(call.arguments)}) is due.",
+            "Add a line for it, or --replay FILE, or --exec FILE.",
+            place="stdin",
+        )
     return line
 
 
@@ -112,24 +148,60 @@ def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
             file.append(talk.row)
         _note(f"saved: {save}; `agentlite prep {save}` reads it")
     if as_json:
-        click.echo(json.dumps({"model": talk.speaker.name, "protocol": protocol, **talk.row}, ensure_ascii=False))
+        click.echo(
+            json.dumps(
+                {"model": talk.speaker.name, "protocol": protocol, **talk.row}, ensure_ascii=False
+            )
+        )
 
 
 COMMAND = click.Command(
     "chat",
     params=[
         click.Argument(["model"], default="sft"),
-        click.Option(["--tools"], default="", metavar="FILE", help="what may be called: a JSON list of OpenAI tools"),
-        click.Option(["--replay"], default="", metavar="FILE", help="dialogs whose results are given for like calls"),
-        click.Option(["--exec", "execute"], default="", metavar="FILE.py",
-                     help="functions of your own that bear the names of the tools; they are run"),
-        click.Option(["--seconds"], type=click.FloatRange(0, min_open=True), default=10.0, metavar="S",
-                     help="time limit of one call of --exec [10]"),
-        click.Option(["--temperature"], type=click.FloatRange(0), default=0.0, metavar="T",
-                     help="0 always takes the likeliest token [0]"),
+        click.Option(
+            ["--tools"],
+            default="",
+            metavar="FILE",
+            help="what may be called: a JSON list of OpenAI tools",
+        ),
+        click.Option(
+            ["--replay"],
+            default="",
+            metavar="FILE",
+            help="dialogs whose results are given for like calls",
+        ),
+        click.Option(
+            ["--exec", "execute"],
+            default="",
+            metavar="FILE.py",
+            help="functions of your own that bear the names of the tools; they are run",
+        ),
+        click.Option(
+            ["--seconds"],
+            type=click.FloatRange(0, min_open=True),
+            default=10.0,
+            metavar="S",
+            help="time limit of one call of --exec [10]",
+        ),
+        click.Option(
+            ["--temperature"],
+            type=click.FloatRange(0),
+            default=0.0,
+            metavar="T",
+            help="0 always takes the likeliest token [0]",
+        ),
         click.Option(["--seed"], type=int, default=0, metavar="N", help="of what is drawn [0]"),
-        click.Option(["--save"], default="", metavar="FILE", help="append the dialog, as a row that prep reads"),
-        *SPEAKING, RUN, AS_JSON, DEBUG,
+        click.Option(
+            ["--save"],
+            default="",
+            metavar="FILE",
+            help="append the dialog, as a row that prep reads",
+        ),
+        *SPEAKING,
+        RUN,
+        AS_JSON,
+        DEBUG,
     ],
     callback=chat,
-)  # fmt: skip
+)

@@ -1,4 +1,6 @@
-"""This machine -> what is there and what it can train, as a table; exit code 1 where something is in the way."""
+"""This machine -> what is there and what it can train, as a table; exit code 1 where something is
+in the way.
+"""
 
 import sys
 import time
@@ -20,13 +22,20 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
     found = findings(Path(run))
     problems = sum(one.state == "problem" for one in found)
     if as_json:
-        told = {"command": "doctor", "findings": found, "problems": problems,
-                "seconds": round(time.monotonic() - started, 1)}  # fmt: skip
+        told = {
+            "command": "doctor",
+            "findings": found,
+            "problems": problems,
+            "seconds": round(time.monotonic() - started, 1),
+        }
         print(msgspec.json.encode(told).decode())
     else:
         rows = [["", "", ""]]
         for one in found:
-            rows += [[one.state, one.name, one.found], *([["", "", f"-> {one.fix}"]] if one.fix else [])]
+            rows += [
+                [one.state, one.name, one.found],
+                *([["", "", f"-> {one.fix}"]] if one.fix else []),
+            ]
         print_table(rows, words=3)
         warnings = sum(one.state == "warning" for one in found)
         print(f"problems: {problems}, warnings: {warnings}")
@@ -34,5 +43,9 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
         sys.exit(1)
 
 
-COMMAND = click.Command("doctor", params=[RUN, AS_JSON, DEBUG], callback=doctor,
-                        epilog="Exit code 1 if there is a problem; warnings are none.")  # fmt: skip
+COMMAND = click.Command(
+    "doctor",
+    params=[RUN, AS_JSON, DEBUG],
+    callback=doctor,
+    epilog="Exit code 1 if there is a problem; warnings are none.",
+)

@@ -1,4 +1,6 @@
-"""A model's name and a target -> the model as other programs read it, with its card, and what was written."""
+"""A model's name and a target -> the model as other programs read it, with its card, and what was
+written.
+"""
 
 import json
 import shlex
@@ -19,9 +21,17 @@ CARD = "README.md"
 
 
 def export(asked: "Asked") -> dict[str, Any]:
-    """The one JSON object of `--json`. Raises UserError 2, 3, 5, 7, 8 or 74: then nothing is left at the target."""
+    """The one JSON object of `--json`. Raises UserError 2, 3, 5, 7, 8 or 74: then nothing is left
+    at the target.
+    """
     from agentlite.core import console
-    from agentlite.deploy.export.atomic_folder import beside, put_files, put_folder, refuse_taken, writing
+    from agentlite.deploy.export.atomic_folder import (
+        beside,
+        put_files,
+        put_folder,
+        refuse_taken,
+        writing,
+    )
     from agentlite.deploy.export.exported_model import find_subject, weights_size
     from agentlite.deploy.export.model_card import card, digests
     from agentlite.deploy.export.targets import GGUF, KINDS
@@ -37,10 +47,17 @@ def export(asked: "Asked") -> dict[str, Any]:
         told = card(target.name, asked.kind, made.weights, subject, made.proof)
         (aside / CARD).write_text(told, encoding="utf-8")
         facts = {
-            "model": subject.name, "kind": asked.kind, "lineage": subject.lineage, "weights": made.weights,
-            "settings": {"protocol": subject.mixture.name, "max_length": subject.max_length}, "stops": subject.stops,
-            "proof": made.proof._asdict(), **made.facts, "data": digests(subject.stages), "versions": versions(),
-        }  # fmt: skip
+            "model": subject.name,
+            "kind": asked.kind,
+            "lineage": subject.lineage,
+            "weights": made.weights,
+            "settings": {"protocol": subject.mixture.name, "max_length": subject.max_length},
+            "stops": subject.stops,
+            "proof": made.proof._asdict(),
+            **made.facts,
+            "data": digests(subject.stages),
+            "versions": versions(),
+        }
         if asked.kind == "gguf":
             files = {aside / GGUF: target, aside / CARD: beside(target, "md")}
             put_files(files, beside(target, "json"), facts)
@@ -50,25 +67,41 @@ def export(asked: "Asked") -> dict[str, Any]:
             written = sorted(target.iterdir())
     sizes = {path.name: path.stat().st_size for path in written}
     seconds = round(time.monotonic() - started, 1)
-    return {"command": "export", "target": str(target), **facts, "bytes": sizes, "seconds": seconds,
-            "next": _next(asked.kind, target)}  # fmt: skip
+    return {
+        "command": "export",
+        "target": str(target),
+        **facts,
+        "bytes": sizes,
+        "seconds": seconds,
+        "next": _next(asked.kind, target),
+    }
 
 
 def _next(kind: str, target: Path) -> str:
     place = shlex.quote(str(target))
-    return {"merged": f"agentlite serve {place}", "adapter": f"less {place}/{CARD}",
-            "gguf": f"llama-server -m {place} --jinja",
-            "ollama": f"cd {place} && ollama create {shlex.quote(target.name)}"}[kind]  # fmt: skip
+    return {
+        "merged": f"agentlite serve {place}",
+        "adapter": f"less {place}/{CARD}",
+        "gguf": f"llama-server -m {place} --jinja",
+        "ollama": f"cd {place} && ollama create {shlex.quote(target.name)}",
+    }[kind]
 
 
 def _present(told: Mapping[str, Any]) -> None:
     from agentlite.core.console import print_table
 
     proof, sizes = told["proof"], told["bytes"]
-    rows = [["model", " -> ".join(told["lineage"])], ["weights", told["weights"].removesuffix(".")],
-            ["protocol", told["settings"]["protocol"]], ["answers end with", " or ".join(told["stops"])],
-            ["template", f"{proof['dialogs']} dialogs as in training, by {', '.join(proof['renderers'])}"],
-            *([name, f"{size / 1e6:.1f} MB"] for name, size in sizes.items() if size >= 100_000)]  # fmt: skip
+    rows = [
+        ["model", " -> ".join(told["lineage"])],
+        ["weights", told["weights"].removesuffix(".")],
+        ["protocol", told["settings"]["protocol"]],
+        ["answers end with", " or ".join(told["stops"])],
+        [
+            "template",
+            f"{proof['dialogs']} dialogs as in training, by {', '.join(proof['renderers'])}",
+        ],
+        *([name, f"{size / 1e6:.1f} MB"] for name, size in sizes.items() if size >= 100_000),
+    ]
     print(f"export: done in {told['seconds']:.0f} s, {told['target']}")
     print_table([["", ""], *rows])
     print(f"next: {told['next']}")
@@ -80,14 +113,31 @@ def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
 
     given = {kind: target for kind, target in targets.items() if target}
     if len(given) != 1:
-        problem = f"{' and '.join(f'--{kind}' for kind in given)} at once." if given else "what is to be written?"
-        raise UserError(problem, "Give one of --merged DIR, --adapter DIR, --gguf FILE, --ollama DIR.", place="export")
+        problem = (
+            f"{' and '.join(f'--{kind}' for kind in given)} at once."
+            if given
+            else "what is to be written?"
+        )
+        raise UserError(
+            problem,
+            "Give one of --merged DIR, --adapter DIR, --gguf FILE, --ollama DIR.",
+            place="export",
+        )
     ((kind, target),) = given.items()
     return kind, Path(target)
 
 
-def _run(model: str, run: str, merged: str, adapter: str, gguf: str, ollama: str, as_json: bool, debug: bool,
-         **more: Any) -> None:  # fmt: skip
+def _run(
+    model: str,
+    run: str,
+    merged: str,
+    adapter: str,
+    gguf: str,
+    ollama: str,
+    as_json: bool,
+    debug: bool,
+    **more: Any,
+) -> None:
     kind, target = _target({"merged": merged, "adapter": adapter, "gguf": gguf, "ollama": ollama})
     from agentlite.deploy.export.targets import Asked
 
@@ -98,18 +148,51 @@ def _run(model: str, run: str, merged: str, adapter: str, gguf: str, ollama: str
         _present(told)
 
 
-COMMAND = click.Command("export", callback=_run, params=[
-    click.Argument(["model"]),
-    click.Option(["--merged"], metavar="DIR", help="the adapter in the base's weights: a model folder like any other"),
-    click.Option(["--adapter"], metavar="DIR", help="the adapter alone, for PEFT"),
-    click.Option(["--gguf"], metavar="FILE", help="a file for llama.cpp, made by the llama.cpp of --llama-cpp"),
-    click.Option(["--ollama"], metavar="DIR", help="such a file, and a Modelfile"),
-    click.Option(["--llama-cpp"], default="", envvar="LLAMA_CPP", metavar="DIR",
-                 help="the folder of llama.cpp's source [LLAMA_CPP]"),
-    click.Option(["--outtype"], type=click.Choice(["f32", "f16", "bf16", "q8_0", "auto"]), default="f16",
-                 help="the weights in GGUF [f16]"),
-    click.Option(["--quantize"], default="", metavar="TYPE", help="Q4_K_M and the like, by llama.cpp's llama-quantize"),
-    click.Option(["--tools"], default="", metavar="FILE", help="a JSON list of tools, for the Modelfile's SYSTEM"),
-    click.Option(["--force"], is_flag=True, help="replace an earlier export"),
-    RUN, AS_JSON, DEBUG,
-])  # fmt: skip
+COMMAND = click.Command(
+    "export",
+    callback=_run,
+    params=[
+        click.Argument(["model"]),
+        click.Option(
+            ["--merged"],
+            metavar="DIR",
+            help="the adapter in the base's weights: a model folder like any other",
+        ),
+        click.Option(["--adapter"], metavar="DIR", help="the adapter alone, for PEFT"),
+        click.Option(
+            ["--gguf"],
+            metavar="FILE",
+            help="a file for llama.cpp, made by the llama.cpp of --llama-cpp",
+        ),
+        click.Option(["--ollama"], metavar="DIR", help="such a file, and a Modelfile"),
+        click.Option(
+            ["--llama-cpp"],
+            default="",
+            envvar="LLAMA_CPP",
+            metavar="DIR",
+            help="the folder of llama.cpp's source [LLAMA_CPP]",
+        ),
+        click.Option(
+            ["--outtype"],
+            type=click.Choice(["f32", "f16", "bf16", "q8_0", "auto"]),
+            default="f16",
+            help="the weights in GGUF [f16]",
+        ),
+        click.Option(
+            ["--quantize"],
+            default="",
+            metavar="TYPE",
+            help="Q4_K_M and the like, by llama.cpp's llama-quantize",
+        ),
+        click.Option(
+            ["--tools"],
+            default="",
+            metavar="FILE",
+            help="a JSON list of tools, for the Modelfile's SYSTEM",
+        ),
+        click.Option(["--force"], is_flag=True, help="replace an earlier export"),
+        RUN,
+        AS_JSON,
+        DEBUG,
+    ],
+)

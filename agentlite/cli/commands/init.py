@@ -1,4 +1,6 @@
-"""A folder's name -> sample rows, settings with comments and a README in it: all that a first run needs."""
+"""A folder's name -> sample rows, settings with comments and a README in it: all that a first run
+needs.
+"""
 
 import json
 import shlex
@@ -14,7 +16,9 @@ STARTER = Path(__file__).parent.parent / "starter"
 
 
 def fill(folder: Path) -> list[str]:
-    """The names of the files it writes. Raises UserError 2 for a folder that is in use, 74 where it cannot write."""
+    """The names of the files it writes. Raises UserError 2 for a folder that is in use, 74 where it
+    cannot write.
+    """
     if folder.exists() and not folder.is_dir():
         raise UserError("is a file.", "Name a new folder.", place=str(folder))
     there = sorted(path.name for path in folder.glob("[!.]*"))
@@ -35,7 +39,10 @@ def fill(folder: Path) -> list[str]:
         fix = "Name a folder that you may write to, on a disk with space."
         reason = error.__cause__ or error
         raise UserError(
-            f"cannot write: {getattr(reason, 'strerror', reason)}.", fix, place=str(folder), exit_code=DISK
+            f"cannot write: {getattr(reason, 'strerror', reason)}.",
+            fix,
+            place=str(folder),
+            exit_code=DISK,
         ) from error
     return [path.name for path in written]
 
@@ -46,10 +53,14 @@ def init(folder: str, as_json: bool, debug: bool) -> None:
     into = "" if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && "
     next_command = f"{into}agentlite prep data.jsonl && agentlite sft && agentlite eval"
     if as_json:
-        print(json.dumps({"command": "init", "folder": folder, "files": names, "next": next_command}))
+        print(
+            json.dumps({"command": "init", "folder": folder, "files": names, "next": next_command})
+        )
         return
     print(f"init: {folder}: {', '.join(names)}")
     print(f"next: {next_command}")
 
 
-COMMAND = click.Command("init", params=[click.Argument(["folder"], metavar="DIR"), AS_JSON, DEBUG], callback=init)
+COMMAND = click.Command(
+    "init", params=[click.Argument(["folder"], metavar="DIR"), AS_JSON, DEBUG], callback=init
+)

@@ -1,4 +1,6 @@
-"""A planned command's settings and a model's shape -> what it needs, what would fit, and a picture; nothing is run."""
+"""A planned command's settings and a model's shape -> what it needs, what would fit, and a picture;
+nothing is run.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,11 @@ def run(asked: Asked, settings: Any, place: Path) -> Answer:
     model = _model(settings)
     if not model and not asked.config_json:
         raise UserError("no model is named.", "Add --model or --config-json.", place="--model")
-    shape = read_shape(Path(asked.config_json)) if asked.config_json else find_shape(base_of(model, place))
+    shape = (
+        read_shape(Path(asked.config_json))
+        if asked.config_json
+        else find_shape(base_of(model, place))
+    )
     name = model or asked.config_json
     machine = machine_of(asked.profile, asked.fit)
     data = data_of(asked.command, settings, place)
@@ -54,7 +60,9 @@ def run(asked: Asked, settings: Any, place: Path) -> Answer:
         from agentlite.engine.planning.sweep_plot import sweep
 
         with disk_errors(Path(asked.sweep)):
-            Path(asked.sweep).write_text(sweep(asked.command, settings, shape, name), encoding="utf-8")
+            Path(asked.sweep).write_text(
+                sweep(asked.command, settings, shape, name), encoding="utf-8"
+            )
     switches = SWITCHES if machine.gpu and settings.engine == "unsloth" else {}
     return Answer(asked.command, name, settings.engine, planned, answers, switches, asked.sweep)
 
@@ -71,16 +79,24 @@ def present(answer: Answer, as_json: bool) -> None:
         print(msgspec.json.encode(answer).decode())
         return
     planned, gib = answer.plan, answer.plan.gib
-    print(f"plan: {answer.command} of {answer.model}, {planned.bits}-bit, engine {answer.engine}, "
-          f"{planned.batch_size} x {planned.length} tokens ({planned.length_from})")  # fmt: skip
+    print(
+        f"plan: {answer.command} of {answer.model}, {planned.bits}-bit, engine {answer.engine}, "
+        f"{planned.batch_size} x {planned.length} tokens ({planned.length_from})"
+    )
     terms = [[name.replace("_", " "), f"{value:.2f}"] for name, value in gib.terms.items()]
     console.print_table([["GiB", f"({gib.moment})"], *terms, ["total", f"{gib.total:.2f}"]])
     print(f"{'fits' if gib.fits else 'does not fit'} into {gib.of:.1f} GiB with 8 % left free")
     for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
         if parts:
-            print(f"{title}: " + ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items()))
+            print(
+                f"{title}: "
+                + ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in parts.items())
+            )
     if answer.switches:
-        print("switched on: " + ", ".join(f"{name}={value}" for name, value in answer.switches.items()))
+        print(
+            "switched on: "
+            + ", ".join(f"{name}={value}" for name, value in answer.switches.items())
+        )
     for one in answer.fit:
         print(_told(one))
     if answer.sweep:
@@ -90,5 +106,12 @@ def present(answer: Answer, as_json: bool) -> None:
 def _told(one: Fit) -> str:
     if not one.max_length:
         return f"{one.bits}-bit: nothing fits"
-    rows = f"{one.batch_size} x {one.length} tokens" if one.batch_size else f"no row of {one.length} tokens"
-    return f"{one.bits}-bit: {rows}, or one row of {one.max_length}{f'; {one.paste}' if one.paste else ''}"
+    rows = (
+        f"{one.batch_size} x {one.length} tokens"
+        if one.batch_size
+        else f"no row of {one.length} tokens"
+    )
+    return (
+        f"{one.bits}-bit: {rows}, or one row of "
+        f"{one.max_length}{f'; {one.paste}' if one.paste else ''}"
+    )

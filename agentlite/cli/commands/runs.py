@@ -12,7 +12,9 @@ from agentlite.core.console import print_table
 from agentlite.workspace.run_folder import DEFAULT_RUN
 
 
-def runs(folders: tuple[str, ...], run: str, names: tuple[str, ...], as_json: bool, debug: bool) -> None:
+def runs(
+    folders: tuple[str, ...], run: str, names: tuple[str, ...], as_json: bool, debug: bool
+) -> None:
     """Prints the stages, or what was freed."""
     places = [Path(folder) for folder in folders or (run,)]
     if names:
@@ -35,8 +37,17 @@ def _told_stages(found: list[Kept], as_json: bool) -> None:
         print(msgspec.json.encode({"command": "runs", "stages": found}).decode())
         return
     several = len({one.run for one in found}) > 1
-    rows = [[f"{one.run}/{one.stage}" if several else one.stage, in_words(one.state, one.detail), one.figure,
-             in_bytes(one.bytes), in_bytes(one.checkpoint_bytes), in_time(one.age)] for one in found]  # fmt: skip
+    rows = [
+        [
+            f"{one.run}/{one.stage}" if several else one.stage,
+            in_words(one.state, one.detail),
+            one.figure,
+            in_bytes(one.bytes),
+            in_bytes(one.checkpoint_bytes),
+            in_time(one.age),
+        ]
+        for one in found
+    ]
     print_table([["stage", "state", "", "size", "checkpoints", "age"], *rows], words=3)
     idle = [one for one in found if one.state == "done" and one.checkpoint_bytes]
     if idle:
@@ -68,9 +79,14 @@ COMMAND = click.Command(
     params=[
         click.Argument(["folders"], nargs=-1, metavar="[DIR]..."),
         RUN,
-        click.Option(["--rm", "names"], multiple=True, metavar="STAGE",
-                     help="free the checkpoints of a finished stage; what it made stays; repeatable"),
-        AS_JSON, DEBUG,
+        click.Option(
+            ["--rm", "names"],
+            multiple=True,
+            metavar="STAGE",
+            help="free the checkpoints of a finished stage; what it made stays; repeatable",
+        ),
+        AS_JSON,
+        DEBUG,
     ],
     callback=runs,
-)  # fmt: skip
+)

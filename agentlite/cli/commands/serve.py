@@ -11,7 +11,9 @@ from agentlite.cli.options import AS_JSON, DEBUG, RUN, SPEAKING
 
 
 def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speaking: Any) -> None:
-    """Raises UserError 2, 5, 7 or 8. The port is taken before the model is loaded, which takes longer."""
+    """Raises UserError 2, 5, 7 or 8. The port is taken before the model is loaded, which takes
+    longer.
+    """
     from agentlite.core import console
     from agentlite.deploy.chat_model import Speaker, Speaking
     from agentlite.deploy.http_server import Server
@@ -19,9 +21,15 @@ def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speakin
     speaker = Speaker(model, Path(run), Speaking(**speaking))
     with Server(speaker, port) as server:
         speaker.load()
-        told = {"url": server.url, "model": model, "protocol": speaker.protocol.name,
-                "max_length": speaker.how.max_length}  # fmt: skip
-        click.echo(json.dumps(told) if as_json else f"serve: {model} at {server.url} (Ctrl-C stops)")
+        told = {
+            "url": server.url,
+            "model": model,
+            "protocol": speaker.protocol.name,
+            "max_length": speaker.how.max_length,
+        }
+        click.echo(
+            json.dumps(told) if as_json else f"serve: {model} at {server.url} (Ctrl-C stops)"
+        )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             server.serve_forever()
@@ -33,8 +41,13 @@ COMMAND = click.Command(
     "serve",
     params=[
         click.Argument(["model"], default="sft"),
-        click.Option(["--port"], type=int, default=8000, metavar="N", help="0: any that is free [8000]"),
-        *SPEAKING, RUN, AS_JSON, DEBUG,
+        click.Option(
+            ["--port"], type=int, default=8000, metavar="N", help="0: any that is free [8000]"
+        ),
+        *SPEAKING,
+        RUN,
+        AS_JSON,
+        DEBUG,
     ],
     callback=serve,
-)  # fmt: skip
+)

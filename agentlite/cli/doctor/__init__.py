@@ -1,4 +1,6 @@
-"""This machine and its packages -> findings: what is there, whether it will do, and what to do where it will not."""
+"""This machine and its packages -> findings: what is there, whether it will do, and what to do
+where it will not.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +17,20 @@ from agentlite.core.console import hidden
 Check = Callable[[Facts], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
-    python, installed, tested, known_bad, torch, gpu, memory, disk, compiler, trains, embedded, hub, environment,
-)  # fmt: skip
+    python,
+    installed,
+    tested,
+    known_bad,
+    torch,
+    gpu,
+    memory,
+    disk,
+    compiler,
+    trains,
+    embedded,
+    hub,
+    environment,
+)
 
 
 def findings(run: Path) -> list[Finding]:

@@ -10,7 +10,15 @@ from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.model_source import embedded_file
 
-TOLD = ("CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "AGENTLITE_CACHE", "AGENTLITE_RUN", "CC")
+TOLD = (
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "HF_ENDPOINT",
+    "AGENTLITE_CACHE",
+    "AGENTLITE_RUN",
+    "CC",
+)
 ELSE = "Without it: smollm2-135m, or the folder of a model."
 
 
@@ -21,7 +29,11 @@ def embedded(facts: Facts) -> Iterator[Finding]:
         yield Finding("embedded model", "warning", error.problem, error.fix)
         return
     there = any((stages.cache_folder() / "models").glob(f"{CPU_MODEL}-*/model.safetensors"))
-    yield Finding("embedded model", "ok", f"{CPU_MODEL}, {'ready' if there else 'made ready when it is first used'}")
+    yield Finding(
+        "embedded model",
+        "ok",
+        f"{CPU_MODEL}, {'ready' if there else 'made ready when it is first used'}",
+    )
 
 
 def hub(facts: Facts) -> Iterator[Finding]:
@@ -36,12 +48,20 @@ def hub(facts: Facts) -> Iterator[Finding]:
         yield Finding("hub", "ok", f"{here} answers{also}")
     elif reached:
         variable = "unset HF_ENDPOINT" if reached[0] == HUB else f"export HF_ENDPOINT={reached[0]}"
-        yield Finding("hub", "warning", f"{here} does not answer ({why}); {reached[0]} does", variable)
+        yield Finding(
+            "hub", "warning", f"{here} does not answer ({why}); {reached[0]} does", variable
+        )
     else:
-        yield Finding("hub", "warning", f"neither {here} nor {' nor '.join(sorted(others))} answers ({why})",
-                      f"Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names another mirror. {ELSE}")  # fmt: skip
+        yield Finding(
+            "hub",
+            "warning",
+            f"neither {here} nor {' nor '.join(sorted(others))} answers ({why})",
+            f"Behind a proxy, set HTTPS_PROXY; HF_ENDPOINT names another mirror. {ELSE}",
+        )
 
 
 def environment(facts: Facts) -> Iterator[Finding]:
     found = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
-    yield Finding("environment", "ok", ", ".join(found) or "none of the variables that matter is set")
+    yield Finding(
+        "environment", "ok", ", ".join(found) or "none of the variables that matter is set"
+    )

@@ -26,20 +26,43 @@ GB = 1e9
 
 def gpu(facts: Facts) -> Iterator[Finding]:
     if facts.late:
-        yield Finding("gpu", "problem", f"nvidia-smi does not answer in {SECONDS:.0f} s",
-                      "Try again: a driver that sleeps wakes slowly (nvidia-smi -pm 1 keeps it awake). If it stays "
-                      "so, see dmesg and load the driver again.")  # fmt: skip
+        yield Finding(
+            "gpu",
+            "problem",
+            f"nvidia-smi does not answer in {SECONDS:.0f} s",
+            "Try again: a driver that sleeps wakes slowly (nvidia-smi -pm 1 keeps it awake). If it "
+            "stays "
+            "so, see dmesg and load the driver again.",
+        )
     elif card := facts.card:
-        yield Finding("gpu", "ok", f"{card.name}, {card.free:.1f} of {card.total:.1f} GB free, driver {facts.driver}"
-                      + ("" if card.bf16 else ", no bfloat16"))  # fmt: skip
+        yield Finding(
+            "gpu",
+            "ok",
+            f"{card.name}, {card.free:.1f} of {card.total:.1f} GB free, driver {facts.driver}"
+            + ("" if card.bf16 else ", no bfloat16"),
+        )
     elif facts.driver is not None and os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        yield Finding("gpu", "warning", "hidden by CUDA_VISIBLE_DEVICES", "To use it: unset CUDA_VISIBLE_DEVICES")
+        yield Finding(
+            "gpu",
+            "warning",
+            "hidden by CUDA_VISIBLE_DEVICES",
+            "To use it: unset CUDA_VISIBLE_DEVICES",
+        )
     elif facts.driver:
-        yield Finding("gpu", "problem", f"driver {facts.driver} does not say what the GPU can compute",
-                      "Update the driver: 525 or newer.")  # fmt: skip
+        yield Finding(
+            "gpu",
+            "problem",
+            f"driver {facts.driver} does not say what the GPU can compute",
+            "Update the driver: 525 or newer.",
+        )
     elif facts.driver is not None:
-        yield Finding("gpu", "problem", "nvidia-smi is there, and fails", "Run nvidia-smi and do as it says: mostly, "
-                      "install the driver again. If no GPU is to be used: export CUDA_VISIBLE_DEVICES=-1")  # fmt: skip
+        yield Finding(
+            "gpu",
+            "problem",
+            "nvidia-smi is there, and fails",
+            "Run nvidia-smi and do as it says: mostly, "
+            "install the driver again. If no GPU is to be used: export CUDA_VISIBLE_DEVICES=-1",
+        )
     else:
         yield Finding("gpu", "ok", "no NVIDIA GPU is found: the CPU is used")
 
@@ -52,46 +75,78 @@ def memory(facts: Facts) -> Iterator[Finding]:
     if free >= LITTLE_MEMORY:
         yield Finding("memory", "ok", found)
     else:
-        yield Finding("memory", "warning", found, "Close what else is running; take a small batch_size and max_length.")
+        yield Finding(
+            "memory",
+            "warning",
+            found,
+            "Close what else is running; take a small batch_size and max_length.",
+        )
 
 
 def disk(facts: Facts) -> Iterator[Finding]:
     """A finding for each disk, and for each folder that cannot be written."""
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    places = {"workspace": (facts.run, "--run DIR"), "cache": (stages.cache_folder(), "AGENTLITE_CACHE=DIR"),
-              "models of the hub": (Path(hub), "HF_HOME=DIR")}  # fmt: skip
+    places = {
+        "workspace": (facts.run, "--run DIR"),
+        "cache": (stages.cache_folder(), "AGENTLITE_CACHE=DIR"),
+        "models of the hub": (Path(hub), "HF_HOME=DIR"),
+    }
     disks: dict[int, list[str]] = defaultdict(list)
     for name, (place, instead) in places.items():
         folder = _nearest(place)
         disks[folder.stat().st_dev].append(name)
         if not os.access(folder, os.W_OK):
-            yield Finding("disk", "problem", f"{folder} cannot be written: {name}", f"Name another folder: {instead}")
+            yield Finding(
+                "disk",
+                "problem",
+                f"{folder} cannot be written: {name}",
+                f"Name another folder: {instead}",
+            )
     for names in disks.values():
         free = shutil.disk_usage(_nearest(places[names[0]][0])).free / GB
         found = f"{free:.{0 if free >= LITTLE_DISK else 1}f} GB free for {', '.join(names)}"
         if free >= LITTLE_DISK:
             yield Finding("disk", "ok", found)
         else:
-            yield Finding("disk", "warning" if free >= NO_DISK else "problem", found,
-                          "Free some: agentlite runs says how much finished stages can do without.")  # fmt: skip
+            yield Finding(
+                "disk",
+                "warning" if free >= NO_DISK else "problem",
+                found,
+                "Free some: agentlite runs says how much finished stages can do without.",
+            )
     workspace = str(facts.run.absolute())
     if "microsoft" in platform.release().lower() and workspace.startswith("/mnt/"):
-        yield Finding("disk", "warning", f"{workspace} is on the disk of Windows: slow from WSL",
-                      "Work in a folder of Linux, for example under your home.")  # fmt: skip
+        yield Finding(
+            "disk",
+            "warning",
+            f"{workspace} is on the disk of Windows: slow from WSL",
+            "Work in a folder of Linux, for example under your home.",
+        )
 
 
 def compiler(facts: Facts) -> Iterator[Finding]:
     """Triton compiles a small C file for each kernel, against Python's headers."""
-    found = next((name for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if shutil.which(name)), "")
+    found = next(
+        (name for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if shutil.which(name)),
+        "",
+    )
     headers = (Path(sysconfig.get_path("include")) / "Python.h").exists()
-    lacking = [what for what, there in (("a C compiler", found), ("Python.h", headers)) if not there]
+    lacking = [
+        what for what, there in (("a C compiler", found), ("Python.h", headers)) if not there
+    ]
     if not lacking:
         yield Finding("compiler", "ok", f"{found}, with Python.h")
     elif facts.card:
-        yield Finding("compiler", "problem", f"{' and '.join(lacking)}: not there, and Triton needs it on the GPU",
-                      "On Debian and Ubuntu: apt install gcc python3-dev")  # fmt: skip
+        yield Finding(
+            "compiler",
+            "problem",
+            f"{' and '.join(lacking)}: not there, and Triton needs it on the GPU",
+            "On Debian and Ubuntu: apt install gcc python3-dev",
+        )
     else:
-        yield Finding("compiler", "ok", f"{' and '.join(lacking)}: not there, and not needed without a GPU")
+        yield Finding(
+            "compiler", "ok", f"{' and '.join(lacking)}: not there, and not needed without a GPU"
+        )
 
 
 def trains(facts: Facts) -> Iterator[Finding]:
@@ -101,17 +156,26 @@ def trains(facts: Facts) -> Iterator[Finding]:
     machine, chosen = machine_of("auto"), config.auto_profile()
     bits = "4 bit" if machine.gpu else "32 bit"
     settings = replace(config.resolve("sft", config.Given()).settings, load_in_4bit=machine.gpu)
-    shapes = {name: shape_of(known, name) for name, known in json.loads(PUBLISHED.read_bytes()).items()}
+    shapes = {
+        name: shape_of(known, name) for name, known in json.loads(PUBLISHED.read_bytes()).items()
+    }
     largest_first = sorted(shapes, key=lambda name: -shapes[name].parameters)
-    fit = [name for name in largest_first
-           if fitting("sft", settings, shapes[name], machine)[0].batch_size >= settings.batch_size]  # fmt: skip
+    fit = [
+        name
+        for name in largest_first
+        if fitting("sft", settings, shapes[name], machine)[0].batch_size >= settings.batch_size
+    ]
     found = f"profile {chosen.profile} ({chosen.reason}); sft in {bits}"
     if fit:
         rows = f"{settings.batch_size} x {settings.max_length} tokens at once"
         yield Finding("can train", "ok", f"{found}: up to {fit[0]}, {rows}")
     else:
-        yield Finding("can train", "warning", f"{found}: no model as the profile has it",
-                      "What would fit: agentlite plan --model smollm2-135m")  # fmt: skip
+        yield Finding(
+            "can train",
+            "warning",
+            f"{found}: no model as the profile has it",
+            "What would fit: agentlite plan --model smollm2-135m",
+        )
 
 
 def _nearest(place: Path) -> Path:

@@ -1,4 +1,6 @@
-"""Installed packages -> what is missing, what is not as tested, what is known to do harm. None of them is imported."""
+"""Installed packages -> what is missing, what is not as tested, what is known to do harm. None of
+them is imported.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -15,7 +17,12 @@ from agentlite.cli.doctor.probe import Facts
 
 PYTHONS = ((3, 11), (3, 15))  # from, below: as pyproject.toml has it
 WITH_CUDA = ("bitsandbytes", "xformers")
-WITHOUT_TRAIN = ("pyarrow", "gguf", "accelerate", "datasets")  # many environments have these for something else
+WITHOUT_TRAIN = (
+    "pyarrow",
+    "gguf",
+    "accelerate",
+    "datasets",
+)  # many environments have these for something else
 DRIVERS = {11: 450, 12: 525, 13: 580}  # the oldest that runs a torch which is built for this CUDA
 TOLD = 5
 Release = tuple[int, ...]
@@ -31,25 +38,59 @@ class Bad(NamedTuple):
 
 
 KNOWN_BAD = (
-    Bad("torch", lambda v: v < (2, 6), "loading a checkpoint can run code (CVE-2025-32434)", "torch==2.13.0"),
-    Bad("torch", lambda v: v >= (2, 15), "Unsloth 2026.10.9 takes none from 2.15 on", "torch==2.13.0"),
-    Bad("transformers", lambda v: v < (5, 3), "a model's config.json can run code (CVE-2026-4372, CVE-2026-5241)",
-        "transformers==5.17.0"),
-    Bad("transformers", lambda v: v >= (5, 18), "Unsloth 2026.10.9 takes none above 5.17", "transformers==5.17.0"),
+    Bad(
+        "torch",
+        lambda v: v < (2, 6),
+        "loading a checkpoint can run code (CVE-2025-32434)",
+        "torch==2.13.0",
+    ),
+    Bad(
+        "torch",
+        lambda v: v >= (2, 15),
+        "Unsloth 2026.10.9 takes none from 2.15 on",
+        "torch==2.13.0",
+    ),
+    Bad(
+        "transformers",
+        lambda v: v < (5, 3),
+        "a model's config.json can run code (CVE-2026-4372, CVE-2026-5241)",
+        "transformers==5.17.0",
+    ),
+    Bad(
+        "transformers",
+        lambda v: v >= (5, 18),
+        "Unsloth 2026.10.9 takes none above 5.17",
+        "transformers==5.17.0",
+    ),
     Bad("trl", lambda v: v < (1, 15), "lacks what dpo and grpo stand on", "trl==1.15.0"),
-    Bad("trl", lambda v: v > (1, 15, 0), "Unsloth 2026.10.9 takes none above 1.15.0", "trl==1.15.0"),
-    Bad("datasets", lambda v: v >= (5,), "Unsloth 2026.10.9 takes none from 5 on", "datasets==4.8.5"),
-    Bad("datasets", lambda v: (4,) <= v <= (4, 1, 0) or v[:2] in ((4, 4), (4, 5)), "Unsloth 2026.10.9 leaves it out",
-        "datasets==4.8.5"),
-    Bad("litellm", lambda v: v in ((1, 82, 7), (1, 82, 8)), "was published with malware in it, in March 2026; change "
-        "every key that this machine has seen", "--upgrade litellm"),
-)  # fmt: skip
+    Bad(
+        "trl", lambda v: v > (1, 15, 0), "Unsloth 2026.10.9 takes none above 1.15.0", "trl==1.15.0"
+    ),
+    Bad(
+        "datasets", lambda v: v >= (5,), "Unsloth 2026.10.9 takes none from 5 on", "datasets==4.8.5"
+    ),
+    Bad(
+        "datasets",
+        lambda v: (4,) <= v <= (4, 1, 0) or v[:2] in ((4, 4), (4, 5)),
+        "Unsloth 2026.10.9 leaves it out",
+        "datasets==4.8.5",
+    ),
+    Bad(
+        "litellm",
+        lambda v: v in ((1, 82, 7), (1, 82, 8)),
+        "was published with malware in it, in March 2026; change "
+        "every key that this machine has seen",
+        "--upgrade litellm",
+    ),
+)
 
 
 def python(facts: Facts) -> Iterator[Finding]:
     found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     fits = PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]
-    yield Finding("python", "ok" if fits else "problem", found, "" if fits else "Take one from 3.11 to 3.14.")
+    yield Finding(
+        "python", "ok" if fits else "problem", found, "" if fits else "Take one from 3.11 to 3.14."
+    )
 
 
 def installed(facts: Facts) -> Iterator[Finding]:
@@ -57,13 +98,23 @@ def installed(facts: Facts) -> Iterator[Finding]:
     by_extra = named()
     training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
     missing = [name for name in by_extra[""] + training if not version(name)]
-    fix = f"bash scripts/setup.sh (in a checkout), or pip install -c {tested_file()} 'agentlite[train]'"
+    fix = (
+        f"bash scripts/setup.sh (in a checkout), or pip install -c {tested_file()} "
+        "'agentlite[train]'"
+    )
     if not missing:
         count = len(by_extra[""] + training)
-        yield Finding("packages", "ok", f"agentlite {version('agentlite')}, and all {count} that it asks for")
+        yield Finding(
+            "packages", "ok", f"agentlite {version('agentlite')}, and all {count} that it asks for"
+        )
     elif set(training) - set(missing) <= set(WITHOUT_TRAIN):
-        yield Finding("packages", "warning", f"agentlite {version('agentlite')} without the extra `train`: prep, eval "
-                      "--predictions, pairs --from and reports work; what needs a model does not", fix)  # fmt: skip
+        yield Finding(
+            "packages",
+            "warning",
+            f"agentlite {version('agentlite')} without the extra `train`: prep, eval "
+            "--predictions, pairs --from and reports work; what needs a model does not",
+            fix,
+        )
     else:
         yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
 
@@ -72,23 +123,36 @@ def tested(facts: Facts) -> Iterator[Finding]:
     """Of the packages that agentlite names itself: what these bring along is theirs."""
     by_extra, pinned = named(), tested_set()
     ours = [
-        name.lower().replace("_", "-") for extra in ("", "train", "retriever", "deepspeed") for name in by_extra[extra]
+        name.lower().replace("_", "-")
+        for extra in ("", "train", "retriever", "deepspeed")
+        for name in by_extra[extra]
     ]
     there = {name: found for name in ours if name in pinned and (found := version(name))}
-    other = [f"{name} {found} (tested: {pinned[name]})" for name, found in there.items()
-             if found.partition("+")[0] != pinned[name]]  # fmt: skip
+    other = [
+        f"{name} {found} (tested: {pinned[name]})"
+        for name, found in there.items()
+        if found.partition("+")[0] != pinned[name]
+    ]
     if not other:
-        yield Finding("tested set", "ok", f"{len(there)} packages, each in the version that was tested")
+        yield Finding(
+            "tested set", "ok", f"{len(there)} packages, each in the version that was tested"
+        )
         return
     more = f", and {len(other) - TOLD} others" if other[TOLD:] else ""
-    yield Finding("tested set", "warning", ", ".join(other[:TOLD]) + more,
-                  f"It may well work; to be sure: pip install -c {tested_file()} 'agentlite[train]'")  # fmt: skip
+    yield Finding(
+        "tested set",
+        "warning",
+        ", ".join(other[:TOLD]) + more,
+        f"It may well work; to be sure: pip install -c {tested_file()} 'agentlite[train]'",
+    )
 
 
 def known_bad(facts: Facts) -> Iterator[Finding]:
     for bad in KNOWN_BAD:
         if (found := version(bad.package)) and bad.is_bad(release(found)):
-            yield Finding(bad.package, "problem", f"{found}: {bad.why}", f"pip install {bad.instead}")
+            yield Finding(
+                bad.package, "problem", f"{found}: {bad.why}", f"pip install {bad.instead}"
+            )
 
 
 def torch(facts: Facts) -> Iterator[Finding]:
@@ -97,19 +161,34 @@ def torch(facts: Facts) -> Iterator[Finding]:
     spec = importlib.util.find_spec("torch") if found else None
     if not spec or not spec.origin:
         return
-    told = re.search(r"^cuda\b.*?'(\d+)[\d.]*'", Path(spec.origin).with_name("version.py").read_text(), re.MULTILINE)
+    told = re.search(
+        r"^cuda\b.*?'(\d+)[\d.]*'",
+        Path(spec.origin).with_name("version.py").read_text(),
+        re.MULTILINE,
+    )
     cuda = int(told[1]) if told else 0
     text = f"{found}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
-    again = f"uv pip install --torch-backend=auto --reinstall torch=={found.partition('+')[0]} torchvision"
+    again = (
+        f"uv pip install --torch-backend=auto --reinstall torch=={found.partition('+')[0]} "
+        "torchvision"
+    )
     vision = version("torchvision")
     if facts.card and not cuda:
         yield Finding("torch", "problem", f"{text}: the GPU is not used", again)
     elif facts.card and facts.driver and release(facts.driver)[0] < DRIVERS.get(cuda, 0):
-        yield Finding("torch", "problem", f"{text}, which needs driver {DRIVERS[cuda]}; this is {facts.driver}",
-                      f"Update the driver, or: {again}")  # fmt: skip
+        yield Finding(
+            "torch",
+            "problem",
+            f"{text}, which needs driver {DRIVERS[cuda]}; this is {facts.driver}",
+            f"Update the driver, or: {again}",
+        )
     elif vision and not cuda and "+cpu" not in vision:
-        yield Finding("torch", "problem", f"{text}; torchvision is built for CUDA: transformers cannot be imported",
-                      "pip uninstall torchvision")  # fmt: skip
+        yield Finding(
+            "torch",
+            "problem",
+            f"{text}; torchvision is built for CUDA: transformers cannot be imported",
+            "pip uninstall torchvision",
+        )
     else:
         yield Finding("torch", "ok", text)
 

@@ -1,4 +1,6 @@
-"""What may be slow to say -> facts: asked all at once, and after two seconds no longer waited for."""
+"""What may be slow to say -> facts: asked all at once, and after two seconds no longer waited
+for.
+"""
 
 import os
 import re
@@ -19,8 +21,9 @@ HUB, MIRROR = "https://huggingface.co", "https://hf-mirror.com"
 
 
 class Facts(NamedTuple):
-    """`driver`: the version, "" where nvidia-smi is there and fails, None without one. `unreached`: by address, why a
-    server did not answer, "" if it did; empty where none was asked. `late`: whether nvidia-smi did not answer in time.
+    """`driver`: the version, "" where nvidia-smi is there and fails, None without one. `unreached`:
+    by address, why a server did not answer, "" if it did; empty where none was asked. `late`:
+    whether nvidia-smi did not answer in time.
     """
 
     run: Path
@@ -31,18 +34,31 @@ class Facts(NamedTuple):
 
 
 def ask(run: Path) -> Facts:
-    servers = {} if offline() else {url: partial(unreached, url) for url in (HUB, endpoint(), MIRROR)}
+    servers = (
+        {} if offline() else {url: partial(unreached, url) for url in (HUB, endpoint(), MIRROR)}
+    )
     told = answers({"card": config.card, "driver": driver, **servers}, SECONDS)
     late = not {"card", "driver"} <= told.keys()
-    return Facts(run, told.get("card"), told.get("driver"),
-                 {url: told.get(url, f"no answer in {SECONDS:.0f} s") for url in servers}, late)  # fmt: skip
+    return Facts(
+        run,
+        told.get("card"),
+        told.get("driver"),
+        {url: told.get(url, f"no answer in {SECONDS:.0f} s") for url in servers},
+        late,
+    )
 
 
 def answers(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
-    """What the tasks return. One that takes longer is left behind: looking up a name, for one, knows no time limit."""
+    """What the tasks return. One that takes longer is left behind: looking up a name, for one,
+    knows no time limit.
+    """
     found: dict[str, Any] = {}
-    threads = [threading.Thread(target=lambda name=name, task=task: found.update({name: task()}), daemon=True)
-               for name, task in tasks.items()]  # fmt: skip
+    threads = [
+        threading.Thread(
+            target=lambda name=name, task=task: found.update({name: task()}), daemon=True
+        )
+        for name, task in tasks.items()
+    ]
     end = time.monotonic() + seconds
     for thread in threads:
         thread.start()

@@ -1,4 +1,6 @@
-"""Functions that bear the names of the tools in tools.json: agentlite chat sft --tools tools.json --exec tools.py"""
+"""Functions that bear the names of the tools in tools.json: agentlite chat sft --tools tools.json
+--exec tools.py
+"""
 
 import random
 

@@ -1,4 +1,6 @@
-"""Records -> those that contradict each other: offered and told the same, they call otherwise, or not at all."""
+"""Records -> those that contradict each other: offered and told the same, they call otherwise, or
+not at all.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,12 +9,17 @@ from agentlite.data.curation.split import Traits
 
 
 def contradictions(records: Sequence[Traits]) -> list[list[int]]:
-    """Groups of indices, each of records with the same tools and the same messages up to the first turn to learn.
+    """Groups of indices, each of records with the same tools and the same messages up to the first
+    turn to learn.
 
-    Not all of a group make the same calls there. Two answers in words are no contradiction. Which record is right
-    nobody can tell from the rows: if they are to be left out, then all of a group.
+    Not all of a group make the same calls there. Two answers in words are no contradiction. Which
+    record is right nobody can tell from the rows: if they are to be left out, then all of a group.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for index, record in enumerate(records):
         groups[record.keys.context].append(index)
-    return [group for group in groups.values() if len({records[index].keys.first for index in group}) > 1]
+    return [
+        group
+        for group in groups.values()
+        if len({records[index].keys.first for index in group}) > 1
+    ]

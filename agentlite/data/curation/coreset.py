@@ -1,4 +1,6 @@
-"""Records, by losses and texts -> the part of them to train on: the hard ones, unlike ones, both, or any."""
+"""Records, by losses and texts -> the part of them to train on: the hard ones, unlike ones, both,
+or any.
+"""
 
 import math
 import re
@@ -20,7 +22,9 @@ LONG, HARDEST = 512, 5.0
 
 
 class Coreset(NamedTuple):
-    """Indices of the chosen, in their own order; how many were chosen by what; what a user should know."""
+    """Indices of the chosen, in their own order; how many were chosen by what; what a user should
+    know.
+    """
 
     chosen: list[int]
     counts: dict[str, int]
@@ -28,7 +32,8 @@ class Coreset(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """What is chosen from, in the order of a seeded hash, which settles every tie; the order of the files never does.
+    """What is chosen from, in the order of a seeded hash, which settles every tie; the order of the
+    files never does.
 
     `losses` is empty where the strategy asks for none; `text` reads that of a record.
     """
@@ -50,12 +55,16 @@ def coreset(
     losses: Mapping[str, float] | None = None,
     text: Callable[[int], str] = lambda index: "",
 ) -> Coreset:
-    """Chooses `target` of the records. `losses`: by id, for the strategies of LOSSES; `text`: the dialog of an index,
-    where unlike ones are looked for. Raises UserError for an unknown strategy, or a record whose loss is no number.
+    """Chooses `target` of the records. `losses`: by id, for the strategies of LOSSES; `text`: the
+    dialog of an index, where unlike ones are looked for. Raises UserError for an unknown strategy,
+    or a record whose loss is no number.
     """
     if strategy not in STRATEGIES:
-        raise UserError(f"no strategy is called '{strategy}'.", nearest(strategy, STRATEGIES),
-                        place="prep.coreset_strategy")  # fmt: skip
+        raise UserError(
+            f"no strategy is called '{strategy}'.",
+            nearest(strategy, STRATEGIES),
+            place="prep.coreset_strategy",
+        )
     if target is None or target >= len(ids):
         notes = [f"coreset: {target} asked for, all {len(ids)} there are taken"] if target else []
         return Coreset(list(range(len(ids))), {"all": len(ids)}, notes)
@@ -67,9 +76,11 @@ def coreset(
 
 
 def proxy_loss(record: Record) -> float:
-    """How hard a dialog looks without a model, from 0 to 5: its own meta["loss"], or by its length and variety.
+    """How hard a dialog looks without a model, from 0 to 5: its own meta["loss"], or by its length
+    and variety.
 
-    That is tokens / 512 + the entropy of the tokens in nats / 5, where a token is a word or two CJK characters.
+    That is tokens / 512 + the entropy of the tokens in nats / 5, where a token is a word or two CJK
+    characters.
     """
     own = record.meta.get("loss")
     if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
@@ -92,7 +103,10 @@ def tokens(text: str) -> Iterator[str]:
 def _loss(record_id: str, losses: Mapping[str, float]) -> float:
     loss = losses.get(record_id, math.nan)
     if not math.isfinite(loss):
-        raise UserError(f"record {record_id} has no loss.", "Take --set prep.coreset_strategy=diversity, or random.")
+        raise UserError(
+            f"record {record_id} has no loss.",
+            "Take --set prep.coreset_strategy=diversity, or random.",
+        )
     return loss
 
 
@@ -124,7 +138,9 @@ LOSSES = ("loss_topk", "hybrid")
 
 
 def _farthest(pool: Pool, target: int, chosen: Sequence[int]) -> list[int]:
-    """k-center greedy: again and again the one whose nearest among the chosen is farthest, by cosine."""
+    """k-center greedy: again and again the one whose nearest among the chosen is farthest, by
+    cosine.
+    """
     import numpy
 
     cosines = Vectors(map(pool.text, range(pool.size))).cosines
@@ -167,20 +183,30 @@ class Vectors:
         import numpy
 
         own = slice(self.starts[place], self.starts[place + 1])
-        found = [slice(self.ends[feature - 1] if feature else 0, self.ends[feature]) for feature in self.features[own]]
-        products = [self.shares[where] * weight for where, weight in zip(found, self.weights[own], strict=True)]
+        found = [
+            slice(self.ends[feature - 1] if feature else 0, self.ends[feature])
+            for feature in self.features[own]
+        ]
+        products = [
+            self.shares[where] * weight
+            for where, weight in zip(found, self.weights[own], strict=True)
+        ]
         owners = numpy.concatenate([self.owners[where] for where in found])
         return numpy.bincount(owners, numpy.concatenate(products), minlength=self.size)
 
 
 def _counted(texts: Iterable[str]) -> tuple[Any, Any, Any]:
-    """Where the tokens of each text start, the tokens as numbers below FEATURES, and how often each occurs."""
+    """Where the tokens of each text start, the tokens as numbers below FEATURES, and how often each
+    occurs.
+    """
     import numpy
 
     starts, features, counts = array("q", [0]), array("i"), array("i")
     for text in texts:
         # a text without tokens has one of its own: it is like the others without, and like no other
-        found = Counter(zlib.crc32(token.encode("utf-8", "surrogatepass")) % FEATURES for token in tokens(text))
+        found = Counter(
+            zlib.crc32(token.encode("utf-8", "surrogatepass")) % FEATURES for token in tokens(text)
+        )
         for feature, count in sorted((found or Counter({0: 1})).items()):
             features.append(feature)
             counts.append(count)

@@ -1,4 +1,6 @@
-"""Records and held-out ones -> those that give away what the held-out ones ask: by query, near query, or calls."""
+"""Records and held-out ones -> those that give away what the held-out ones ask: by query, near
+query, or calls.
+"""
 
 import io
 from collections import Counter, defaultdict
@@ -26,15 +28,21 @@ class Leak(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """The records of held-out files, the places they are from, and how many rows could not be read, by code."""
+    """The records of held-out files, the places they are from, and how many rows could not be read,
+    by code.
+    """
 
     traits: list[Traits]
     places: list[str]
     unread: Counter[str]
 
 
-def leaks(records: Sequence[Traits], held_out: Sequence[Traits], *, threshold: float = NEAR) -> dict[int, Leak]:
-    """The records, by index, that leak into held-out ones; each with the first kind of leak that applies."""
+def leaks(
+    records: Sequence[Traits], held_out: Sequence[Traits], *, threshold: float = NEAR
+) -> dict[int, Leak]:
+    """The records, by index, that leak into held-out ones; each with the first kind of leak that
+    applies.
+    """
     found: dict[int, Leak] = {}
     for kind in KINDS:
         for index, of in KINDS[kind](records, held_out, threshold):
@@ -43,11 +51,15 @@ def leaks(records: Sequence[Traits], held_out: Sequence[Traits], *, threshold: f
 
 
 def read_held_out(
-    sources: Sequence[str], told: Told | None = None, change: Callable[[Record], Record] = lambda record: record
+    sources: Sequence[str],
+    told: Told | None = None,
+    change: Callable[[Record], Record] = lambda record: record,
 ) -> HeldOut:
-    """The records of files in any known format. `change`: what is done to the texts of other records before they count.
+    """The records of files in any known format. `change`: what is done to the texts of other
+    records before they count.
 
-    A row that cannot be read is counted. Raises UserError for a file that cannot be read, or none of whose rows can.
+    A row that cannot be read is counted. Raises UserError for a file that cannot be read, or none
+    of whose rows can.
     """
     held_out = HeldOut([], [], Counter())
     for source in sources:
@@ -65,13 +77,17 @@ def read_held_out(
                 held_out.unread[error.code] += 1
         if len(held_out.traits) == before:
             raise UserError(
-                "no row of it can be read.", "Run `agentlite prep` on it to see why.", place=f"--holdout {source}"
+                "no row of it can be read.",
+                "Run `agentlite prep` on it to see why.",
+                place=f"--holdout {source}",
             )
     return held_out
 
 
 def check_held_out(held_out: Sequence[str], sources: Sequence[str]) -> list[str]:
-    """The sources that are held out, folders as the files in them. Raises UserError for one that is also prepared."""
+    """The sources that are held out, folders as the files in them. Raises UserError for one that is
+    also prepared.
+    """
     found = [file for source in held_out for file in files_of(source)]
     for source in found:
         if source == "-":
@@ -79,16 +95,23 @@ def check_held_out(held_out: Sequence[str], sources: Sequence[str]) -> list[str]
     prepared = {digest: source for source in sources for digest in _digests(source)}
     for source in found:
         for same in (prepared[digest] for digest in _digests(source) if digest in prepared):
-            raise UserError(f"is what is prepared: {same} holds the same.", "Leave it out of one of the two.",
-                            place=f"--holdout {source}")  # fmt: skip
+            raise UserError(
+                f"is what is prepared: {same} holds the same.",
+                "Leave it out of one of the two.",
+                place=f"--holdout {source}",
+            )
     return found
 
 
 def _digests(source: str) -> list[str]:
-    return [file_digest(path) for path in raw_files(source)[:1]]  # of BFCL the questions: its answers tell nothing
+    return [
+        file_digest(path) for path in raw_files(source)[:1]
+    ]  # of BFCL the questions: its answers tell nothing
 
 
-def _by_query(records: Sequence[Traits], held_out: Sequence[Traits], threshold: float) -> Iterator[tuple[int, int]]:
+def _by_query(
+    records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
+) -> Iterator[tuple[int, int]]:
     """Any user turn that is long enough to ask something, and the first one however short."""
     asked: dict[bytes, int] = {}
     for number, record in enumerate(held_out):
@@ -101,12 +124,19 @@ def _by_query(records: Sequence[Traits], held_out: Sequence[Traits], threshold: 
 def _by_near_query(
     records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
 ) -> Iterator[tuple[int, int]]:
-    return _near(dict(enumerate(record.query for record in records)),
-                 dict(enumerate(record.query for record in held_out)), threshold)  # fmt: skip
+    return _near(
+        dict(enumerate(record.query for record in records)),
+        dict(enumerate(record.query for record in held_out)),
+        threshold,
+    )
 
 
-def _by_calls(records: Sequence[Traits], held_out: Sequence[Traits], threshold: float) -> Iterator[tuple[int, int]]:
-    """The same arguments on the same tools: many of them, or few of them after a query that is half alike."""
+def _by_calls(
+    records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
+) -> Iterator[tuple[int, int]]:
+    """The same arguments on the same tools: many of them, or few of them after a query that is half
+    alike.
+    """
     called: dict[int, list[int]] = defaultdict(list)
     for number, record in enumerate(held_out):
         if record.keys.calls:
@@ -119,22 +149,33 @@ def _by_calls(records: Sequence[Traits], held_out: Sequence[Traits], threshold: 
         if records[indices[0]].keys.told >= TELLING:
             yield from ((index, called[calls][0]) for index in indices)
         else:
-            yield from _near({index: records[index].query for index in indices},
-                             {number: held_out[number].query for number in called[calls]}, HALF_NEAR)  # fmt: skip
+            yield from _near(
+                {index: records[index].query for index in indices},
+                {number: held_out[number].query for number in called[calls]},
+                HALF_NEAR,
+            )
 
 
-def _near(asking: Mapping[int, str], held: Mapping[int, str], threshold: float) -> Iterator[tuple[int, int]]:
-    """Numbers of a text that is asked and of a held-out one that is near it, for each that is near any."""
+def _near(
+    asking: Mapping[int, str], held: Mapping[int, str], threshold: float
+) -> Iterator[tuple[int, int]]:
+    """Numbers of a text that is asked and of a held-out one that is near it, for each that is near
+    any.
+    """
     texts = sorted({*asking.values(), *held.values()} - {""})
     places = {text: place for place, text in enumerate(texts)}
     owners = {places[text]: number for number, text in reversed([*held.items()]) if text}
     index, near = Index(threshold), is_near(texts.__getitem__, threshold)
-    for place, sketch in zip(sorted(owners), sketches(texts[place] for place in sorted(owners)), strict=True):
+    for place, sketch in zip(
+        sorted(owners), sketches(texts[place] for place in sorted(owners)), strict=True
+    ):
         index.add(place, sketch)
     asked = sorted({places[text] for text in asking.values() if text})
     nearest: dict[int, int] = {}
     for place, sketch in zip(asked, sketches(texts[place] for place in asked), strict=True):
-        found = next((other for other in islice(index.like(sketch), MOST) if near(place, other)), None)
+        found = next(
+            (other for other in islice(index.like(sketch), MOST) if near(place, other)), None
+        )
         if found is not None:
             nearest[place] = owners[found]
     for number, text in asking.items():
@@ -142,8 +183,6 @@ def _near(asking: Mapping[int, str], held: Mapping[int, str], threshold: float) 
             yield number, nearest[places[text]]
 
 
-KINDS: dict[Kind, Callable[[Sequence[Traits], Sequence[Traits], float], Iterator[tuple[int, int]]]] = {
-    "query": _by_query,
-    "near": _by_near_query,
-    "calls": _by_calls,
-}
+KINDS: dict[
+    Kind, Callable[[Sequence[Traits], Sequence[Traits], float], Iterator[tuple[int, int]]]
+] = {"query": _by_query, "near": _by_near_query, "calls": _by_calls}

@@ -1,8 +1,9 @@
-"""Records -> copies, each with the one that is kept in its place: equal ones, those that call the same, near ones.
+"""Records -> copies, each with the one that is kept in its place: equal ones, those that call the
+same, near ones.
 
-Of equal records the one with the first source and task by name is kept; of others the one whose hash of seed and id
-comes first: no order of the files matters, whatever is left out is a copy of what is kept, and no two that are kept are
-copies of each other.
+Of equal records the one with the first source and task by name is kept; of others the one whose
+hash of seed and id comes first: no order of the files matters, whatever is left out is a copy of
+what is kept, and no two that are kept are copies of each other.
 """
 
 from collections import defaultdict
@@ -21,16 +22,22 @@ HALF_NEAR = 0.5  # how alike first queries are where the calls are the same, arg
 def equal_copies(records: Sequence[Traits], sources: Sequence[str]) -> Copies:
     """Records with the id of another one. `sources`: of each, as it was given."""
     kept: dict[str, int] = {}
-    for index in sorted(range(len(records)), key=lambda index: (sources[index], records[index].task, index)):
+    for index in sorted(
+        range(len(records)), key=lambda index: (sources[index], records[index].task, index)
+    ):
         kept.setdefault(records[index].id, index)
-    return {index: kept[record.id] for index, record in enumerate(records) if kept[record.id] != index}
+    return {
+        index: kept[record.id] for index, record in enumerate(records) if kept[record.id] != index
+    }
 
 
 def call_copies(records: Sequence[Traits], *, seed: int) -> Copies:
-    """Records that call the same tools in the same order with the same arguments, are offered the same, and ask alike.
+    """Records that call the same tools in the same order with the same arguments, are offered the
+    same, and ask alike.
 
-    Alike are first queries with a Jaccard index of .5. Equal calls alone are no copy: another question that leads to
-    them is what a model is to learn from. Without arguments nothing is the same.
+    Alike are first queries with a Jaccard index of .5. Equal calls alone are no copy: another
+    question that leads to them is what a model is to learn from. Without arguments nothing is the
+    same.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for index, record in enumerate(records):
@@ -53,12 +60,13 @@ def near_copies(
     seed: int,
     threshold: float = NEAR,
 ) -> Copies:
-    """Records whose dialogs have a Jaccard index of `threshold` or more, by character 5-grams of their `near_text`.
+    """Records whose dialogs have a Jaccard index of `threshold` or more, by character 5-grams of
+    their `near_text`.
 
-    Only with the same tools on offer and called in the same order: what is called is what is learned. Nor are they
-    copies that contradict each other, or whose first questions are less than half alike, by pairs of characters:
-    short questions may have one long answer. `sketched`: those of each `near_text`; `text`: reads it again, for the few
-    that are compared.
+    Only with the same tools on offer and called in the same order: what is called is what is
+    learned. Nor are they copies that contradict each other, or whose first questions are less than
+    half alike, by pairs of characters: short questions may have one long answer. `sketched`: those
+    of each `near_text`; `text`: reads it again, for the few that are compared.
     """
 
     def may_be(one: int, other: int) -> bool:
@@ -71,7 +79,9 @@ def near_copies(
 
 
 def borne(records: Sequence[Traits], copies: Mapping[int, int]) -> dict[int, str]:
-    """The split that each record kept takes over from its copies: test before dev before train, so that none leaks."""
+    """The split that each record kept takes over from its copies: test before dev before train, so
+    that none leaks.
+    """
     splits = {kept: records[kept].split for kept in copies.values()}
     for index, kept in copies.items():
         splits[kept] = max(splits[kept], records[index].split, key=_rank)
@@ -96,7 +106,9 @@ def _near(
     index, near = index_for(sketched, threshold, kinds), is_near(text, threshold)
     copies: Copies = {}
     for number in order:
-        likely = (other for other in index.like(sketched[number], kinds[number]) if may_be(number, other))
+        likely = (
+            other for other in index.like(sketched[number], kinds[number]) if may_be(number, other)
+        )
         kept = next((other for other in islice(likely, MOST) if near(number, other)), None)
         if kept is None:
             index.add(number, sketched[number], kinds[number])
@@ -106,7 +118,9 @@ def _near(
 
 
 def _ask_alike(one: str, other: str) -> bool:
-    a, b = ({text[start : start + 2] for start in range(max(1, len(text) - 1))} for text in (one, other))
+    a, b = (
+        {text[start : start + 2] for start in range(max(1, len(text) - 1))} for text in (one, other)
+    )
     return len(a & b) >= HALF_NEAR * len(a | b)
 
 

@@ -1,4 +1,6 @@
-"""Record -> hashes of what it asks, offers and calls, by which records are compared without reading them again."""
+"""Record -> hashes of what it asks, offers and calls, by which records are compared without reading
+them again.
+"""
 
 import struct
 import unicodedata
@@ -11,11 +13,13 @@ from agentlite.core.records import Call, Message, Record, digest, plain
 
 
 class Keys(NamedTuple):
-    """64 bits each. `shape`: the names of the tools on offer, and of those called, in order. `calls`: that with the
-    arguments; 0 where no call has any. `context`: the tools on offer with their schemas and all that is said before
-    the first turn to learn. `first`: the calls of that turn.
+    """64 bits each. `shape`: the names of the tools on offer, and of those called, in order.
+    `calls`: that with the arguments; 0 where no call has any. `context`: the tools on offer with
+    their schemas and all that is said before the first turn to learn. `first`: the calls of that
+    turn.
 
-    `told`: bytes of the values in the arguments, which say how unlikely it is that two records share them by chance.
+    `told`: bytes of the values in the arguments, which say how unlikely it is that two records
+    share them by chance.
     """
 
     shape: int
@@ -30,14 +34,18 @@ def keys(record: Record) -> Keys:
     names = [sorted(name for name, _ in calls) for calls in turns if calls]
     offer = sorted(tool.name for tool in record.tools)
     has_arguments = any(arguments for calls in turns for _, arguments in calls)
-    learned = next((turn for turn in record.turns if record.messages[turn].loss), len(record.messages))
+    learned = next(
+        (turn for turn in record.turns if record.messages[turn].loss), len(record.messages)
+    )
     schemas = sorted((tool.name, encoded(tool.parameters)) for tool in record.tools)
     before = [_said_in(message) for message in record.messages[:learned]]
     return Keys(
         shape=_hash((offer, names)),
         calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
         context=_hash((schemas, before)),
-        first=_hash([_comparable(message.calls) for message in record.messages[learned : learned + 1]]),
+        first=_hash(
+            [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
+        ),
         told=sum(_size(arguments) for calls in turns for _, arguments in calls),
     )
 
@@ -54,14 +62,22 @@ def unpacked(content: bytes) -> Keys:
 def dialog_text(record: Record) -> str:
     """What is said and called in a dialog, as one text.
 
-    Without the system turn and the tools: they are the same in thousands of records that have nothing else in common.
+    Without the system turn and the tools: they are the same in thousands of records that have
+    nothing else in common.
     """
     said = [message for message in record.messages if message.role != "system"]
-    return "\n".join(part for message in said for part in (message.content, *map(_as_text, message.calls)) if part)
+    return "\n".join(
+        part
+        for message in said
+        for part in (message.content, *map(_as_text, message.calls))
+        if part
+    )
 
 
 def comparable(value: Any) -> Any:
-    """A value so that values meant to be the same are equal: texts but for case and blanks, 3.0 and 3."""
+    """A value so that values meant to be the same are equal: texts but for case and blanks, 3.0 and
+    3.
+    """
     if isinstance(value, dict):
         return {key: comparable(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -87,7 +103,11 @@ def _as_text(call: Call) -> str:
 def _size(value: Any) -> int:
     if isinstance(value, dict | list):
         return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    return 0 if value is None or isinstance(value, bool) else len(str(value).encode("utf-8", "surrogatepass"))
+    return (
+        0
+        if value is None or isinstance(value, bool)
+        else len(str(value).encode("utf-8", "surrogatepass"))
+    )
 
 
 def encoded(value: Any) -> bytes:

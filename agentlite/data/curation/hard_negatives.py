@@ -1,4 +1,6 @@
-"""train records -> hard negatives beside them: the right tool taken away, the names of tools and parameters masked."""
+"""train records -> hard negatives beside them: the right tool taken away, the names of tools and
+parameters masked.
+"""
 
 import random
 import re
@@ -23,20 +25,71 @@ DOES_MUCH = re.compile(
     re.IGNORECASE,
 )
 COMMON = frozenset(  # words that say nothing about what a tool is for
-    ("get", "set", "list", "find", "fetch", "retrieve", "calculate", "compute", "calc", "create", "make", "add",
-     "update", "delete", "remove", "check", "show", "read", "write", "send", "by", "for", "of", "the", "a", "an",
-     "to", "in", "on", "from", "with", "and", "or", "is")
-)  # fmt: skip
+    (
+        "get",
+        "set",
+        "list",
+        "find",
+        "fetch",
+        "retrieve",
+        "calculate",
+        "compute",
+        "calc",
+        "create",
+        "make",
+        "add",
+        "update",
+        "delete",
+        "remove",
+        "check",
+        "show",
+        "read",
+        "write",
+        "send",
+        "by",
+        "for",
+        "of",
+        "the",
+        "a",
+        "an",
+        "to",
+        "in",
+        "on",
+        "from",
+        "with",
+        "and",
+        "or",
+        "is",
+    )
+)
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[\u4e00-\u9fff]")
-ALIKE = 0.3  # the Jaccard index of two descriptions' words from which one tool may stand in for the other
+# the Jaccard index of two descriptions' words from which one tool may stand in for the other
+ALIKE = 0.3
 NAMING = frozenset(  # keywords of JSON Schema that name parameters, or hold schemas that do
-    ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas",
-     "patternProperties", "propertyNames", "$ref", "$defs", "definitions")
-)  # fmt: skip
+    (
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "patternProperties",
+        "propertyNames",
+        "$ref",
+        "$defs",
+        "definitions",
+    )
+)
 
 
 class Made(NamedTuple):
-    """The new records, each with its parent, and how many of the records asked became one, or why not, by kind."""
+    """The new records, each with its parent, and how many of the records asked became one, or why
+    not, by kind.
+    """
 
     records: list[Record]
     counts: dict[str, Counter[str]]
@@ -46,17 +99,28 @@ Maker = Callable[[Record], Record | str]  # the variant, or why there is none
 
 
 def hard_negatives(
-    records: Sequence[Record], *, removed: float, masked: float, seed: int,
-    answer: str = NO_CALL_ANSWER, answer_zh: str = NO_CALL_ANSWER_ZH,
-) -> Made:  # fmt: skip
+    records: Sequence[Record],
+    *,
+    removed: float,
+    masked: float,
+    seed: int,
+    answer: str = NO_CALL_ANSWER,
+    answer_zh: str = NO_CALL_ANSWER_ZH,
+) -> Made:
     """Variants of the given shares of the records: without the right tool, and with masked names.
 
-    Which records are asked depends on seed and id alone; that of some nothing can be made is counted. The answers are
-    what is said, in the script of the question, where the right tool is gone.
+    Which records are asked depends on seed and id alone; that of some nothing can be made is
+    counted. The answers are what is said, in the script of the question, where the right tool is
+    gone.
     """
     due = _due_by_query(records)
     makers: dict[str, tuple[float, Maker]] = {
-        "removed": (removed, lambda one: without_right_tool(one, due[first_query(one)], _said(one, answer, answer_zh))),
+        "removed": (
+            removed,
+            lambda one: without_right_tool(
+                one, due[first_query(one)], _said(one, answer, answer_zh)
+            ),
+        ),
         "masked": (masked, lambda one: with_masked_names(one, seed)),
     }
     made = Made([], {kind: Counter() for kind, (share, _) in makers.items() if share})
@@ -70,11 +134,13 @@ def hard_negatives(
 
 
 def without_right_tool(record: Record, due: Iterable[str], answer: str) -> Record | str:
-    """The dialog up to its first call, the tools that are due gone, and the answer in place of the call; or why not.
+    """The dialog up to its first call, the tools that are due gone, and the answer in place of the
+    call; or why not.
 
-    Not made where another offered tool could do it. That is assumed of a tool that is due for the same question in any
-    record (`due`), does much (a search, a shell), takes all the arguments of a call that is due, or shares a telling
-    word of its name or much of its description with the right one.
+    Not made where another offered tool could do it. That is assumed of a tool that is due for the
+    same question in any record (`due`), does much (a search, a shell), takes all the arguments of a
+    call that is due, or shares a telling word of its name or much of its description with the right
+    one.
     """
     turn = next((turn for turn in record.asked if record.due(turn).calls), None)
     if turn is None:
@@ -90,35 +156,53 @@ def without_right_tool(record: Record, due: Iterable[str], answer: str) -> Recor
     if any(_could_do(tool, right, calls) for tool in left):
         return "another tool could do it"
     gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
-    return _variant(record, "right tool removed", tools=left, task="timing_decision", gold=gold,
-                    messages=(*record.messages[:turn], Message("assistant", answer)))  # fmt: skip
+    return _variant(
+        record,
+        "right tool removed",
+        tools=left,
+        task="timing_decision",
+        gold=gold,
+        messages=(*record.messages[:turn], Message("assistant", answer)),
+    )
 
 
 def with_masked_names(record: Record, seed: int) -> Record | str:
-    """The dialog with other names for tools and their parameters, in tools, calls and gold alike; or why not.
+    """The dialog with other names for tools and their parameters, in tools, calls and gold alike;
+    or why not.
 
-    What stands in a text stays: a dialog that speaks of a tool by its name is left alone. So a model has to read the
-    descriptions. Parameters inside of parameters keep their names.
+    What stands in a text stays: a dialog that speaks of a tool by its name is left alone. So a
+    model has to read the descriptions. Parameters inside of parameters keep their names.
     """
     if not due_tools(record):
         return "no call is due"
     names = {tool.name for tool in record.tools}
-    if any(_is_telling(name) and name in message.content for name in names for message in record.messages):
+    if any(
+        _is_telling(name) and name in message.content
+        for name in names
+        for message in record.messages
+    ):
         return "a text names a tool"
     if any(NAMING & tool.parameters.keys() for tool in record.tools):
         return "a schema names parameters elsewhere"
     chance = random.Random(digest(f"{seed} masked {record.id}"))
     tools = dict(zip(sorted(names), _numbered("tool", len(names), chance), strict=True))
     inner = {tool.name: _parameter_names(tool, chance) for tool in record.tools}
-    return _variant(record, "names masked",
-                    tools=tuple(_masked_tool(tool, tools, inner[tool.name]) for tool in record.tools),
-                    messages=tuple(_masked_message(message, tools, inner) for message in record.messages),
-                    gold={turn: _masked_gold(gold, tools, inner) for turn, gold in record.gold.items()})  # fmt: skip
+    return _variant(
+        record,
+        "names masked",
+        tools=tuple(_masked_tool(tool, tools, inner[tool.name]) for tool in record.tools),
+        messages=tuple(_masked_message(message, tools, inner) for message in record.messages),
+        gold={turn: _masked_gold(gold, tools, inner) for turn, gold in record.gold.items()},
+    )
 
 
 def _variant(record: Record, made: str, **changes: Any) -> Record:
-    """What meta says of the messages or the tools is no longer true of a variant; how it is written still is."""
-    meta = {key: record.meta[key] for key in ("protocol", "joined", "cut_from") if key in record.meta}
+    """What meta says of the messages or the tools is no longer true of a variant; how it is written
+    still is.
+    """
+    meta = {
+        key: record.meta[key] for key in ("protocol", "joined", "cut_from") if key in record.meta
+    }
     return replace(record, parent=record.id, meta={**meta, "made": made}, **changes)
 
 
@@ -150,8 +234,12 @@ def _alike(tool: Tool, other: Tool) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """The telling ones: of a name in snake or camel case too, without the s of a plural; of Chinese, its characters."""
-    return {word.removesuffix("s") for word in map(str.lower, WORD.findall(text)) if word not in COMMON}
+    """The telling ones: of a name in snake or camel case too, without the s of a plural; of
+    Chinese, its characters.
+    """
+    return {
+        word.removesuffix("s") for word in map(str.lower, WORD.findall(text)) if word not in COMMON
+    }
 
 
 def _is_telling(name: str) -> bool:
@@ -177,15 +265,26 @@ def _masked_tool(tool: Tool, tools: Mapping[str, str], names: Mapping[str, str])
     return Tool(tools[tool.name], tool.description, parameters)
 
 
-def _masked_message(message: Message, tools: Mapping[str, str], inner: Mapping[str, Mapping[str, str]]) -> Message:
-    calls = (Call(tools[call.name], _renamed(call.arguments, inner[call.name]), call.id) for call in message.calls)
+def _masked_message(
+    message: Message, tools: Mapping[str, str], inner: Mapping[str, Mapping[str, str]]
+) -> Message:
+    calls = (
+        Call(tools[call.name], _renamed(call.arguments, inner[call.name]), call.id)
+        for call in message.calls
+    )
     return replace(message, calls=tuple(calls))
 
 
-def _masked_gold(gold: Gold, tools: Mapping[str, str], inner: Mapping[str, Mapping[str, str]]) -> Gold:
+def _masked_gold(
+    gold: Gold, tools: Mapping[str, str], inner: Mapping[str, Mapping[str, str]]
+) -> Gold:
     """Gold may name a tool that is not on offer: that stays as it is."""
-    calls = (GoldCall(tools.get(call.name, call.name), _renamed(call.arguments, inner.get(call.name, {})))
-             for call in gold.calls)  # fmt: skip
+    calls = (
+        GoldCall(
+            tools.get(call.name, call.name), _renamed(call.arguments, inner.get(call.name, {}))
+        )
+        for call in gold.calls
+    )
     return replace(gold, calls=tuple(calls))
 
 

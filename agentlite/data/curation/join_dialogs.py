@@ -1,6 +1,8 @@
-"""train records -> more of what is hard in them: foreign tools beside their own, several exchanges in one dialog.
+"""train records -> more of what is hard in them: foreign tools beside their own, several exchanges
+in one dialog.
 
-Records in which no call is due stay as they are: nobody has checked whether a foreign tool could answer them.
+Records in which no call is due stay as they are: nobody has checked whether a foreign tool could
+answer them.
 """
 
 import random
@@ -16,26 +18,31 @@ Slot = list[Record]
 
 
 def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Record]:
-    """The records in their own order; each that has one tool gets 0 to `n` tools of the others, in a seeded order.
+    """The records in their own order; each that has one tool gets 0 to `n` tools of the others, in
+    a seeded order.
 
-    0 is among them, so that a single tool is no sign of a call not being due. A foreign tool has another name than its
-    own, and is due in no record with the same first query.
+    0 is among them, so that a single tool is no sign of a call not being due. A foreign tool has
+    another name than its own, and is due in no record with the same first query.
     """
     pool = _tools_by_name([record for record in records if "made" not in record.meta])
     names = sorted(pool)
     due: dict[str, set[str]] = defaultdict(set)
     for record in records:
         due[first_query(record)] |= due_tools(record)
-    return [_with_foreign(record, pool, names, due[first_query(record)], n, seed) for record in records]
+    return [
+        _with_foreign(record, pool, names, due[first_query(record)], n, seed) for record in records
+    ]
 
 
 def join_dialogs(
     records: Sequence[Record], *, k: int, seed: int, fits: Callable[[Sequence[Record]], bool]
 ) -> list[Record]:
-    """Dialogs of up to `k` exchanges made of single-turn records, each used once, and the other records unchanged.
+    """Dialogs of up to `k` exchanges made of single-turn records, each used once, and the other
+    records unchanged.
 
     No two of a dialog have a tool of one name or the same query; together they satisfy `fits`.
-    `parent` is the first one's id, meta["joined"] has all. Ordered by seed and id, whatever the order given.
+    `parent` is the first one's id, meta["joined"] has all. Ordered by seed and id, whatever the
+    order given.
     """
     ordered = sorted(records, key=lambda record: digest(f"{seed} join {record.id}"))
     joined: list[Record] = []
@@ -45,7 +52,9 @@ def join_dialogs(
             joined.append(record)
             continue
         slots = open_slots[_system(record), record.split, str(record.meta.get("protocol"))]
-        slot = next((slot for slot in slots if _admits(slot, record) and fits([*slot, record])), None)
+        slot = next(
+            (slot for slot in slots if _admits(slot, record) and fits([*slot, record])), None
+        )
         if slot is None:
             slot = []
             slots.append(slot)
@@ -63,9 +72,16 @@ def _tools_by_name(records: Sequence[Record]) -> dict[str, Tool]:
 
 
 def _with_foreign(
-    record: Record, pool: dict[str, Tool], names: Sequence[str], forbidden: set[str], n: int, seed: int
+    record: Record,
+    pool: dict[str, Tool],
+    names: Sequence[str],
+    forbidden: set[str],
+    n: int,
+    seed: int,
 ) -> Record:
-    if len(record.tools) != 1 or not _always_due(record) or "made" in record.meta:  # the pool has its tool's own name
+    if (
+        len(record.tools) != 1 or not _always_due(record) or "made" in record.meta
+    ):  # the pool has its tool's own name
         return record
     chance = random.Random(digest(f"{seed} foreign {record.id}"))
     forbidden = forbidden | {record.tools[0].name}
@@ -73,7 +89,11 @@ def _with_foreign(
     foreign = [pool[name] for name in drawn if name not in forbidden][: chance.randint(0, n)]
     tools = [*record.tools, *foreign]
     chance.shuffle(tools)
-    return replace(record, tools=tuple(tools), parent=record.parent or record.id) if foreign else record
+    return (
+        replace(record, tools=tuple(tools), parent=record.parent or record.id)
+        if foreign
+        else record
+    )
 
 
 def _always_due(record: Record) -> bool:
@@ -125,4 +145,7 @@ def _exchange(record: Record, calls: int) -> Iterator[Message]:
     for message in record.messages:
         if message.role != "system":
             numbered = enumerate(message.calls, calls)
-            yield replace(message, calls=tuple(replace(call, id=f"call_{number}") for number, call in numbered))
+            yield replace(
+                message,
+                calls=tuple(replace(call, id=f"call_{number}") for number, call in numbered),
+            )

@@ -1,4 +1,6 @@
-"""Records -> their losses under a model, each computed once: what a killed pass has found is there for the next."""
+"""Records -> their losses under a model, each computed once: what a killed pass has found is there
+for the next.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -22,12 +24,16 @@ Pass = Callable[[Sequence[str]], Iterable[tuple[str, float]]]
 
 
 def losses_file(folder: Path, key: str) -> Path:
-    """Where the losses under `key` are: the digest of the model, and of whatever else they depend on."""
+    """Where the losses under `key` are: the digest of the model, and of whatever else they depend
+    on.
+    """
     return folder / f"losses-{key}.jsonl"
 
 
 def known_losses(path: Path) -> dict[str, float]:
-    """What is in a losses file; a last line that was torn does not count. Raises UserError for another kind of file."""
+    """What is in a losses file; a last line that was torn does not count. Raises UserError for
+    another kind of file.
+    """
     if not path.exists():
         return {}
     *lines, _ = path.read_bytes().split(b"\n")
@@ -36,14 +42,18 @@ def known_losses(path: Path) -> dict[str, float]:
         try:
             row = msgspec.json.decode(line, type=Loss)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"is no row of losses ({error}).", "Remove the file: it will be computed anew.",
-                            place=f"{path}:{number}") from error  # fmt: skip
+            raise UserError(
+                f"is no row of losses ({error}).",
+                "Remove the file: it will be computed anew.",
+                place=f"{path}:{number}",
+            ) from error
         found[row.id] = row.loss
     return found
 
 
 def all_losses(path: Path, ids: Sequence[str], forward: Pass) -> dict[str, float]:
-    """The loss of every id. `forward` is handed the ids that the file lacks, and each loss is written as it comes.
+    """The loss of every id. `forward` is handed the ids that the file lacks, and each loss is
+    written as it comes.
 
     A loss that is no number is handed on and not written.
     """
@@ -51,7 +61,9 @@ def all_losses(path: Path, ids: Sequence[str], forward: Pass) -> dict[str, float
         path.parent.mkdir(parents=True, exist_ok=True)
     with Appender(path) as file:
         found = known_losses(path)
-        for record_id, loss in forward([record_id for record_id in dict.fromkeys(ids) if record_id not in found]):
+        for record_id, loss in forward(
+            [record_id for record_id in dict.fromkeys(ids) if record_id not in found]
+        ):
             found[record_id] = loss
             if math.isfinite(loss):
                 file.append(msgspec.to_builtins(Loss(record_id, loss)))

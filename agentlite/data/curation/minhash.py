@@ -1,4 +1,6 @@
-"""texts -> which are near: sketches name the candidates, the exact Jaccard index of character 5-grams decides."""
+"""texts -> which are near: sketches name the candidates, the exact Jaccard index of character
+5-grams decides.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -16,17 +18,23 @@ AT_ONCE = 1 << 18  # characters that are hashed together
 SLOTS = 128
 SLACK = 0.125  # 3.5 standard deviations of an index of .8 that is estimated from 128 slots
 SURE = 0.999  # chance that two texts that are just near meet in a band
-CROWD = 64  # entries of a bucket; near texts that it has no room for meet in the bands in which they differ from others
+# entries of a bucket; near texts that it has no room for meet in the bands in which they differ
+# from others
+CROWD = 64
 MOST = 32  # texts that are compared with another one, the likeliest first, and found not to be near
 REMEMBERED = 256  # shingles of texts: those of a long dialog take 50 kilobytes
 
 
 def shingles(text: str) -> Any:
-    """Its character 5-grams as 64-bit hashes, each once, sorted: uint64 of shape (grams,). A shorter text is one."""
+    """Its character 5-grams as 64-bit hashes, each once, sorted: uint64 of shape (grams,). A
+    shorter text is one.
+    """
     import numpy
 
     grams = numpy.sort(_hashes([text])[0])
-    return grams[numpy.concatenate([[True], grams[1:] != grams[:-1]])]  # a fifth of the time of numpy.unique
+    return grams[
+        numpy.concatenate([[True], grams[1:] != grams[:-1]])
+    ]  # a fifth of the time of numpy.unique
 
 
 def jaccard(one: Any, other: Any) -> float:
@@ -38,7 +46,9 @@ def jaccard(one: Any, other: Any) -> float:
 
 
 def sketches(texts: Iterable[str]) -> Iterator[bytes]:
-    """256 bytes a text: 16 bits for each of 128 slots, equal in two texts as often as their Jaccard index says."""
+    """256 bytes a text: 16 bits for each of 128 slots, equal in two texts as often as their Jaccard
+    index says.
+    """
     import numpy
     from rensa import RMinHash
 
@@ -49,10 +59,14 @@ def sketches(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def _hashes(texts: Sequence[str]) -> tuple[Any, Any]:
-    """The hashes of the shingles of all texts, one after the other, and where those of each begin and end."""
+    """The hashes of the shingles of all texts, one after the other, and where those of each begin
+    and end.
+    """
     import numpy
 
-    codes = numpy.frombuffer(SEPARATOR.join([*texts, ""]).encode("utf-32-le", "surrogatepass"), numpy.uint32)
+    codes = numpy.frombuffer(
+        SEPARATOR.join([*texts, ""]).encode("utf-32-le", "surrogatepass"), numpy.uint32
+    )
     lengths = numpy.array([len(text) for text in texts])
     counts = numpy.maximum(1, lengths - SHINGLE + 1)
     offsets = numpy.concatenate([[0], numpy.cumsum(counts)])
@@ -79,12 +93,18 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def band_size(threshold: float) -> int:
-    """The most slots a band can have, so that two texts of this Jaccard index meet in one of the bands."""
-    return max((size for size in range(1, 17) if 1 - (1 - threshold**size) ** (SLOTS // size) >= SURE), default=1)
+    """The most slots a band can have, so that two texts of this Jaccard index meet in one of the
+    bands.
+    """
+    return max(
+        (size for size in range(1, 17) if 1 - (1 - threshold**size) ** (SLOTS // size) >= SURE),
+        default=1,
+    )
 
 
 class Index:
-    """Which of the texts that were added are likely to be near another one. `kind`: only texts of one kind are.
+    """Which of the texts that were added are likely to be near another one. `kind`: only texts of
+    one kind are.
 
     What a text costs is bounded, however many others share its bands.
     """
@@ -95,7 +115,9 @@ class Index:
         self.sketches: dict[int, bytes] = {}
 
     def add(self, number: int, sketch: bytes, kind: int = 0) -> None:
-        """`number` stands for the text. Bands that are not among the `worth` ones are left out: no other has them."""
+        """`number` stands for the text. Bands that are not among the `worth` ones are left out: no
+        other has them.
+        """
         self.sketches[number] = sketch
         for key in bands(sketch, self.size, kind):
             if self.worth is None or key in self.worth:
@@ -106,7 +128,9 @@ class Index:
     def like(self, sketch: bytes, kind: int = 0) -> Iterator[int]:
         """The numbers of those that seem near, the one that shares most bands first."""
         slots = memoryview(sketch).cast("H")
-        met = Counter(chain.from_iterable(self.buckets.get(key, ()) for key in bands(sketch, self.size, kind)))
+        met = Counter(
+            chain.from_iterable(self.buckets.get(key, ()) for key in bands(sketch, self.size, kind))
+        )
         for number, _ in met.most_common():
             if sum(map(eq, memoryview(self.sketches[number]).cast("H"), slots)) >= self.least:
                 yield number
@@ -119,10 +143,15 @@ def bands(sketch: bytes, size: int, kind: int = 0) -> Iterator[bytes]:
         yield b"%c%b%b" % (number, mark, sketch[number * width : (number + 1) * width])
 
 
-def shared_bands(sketches: Sequence[bytes], threshold: float, kinds: Sequence[int] | None = None) -> set[bytes]:
+def shared_bands(
+    sketches: Sequence[bytes], threshold: float, kinds: Sequence[int] | None = None
+) -> set[bytes]:
     """The keys that several sketches have: those of a text that is near no other need no memory."""
     size = band_size(threshold)
-    all_bands = [bands(sketch, size, kind) for sketch, kind in zip(sketches, kinds or [0] * len(sketches), strict=True)]
+    all_bands = [
+        bands(sketch, size, kind)
+        for sketch, kind in zip(sketches, kinds or [0] * len(sketches), strict=True)
+    ]
     shared: set[bytes] = set()
     for _ in range(SLOTS // size):
         seen: set[bytes] = set()
@@ -131,13 +160,17 @@ def shared_bands(sketches: Sequence[bytes], threshold: float, kinds: Sequence[in
     return shared
 
 
-def index_for(sketches: Sequence[bytes], threshold: float, kinds: Sequence[int] | None = None) -> Index:
+def index_for(
+    sketches: Sequence[bytes], threshold: float, kinds: Sequence[int] | None = None
+) -> Index:
     """An empty index for sketches that are all known beforehand."""
     return Index(threshold, shared_bands(sketches, threshold, kinds))
 
 
 def is_near(text: Callable[[int], str], threshold: float) -> Callable[[int, int], bool]:
-    """Whether two texts have a Jaccard index of `threshold` or more. `text` reads them, again if that was long ago."""
+    """Whether two texts have a Jaccard index of `threshold` or more. `text` reads them, again if
+    that was long ago.
+    """
 
     @lru_cache(REMEMBERED)
     def of(number: int) -> Any:
@@ -147,7 +180,9 @@ def is_near(text: Callable[[int], str], threshold: float) -> Callable[[int, int]
 
 
 def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int]]:
-    """Indices of near texts: pairs enough to tie all near ones together, and no pair that is not near."""
+    """Indices of near texts: pairs enough to tie all near ones together, and no pair that is not
+    near.
+    """
     sketched = list(sketches(texts))
     index, near = index_for(sketched, threshold), is_near(texts.__getitem__, threshold)
     parents = list(range(len(texts)))

@@ -1,4 +1,6 @@
-"""Traits -> which records are drawn: groups of sources in their ratios, and in each group tasks by their weights."""
+"""Traits -> which records are drawn: groups of sources in their ratios, and in each group tasks by
+their weights.
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -18,7 +20,9 @@ HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2."
 
 
 class Group(NamedTuple):
-    """Sources that are mixed as one, and how many of their rows there are for each row of the first group."""
+    """Sources that are mixed as one, and how many of their rows there are for each row of the first
+    group.
+    """
 
     sources: tuple[str, ...]
     ratio: float
@@ -34,7 +38,8 @@ class Drawn(NamedTuple):
 
 
 def parse_mix(texts: Sequence[str]) -> dict[str, Group]:
-    """`general=B:0.2` -> its group by name: a row of B for five of the sources that are in no group.
+    """`general=B:0.2` -> its group by name: a row of B for five of the sources that are in no
+    group.
 
     `a=A:1` and `b=B:2` give 1:2, and so do `a=A:30000` and `b=B:60000`. Raises UserError.
     """
@@ -45,7 +50,9 @@ def parse_mix(texts: Sequence[str]) -> dict[str, Group]:
         if not (name and equals and sources and colon):
             raise UserError(f"{text!r} is no group of sources.", HOW, place="--mix")
         if name in groups:
-            raise UserError(f"the group '{name}' is there twice.", "Put + between its sources.", place="--mix")
+            raise UserError(
+                f"the group '{name}' is there twice.", "Put + between its sources.", place="--mix"
+            )
         groups[name] = Group(tuple(filter(None, sources.split("+"))), _ratio(ratio, text))
     return groups
 
@@ -54,32 +61,54 @@ def check_task_weights(weights: Mapping[str, float]) -> None:
     """Raises UserError for a task that is none, a weight below 0, or nothing but zeros."""
     for name, weight in weights.items():
         if name not in TASKS:
-            raise UserError(f"no task is called '{name}'.", nearest(name, TASKS), place="prep.task_weights")
+            raise UserError(
+                f"no task is called '{name}'.", nearest(name, TASKS), place="prep.task_weights"
+            )
         if not 0 <= weight < math.inf:
-            raise UserError(f"{weight} is no weight for {name}.", f"Write 0 or more: {name}=1.",
-                            place="prep.task_weights")  # fmt: skip
+            raise UserError(
+                f"{weight} is no weight for {name}.",
+                f"Write 0 or more: {name}=1.",
+                place="prep.task_weights",
+            )
     if weights and not any(weights.values()):
-        fix = "Leave the setting out to take every task as it comes, or give one of them a weight above 0."
-        raise UserError("every task weighs 0: nothing would be drawn.", fix, place="prep.task_weights")
+        fix = (
+            "Leave the setting out to take every task as it comes, or give one of them a weight "
+            "above 0."
+        )
+        raise UserError(
+            "every task weighs 0: nothing would be drawn.", fix, place="prep.task_weights"
+        )
 
 
 def draw(
-    records: Sequence[Traits], sources: Sequence[str], *, mix: Mapping[str, Group], task_weights: Mapping[str, float],
-    limit: int | None, seed: int,
-) -> Drawn:  # fmt: skip
-    """A draw in which ratios and shares are as asked, none twice, at most `limit`; `sources`: of each record, as given.
+    records: Sequence[Traits],
+    sources: Sequence[str],
+    *,
+    mix: Mapping[str, Group],
+    task_weights: Mapping[str, float],
+    limit: int | None,
+    seed: int,
+) -> Drawn:
+    """A draw in which ratios and shares are as asked, none twice, at most `limit`; `sources`: of
+    each record, as given.
 
-    The first group, that of the sources which are in none if there are such, is drawn whole, and as many of the others
-    as their ratios say; of one with too few, what there is. Inside a group, weighted tasks have their shares of the
-    largest draw that can have them; tasks without a weight stay whole. A limit makes all of this smaller in
-    proportion. Chosen by a hash of seed and id: neither order nor other records decide, but by how many there are.
+    The first group, that of the sources which are in none if there are such, is drawn whole, and as
+    many of the others as their ratios say; of one with too few, what there is. Inside a group,
+    weighted tasks have their shares of the largest draw that can have them; tasks without a weight
+    stay whole. A limit makes all of this smaller in proportion. Chosen by a hash of seed and id:
+    neither order nor other records decide, but by how many there are.
 
     Raises UserError for a group of a source that is not read, or for weights that are none.
     """
     check_task_weights(task_weights)
     notes: list[str] = []
-    members = {name: _by_task(indices, records, task_weights) for name, indices in _members(sources, mix).items()}
-    drawable = {name: _drawable(name, tasks, task_weights, notes) for name, tasks in members.items()}
+    members = {
+        name: _by_task(indices, records, task_weights)
+        for name, indices in _members(sources, mix).items()
+    }
+    drawable = {
+        name: _drawable(name, tasks, task_weights, notes) for name, tasks in members.items()
+    }
     sizes = _sizes({name: sum(counts.values()) for name, counts in drawable.items()}, mix, notes)
     sizes = scaled(sizes, sum(sizes.values()) if limit is None else limit)
     chosen: list[int] = []
@@ -117,21 +146,31 @@ def _members(sources: Sequence[str], mix: Mapping[str, Group]) -> dict[str, list
     homes: dict[str, str] = {}
     for name, group in mix.items():
         for given in group.sources:
-            found = [source for source in known if Path(given) in (Path(source), *Path(source).parents)]
+            found = [
+                source for source in known if Path(given) in (Path(source), *Path(source).parents)
+            ]
             if not found:
-                raise UserError(f"the group '{name}' names {given}, of which no row is left or none is read.",
-                                nearest(given, known), place="--mix")  # fmt: skip
+                raise UserError(
+                    f"the group '{name}' names {given}, of which no row is left or none is read.",
+                    nearest(given, known),
+                    place="--mix",
+                )
             for source in found:
                 if homes.setdefault(source, name) != name:
-                    raise UserError(f"{source} is in the groups '{homes[source]}' and '{name}'.",
-                                    "A source belongs to one group.", place="--mix")  # fmt: skip
+                    raise UserError(
+                        f"{source} is in the groups '{homes[source]}' and '{name}'.",
+                        "A source belongs to one group.",
+                        place="--mix",
+                    )
     members: dict[str, list[int]] = {name: [] for name in (REST, *mix)}
     for index, source in enumerate(sources):
         members[homes.get(source, REST)].append(index)
     return members if members[REST] else {name: members[name] for name in mix} or members
 
 
-def _by_task(indices: Sequence[int], records: Sequence[Traits], weights: Mapping[str, float]) -> dict[str, list[int]]:
+def _by_task(
+    indices: Sequence[int], records: Sequence[Traits], weights: Mapping[str, float]
+) -> dict[str, list[int]]:
     """The records of each weighted task, and those of all others under ""."""
     tasks: dict[str, list[int]] = defaultdict(list)
     for index in indices:
@@ -151,12 +190,17 @@ def _drawable(
         rest = "the other tasks share its weight" if weighted else "nothing is drawn by task"
         notes.append(f"no row of {', '.join(empty)}{place}: {rest}")
     most = min((there[task] / weights[task] for task in weighted), default=0.0)
-    counts = {task: count if task == OTHERS else round(most * weights[task]) for task, count in there.items()}
+    counts = {
+        task: count if task == OTHERS else round(most * weights[task])
+        for task, count in there.items()
+    }
     given, of = sum(counts[task] for task in weighted), sum(there[task] for task in weighted)
     if given < of:
         scarcest = min(weighted, key=lambda task: there[task] / weights[task])
-        notes.append(f"task_weights: {given} of {of} rows{place} have these shares, since there are only "
-                     f"{there[scarcest]} of {scarcest}; a lower weight for it gives more")  # fmt: skip
+        notes.append(
+            f"task_weights: {given} of {of} rows{place} have these shares, since there are only "
+            f"{there[scarcest]} of {scarcest}; a lower weight for it gives more"
+        )
     return counts
 
 

@@ -1,7 +1,8 @@
-"""A record -> the keys, passwords, mails, phones, identity numbers and cards its texts hold: counted, or masked.
+"""A record -> the keys, passwords, mails, phones, identity numbers and cards its texts hold:
+counted, or masked.
 
-Looked for are values that name a person or open a door: addresses of documentation (example.com), ids, times, sizes and
-coordinates are none. A digit is an ASCII digit.
+Looked for are values that name a person or open a door: addresses of documentation (example.com),
+ids, times, sizes and coordinates are none. A digit is an ASCII digit.
 """
 
 import re
@@ -23,7 +24,8 @@ TAIL = 96  # characters before a number that may tell what it is
 Contents = tuple[tuple[Message, ...], tuple[Tool, ...], dict[int, Gold], dict[str, Any]]
 
 KEY = re.compile(
-    START + r"""(?:
+    START
+    + r"""(?:
       -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----.*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
     | (?:AKIA|ASIA)[A-Z0-9]{16}                                       # AWS
     | AIza[\w-]{35} | ya29\.[\w-]{20,}                                # Google
@@ -35,27 +37,38 @@ KEY = re.compile(
     | hf_[A-Za-z0-9]{30,} | npm_[A-Za-z0-9]{36} | pypi-[\w-]{50,}
     | eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}                        # JSON web token
     | [Bb]earer[ ]+(?P<token>(?=[\w.~+/-]*[0-9])[\w.~+/-]{20,}=*)
-    )""" + END,
+    )"""  # noqa: E501  (verbatim text)
+    + END,
     re.VERBOSE | re.DOTALL | re.ASCII,
-)  # fmt: skip
+)
 # Something of each key above; every one of them also has 20 word characters in a row.
 LONG = 20
 MARK = re.compile(
-    rb"AKI[AD]|ASIA|AIza|LTAI|ya29|sk-|k_live_|k_test_|gh[pousr]_|_pat_|glpat-|xox|SG\.|hf_|npm_|pypi-|eyJ|earer "
+    rb"AKI[AD]|ASIA|AIza|LTAI|ya29|sk-|k_live_|k_test_|gh[pousr]_|_pat_|glpat-|xox|SG\.|hf_|npm_|pypi-|eyJ|earer "  # noqa: E501  (verbatim text)
 )
-PASSWORD = re.compile(r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]+:(?P<token>[^\s/@\"'<>{}$*]{3,})@")
-PLACEHOLDER = re.compile(r"(?:your?[-_]?)?(?:pass(?:word|wd)?|pwd|secret|token|key|x+|\.+)", re.IGNORECASE)
+PASSWORD = re.compile(
+    r"(?<![A-Za-z])[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"'<>]+:(?P<token>[^\s/@\"'<>{}$*]{3,})@"
+)
+PLACEHOLDER = re.compile(
+    r"(?:your?[-_]?)?(?:pass(?:word|wd)?|pwd|secret|token|key|x+|\.+)", re.IGNORECASE
+)
 MAIL_END = r"(?![A-Za-z0-9-])"  # an underscore is a mark around it
 MAIL = re.compile(
     r"(?:(?<![A-Za-z0-9._%+\\-])|(?<=\\[nrt]))(?!\.)[A-Za-z0-9._%+-]{1,64}+"
     r"@(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24})" + MAIL_END
 )
-NOBODY = re.compile(r"(?:.*\.)?(?:example|test|invalid|localhost|(?:your|my)?domain)(?:\.(?:com|org|net|edu|cn))?",
-                    re.IGNORECASE)  # fmt: skip
+NOBODY = re.compile(
+    r"(?:.*\.)?(?:example|test|invalid|localhost|(?:your|my)?domain)(?:\.(?:com|org|net|edu|cn))?",
+    re.IGNORECASE,
+)
 # of a house's own net, or a version; 163.com and its like are true
-PRIVATE = re.compile(r".*\.(?:lan|local|internal|home)|(?:.*\.)?[0-9]+\.(?!(?:com|net|org|cn)$)[a-z]+", re.IGNORECASE)
+PRIVATE = re.compile(
+    r".*\.(?:lan|local|internal|home)|(?:.*\.)?[0-9]+\.(?!(?:com|net|org|cn)$)[a-z]+", re.IGNORECASE
+)
 FILE = re.compile(r".*\.(?:png|jpe?g|gif|svg|webp|py|js|ts|json|css|html?|md|txt)", re.IGNORECASE)
-IDENTITY = re.compile(NUMBER_START + r"[1-8][0-9]{5} ?(?P<born>(?:19|20)[0-9]{6}) ?[0-9]{3}[0-9Xx]" + NUMBER_END)
+IDENTITY = re.compile(
+    NUMBER_START + r"[1-8][0-9]{5} ?(?P<born>(?:19|20)[0-9]{6}) ?[0-9]{3}[0-9Xx]" + NUMBER_END
+)
 CARD = re.compile(
     NUMBER_START + r"(?:[0-9]{13,19}|[0-9]{4}([ -])[0-9]{4}\1[0-9]{4}\1[0-9]{4}(?:\1[0-9]{3})?"
     r"|3[0-9]{3}([ -])[0-9]{6}\2[0-9]{4,5})" + NUMBER_END
@@ -65,16 +78,18 @@ ISSUER = re.compile(
     r"|(?:6011|65.{2}|64[4-9].).{12}|35.{14}|62.{14,17}|3(?:0[0-5]|6.|8.).{11}"
 )
 PHONE = re.compile(
-    NUMBER_START + r"""(?:
+    NUMBER_START
+    + r"""(?:
       (?P<mobile>(?:\+?86[ -]?|0086[ -]?)?1[3-9][0-9]([ -]?)[0-9]{4}\2[0-9]{4})          # Chinese
     | \(?0(?:10|2[0-9]|[3-9][0-9]{2})\)?[ -]?(?<=[ )-])[2-9][0-9]{6,7}                   # Chinese, with its city
     | \+[1-9][0-9]{8,14}
     | \+[1-9][0-9]{0,2}(?=(?:[ .()-]*[0-9]){8})[ .-]?(?:\([0-9]{1,4}\)[ .-]?)?[0-9]{1,4}(?:[ .-][0-9]{2,4}){1,5}
     | (?:1[ .-])?(?:\([2-9][0-9]{2}\)[ ]?|[2-9][0-9]{2}[.-])[2-9][0-9]{2}[.-][0-9]{4}    # American
     | (?P<bare>(?:1[ ]?)?[2-9][0-9]{2}[ ]?[2-9][0-9]{2}[ ]?[0-9]{4})
-    )""" + NUMBER_END,
+    )"""  # noqa: E501  (verbatim text)
+    + NUMBER_END,
     re.VERBOSE,
-)  # fmt: skip
+)
 # also as an ordinary number, which is one only if it is also written as a phone elsewhere
 PHONE_OR_DIGITS = re.compile(f"{PHONE.pattern}|{NUMBER_START}[0-9]{{9,15}}{NUMBER_END}", re.VERBOSE)
 DIGITS_NEAR = re.compile(r"[0-9][0-9 ().-]{7,}[0-9]")
@@ -99,14 +114,18 @@ THING = re.compile(
 
 
 class Spot(NamedTuple):
-    """A value in a text: what it is, as it is written, and what other ways to write the same have in common."""
+    """A value in a text: what it is, as it is written, and what other ways to write the same have
+    in common.
+    """
 
     kind: str
     written: str
     same: str
 
 
-Reader = Callable[[str, str], Iterator[Spot]]  # a text and the key it stands under -> what it holds of a kind
+Reader = Callable[
+    [str, str], Iterator[Spot]
+]  # a text and the key it stands under -> what it holds of a kind
 
 
 def find(record: Record) -> Counter[str]:
@@ -117,13 +136,16 @@ def find(record: Record) -> Counter[str]:
 def mask(record: Record) -> tuple[Record, Counter[str]]:
     """The record with a mask for every value, and how many there were of each kind.
 
-    A value has one mask wherever it stands, however it is written: `<PHONE_1>`. If it also stands somewhere as a
-    number, its mask is a number of as many digits, 10000000001, so that types stay what they are. Where one mask would
-    make one of two keys of an object, each way to write a value has its own: no entry is lost. What is masked is a
-    variant: it has the id of what was read as its `parent`.
+    A value has one mask wherever it stands, however it is written: `<PHONE_1>`. If it also stands
+    somewhere as a number, its mask is a number of as many digits, 10000000001, so that types stay
+    what they are. Where one mask would make one of two keys of an object, each way to write a value
+    has its own: no entry is lost. What is masked is a variant: it has the id of what was read as
+    its `parent`.
     """
     counts: Counter[str] = Counter()
-    while spots := _found(record):  # again: masks are short, so that a word may come near another number
+    while spots := _found(
+        record
+    ):  # again: masks are short, so that a word may come near another number
         changed = _with_masks(record, spots)
         counts.update(kind for kind, _ in spots)
         if _contents(changed) == _contents(record):
@@ -181,13 +203,17 @@ def _is_identity(match: re.Match[str], before: str) -> bool:
 
 
 def _is_card(match: re.Match[str], before: str) -> bool:
-    """By its sum, and by its issuer, its blanks or the words before it: a tenth of all numbers have a right sum."""
+    """By its sum, and by its issuer, its blanks or the words before it: a tenth of all numbers have
+    a right sum.
+    """
     digits = re.sub(r"[ -]", "", match[0])
     if not _adds_up(digits):
         return False
     if PAID.search(before[-24:]):
         return True
-    return not THING.search(before) and bool(ISSUER.fullmatch(digits) or (digits != match[0] and digits[0] in "3456"))
+    return not THING.search(before) and bool(
+        ISSUER.fullmatch(digits) or (digits != match[0] and digits[0] in "3456")
+    )
 
 
 def _adds_up(digits: str) -> bool:
@@ -197,21 +223,31 @@ def _adds_up(digits: str) -> bool:
 
 
 def _is_phone(match: re.Match[str], before: str) -> bool:
-    """Bare digits are a phone by what is said around them; round numbers and those of descriptions are none."""
+    """Bare digits are a phone by what is said around them; round numbers and those of descriptions
+    are none.
+    """
     digits = re.sub(r"[^0-9]", "", match[0])
     if digits.endswith("00000"):
         return False
     if match["bare"] or (match["mobile"] and match[0].isdigit()):
-        return _is_said_to_be_a_phone(match, before) and not THING.search(before) and not _is_a_limit(int(digits))
+        return (
+            _is_said_to_be_a_phone(match, before)
+            and not THING.search(before)
+            and not _is_a_limit(int(digits))
+        )
     return bool(match["mobile"]) or not digits.startswith("1234567")
 
 
 def _is_said_to_be_a_phone(match: re.Match[str], before: str) -> bool:
-    """A word before it says so, or it is a Chinese mobile in Chinese words (or with all of its prefix)."""
+    """A word before it says so, or it is a Chinese mobile in Chinese words (or with all of its
+    prefix).
+    """
     if CALLED.search(before[-24:]) or match[0].startswith("0086"):
         return True
     text, start, end = match.string, *match.span()
-    in_chinese = AFTER_CHINESE.search(text[max(0, start - 8) : start]) or BEFORE_CHINESE.match(text, end)
+    in_chinese = AFTER_CHINESE.search(text[max(0, start - 8) : start]) or BEFORE_CHINESE.match(
+        text, end
+    )
     return bool(match["mobile"] and in_chinese) and not COUNTED.match(text, end)
 
 
@@ -222,15 +258,19 @@ def _is_a_limit(number: int) -> bool:
 
 NUMBERS = {"identity": IDENTITY, "card": CARD, "phone": PHONE}
 IS_ONE: dict[str, Callable[[re.Match[str], str], bool]] = {
-    "identity": _is_identity, "card": _is_card, "phone": _is_phone,
-}  # fmt: skip
+    "identity": _is_identity,
+    "card": _is_card,
+    "phone": _is_phone,
+}
 
 RUNS = re.sub(rb"[^A-Za-z0-9_-]", b" ", re.sub(rb"[A-Za-z0-9_-]", b"a", bytes(range(256))))
 NINES = re.sub(rb"[^9]", b" ", re.sub(rb"[0-9]", b"9", bytes(range(256))))
 
 
 def _may_hold_keys(text: bytes) -> bool:
-    return b"-----BEGIN" in text or any(MARK.search(text, start - 8, end) for start, end in _long_runs(text))
+    return b"-----BEGIN" in text or any(
+        MARK.search(text, start - 8, end) for start, end in _long_runs(text)
+    )
 
 
 def _long_runs(text: bytes) -> Iterator[tuple[int, int]]:
@@ -260,7 +300,9 @@ def _contents(record: Record) -> Contents:
 
 
 def _found(record: Record) -> dict[tuple[str, str], list[str | int]]:
-    """Each value by its kind and what its ways of writing have in common -> these ways, in the order of the record."""
+    """Each value by its kind and what its ways of writing have in common -> these ways, in the
+    order of the record.
+    """
     contents = _contents(record)
     text = msgspec.json.encode(contents)
     readers = [reader for may_hold, them in LOOKS if may_hold(text) for reader in them]
@@ -280,7 +322,14 @@ def _with_masks(record: Record, found: dict[tuple[str, str], list[str | int]]) -
     if sum(1 for _ in _values(masked)) < len(values):
         masked = _masked(contents, _masks(_apart(found), text))
     messages, tools, gold, meta = msgspec.convert(masked, Contents)
-    return replace(record, messages=messages, tools=tools, gold=gold, meta=meta, parent=record.parent or record.id)
+    return replace(
+        record,
+        messages=messages,
+        tools=tools,
+        gold=gold,
+        meta=meta,
+        parent=record.parent or record.id,
+    )
 
 
 def _with_other_ways(
@@ -291,11 +340,15 @@ def _with_other_ways(
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
         for value in values if any(kind == other for other, _ in found) else ():
             for match in pattern.finditer(str(value)):
-                ways.get((kind, _same(kind, match[0])), []).append(value if isinstance(value, int) else match[0])
+                ways.get((kind, _same(kind, match[0])), []).append(
+                    value if isinstance(value, int) else match[0]
+                )
     return ways
 
 
-def _apart(found: Mapping[tuple[str, str], Sequence[str | int]]) -> dict[tuple[str, str], list[str | int]]:
+def _apart(
+    found: Mapping[tuple[str, str], Sequence[str | int]],
+) -> dict[tuple[str, str], list[str | int]]:
     """Each way to write a value as a value of its own."""
     apart: dict[tuple[str, str], list[str | int]] = {}
     for (kind, _), ways in found.items():
@@ -326,14 +379,20 @@ def _masks(found: Mapping[tuple[str, str], Sequence[str | int]], text: str) -> d
         mask = ""
         while not mask or mask in text or mask in masks.values() or (number and _adds_up(mask)):
             counted[kind] += 1
-            mask = f"1{counted[kind]:0{len(number) - 1}}" if number else f"<{kind.upper()}_{counted[kind]}>"
+            mask = (
+                f"1{counted[kind]:0{len(number) - 1}}"
+                if number
+                else f"<{kind.upper()}_{counted[kind]}>"
+            )
         masks |= {str(way): mask for way in ways}
     return masks
 
 
 def _masked(contents: Any, masks: Mapping[str, str]) -> Any:
     ways = sorted(masks, key=len, reverse=True)
-    pattern = re.compile(f"{START}(?:{'|'.join(re.escape(way) + (MAIL_END if '@' in way else END) for way in ways)})")
+    pattern = re.compile(
+        f"{START}(?:{'|'.join(re.escape(way) + (MAIL_END if '@' in way else END) for way in ways)})"
+    )
 
     def masked(value: Any) -> Any:
         if isinstance(value, str):

@@ -1,8 +1,10 @@
-"""Train records and a buffer of earlier ones -> the earlier ones to learn again, and the buffer after that.
+"""Train records and a buffer of earlier ones -> the earlier ones to learn again, and the buffer
+after that.
 
-A buffer's folder holds `manifest.json` and the rows it names, in a file called by its content. A run is known by its
-key, the digest of what it was asked and given: the same run again draws from the rows that were there before it, and
-adds nothing. For that the rows before the last run are kept beside those after it.
+A buffer's folder holds `manifest.json` and the rows it names, in a file called by its content. A
+run is known by its key, the digest of what it was asked and given: the same run again draws from
+the rows that were there before it, and adds nothing. For that the rows before the last run are kept
+beside those after it.
 """
 
 import hashlib
@@ -22,11 +24,16 @@ from agentlite.data.curation.coreset import coreset, proxy_loss
 from agentlite.data.curation.fingerprints import dialog_text
 
 FORMAT = "agentlite replay 1"
-ANEW = "Give another --replay DIR, or remove this one: it is filled anew, and nothing is replayed the first time."
+ANEW = (
+    "Give another --replay DIR, or remove this one: it is filled anew, and nothing is replayed "
+    "the first time."
+)
 
 
 class Run(Struct, frozen=True, forbid_unknown_fields=True):
-    """A run by its key, the digests of the rows before and after it ("" is the empty buffer), and what was kept."""
+    """A run by its key, the digests of the rows before and after it ("" is the empty buffer), and
+    what was kept.
+    """
 
     key: str
     before: str
@@ -46,7 +53,9 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Found(NamedTuple):
-    """The buffer as a run finds it, or found it when it ran before. `rows`: their digest, an input of its plan."""
+    """The buffer as a run finds it, or found it when it ran before. `rows`: their digest, an input
+    of its plan.
+    """
 
     folder: Path
     key: str
@@ -72,17 +81,26 @@ def find_buffer(folder: Path, key: str) -> Found:
 
 
 def buffer_rows(found: Found) -> list[Row]:
-    """The rows that `find_buffer` found. Raises UserError if they are not as they were written, or gone."""
+    """The rows that `find_buffer` found. Raises UserError if they are not as they were written, or
+    gone.
+    """
     return _rows(found.folder, found.rows, found.is_done)
 
 
 def replayed(
-    rows: Sequence[Row], new: Container[str], count: int, *, ratio: float, seed: int, buffer: str = ""
+    rows: Sequence[Row],
+    new: Container[str],
+    count: int,
+    *,
+    ratio: float,
+    seed: int,
+    buffer: str = "",
 ) -> list[Row]:
-    """The buffer's rows to learn again beside `count` new ones: a share of `ratio` of those, one at least.
+    """The buffer's rows to learn again beside `count` new ones: a share of `ratio` of those, one at
+    least.
 
-    `new`: the ids that are not to be replayed: of the new records, and of whatever is held out. `buffer`: its digest,
-    so that each run draws others.
+    `new`: the ids that are not to be replayed: of the new records, and of whatever is held out.
+    `buffer`: its digest, so that each run draws others.
     """
     if ratio <= 0 or not count:
         return []
@@ -100,11 +118,12 @@ def add_to_buffer(
     seed: int,
     losses: Mapping[str, float] | None = None,
 ) -> Kept:
-    """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new stays.
+    """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new
+    stays.
 
-    `ids`: of the new rows; `read`: the row of an index of theirs, asked several times. `losses`: by id, of the old rows
-    too; the proxy if None. For a run that was added before nothing changes. Raises UserError if another run has changed
-    the buffer since it was found.
+    `ids`: of the new rows; `read`: the row of an index of theirs, asked several times. `losses`: by
+    id, of the old rows too; the proxy if None. For a run that was added before nothing changes.
+    Raises UserError if another run has changed the buffer since it was found.
     """
     if found.is_done:
         done = next(run for run in _manifest(found.folder).runs if run.key == found.key)
@@ -137,13 +156,21 @@ def _selected(
 
     if len(known) > capacity and losses is None:
         losses = {record_id: proxy_loss(record_of(index)) for index, record_id in enumerate(known)}
-    chosen = coreset(known, strategy="hybrid", target=capacity, seed=seed, losses=losses,
-                     text=lambda index: dialog_text(record_of(index))).chosen  # fmt: skip
+    chosen = coreset(
+        known,
+        strategy="hybrid",
+        target=capacity,
+        seed=seed,
+        losses=losses,
+        text=lambda index: dialog_text(record_of(index)),
+    ).chosen
     return [row_of(index) for index in chosen]
 
 
 def _write(found: Found, rows: Sequence[Row], kept: Kept) -> None:
-    """The rows first, then the manifest that names them: killed in between, the buffer is as it was."""
+    """The rows first, then the manifest that names them: killed in between, the buffer is as it
+    was.
+    """
     content = b"".join(map(encode, rows))
     name = hashlib.sha256(content).hexdigest()
     with disk_errors(found.folder):
@@ -151,10 +178,16 @@ def _write(found: Found, rows: Sequence[Row], kept: Kept) -> None:
     with FileLock(found.folder / ".lock"):
         manifest = _manifest(found.folder)
         if manifest.rows != found.rows:
-            raise UserError("was changed by another run since it was read.", "Run the same command again.",
-                            place=str(found.folder), exit_code=LOCKED)  # fmt: skip
+            raise UserError(
+                "was changed by another run since it was read.",
+                "Run the same command again.",
+                place=str(found.folder),
+                exit_code=LOCKED,
+            )
         if not manifest.runs:
-            write_json(found.folder / "manifest.json", manifest)  # so rows without a manifest are never ours
+            write_json(
+                found.folder / "manifest.json", manifest
+            )  # so rows without a manifest are never ours
         with replacing(_path(found.folder, name)) as file:
             file.write(content)
         runs = (*manifest.runs, Run(found.key, found.rows, name, *kept))
@@ -177,7 +210,9 @@ def _manifest(folder: Path) -> Manifest:
     if manifest.format != FORMAT:
         raise UserError(f"is of format '{manifest.format}', not '{FORMAT}'.", ANEW, place=str(path))
     if manifest.rows and not _path(folder, manifest.rows).exists():
-        raise UserError(f"names {_path(folder, manifest.rows).name}, which is not there.", ANEW, place=str(path))
+        raise UserError(
+            f"names {_path(folder, manifest.rows).name}, which is not there.", ANEW, place=str(path)
+        )
     return manifest
 
 
@@ -186,9 +221,11 @@ def _rows(folder: Path, name: str, is_done: bool) -> list[Row]:
         return []
     path = _path(folder, name)
     if not path.exists() and is_done:
-        raise UserError("later runs have changed the buffer: what was there before this one is gone.",
-                        "What this run drew is in its folder. To draw again, give another --replay DIR.",
-                        place=f"--replay {folder}")  # fmt: skip
+        raise UserError(
+            "later runs have changed the buffer: what was there before this one is gone.",
+            "What this run drew is in its folder. To draw again, give another --replay DIR.",
+            place=f"--replay {folder}",
+        )
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != name:
         raise UserError("is not as it was written.", ANEW, place=str(path))

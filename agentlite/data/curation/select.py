@@ -1,4 +1,6 @@
-"""Traits of all records -> which are kept, and of each other one why not: in this order, and in no other."""
+"""Traits of all records -> which are kept, and of each other one why not: in this order, and in no
+other.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,8 +15,8 @@ from agentlite.data.curation.split import Traits
 
 
 class End(NamedTuple):
-    """Why a record is not kept, as a code; `of`: the id of the record it is a copy of or contradicts, or the place of
-    the held-out row that it gives away.
+    """Why a record is not kept, as a code; `of`: the id of the record it is a copy of or
+    contradicts, or the place of the held-out row that it gives away.
     """
 
     code: str
@@ -22,7 +24,8 @@ class End(NamedTuple):
 
 
 class Choice:
-    """What is chosen from, and what is left of it: `kept` are indices, `ends` says of every other record why.
+    """What is chosen from, and what is left of it: `kept` are indices, `ends` says of every other
+    record why.
 
     `told`: figures for the user, by name; `notes`: sentences.
     """
@@ -64,7 +67,9 @@ def check_duplicates(names: Sequence[str]) -> None:
     """Raises UserError for a kind of copies that is none."""
     for name in names:
         if name not in COPIES:
-            raise UserError(f"no copies are called '{name}'.", nearest(name, COPIES), place="--duplicates")
+            raise UserError(
+                f"no copies are called '{name}'.", nearest(name, COPIES), place="--duplicates"
+            )
 
 
 def _equal(choice: Choice) -> Copies:
@@ -77,13 +82,20 @@ def _calls(choice: Choice) -> Copies:
 
 def _near(choice: Choice) -> Copies:
     sketches = [choice.sketches[index] for index in choice.kept]
-    return near_copies(choice.here, sketches, lambda place: choice.near_text(choice.kept[place]),
-                       seed=choice.settings.seed, threshold=choice.settings.near)  # fmt: skip
+    return near_copies(
+        choice.here,
+        sketches,
+        lambda place: choice.near_text(choice.kept[place]),
+        seed=choice.settings.seed,
+        threshold=choice.settings.near,
+    )
 
 
 COPIES: dict[str, tuple[str, Callable[[Choice], Copies]]] = {
-    "equal": ("D401", _equal), "calls": ("D402", _calls), "near": ("D403", _near),
-}  # fmt: skip
+    "equal": ("D401", _equal),
+    "calls": ("D402", _calls),
+    "near": ("D403", _near),
+}
 
 
 def _without_copies(choice: Choice) -> None:
@@ -109,8 +121,10 @@ def _without_contradictions(choice: Choice) -> None:
         choice.leave_out({place: End("F321", here[other].id) for place, other in others.items()})
     else:
         one, other = groups[0][0], _otherwise(groups[0][0], groups[0], here)
-        choice.notes.append(f"{sum(map(len, groups))} records contradict each other, {here[one].id} and "
-                            f"{here[other].id} among them (--contradictions drop leaves such out)")  # fmt: skip
+        choice.notes.append(
+            f"{sum(map(len, groups))} records contradict each other, {here[one].id} and "
+            f"{here[other].id} among them (--contradictions drop leaves such out)"
+        )
 
 
 def _otherwise(place: int, group: Sequence[int], here: Sequence[Traits]) -> int:
@@ -120,19 +134,33 @@ def _otherwise(place: int, group: Sequence[int], here: Sequence[Traits]) -> int:
 
 def _without_leaks(choice: Choice) -> None:
     held_out = choice.held_out
-    found = leaks(choice.here, held_out.traits, threshold=choice.settings.near) if held_out.traits else {}
-    choice.leave_out({place: End("F331", held_out.places[leak.of]) for place, leak in found.items()})
+    found = (
+        leaks(choice.here, held_out.traits, threshold=choice.settings.near)
+        if held_out.traits
+        else {}
+    )
+    choice.leave_out(
+        {place: End("F331", held_out.places[leak.of]) for place, leak in found.items()}
+    )
 
 
 def _drawn(choice: Choice) -> None:
     settings = choice.settings
-    drawn = draw(choice.here, [choice.sources[index] for index in choice.kept], mix=parse_mix(settings.mix),
-                 task_weights=settings.task_weights, limit=settings.limit, seed=settings.seed)  # fmt: skip
+    drawn = draw(
+        choice.here,
+        [choice.sources[index] for index in choice.kept],
+        mix=parse_mix(settings.mix),
+        task_weights=settings.task_weights,
+        limit=settings.limit,
+        seed=settings.seed,
+    )
     choice.notes += drawn.notes
     if settings.mix:
         choice.told["mixed"] = drawn.by_group
     chosen = set(drawn.indices)
-    choice.leave_out({place: End("F312") for place in range(len(choice.kept)) if place not in chosen})
+    choice.leave_out(
+        {place: End("F312") for place in range(len(choice.kept)) if place not in chosen}
+    )
 
 
 STEPS: dict[str, Callable[[Choice], None]] = {

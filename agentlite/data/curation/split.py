@@ -1,4 +1,6 @@
-"""Records -> train, dev and test: each by what it says itself, and what asks the same on two sides stays on one."""
+"""Records -> train, dev and test: each by what it says itself, and what asks the same on two sides
+stays on one.
+"""
 
 import re
 import sys
@@ -15,17 +17,22 @@ from agentlite.data.curation.union_find import Group, members, tie
 
 NEAR = 0.8
 SHORTEST_QUERY = 16
-TELLING = 16  # bytes of the values in arguments: many ask for the weather in Oslo, few for that very flight
-SEEDS, MANY = 100, 10_000  # seeds that are tried, for as many records at most: among more, it is no bad luck
+# bytes of the values in arguments: many ask for the weather in Oslo, few for that very flight
+TELLING = 16
+SEEDS, MANY = (
+    100,
+    10_000,
+)  # seeds that are tried, for as many records at most: among more, it is no bad luck
 Pairs = Iterator[tuple[int, int]]
 
 
 class Traits(NamedTuple):
-    """What ties a record to others, and where it counts; of every record in memory, and therefore small.
+    """What ties a record to others, and where it counts; of every record in memory, and therefore
+    small.
 
-    `query`: the first user turn that is long enough to ask something, normal; the first one, if none is. `asked`: 8
-    bytes for that and for each later such turn.
-    `parents`: its own id, that of the record it was made from, and those it was joined from.
+    `query`: the first user turn that is long enough to ask something, normal; the first one, if
+    none is. `asked`: 8 bytes for that and for each later such turn. `parents`: its own id, that of
+    the record it was made from, and those it was joined from.
     """
 
     id: str
@@ -52,14 +59,25 @@ def traits(record: Record) -> Traits:
     queries = [text for text in _said(record) if _asks(text)] or [first_query(record)]
     asked = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
     tools = tuple(sorted(map(sys.intern, due_tools(record))))
-    return Traits(record.id, record.split, sys.intern(record.source), record.task, queries[0], asked, tools,
-                  tuple(filter(None, parents)), packed(keys(record)))  # fmt: skip
+    return Traits(
+        record.id,
+        record.split,
+        sys.intern(record.source),
+        record.task,
+        queries[0],
+        asked,
+        tools,
+        tuple(filter(None, parents)),
+        packed(keys(record)),
+    )
 
 
 class Split(NamedTuple):
-    """The split of each record; which cannot stay on theirs, by index; the number of groups; what to tell the user.
+    """The split of each record; which cannot stay on theirs, by index; the number of groups; what
+    to tell the user.
 
-    `crossing`: with a record of the same group that stays, on another side. `torn`: they call tools of two sides.
+    `crossing`: with a record of the same group that stays, on another side. `torn`: they call tools
+    of two sides.
     """
 
     splits: list[str]
@@ -69,23 +87,35 @@ class Split(NamedTuple):
     notes: list[str]
 
 
-def assign_splits(records: Sequence[Traits], *, dev: float, test: float, seed: int, by: Sequence[str]) -> Split:
-    """A side for each record: the one it bears, or else by a hash of its query, or of its tools where `by` names them.
+def assign_splits(
+    records: Sequence[Traits], *, dev: float, test: float, seed: int, by: Sequence[str]
+) -> Split:
+    """A side for each record: the one it bears, or else by a hash of its query, or of its tools
+    where `by` names them.
 
-    No side depends on other records. What does is whether a record stays: of a group that is tied by the keys in `by`
-    and reaches over two sides, only one side does (a borne one, test before dev before train; else the one with most
-    records).
+    No side depends on other records. What does is whether a record stays: of a group that is tied
+    by the keys in `by` and reaches over two sides, only one side does (a borne one, test before dev
+    before train; else the one with most records).
     """
     _check(dev, test, by)
     fractions = {"test": test, "dev": dev, "train": 1.0 - dev - test}
     found = [_side(record, fractions, seed, "tools" in by) for record in records]
     whole = [index for index, side in enumerate(found) if side]
-    groups = [[whole[place] for place in group] for group in _groups([records[index] for index in whole], by)]
-    crossing = {index: stays for group in groups for index, stays in _crossing(group, records, found).items()}
+    groups = [
+        [whole[place] for place in group]
+        for group in _groups([records[index] for index in whole], by)
+    ]
+    crossing = {
+        index: stays
+        for group in groups
+        for index, stays in _crossing(group, records, found).items()
+    }
     here = {side for index, side in enumerate(found) if index not in crossing}
     empty = [side for side in SPLITS if fractions[side] > 0 and side not in here]
     notes = [_on_empty(empty, records, fractions, seed, "tools" in by)] if empty and records else []
-    return Split(found, crossing, [index for index, side in enumerate(found) if not side], len(groups), notes)
+    return Split(
+        found, crossing, [index for index, side in enumerate(found) if not side], len(groups), notes
+    )
 
 
 def normal(text: str) -> str:
@@ -105,8 +135,8 @@ def due_tools(record: Record) -> set[str]:
 
 
 def same_query(records: Sequence[Traits]) -> Pairs:
-    """Ties equal user turns that are long enough to ask something: "yes, please" and "Hi!" tie nothing, unless they are
-    all that is said.
+    """Ties equal user turns that are long enough to ask something: "yes, please" and "Hi!" tie
+    nothing, unless they are all that is said.
     """
     yield from _same(record.queries for record in records)
 
@@ -120,7 +150,9 @@ def near_query(records: Sequence[Traits]) -> Pairs:
     owners = {text: index for index, text in reversed(list(enumerate(texts)))}
     yield from ((owners[text], index) for index, text in enumerate(texts) if text)
     unique = sorted(filter(None, owners))
-    yield from ((owners[unique[one]], owners[unique[other]]) for one, other in near_ties(unique, NEAR))
+    yield from (
+        (owners[unique[one]], owners[unique[other]]) for one, other in near_ties(unique, NEAR)
+    )
 
 
 def same_parent(records: Sequence[Traits]) -> Pairs:
@@ -134,7 +166,9 @@ def same_tools(records: Sequence[Traits]) -> Pairs:
 
 
 def same_calls(records: Sequence[Traits]) -> Pairs:
-    """Ties records that call the same with the same arguments, where these say enough not to meet by chance."""
+    """Ties records that call the same with the same arguments, where these say enough not to meet
+    by chance.
+    """
     found = (one.keys for one in records)
     yield from _same([keys.calls] if keys.told >= TELLING else [] for keys in found)
 
@@ -150,10 +184,16 @@ TIES: dict[str, Callable[[Sequence[Traits]], Pairs]] = {
 
 def _check(dev: float, test: float, by: Sequence[str]) -> None:
     if min(dev, test) < 0 or dev + test > 1:
-        raise UserError(f"dev {dev} and test {test} are no fractions of one whole.", "Their sum is at most 1.")
+        raise UserError(
+            f"dev {dev} and test {test} are no fractions of one whole.", "Their sum is at most 1."
+        )
     for name in by:
         if name not in TIES:
-            raise UserError(f"unknown key to split by: {name!r}.", f"Known: {', '.join(TIES)}.", place="split_by")
+            raise UserError(
+                f"unknown key to split by: {name!r}.",
+                f"Known: {', '.join(TIES)}.",
+                place="split_by",
+            )
 
 
 def _said(record: Record) -> list[str]:
@@ -185,7 +225,13 @@ def _side(record: Traits, fractions: Mapping[str, float], seed: int, by_tools: b
 def _of_key(key: str, fractions: Mapping[str, float], seed: int) -> str:
     """The test's share of all hashes comes first, so that with a larger dev nothing of it moves."""
     at = int(digest(f"{seed} {key}"), 16) / 2**64
-    return "test" if at < fractions["test"] else "dev" if at < fractions["test"] + fractions["dev"] else "train"
+    return (
+        "test"
+        if at < fractions["test"]
+        else "dev"
+        if at < fractions["test"] + fractions["dev"]
+        else "train"
+    )
 
 
 def _groups(records: Sequence[Traits], by: Sequence[str]) -> list[Group]:
@@ -203,24 +249,38 @@ def _crossing(group: Group, records: Sequence[Traits], sides: Sequence[str]) -> 
         return {}
     borne = {records[index].split for index in group} - {""}
     order = ("test", "dev", "train")
-    stays = next((side for side in order if side in borne), "") or max(order, key=lambda side: counts[side])
+    stays = next((side for side in order if side in borne), "") or max(
+        order, key=lambda side: counts[side]
+    )
     first = next(index for index in group if sides[index] == stays)
     return {index: first for index in group if sides[index] != stays}
 
 
 def _on_empty(
-    empty: Sequence[str], records: Sequence[Traits], fractions: Mapping[str, float], seed: int, by_tools: bool
+    empty: Sequence[str],
+    records: Sequence[Traits],
+    fractions: Mapping[str, float],
+    seed: int,
+    by_tools: bool,
 ) -> str:
-    """What to do about a side that no record fell on: records that bear a split, or a seed with which none is empty."""
+    """What to do about a side that no record fell on: records that bear a split, or a seed with
+    which none is empty.
+    """
     free = [record for record in records if not record.split]
     if not free:
         return f"no record bears {' or '.join(empty)}, and all bear a split"
     due = {side for side in SPLITS if fractions[side] > 0}
-    fits = (other for other in range(seed + 1, seed + SEEDS) if len(free) <= MANY
-            and due <= {_side(record, fractions, other, by_tools) for record in records})  # fmt: skip
+    fits = (
+        other
+        for other in range(seed + 1, seed + SEEDS)
+        if len(free) <= MANY
+        and due <= {_side(record, fractions, other, by_tools) for record in records}
+    )
     found = next(fits, None)
     own = "tools" if by_tools else "query"
     return (
-        f"no record fell on {' and '.join(empty)}: sides go by a hash of each record's own {own}, and there are "
-        f"{len(records)} records (give rows a `split` of their own{'' if found is None else f', or --seed {found}'})"
+        f"no record fell on {' and '.join(empty)}: sides go by a hash of each record's own {own}, "
+        "and there are "
+        f"{len(records)} records (give rows a `split` of their "
+        f"own{'' if found is None else f', or --seed {found}'})"
     )

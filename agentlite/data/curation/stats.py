@@ -1,4 +1,6 @@
-"""Records with their sizes in tokens -> what a data set holds: by source, task, protocol and script, lengths, tools."""
+"""Records with their sizes in tokens -> what a data set holds: by source, task, protocol and
+script, lengths, tools.
+"""
 
 import re
 from collections import Counter
@@ -9,7 +11,9 @@ from agentlite.core.records import Record
 from agentlite.data.curation.split import Traits
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
-SCRIPTS = {  # the first that a text holds: Japanese is also written with Han characters, all of them with Latin names
+# the first that a text holds: Japanese is also written with Han characters, all of them with Latin
+# names
+SCRIPTS = {
     "Kana": re.compile("[\u3040-\u30ff]"),
     "Hangul": re.compile("[\uac00-\ud7af]"),
     "Han": re.compile("[\u3400-\u9fff]"),
@@ -22,8 +26,9 @@ MOST = 10
 
 
 class Sized(NamedTuple):
-    """What a record measures: its protocol; the tokens of its training rows, all, trained, and of the longest row; its
-    assistant turns; the script of its first question; the names of the tools on offer, and of those due, call by call.
+    """What a record measures: its protocol; the tokens of its training rows, all, trained, and of
+    the longest row; its assistant turns; the script of its first question; the names of the tools
+    on offer, and of those due, call by call.
     """
 
     protocol: str
@@ -47,7 +52,11 @@ def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, A
         "by_script": _counted(size.script for size in sizes),
         "turns": _quantiles([size.turns for size in sizes]),
         "length": _quantiles([size.longest for size in sizes]),
-        "tokens": {"all": tokens, "trained": trained, "trained_share": round(trained / tokens, 4) if tokens else 0.0},
+        "tokens": {
+            "all": tokens,
+            "trained": trained,
+            "trained_share": round(trained / tokens, 4) if tokens else 0.0,
+        },
         "tools": {
             "offered": len({name for size in sizes for name in size.offered}),
             "called": len(called),
@@ -60,7 +69,9 @@ def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, A
 
 def script(record: Record) -> str:
     """That of what the user says first: what may be told of a language without guessing."""
-    said = next((m.content for m in record.messages if m.role == "user"), record.messages[0].content)
+    said = next(
+        (m.content for m in record.messages if m.role == "user"), record.messages[0].content
+    )
     return next((name for name, letters in SCRIPTS.items() if letters.search(said)), "other")
 
 
@@ -71,4 +82,8 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
 def _quantiles(values: Sequence[int]) -> dict[str, int]:
     """The smallest value that so many of the records do not exceed."""
     ordered = sorted(values)
-    return {f"{share:.0%}": ordered[max(0, -int(-share * len(ordered) // 1) - 1)] for share in QUANTILES if ordered}
+    return {
+        f"{share:.0%}": ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
+        for share in QUANTILES
+        if ordered
+    }

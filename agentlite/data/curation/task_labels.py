@@ -1,7 +1,7 @@
 """Record -> the task it trains, and the rule that says so: by what is due in it, hardly by words.
 
-SAGE's classifier takes "if" inside "notify" for timing, every wish to search for retrieval, a long chat for a plan, and
-reads English only.
+SAGE's classifier takes "if" inside "notify" for timing, every wish to search for retrieval, a long
+chat for a plan, and reads English only.
 """
 
 import re
@@ -19,15 +19,18 @@ FINDER = re.compile(
     re.IGNORECASE,
 )  # the name of a tool that finds tools; a search_tool finds something else
 ASKS_FOR_TOOL = re.compile(
-    r"\b(?:which|what|find|search for|look for|retrieve|recommend|is there)\b(?: \w+){0,3} (?:tool|api|plugin)s?"
+    r"\b(?:which|what|find|search for|look for|retrieve|recommend|is there)\b(?: \w+){0,3} "
+    r"(?:tool|api|plugin)s?"
     r"(?= (?:can|could|should|do|does|would|to|for|that|which|is best)\b| *[?.!]| *$)"
     r"|(?:哪个|哪些|哪款|什么|找|搜索|检索|查找|推荐|有没有).{0,8}(?:工具|接口|插件|API)",
     re.IGNORECASE,
 )
 CONDITION = re.compile(
-    r"\b(?:only (?:if|when)|unless|as soon as|in case|wait (?:for|until)|if (?:necessary|needed|required|not))\b"
+    r"\b(?:only (?:if|when)|unless|as soon as|in case|wait (?:for|until)|if "
+    r"(?:necessary|needed|required|not))\b"
     r"|(?:^|[.!?;,]) *(?:and |but )?if\b(?! possible| you (?:can|could))[^.?!,]{3,80},"
-    r"(?! *(?:what|how|who|when|where|which|can|could|is|are|does?|will|would)\b)"  # "if I save 100 a month, how much"
+    # "if I save 100 a month, how much"
+    r"(?! *(?:what|how|who|when|where|which|can|could|is|are|does?|will|would)\b)"
     r"|(?:如果|假如|倘若|要是|一旦|若)[^。？！?!]{1,40}?(?:就|请|帮|则|再|通知|提醒|取消|改)"
     r"|除非|等到|只有.{1,20}才|必要时|需要时|有必要|先(?:确认|检查|核实|看看|问)",
     re.IGNORECASE,
@@ -54,7 +57,8 @@ class Rule(NamedTuple):
 
 
 def classified(record: Record) -> tuple[Record, str]:
-    """The record with its task, and the name of the rule it has it by: "said" if the record names one itself.
+    """The record with its task, and the name of the rule it has it by: "said" if the record names
+    one itself.
 
     A record that says nothing is `general`, so one that says `general` is looked at too.
     """

@@ -1,4 +1,6 @@
-"""A dialog that is too long -> its beginning, up to the last step that fits; a call before that keeps its result."""
+"""A dialog that is too long -> its beginning, up to the last step that fits; a call before that
+keeps its result.
+"""
 
 from collections.abc import Callable
 
@@ -8,12 +10,18 @@ from agentlite.core.records import Record
 
 
 def cut(record: Record, fits: Callable[[Record], bool]) -> Record | None:
-    """The longest beginning that ends with an assistant turn, trains something and fits; None if none does.
+    """The longest beginning that ends with an assistant turn, trains something and fits; None if
+    none does.
 
-    The end is cut, not the beginning: so every step that is left has the prompt it has when the model is used. `fits`
-    is asked less than log2(turns) + 1 times: a shorter beginning is never longer in tokens.
+    The end is cut, not the beginning: so every step that is left has the prompt it has when the
+    model is used. `fits` is asked less than log2(turns) + 1 times: a shorter beginning is never
+    longer in tokens.
     """
-    ends = [turn for turn in record.turns if any(record.messages[t].loss for t in record.turns if t <= turn)][:-1]
+    ends = [
+        turn
+        for turn in record.turns
+        if any(record.messages[t].loss for t in record.turns if t <= turn)
+    ][:-1]
     low, high = 0, len(ends)
     while low < high:
         middle = (low + high) // 2
@@ -28,5 +36,9 @@ def _until(record: Record, turn: int) -> Record:
     gold = {at: due for at, due in record.gold.items() if at <= turn}
     meta = {**record.meta, "cut_from": len(record.messages)}
     return replace(
-        record, messages=record.messages[: turn + 1], gold=gold, meta=meta, parent=record.parent or record.id
+        record,
+        messages=record.messages[: turn + 1],
+        gold=gold,
+        meta=meta,
+        parent=record.parent or record.id,
     )

@@ -15,9 +15,10 @@ from agentlite.core.records import Call, Message, Record, Tool
 def validate(record: Record) -> None:
     """Raises RowError with the code of what is wrong.
 
-    E201 no assistant turn, or gold at another one; E203 order of roles; E204 call without result or result without
-    call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments that do not fit its schema; E212 one
-    tool name twice; E216 a turn that says nothing; E112 a NUL character.
+    E201 no assistant turn, or gold at another one; E203 order of roles; E204 call without result or
+    result without call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments
+    that do not fit its schema; E212 one tool name twice; E216 a turn that says nothing; E112 a NUL
+    character.
     """
     check_dialog(record)
     tools = {tool.name: tool for tool in record.tools}
@@ -27,7 +28,9 @@ def validate(record: Record) -> None:
 
 
 def check_dialog(record: Record) -> None:
-    """Whether it is a dialog, whatever is called in it. Raises RowError, as validate() but for E209 and E210."""
+    """Whether it is a dialog, whatever is called in it. Raises RowError, as validate() but for E209
+    and E210.
+    """
     _check_turns(record, record.turns)
     _check_names(record.tools)
     if not record.is_text:
@@ -47,7 +50,11 @@ def _check_turns(record: Record, turns: Sequence[int]) -> None:
         if turn not in turns:
             raise RowError("E201", f"gold for message {turn}, which is no assistant turn")
     for number, message in enumerate(record.messages, 1):
-        if not message.content.strip() and not message.calls and message.role in ("user", "assistant"):
+        if (
+            not message.content.strip()
+            and not message.calls
+            and message.role in ("user", "assistant")
+        ):
             raise RowError("E216", f"the {message.role} says nothing (message {number})")
 
 
@@ -66,7 +73,13 @@ def _check_order(messages: Sequence[Message]) -> None:
         if role == "user" and before == "user":
             raise RowError("E203", f"two user turns in a row (message {number})")
         if role == "user" and before == "tool":
-            raise RowError("E203", f"the user speaks where the assistant should go on from a result (message {number})")
+            raise RowError(
+                "E203",
+                (
+                    "the user speaks where the assistant should go on from a result (message "
+                    f"{number})"
+                ),
+            )
         if role == "assistant" and before in ("", "system"):
             raise RowError("E203", f"the assistant speaks before a user (message {number})")
         if role == "assistant" and before == "assistant":
@@ -77,7 +90,9 @@ def _check_order(messages: Sequence[Message]) -> None:
 
 
 def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
-    """Every result answers a call of the turn before it, and every call but those of the last turn has a result."""
+    """Every result answers a call of the turn before it, and every call but those of the last turn
+    has a result.
+    """
     waiting: list[str] = []
     asked: Sequence[Call] = ()
     for number, message in enumerate(messages, 1):
@@ -85,7 +100,9 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
             if not asked:
                 raise RowError("E204", f"a result without a call (message {number})")
             if waiting.count(message.call_id) != 1:
-                raise RowError("E205", f"no single call has the id {message.call_id!r} (message {number})")
+                raise RowError(
+                    "E205", f"no single call has the id {message.call_id!r} (message {number})"
+                )
             waiting.remove(message.call_id)
             continue
         if waiting and not (asks_on and message.role == "user"):
@@ -96,7 +113,9 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
 
 
 def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
-    """`typed`: hold values to the types of the schema. Gold may accept others, and then it is right."""
+    """`typed`: hold values to the types of the schema. Gold may accept others, and then it is
+    right.
+    """
     tool = tools.get(call.name)
     if tool is None:
         near = difflib.get_close_matches(call.name, tools, 1)
@@ -107,17 +126,27 @@ def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
             raise RowError("E210", f"{call.name}: the required {name} is missing")
     properties = tool.parameters.get("properties")
     for name, value in call.arguments.items():
-        if properties is not None and name not in properties and not tool.parameters.get("additionalProperties"):
+        if (
+            properties is not None
+            and name not in properties
+            and not tool.parameters.get("additionalProperties")
+        ):
             near = difflib.get_close_matches(name, properties, 1)
             raise RowError(
-                "E210", f"{call.name} has no parameter {name}" + (f"; the nearest is {near[0]}" if near else "")
+                "E210",
+                f"{call.name} has no parameter {name}"
+                + (f"; the nearest is {near[0]}" if near else ""),
             )
         if typed and not fits(value, (properties or {}).get(name, {})):
-            raise RowError("E210", f"{call.name}: {name}, a {type(value).__name__}, does not fit its schema")
+            raise RowError(
+                "E210", f"{call.name}: {name}, a {type(value).__name__}, does not fit its schema"
+            )
 
 
 def _has_nul(value: Any) -> bool:
-    """Whether a text at any depth holds one. It would be written as an escape: the long look is for where one is."""
+    """Whether a text at any depth holds one. It would be written as an escape: the long look is for
+    where one is.
+    """
     return rb"\u0000" in msgspec.json.encode(value) and _holds_nul(msgspec.to_builtins(value))
 
 

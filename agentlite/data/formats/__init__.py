@@ -35,7 +35,15 @@ from agentlite.data.formats import (
 )
 from agentlite.data.formats import agentlite as stored
 from agentlite.data.formats import openai_fast as wire
-from agentlite.data.formats.readers import Line, Raw, decoded, files_of, raw_files, read_lines, read_raw
+from agentlite.data.formats.readers import (
+    Line,
+    Raw,
+    decoded,
+    files_of,
+    raw_files,
+    read_lines,
+    read_raw,
+)
 
 Row = dict[str, Any]
 
@@ -60,7 +68,8 @@ def _format(module: Any) -> Format:
     return Format(module.fits, module.read, module.EXAMPLE, getattr(module, "parts", _whole))
 
 
-# The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are also OpenAI rows.
+# The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
+# also OpenAI rows.
 FORMATS: dict[str, Format] = {
     "agentlite": _format(stored),
     "bfcl": _format(bfcl),
@@ -94,8 +103,11 @@ def check_format(name: str) -> None:
         raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), place="--format")
 
 
-def to_record(value: Row, format: str | None = None, told: Mapping[str, Mapping[str, Any]] | None = None) -> Record:
-    """A row of a named format, or of the first that fits. `told`: by format, what else its reader is to be told.
+def to_record(
+    value: Row, format: str | None = None, told: Mapping[str, Mapping[str, Any]] | None = None
+) -> Record:
+    """A row of a named format, or of the first that fits. `told`: by format, what else its reader
+    is to be told.
 
     Raises RowError for the row, UserError for the name.
     """
@@ -113,7 +125,9 @@ def to_record(value: Row, format: str | None = None, told: Mapping[str, Mapping[
 
 
 def _is_typed(record: Record) -> bool:
-    """Whether every field has its type, for sure; what is not worth a look here is left to a slower one."""
+    """Whether every field has its type, for sure; what is not worth a look here is left to a slower
+    one.
+    """
     texts = [text for message in record.messages for text in (message.content, message.call_id)]
     calls = [call for message in record.messages if message.calls for call in message.calls]
     texts += [text for call in calls for text in (call.name, call.id)]
@@ -123,7 +137,9 @@ def _is_typed(record: Record) -> bool:
 
 
 def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
-    """The results of a turn in the order of its calls: most formats and protocols know them by that alone."""
+    """The results of a turn in the order of its calls: most formats and protocols know them by that
+    alone.
+    """
     calls: list[str] = []
     for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
         said = list(group)
@@ -134,12 +150,16 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def quick(line: Line) -> Record | None:
-    """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it is."""
+    """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it
+    is.
+    """
     return None if line.error else wire.read(line.content)
 
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
-    """A row's format, and the rows that it stands for. Raises RowError where none fits, or it holds no sample."""
+    """A row's format, and the rows that it stands for. Raises RowError where none fits, or it holds
+    no sample.
+    """
     name = format or detected(value)
     parts = FORMATS[name].parts(value)
     if not parts:

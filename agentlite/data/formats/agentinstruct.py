@@ -1,4 +1,6 @@
-"""AgentInstruct and Agent-FLAN rows -> Record: ShareGPT turns that say themselves whether they are learned."""
+"""AgentInstruct and Agent-FLAN rows -> Record: ShareGPT turns that say themselves whether they are
+learned.
+"""
 
 from typing import Any
 
@@ -9,9 +11,12 @@ from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import dialog, text_at
 
 EXAMPLE = (
-    '{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a shell. Say OK."}, '
-    '{"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How many files?"}, '
-    '{"from": "gpt", "loss": true, "value": "Think: I count them.\\n\\nAct: bash\\n\\nls | wc -l"}]}'
+    '{"id": "os_1", "conversations": [{"from": "human", "loss": null, "value": "You work at a '
+    'shell. Say OK."}, '
+    '{"from": "gpt", "loss": false, "value": "OK."}, {"from": "human", "loss": null, "value": "How '
+    'many files?"}, '
+    '{"from": "gpt", "loss": true, "value": "Think: I count them.\\n\\nAct: bash\\n\\nls | wc '
+    '-l"}]}'
 )
 SPEAKERS = ("system", "user", "assistant")
 
@@ -21,8 +26,12 @@ def fits(row: dict[str, Any]) -> bool:
         return False
     turns = sharegpt.turns_of(row)
     speakers = [sharegpt.SPEAKERS.get(str(turn.get("from", turn.get("role")))) for turn in turns]
-    answers = [turn for turn, speaker in zip(turns, speakers, strict=True) if speaker == "assistant"]
-    known = all(speaker in SPEAKERS for speaker in speakers) and all("loss" in turn for turn in turns)
+    answers = [
+        turn for turn, speaker in zip(turns, speakers, strict=True) if speaker == "assistant"
+    ]
+    known = all(speaker in SPEAKERS for speaker in speakers) and all(
+        "loss" in turn for turn in turns
+    )
     return known and any(isinstance(turn["loss"], bool) for turn in answers)
 
 
@@ -32,16 +41,23 @@ def read(row: dict[str, Any]) -> Record:
         raise RowError("E201", "conversations are no list of turns")
     turns = enumerate(sharegpt.turns_of(row), 1)
     return Record(
-        messages=(*dialog(text_at(row, "system"), ()), *(_message(turn, number) for number, turn in turns)),
+        messages=(
+            *dialog(text_at(row, "system"), ()),
+            *(_message(turn, number) for number, turn in turns),
+        ),
         meta=meta_of(row, "conversations", "conversation", "system"),
     )
 
 
 def _message(turn: dict[str, Any], number: int) -> Message:
-    """Only what the assistant says is ever learned: null leaves that so, as it does with the user's turns."""
+    """Only what the assistant says is ever learned: null leaves that so, as it does with the user's
+    turns.
+    """
     speaker, loss = sharegpt.speaker_of(turn, number), turn.get("loss")
     if speaker == "tool" or speaker == "call":
         raise RowError("E202", f"a {speaker} turn in a format that has none (turn {number})")
     if loss is not None and not isinstance(loss, bool):
         raise RowError("E201", f"loss is {loss!r}, not true, false or null (turn {number})")
-    return Message(speaker, sharegpt.text_of(turn, number), loss=speaker != "assistant" or loss is not False)
+    return Message(
+        speaker, sharegpt.text_of(turn, number), loss=speaker != "assistant" or loss is not False
+    )

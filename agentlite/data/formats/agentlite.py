@@ -12,24 +12,33 @@ from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import json_schema
 
 EXAMPLE = (
-    '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", "messages": [{"role": '
-    '"user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], "tools": "[]", '
+    '{"id": "", "parent": "", "source": "mine.jsonl", "task": "general", "split": "train", '
+    '"messages": [{"role": '
+    '"user", "content": "Good morning"}, {"role": "assistant", "content": "Good morning!"}], '
+    '"tools": "[]", '
     '"gold": "{}", "meta": "{}"}'
 )
 TEXTS = ("parent", "source", "task", "split", "tools", "gold", "meta")
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("messages"), list) and all(isinstance(row.get(key), str) for key in TEXTS)
+    return isinstance(row.get("messages"), list) and all(
+        isinstance(row.get(key), str) for key in TEXTS
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
     """Raises RowError E201 with what does not fit, E211, or what is wrong with a JSON text."""
     try:
-        record = msgspec.convert(msgspec.to_builtins(from_row(row)), Record)  # nothing else looks at the types
+        record = msgspec.convert(
+            msgspec.to_builtins(from_row(row)), Record
+        )  # nothing else looks at the types
         json_value(json.dumps(msgspec.to_builtins(record, str_keys=True)))
         msgspec.convert(record.meta.get("joined", []), list[str])
-        tools = tuple(replace(tool, parameters=json_schema(tool.parameters, tool.name)) for tool in record.tools)
+        tools = tuple(
+            replace(tool, parameters=json_schema(tool.parameters, tool.name))
+            for tool in record.tools
+        )
         return replace(record, tools=tools)
     except msgspec.ValidationError as error:
         raise RowError("E201", str(error)) from error

@@ -1,4 +1,6 @@
-"""Anthropic rows, messages of content blocks with `system` and tools of `input_schema` beside them -> Record."""
+"""Anthropic rows, messages of content blocks with `system` and tools of `input_schema` beside them
+-> Record.
+"""
 
 from itertools import groupby
 from typing import Any
@@ -12,10 +14,14 @@ from agentlite.data.formats.openai import has_loss, merged
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
 EXAMPLE = (
-    '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
-    '"content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", "name": "weather", '
-    '"input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", '
-    '"content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": "weather", "input_schema": '
+    '{"system": "Be brief.", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, '
+    '{"role": "assistant", '
+    '"content": [{"type": "text", "text": "I look it up."}, {"type": "tool_use", "id": "a", '
+    '"name": "weather", '
+    '"input": {"city": "Oslo"}}]}, {"role": "user", "content": [{"type": "tool_result", '
+    '"tool_use_id": "a", '
+    '"content": "4 mm"}]}, {"role": "assistant", "content": "Yes."}], "tools": [{"name": '
+    '"weather", "input_schema": '
     '{"type": "object", "properties": {"city": {"type": "string"}}}}]}'
 )
 BLOCKS = {"user": ("text", "tool_result"), "assistant": ("text", "thinking", "tool_use")}
@@ -28,16 +34,24 @@ def fits(row: dict[str, Any]) -> bool:
     messages, system, tools = row.get("messages"), row.get("system"), row.get("tools")
     if not isinstance(messages, list) or not all(map(_may_be_own, messages)) or ms_swift.fits(row):
         return False
-    in_schema = isinstance(tools, list) and any(isinstance(tool, dict) and tool.get("input_schema") for tool in tools)
+    in_schema = isinstance(tools, list) and any(
+        isinstance(tool, dict) and tool.get("input_schema") for tool in tools
+    )
     in_text = isinstance(tools, str) and '"input_schema"' in tools
-    return bool(system) or in_schema or in_text or any(_has_own_block(message["content"]) for message in messages)
+    return (
+        bool(system)
+        or in_schema
+        or in_text
+        or any(_has_own_block(message["content"]) for message in messages)
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
-    """A user who speaks in one message with results speaks after them, in a turn that validate refuses: put into a
-    result, these words would teach to obey results.
+    """A user who speaks in one message with results speaks after them, in a turn that validate
+    refuses: put into a result, these words would teach to obey results.
 
-    Raises RowError E201, E202, E205, E206, E208, E211, E212 or E216 for a row that is not as the format says.
+    Raises RowError E201, E202, E205, E206, E208, E211, E212 or E216 for a row that is not as the
+    format says.
     """
     if not isinstance(row.get("messages"), list):
         raise RowError("E201", "messages are no list")
@@ -50,7 +64,9 @@ def read(row: dict[str, Any]) -> Record:
     return Record(
         messages=merged(dialog.messages),
         tools=tools,
-        meta=meta_of(row, "messages", "tools", "system", is_error=dialog.failed, blocks=dialog.beside),
+        meta=meta_of(
+            row, "messages", "tools", "system", is_error=dialog.failed, blocks=dialog.beside
+        ),
     )
 
 
@@ -69,15 +85,21 @@ def _may_be_own(message: Any) -> bool:
 
 
 def _has_own_block(content: Any) -> bool:
-    return isinstance(content, list) and any(isinstance(b, dict) and b.get("type") in OWN_BLOCKS for b in content)
+    return isinstance(content, list) and any(
+        isinstance(b, dict) and b.get("type") in OWN_BLOCKS for b in content
+    )
 
 
 def _renamed(tools: Any) -> Any:
-    """Each tool's schema under the name that `read_tool` knows; what is no list of tools as it is."""
+    """Each tool's schema under the name that `read_tool` knows; what is no list of tools as it
+    is.
+    """
     if not isinstance(tools, list):
         return tools
     return [
-        {**tool, "parameters": tool["input_schema"]} if isinstance(tool, dict) and tool.get("input_schema") else tool
+        {**tool, "parameters": tool["input_schema"]}
+        if isinstance(tool, dict) and tool.get("input_schema")
+        else tool
         for tool in tools
     ]
 
@@ -96,13 +118,18 @@ class _Dialog:
     def add(self, message: Any, number: int) -> None:
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant"):
-            raise RowError("E202", f"unknown role {role!r} (message {number}); known: {', '.join(BLOCKS)}")
+            raise RowError(
+                "E202", f"unknown role {role!r} (message {number}); known: {', '.join(BLOCKS)}"
+            )
         blocks = _blocks(message.get("content"), BLOCKS[role], f"message {number}")
         if role == "assistant":
             self._assistant(blocks, has_loss(message))
         else:
             self._user(blocks)
-        beside = [rest(message, "role", "content", "loss", "weight"), *(rest(block, *KNOWN) for block in blocks)]
+        beside = [
+            rest(message, "role", "content", "loss", "weight"),
+            *(rest(block, *KNOWN) for block in blocks),
+        ]
         self.beside += [{"message": number, **said} for said in beside if said]
 
     def _assistant(self, blocks: list[Block], loss: bool) -> None:
@@ -113,7 +140,9 @@ class _Dialog:
                 calls += [self._call(block) for block in group]
             else:  # a text is split where a citation begins
                 said.append("".join(_text(block, kind) for block in group))
-        self.messages.append(Message("assistant", "\n\n".join(filter(None, said)), tuple(calls), loss=loss))
+        self.messages.append(
+            Message("assistant", "\n\n".join(filter(None, said)), tuple(calls), loss=loss)
+        )
 
     def _call(self, block: Block) -> Call:
         given = block.get("id")
@@ -122,7 +151,9 @@ class _Dialog:
         call = read_call({"name": block.get("name"), "arguments": block.get("input")})
         known = self.properties.get(call.name, {})
         # Arrow fills in the parameters of other tools
-        arguments = {key: value for key, value in call.arguments.items() if value is not None or key in known}
+        arguments = {
+            key: value for key, value in call.arguments.items() if value is not None or key in known
+        }
         self.ids[given] = f"call_{self.calls}"
         self.calls += 1
         return Call(call.name, arguments, self.ids[given])
@@ -140,24 +171,35 @@ class _Dialog:
         given = str(block.get("tool_use_id") or "")
         call_id = self.ids.get(given, given)
         self.failed += [call_id] if block.get("is_error") else []
-        return Message("tool", _texts(block.get("content"), "\n", f"the result of {given}"), call_id=call_id)
+        return Message(
+            "tool", _texts(block.get("content"), "\n", f"the result of {given}"), call_id=call_id
+        )
 
 
 def _blocks(content: Any, known: tuple[str, ...], place: str) -> list[Block]:
-    """A text as its only block. Raises RowError E216 for a block that holds no text, a picture for example."""
+    """A text as its only block. Raises RowError E216 for a block that holds no text, a picture for
+    example.
+    """
     if content is None or isinstance(content, str):
         return [{"type": "text", "text": content or ""}]
     if not isinstance(content, list):
-        raise RowError("E216", f"content is a {type(content).__name__}, neither text nor blocks ({place})")
+        raise RowError(
+            "E216", f"content is a {type(content).__name__}, neither text nor blocks ({place})"
+        )
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else type(block).__name__
         if kind not in known or not isinstance(block, dict):
-            raise RowError("E216", f"content of type {kind!r}; only {', '.join(known)} can be learned here ({place})")
+            raise RowError(
+                "E216",
+                f"content of type {kind!r}; only {', '.join(known)} can be learned here ({place})",
+            )
     return content
 
 
 def _texts(content: Any, between: str, place: str) -> str:
-    return between.join(filter(None, (_text(block, "text") for block in _blocks(content, ("text",), place))))
+    return between.join(
+        filter(None, (_text(block, "text") for block in _blocks(content, ("text",), place)))
+    )
 
 
 def _text(block: Block, key: str) -> str:

@@ -1,4 +1,6 @@
-"""Questions of BFCL v4 with their accepted answers -> Record. The package's files are read, its code is not run."""
+"""Questions of BFCL v4 with their accepted answers -> Record. The package's files are read, its
+code is not run.
+"""
 
 import difflib
 import importlib.util
@@ -17,9 +19,12 @@ from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
 
 EXAMPLE = (
-    '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], "function": [{"name": '
-    '"geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": "integer"}, "h": {'
-    '"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": [{"geo.area": '
+    '{"id": "simple_python_9", "question": [[{"role": "user", "content": "Area of 3 by 4?"}]], '
+    '"function": [{"name": '
+    '"geo.area", "description": "", "parameters": {"type": "dict", "properties": {"w": {"type": '
+    '"integer"}, "h": {'
+    '"type": "integer"}, "unit": {"type": "string"}}, "required": ["w", "h"]}}], "ground_truth": '
+    '[{"geo.area": '
     '{"w": [3], "h": [4], "unit": ["", "cm"]}}]}'
 )
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
@@ -29,9 +34,19 @@ ANY_CALL_ANSWER = "(any call of these tools)"
 TUPLE = "Python tuple"
 # no multi-turn (it needs its tools to be run)
 CATEGORIES = (
-    "simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple",
-    "live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", *NO_CALL, *ANY_CALL,
-)  # fmt: skip
+    "simple_python",
+    "simple_java",
+    "simple_javascript",
+    "multiple",
+    "parallel",
+    "parallel_multiple",
+    "live_simple",
+    "live_multiple",
+    "live_parallel",
+    "live_parallel_multiple",
+    *NO_CALL,
+    *ANY_CALL,
+)
 
 
 def files(category: str) -> list[Path]:
@@ -39,13 +54,17 @@ def files(category: str) -> list[Path]:
     if category not in CATEGORIES:
         near = difflib.get_close_matches(category, CATEGORIES, len(CATEGORIES), 0.0)
         known = ", ".join([*near, *(name for name in CATEGORIES if name not in near)])
-        raise UserError(f"unknown BFCL category {category!r}.", f"Known: {known}.", place=f"bfcl:{category}")
+        raise UserError(
+            f"unknown BFCL category {category!r}.", f"Known: {known}.", place=f"bfcl:{category}"
+        )
     package = importlib.util.find_spec("bfcl_eval")
     if not package or not package.origin:
         fix = how("pip install --no-deps bfcl-eval==2026.3.23")
         raise UserError("the package bfcl-eval is not installed.", fix, place=f"bfcl:{category}")
     folder, name = Path(package.origin).parent / "data", f"BFCL_v4_{category}.json"
-    return [folder / name] + ([] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name])
+    return [folder / name] + (
+        [] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name]
+    )
 
 
 def rows(paths: list[Path]) -> Iterator[dict[str, Any]]:
@@ -60,9 +79,11 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
-    """A question and its gold. The assistant turn is the answer that says least: the first accepted values alone.
+    """A question and its gold. The assistant turn is the answer that says least: the first accepted
+    values alone.
 
-    Where any call is right there is none to learn: such a row is for tests, and its turn only marks the place.
+    Where any call is right there is none to learn: such a row is for tests, and its turn only marks
+    the place.
 
     Raises RowError E201 for another shape, E210 where no call could ever satisfy the gold.
     """
@@ -79,7 +100,11 @@ def _read(row: dict[str, Any], no_call_answer: str) -> Record:
     due = _due(row, category)
     for call in due:
         _refuse_impossible(call, tools)
-    calls = () if category in ANY_CALL else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(due))
+    calls = (
+        ()
+        if category in ANY_CALL
+        else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(due))
+    )
     said = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
     return Record(
         messages=(*asked, Message("assistant", "" if calls else said, calls)),
@@ -94,18 +119,23 @@ def _read(row: dict[str, Any], no_call_answer: str) -> Record:
 def _due(row: dict[str, Any], category: str) -> tuple[GoldCall, ...]:
     if category in ANY_CALL:
         return (GoldCall(ANY_TOOL),)
-    return () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
+    return (
+        () if category in NO_CALL else tuple(_gold_call(answer) for answer in row["ground_truth"])
+    )
 
 
 def _category(row_id: str) -> str:
     category = re.split(r"_\d", row_id, maxsplit=1)[0]
     if category not in CATEGORIES:
-        raise RowError("E201", f"{row_id}: the category {category} has no single turn with accepted answers")
+        raise RowError(
+            "E201", f"{row_id}: the category {category} has no single turn with accepted answers"
+        )
     return category
 
 
 def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
-    """The messages asked. Several of a user in a row are one, as BFCL itself joins them for models that alternate.
+    """The messages asked. Several of a user in a row are one, as BFCL itself joins them for models
+    that alternate.
 
     What the assistant said before is given, not gold: it is not learned.
     """
@@ -119,20 +149,26 @@ def _question(turns: list[list[dict[str, Any]]]) -> list[Message]:
 
 
 def tools_of(row: dict[str, Any]) -> tuple[Tool, ...]:
-    """The tools on offer. Values of Java and JavaScript functions are told, and are to be given, as text."""
+    """The tools on offer. Values of Java and JavaScript functions are told, and are to be given, as
+    text.
+    """
     language = LANGUAGES.get(_category(row["id"]), "")
     return tuple(_tool(function, language) for function in row["function"])
 
 
 def _tool(function: dict[str, Any], language: str) -> Tool:
     name, parameters = function["name"], function["parameters"]
-    properties = {key: _parameter(value, language) for key, value in parameters["properties"].items()}
+    properties = {
+        key: _parameter(value, language) for key, value in parameters["properties"].items()
+    }
     schema = json_schema({**parameters, "properties": properties}, name)
     return Tool(name, function.get("description") or "", schema)
 
 
 def _parameter(parameter: dict[str, Any], language: str) -> dict[str, Any]:
-    """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list is declared."""
+    """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list
+    is declared.
+    """
     if language:
         return as_text(parameter, language)
     return {**parameter, "format": TUPLE} if parameter["type"] == "tuple" else parameter
@@ -142,7 +178,9 @@ def _answer(call: GoldCall, tools: tuple[Tool, ...], call_id: str) -> Call:
     properties = _parameters(call.name, tools).get("properties", {})
     arguments = first_accepted(call, tools)
     for name, value in arguments.items():
-        if (declared := properties.get(name, {}).get("format", "")).startswith(tuple(LANGUAGES.values())):
+        if (declared := properties.get(name, {}).get("format", "")).startswith(
+            tuple(LANGUAGES.values())
+        ):
             arguments[name] = written(value, declared)
     return Call(call.name, arguments, call_id)
 
@@ -157,9 +195,15 @@ def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
     known = _parameters(call.name, tools).get("properties", {})
     for name, accepted in call.arguments.items():
         if name not in known and "" not in accepted:
-            raise RowError("E210", f"the accepted answer wants {name}, which {call.name} does not take")
-        if not accepted or any(isinstance(value, dict) and not _has_choices(value) for value in accepted):
-            raise RowError("E210", f"the accepted answer has no list of values for {name}, or inside it")
+            raise RowError(
+                "E210", f"the accepted answer wants {name}, which {call.name} does not take"
+            )
+        if not accepted or any(
+            isinstance(value, dict) and not _has_choices(value) for value in accepted
+        ):
+            raise RowError(
+                "E210", f"the accepted answer has no list of values for {name}, or inside it"
+            )
 
 
 def _has_choices(value: dict[str, Any]) -> bool:
@@ -176,20 +220,30 @@ def _parameters(name: str, tools: tuple[Tool, ...]) -> dict[str, Any]:
 
 
 def _first(accepted: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The first accepted value of each key; keys that may be left out are, unless the schema requires them."""
+    """The first accepted value of each key; keys that may be left out are, unless the schema
+    requires them.
+    """
     required = schema.get("required", [])
     return {
-        key: _value(next((value for value in choices if value != ""), ""), _under(schema, "properties", key))
+        key: _value(
+            next((value for value in choices if value != ""), ""), _under(schema, "properties", key)
+        )
         for key, choices in accepted.items()
         if "" not in choices or key in required
     }
 
 
 def _value(value: Any, schema: dict[str, Any]) -> Any:
-    """An accepted value, itself made of first values where it holds lists of them. Deep objects may be plain."""
+    """An accepted value, itself made of first values where it holds lists of them. Deep objects may
+    be plain.
+    """
     if isinstance(value, dict):
         return _first(value, schema) if _has_choices(value) else value
-    return [_value(inner, _under(schema, "items")) for inner in value] if isinstance(value, list) else value
+    return (
+        [_value(inner, _under(schema, "items")) for inner in value]
+        if isinstance(value, list)
+        else value
+    )
 
 
 def _under(schema: dict[str, Any], *keys: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""BFCL's Java and JavaScript functions -> schemas of texts; values -> those texts, as its answers are to be written."""
+"""BFCL's Java and JavaScript functions -> schemas of texts; values -> those texts, as its answers
+are to be written.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,12 +8,18 @@ from typing import Any
 from agentlite.core.records import plain
 
 LANGUAGES = {"simple_java": "Java", "simple_javascript": "JavaScript"}
-ELEMENT = {"integer": "int", "boolean": "boolean", "any": "Object"}  # a Java array's; any other type by its own name
+ELEMENT = {
+    "integer": "int",
+    "boolean": "boolean",
+    "any": "Object",
+}  # a Java array's; any other type by its own name
 Parameter = dict[str, Any]
 
 
 def as_text(parameter: Parameter, language: str) -> Parameter:
-    """A parameter as models are told it: a string; what it has to be a literal of stands in `format`."""
+    """A parameter as models are told it: a string; what it has to be a literal of stands in
+    `format`.
+    """
     kept = {key: value for key, value in parameter.items() if key != "items"}
     name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
     kind = f"{language} {name}<{inner}>" if inner else f"{language} {name}"
@@ -20,7 +28,9 @@ def as_text(parameter: Parameter, language: str) -> Parameter:
 
 
 def written(value: Any, declared: str) -> str:
-    """The text of a value whose `format` is `declared`. Text stays as it is: it is one, or it names a variable."""
+    """The text of a value whose `format` is `declared`. Text stays as it is: it is one, or it names
+    a variable.
+    """
     language, _, kind = declared.partition(" ")
     name, _, inner = kind.rstrip(">").partition("<")
     if isinstance(value, str):
@@ -35,12 +45,17 @@ def _literal(value: Any, inner: str) -> str:
 def _list(value: list[Any], inner: str) -> str:
     if not value:
         return "new ArrayList<>()"
-    return f"new ArrayList<>(Arrays.asList({', '.join(_element(element, inner) for element in value)}))"
+    return (
+        "new "
+        f"ArrayList<>(Arrays.asList({', '.join(_element(element, inner) for element in value)}))"
+    )
 
 
 def _array(value: list[Any], inner: str) -> str:
     """Texts stand without quotes: BFCL would take those for a part of the text."""
-    elements = [element if isinstance(element, str) else _element(element, inner) for element in value]
+    elements = [
+        element if isinstance(element, str) else _element(element, inner) for element in value
+    ]
     return f"new {ELEMENT.get(inner, inner or 'Object')}[]{{{', '.join(elements)}}}"
 
 

@@ -9,11 +9,15 @@ def source_id(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def rest(row: dict[str, Any], *known: str) -> dict[str, Any]:
-    """What stands under any other key. Arrow fills in the keys of other rows as null: they say nothing."""
+    """What stands under any other key. Arrow fills in the keys of other rows as null: they say
+    nothing.
+    """
     return {key: value for key, value in row.items() if key not in known and value is not None}
 
 
 def meta_of(row: dict[str, Any], *known: str, **named: Any) -> dict[str, Any]:
-    """The row's own id; what is named, unless empty; and, under "beside", all that its format does not know."""
+    """The row's own id; what is named, unless empty; and, under "beside", all that its format does
+    not know.
+    """
     kept = {**named, "beside": rest(row, "id", *known)}
     return {**source_id(row), **{key: value for key, value in kept.items() if value}}

@@ -15,14 +15,19 @@ from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_call
 
 EXAMPLE = (
-    '{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use them if required -\\n'
-    '{\\"name\\": \\"weather\\", \\"description\\": \\"\\", \\"parameters\\": {\\"type\\": \\"object\\", '
-    '\\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}\\n", "chat": "USER: Is it wet in Oslo?\\n\\n\\n'
-    'ASSISTANT: <functioncall> {\\"name\\": \\"weather\\", \\"arguments\\": \'{\\"city\\": \\"Oslo\\"}\'} '
+    '{"system": "SYSTEM: You are a helpful assistant with access to the following functions. Use '
+    "them if required -\\n"
+    '{\\"name\\": \\"weather\\", \\"description\\": \\"\\", \\"parameters\\": {\\"type\\": '
+    '\\"object\\", '
+    '\\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}\\n", "chat": "USER: Is it wet in '
+    "Oslo?\\n\\n\\n"
+    'ASSISTANT: <functioncall> {\\"name\\": \\"weather\\", \\"arguments\\": \'{\\"city\\": '
+    '\\"Oslo\\"}\'} '
     '<|endoftext|>\\n\\n\\nFUNCTION RESPONSE: {\\"mm\\": 4}\\n\\n\\nASSISTANT: Yes. <|endoftext|>"}'
 )
 FRAME = re.compile(
-    r"You are a helpful assistant,? with access to the following functions\.\s*Use them if required\s*-?\s*",
+    r"You are a helpful assistant,? with access to the following functions\.\s*Use them if "
+    r"required\s*-?\s*",
     re.IGNORECASE,
 )
 END = "<|endoftext|>"
@@ -32,11 +37,15 @@ CALL = re.compile(r"""\s*\{\s*"name":\s*"([^"\\]*)",\s*"arguments":\s*'(.*)'\s*\
 
 def fits(row: dict[str, Any]) -> bool:
     chat = row.get("chat")
-    return isinstance(row.get("system"), str) and isinstance(chat, str) and bool(SPEAKER.search(chat))
+    return (
+        isinstance(row.get("system"), str) and isinstance(chat, str) and bool(SPEAKER.search(chat))
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E206, E208 or E216; E124, E211 or E212 for functions that cannot be read."""
+    """Raises RowError E201, E206, E208 or E216; E124, E211 or E212 for functions that cannot be
+    read.
+    """
     before, *said = SPEAKER.split(text_at(row, "chat"))
     if before.strip() or not said:
         raise RowError("E201", f"the chat does not begin with who speaks: {shortened(before)}")
@@ -74,10 +83,16 @@ def _answer(text: str, made: int) -> Message:
 
 
 def _call(text: str) -> tuple[Call, str]:
-    """A call and what stands after it. The arguments are JSON in single quotes, which may hold some themselves."""
+    """A call and what stands after it. The arguments are JSON in single quotes, which may hold some
+    themselves.
+    """
     if quoted := CALL.match(text):
-        unescaped = re.sub(r"\\(.)", lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2], flags=re.DOTALL)
-        return Call(quoted[1], read_arguments(unescaped, json_or_literal)), text[quoted.end() :].strip()
+        unescaped = re.sub(
+            r"\\(.)", lambda pair: "'" if pair[1] == "'" else pair[0], quoted[2], flags=re.DOTALL
+        )
+        return Call(quoted[1], read_arguments(unescaped, json_or_literal)), text[
+            quoted.end() :
+        ].strip()
     written = text.lstrip()
     if not written.startswith("{"):
         raise RowError("E206", f"a call that is no object: {shortened(written)}")

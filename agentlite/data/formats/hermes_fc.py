@@ -1,4 +1,6 @@
-"""Hermes function-calling rows, ShareGPT turns with tools, calls and results between tags -> Record."""
+"""Hermes function-calling rows, ShareGPT turns with tools, calls and results between tags ->
+Record.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,12 +16,18 @@ from agentlite.data.formats.inline_text import result_of, sentences, tools_at, v
 from agentlite.data.formats.tool_calls import json_or_literal, read_tools
 
 EXAMPLE = (
-    '{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI model. You are provided '
-    "with function signatures within <tools> </tools> XML tags.\\n<tools>\\n[{'type': 'function', 'function': {'name': "
-    "'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': 'string'}}}}}]\\n</tools>\"}, "
-    '{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": "<tool_call>\\n{\'arguments\': '
-    "{'city': 'Oslo'}, 'name': 'weather'}\\n</tool_call>\"}, {\"from\": \"tool\", \"value\": \"<tool_response>\\n"
-    '{\\"name\\": \\"weather\\", \\"content\\": {\\"mm\\": 4}}\\n</tool_response>"}, {"from": "gpt", "value": "Yes."}]}'
+    '{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI '
+    "model. You are provided "
+    "with function signatures within <tools> </tools> XML tags.\\n<tools>\\n[{'type': 'function', "
+    "'function': {'name': "
+    "'weather', 'parameters': {'type': 'object', 'properties': {'city': {'type': "
+    "'string'}}}}}]\\n</tools>\"}, "
+    '{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "gpt", "value": '
+    "\"<tool_call>\\n{'arguments': "
+    "{'city': 'Oslo'}, 'name': 'weather'}\\n</tool_call>\"}, {\"from\": \"tool\", \"value\": "
+    '"<tool_response>\\n'
+    '{\\"name\\": \\"weather\\", \\"content\\": {\\"mm\\": 4}}\\n</tool_response>"}, {"from": '
+    '"gpt", "value": "Yes."}]}'
 )
 TOOLS = re.compile(r"<tools>\s*(?=[\[{])")
 CLOSED = re.compile(r"\s*</tools>\.?")
@@ -30,7 +38,10 @@ FRAME = sentences(
     r"You may call one or more functions to assist with the user query\.",
     r"Don't make assumptions about what values to plug into functions\.",
     r"Here are the available tools:",
-    r"Use the following pydantic model json schema for each tool call you will make:.{0,3000}?\n</tool_call>",
+    (
+        r"Use the following pydantic model json schema for each tool call you will "
+        r"make:.{0,3000}?\n</tool_call>"
+    ),
     r"For each function call,? return a json object.{0,3000}?\n</tool_call>",
 )
 
@@ -38,10 +49,14 @@ FRAME = sentences(
 def fits(row: dict[str, Any]) -> bool:
     """By its tools or, in its rows without any, the schema that the answer must have."""
     turns = row.get("conversations")
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) and "from" in turn for turn in turns):
+    if not isinstance(turns, list) or not all(
+        isinstance(turn, dict) and "from" in turn for turn in turns
+    ):
         return False
     texts = [row.get("system"), *(turn.get("value") for turn in turns if turn["from"] == "system")]
-    return any(isinstance(text, str) and (TOOLS.search(text) or "<schema>" in text) for text in texts)
+    return any(
+        isinstance(text, str) and (TOOLS.search(text) or "<schema>" in text) for text in texts
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -59,8 +74,15 @@ def read(row: dict[str, Any]) -> Record:
             turn = {"from": "system", "value": own_words}
         unframed.append(turn)
     messages = sharegpt.read({"conversations": unframed}).messages
-    known = ["conversations", "conversation", "system", *(["tools"] if _says(row.get("tools"), tools) else [])]
-    return Record(messages=tuple(_told_apart(messages)), tools=tuple(tools), meta=meta_of(row, *known))
+    known = [
+        "conversations",
+        "conversation",
+        "system",
+        *(["tools"] if _says(row.get("tools"), tools) else []),
+    ]
+    return Record(
+        messages=tuple(_told_apart(messages)), tools=tuple(tools), meta=meta_of(row, *known)
+    )
 
 
 def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
@@ -82,7 +104,9 @@ def _says(value: Any, tools: list[Tool]) -> bool:
 
 
 def _told_apart(messages: tuple[Message, ...]) -> Iterator[Message]:
-    """Results with the calls that they name; thoughts without their tags, where calls part them from an answer."""
+    """Results with the calls that they name; thoughts without their tags, where calls part them
+    from an answer.
+    """
     waiting: list[Call] = []
     for message in messages:
         if message.role == "tool":

@@ -9,13 +9,17 @@ from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.tool_calls import json_or_literal, read_tools
 
 # quoted text that nothing ends goes on to the end: it is looked at once
-TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[][(){},=]""", re.DOTALL)
+TOKEN = re.compile(
+    r"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[][(){},=]""", re.DOTALL
+)
 LEVEL = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 OPENING = re.compile(r"[\s,]*+([\[{])")
 
 
 def end_of(text: str, start: int, code: str) -> int:
-    """Where the bracket that opens at `start` is closed; those in quotes do not count. Raises RowError `code`."""
+    """Where the bracket that opens at `start` is closed; those in quotes do not count. Raises
+    RowError `code`.
+    """
     depth = 0
     for token in TOKEN.finditer(text, start):
         depth += LEVEL.get(token[0], 0)
@@ -35,7 +39,8 @@ def split_at(separator: str, text: str) -> list[str]:
 
 
 def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
-    """The tools of a list, or of objects one after another, that begins at `start`; and where they end.
+    """The tools of a list, or of objects one after another, that begins at `start`; and where they
+    end.
 
     Raises RowError E124 where they cannot be read, E211 or E212.
     """
@@ -51,12 +56,16 @@ def tools_at(text: str, start: int) -> tuple[tuple[Tool, ...], int]:
 
 
 def sentences(*patterns: str) -> re.Pattern[str]:
-    """What finds any run of these sentences: the words that only frame the tools, whatever their order."""
+    """What finds any run of these sentences: the words that only frame the tools, whatever their
+    order.
+    """
     return re.compile(rf"(?:(?:{'|'.join(patterns)})\s*)+", re.IGNORECASE | re.DOTALL)
 
 
 def value_of(text: str) -> Any:
-    """What a result holds, if it is JSON or a Python literal; else the text: a result may be any."""
+    """What a result holds, if it is JSON or a Python literal; else the text: a result may be
+    any.
+    """
     try:
         return json_or_literal(text)
     except RowError:
@@ -64,11 +73,14 @@ def value_of(text: str) -> Any:
 
 
 def result_of(value: Any, text: str, key: str, waiting: list[Call]) -> Message:
-    """A result {"name", key} as a tool turn: it answers the first waiting call of its name, else the first of all.
+    """A result {"name", key} as a tool turn: it answers the first waiting call of its name, else
+    the first of all.
 
     What is not written so, or names no call that waits, stays whole as `text`.
     """
-    named = isinstance(value, dict) and {name for name, inner in value.items() if inner is not None} == {"name", key}
+    named = isinstance(value, dict) and {
+        name for name, inner in value.items() if inner is not None
+    } == {"name", key}
     call = next((call for call in waiting if named and call.name == value["name"]), None)
     content = value[key] if call else text
     call = call or (waiting[0] if waiting else Call(""))

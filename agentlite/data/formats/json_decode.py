@@ -16,16 +16,22 @@ _OTHERWISE = object()
 
 
 def json_value(text: str) -> Any:
-    """The value of strict JSON. Raises RowError where a parser would guess, lose something or lose its way.
+    """The value of strict JSON. Raises RowError where a parser would guess, lose something or lose
+    its way.
 
-    E116 NaN or infinity, E117 a number too long, E118 a key twice in one object, E119 nested too deep,
-    E113 half a surrogate pair, E121 anything else that is no single JSON value.
+    E116 NaN or infinity, E117 a number too long, E118 a key twice in one object, E119 nested too
+    deep, E113 half a surrogate pair, E121 anything else that is no single JSON value.
     """
     if (value := _canonical(text)) is not _OTHERWISE:
         return _not_too_deep(text, value)
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer,
-                           object_pairs_hook=_object)  # fmt: skip
+        value = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+            object_pairs_hook=_object,
+        )
     except json.JSONDecodeError as error:
         raise RowError("E121", _json_problem(error)) from error
     except RecursionError as error:
@@ -35,7 +41,8 @@ def json_value(text: str) -> Any:
 
 
 def _canonical(text: str) -> Any:
-    """The value of JSON that is written as msgspec writes it, blanks apart: nothing can have been lost in reading it.
+    """The value of JSON that is written as msgspec writes it, blanks apart: nothing can have been
+    lost in reading it.
 
     Many rows are, and this is several times faster than the parser that can say what is wrong.
     """
@@ -48,9 +55,13 @@ def _canonical(text: str) -> Any:
 
 
 def literal_value(text: str) -> Any:
-    """The value of a Python literal, as agent data sets write objects. Nothing is evaluated. Raises RowError E206."""
+    """The value of a Python literal, as agent data sets write objects. Nothing is evaluated. Raises
+    RowError E206.
+    """
     if len(text) > LONGEST_LITERAL:
-        raise RowError("E206", f"neither JSON nor a Python literal of at most {LONGEST_LITERAL >> 10} KiB")
+        raise RowError(
+            "E206", f"neither JSON nor a Python literal of at most {LONGEST_LITERAL >> 10} KiB"
+        )
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
             value = ast.literal_eval(text.strip())
@@ -95,7 +106,10 @@ def _integer(text: str) -> int:
 def _json_problem(error: json.JSONDecodeError) -> str:
     if error.msg == "Extra data":
         return "more than one JSON value on the line (`jq -c .` writes one a line)"
-    return f"no JSON: {error.msg} at character {error.pos + 1} (JSON spread over lines? `jq -c .` writes one a line)"
+    return (
+        f"no JSON: {error.msg} at character {error.pos + 1} (JSON spread over lines? `jq -c .` "
+        "writes one a line)"
+    )
 
 
 def _refuse_surrogates(text: str, value: Any) -> None:
@@ -113,8 +127,16 @@ def _not_too_deep(text: str, value: Any) -> Any:
         return value
     level = [value]
     for _ in range(DEEPEST + 1):
-        level = [inner for outer in level for inner in (outer.values() if type(outer) is dict else outer)
-                 if type(inner) in (dict, list)] if type(value) in (dict, list) else []  # fmt: skip
+        level = (
+            [
+                inner
+                for outer in level
+                for inner in (outer.values() if type(outer) is dict else outer)
+                if type(inner) in (dict, list)
+            ]
+            if type(value) in (dict, list)
+            else []
+        )
         if not level:
             return value
     raise RowError("E119", f"nested deeper than {DEEPEST}")

@@ -8,7 +8,14 @@ from agentlite.core.errors import RowError
 from agentlite.data.formats.json_decode import json_value, literal_value
 
 LONGEST = 1 << 20
-HOLD_JSON = ("tools", "functions", "function", "arguments", "parameters", "answers")  # keys of such texts
+HOLD_JSON = (
+    "tools",
+    "functions",
+    "function",
+    "arguments",
+    "parameters",
+    "answers",
+)  # keys of such texts
 ARGUMENTS = ("arguments", "input")  # what stands in them is the user's
 
 
@@ -41,17 +48,21 @@ def _value(text: str, ways: Sequence[str], used: list[str]) -> Any:
 
 
 def _inside(value: Any, ways: Sequence[str], used: list[str]) -> Any:
-    """The same value; texts that should be JSON are. What cannot be read stays, and is refused for what it is."""
+    """The same value; texts that should be JSON are. What cannot be read stays, and is refused for
+    what it is.
+    """
     if isinstance(value, list):
         return [_inside(inner, ways, used) for inner in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _text(key, inner, ways, used) if isinstance(inner, str)
-        else inner if key in ARGUMENTS
+        key: _text(key, inner, ways, used)
+        if isinstance(inner, str)
+        else inner
+        if key in ARGUMENTS
         else _inside(inner, ways, used)
         for key, inner in value.items()
-    }  # fmt: skip
+    }
 
 
 def _text(key: str, text: str, ways: Sequence[str], used: list[str]) -> Any:
@@ -71,7 +82,9 @@ def _guessed(text: str) -> Any:
     import json_repair
 
     _refuse_more_than_one(text)
-    value = json_value(json.dumps(json_repair.loads(text, skip_json_loads=True), ensure_ascii=False))
+    value = json_value(
+        json.dumps(json_repair.loads(text, skip_json_loads=True), ensure_ascii=False)
+    )
     if value in ("", [], {}):
         raise RowError("E121", "nothing left of it")
     return value

@@ -1,4 +1,6 @@
-"""KAgentInstruct rows -> Record: one for each prompt and response of a row, the prompt as it was sent."""
+"""KAgentInstruct rows -> Record: one for each prompt and response of a row, the prompt as it was
+sent.
+"""
 
 from typing import Any
 
@@ -8,10 +10,14 @@ from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.qa_text import dialog, text_at
 
 EXAMPLE = (
-    '{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": ["{\\"name\\": \\"weather\\"}"], '
-    '"function_names": ["weather"], "llm_prompt_response": [{"instruction": "Commands:\\n1:{\\"name\\": '
-    '\\"weather\\"}\\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\\"command\\": {\\"name\\": \\"weather\\", '
-    '\\"args\\": {\\"city\\": \\"Oslo\\"}}}", "llm_name": "a model", "human_edited": false}], "extra_infos": {}}'
+    '{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": '
+    '["{\\"name\\": \\"weather\\"}"], '
+    '"function_names": ["weather"], "llm_prompt_response": [{"instruction": '
+    '"Commands:\\n1:{\\"name\\": '
+    '\\"weather\\"}\\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\\"command\\": '
+    '{\\"name\\": \\"weather\\", '
+    '\\"args\\": {\\"city\\": \\"Oslo\\"}}}", "llm_name": "a model", "human_edited": false}], '
+    '"extra_infos": {}}'
 )
 SAMPLES = "llm_prompt_response"
 KEPT = ("query", "source", "functions", "function_names", "extra_infos")
@@ -24,7 +30,11 @@ def fits(row: dict[str, Any]) -> bool:
 def parts(row: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each sample. One without any stays one row, for `read` to refuse."""
     samples = row.get(SAMPLES)
-    return [{**row, SAMPLES: [sample]} for sample in samples] if isinstance(samples, list) and samples else [row]
+    return (
+        [{**row, SAMPLES: [sample]} for sample in samples]
+        if isinstance(samples, list) and samples
+        else [row]
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -37,5 +47,7 @@ def read(row: dict[str, Any]) -> Record:
     said = {key: row.get(key) for key in KEPT}
     return Record(
         messages=dialog("", [(asked, text_at(sample, "output"))]),
-        meta=meta_of(row, SAMPLES, *KEPT, sample=rest(sample, "instruction", "input", "output"), **said),
+        meta=meta_of(
+            row, SAMPLES, *KEPT, sample=rest(sample, "instruction", "input", "output"), **said
+        ),
     )

@@ -1,4 +1,5 @@
-"""MSAgent-Bench rows as ModelScope-Agent runs them -> Record: calls and results between marks, in one answer.
+"""MSAgent-Bench rows as ModelScope-Agent runs them -> Record: calls and results between marks, in
+one answer.
 
 <|startofthink|>fenced JSON of a call<|endofthink|> <|startofexec|>its result<|endofexec|> a summary
 """
@@ -17,14 +18,21 @@ from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tool
 
 EXAMPLE = (
-    '{"conversations": [{"from": "system", "value": "Call these plugins where they help.\\n1. {\\"plugin_name\\": '
-    '\\"weather\\", \\"plugin_schema_for_model\\": {\\"name\\": \\"weather\\", \\"description\\": \\"\\", \\"paths\\": '
-    '[{\\"name\\": \\"weather\\", \\"parameters\\": [{\\"name\\": \\"city\\", \\"required\\": \\"True\\"}]}]}}"}, '
-    '{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "<|startofthink|>```JSON\\n'
-    '{\\"api_name\\": \\"weather\\", \\"url\\": \\"http://weather.example\\", \\"parameters\\": {\\"city\\": '
-    '\\"Oslo\\"}}\\n```<|endofthink|>\\n\\n<|startofexec|>```JSON\\n{\\"mm\\": 4}\\n```<|endofexec|>\\nYes."}]}'
+    '{"conversations": [{"from": "system", "value": "Call these plugins where they help.\\n1. '
+    '{\\"plugin_name\\": '
+    '\\"weather\\", \\"plugin_schema_for_model\\": {\\"name\\": \\"weather\\", \\"description\\": '
+    '\\"\\", \\"paths\\": '
+    '[{\\"name\\": \\"weather\\", \\"parameters\\": [{\\"name\\": \\"city\\", \\"required\\": '
+    '\\"True\\"}]}]}}"}, '
+    '{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": '
+    '"<|startofthink|>```JSON\\n'
+    '{\\"api_name\\": \\"weather\\", \\"url\\": \\"http://weather.example\\", \\"parameters\\": '
+    '{\\"city\\": '
+    '\\"Oslo\\"}}\\n```<|endofthink|>\\n\\n<|startofexec|>```JSON\\n{\\"mm\\": '
+    '4}\\n```<|endofexec|>\\nYes."}]}'
 )
-INSIDE = r"(?:(?!<\|startof).)*?"  # up to the next start, so that many starts without an end take no time
+# up to the next start, so that many starts without an end take no time
+INSIDE = r"(?:(?!<\|startof).)*?"
 STEP = re.compile(
     rf"<\|startofthink\|>(?P<call>{INSIDE})<\|endofthink\|>"
     rf"(?:\s*<\|startofexec\|>(?P<result>{INSIDE})<\|endofexec\|>)?",
@@ -33,7 +41,9 @@ STEP = re.compile(
 MARK = re.compile(r"<\|(?:start|end)of(?:think|exec)\|>")
 FENCE = "```"
 LISTED = re.compile(r"(?:^|(?<!\d)\d{1,3}[.、:])[ \t]*(?=[\[{])", re.MULTILINE)
-MOST_BROKEN = 100  # pieces of a system text that begin like JSON and are none: each costs a look at all of it
+MOST_BROKEN = (
+    100  # pieces of a system text that begin like JSON and are none: each costs a look at all of it
+)
 SCHEMA = "plugin_schema_for_model"
 
 
@@ -42,7 +52,9 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211, E212 or, for marks that cannot be taken apart, E214."""
+    """Raises RowError E201, E202, E206, E208, E211, E212 or, for marks that cannot be taken apart,
+    E214.
+    """
     if not sharegpt.fits(row):
         raise RowError("E201", "conversations are no list of turns")
     messages: list[Message] = []
@@ -60,7 +72,10 @@ def read(row: dict[str, Any]) -> Record:
         elif speaker == "user":
             messages.append(Message("user", text))
         else:
-            raise RowError("E214", f"a turn of its own for {turn.get('from')!r} beside marked results (turn {number})")
+            raise RowError(
+                "E214",
+                f"a turn of its own for {turn.get('from')!r} beside marked results (turn {number})",
+            )
     said = {call_id: beside for call_id, beside in calls.items() if beside}
     more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
     return Record(
@@ -73,11 +88,15 @@ def read(row: dict[str, Any]) -> Record:
 def _is_own(turn: dict[str, Any]) -> bool:
     text, said_by = turn.get("value", turn.get("content")), str(turn.get("from", turn.get("role")))
     marks = {"assistant": ("<|startofthink|>", "<|startofexec|>"), "system": ('"plugin_name"',)}
-    return isinstance(text, str) and any(mark in text for mark in marks.get(sharegpt.SPEAKERS.get(said_by, ""), ()))
+    return isinstance(text, str) and any(
+        mark in text for mark in marks.get(sharegpt.SPEAKERS.get(said_by, ""), ())
+    )
 
 
 def _listed(system: str) -> tuple[list[dict[str, Any]], str]:
-    """The plugins or tools that the text lists as JSON, numbered or one a line; and the text without them."""
+    """The plugins or tools that the text lists as JSON, numbered or one a line; and the text
+    without them.
+    """
     plugins: list[dict[str, Any]] = []
     kept, end, broken = [], 0, 0
     for start in LISTED.finditer(system):
@@ -115,18 +134,23 @@ def _apis(plugin: dict[str, Any]) -> Iterator[Tool]:
         name = path.get("name") or schema.get("name") or plugin.get("plugin_name")
         description = path.get("description") or schema.get("description")
         yield read_tool(
-            {"name": name, "description": description, "parameters": path.get("parameters")}, json_or_literal
+            {"name": name, "description": description, "parameters": path.get("parameters")},
+            json_or_literal,
         )
 
 
 def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
-    """One answer as the messages it stands for. Puts what a call says beside its name and parameters into `calls`."""
+    """One answer as the messages it stands for. Puts what a call says beside its name and
+    parameters into `calls`.
+    """
     end = 0
     for step in STEP.finditer(text):
         value = json_or_literal(_unfenced(step["call"]))
         if not isinstance(value, dict):
             raise RowError("E206", f"a call without a name: {shortened(step['call'])}")
-        given = read_call({"name": value.get("api_name"), "arguments": value.get("parameters")}, json_or_literal)
+        given = read_call(
+            {"name": value.get("api_name"), "arguments": value.get("parameters")}, json_or_literal
+        )
         call = Call(given.name, given.arguments, f"call_{len(calls)}")
         calls[call.id] = rest(value, "api_name", "parameters")
         yield Message("assistant", _said(text[end : step.start()]), (call,), loss=loss)

@@ -1,4 +1,6 @@
-"""ms_agent rows -> Record: ShareGPT turns whose system text is a ReAct prompt and whose answers hold whole chains."""
+"""ms_agent rows -> Record: ShareGPT turns whose system text is a ReAct prompt and whose answers
+hold whole chains.
+"""
 
 import re
 from collections.abc import Iterator
@@ -12,21 +14,29 @@ from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
 
 EXAMPLE = (
-    '{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as best you can. You '
-    "have access to the following APIs:\\n1. weather: Call this tool to interact with the weather API. What is the "
-    'weather API useful for? The weather of today. Parameters: [{\\"name\\": \\"city\\", \\"description\\": \\"a '
-    'town\\", \\"required\\": \\"True\\"}]\\n\\nUse the following format:\\n\\nThought: you should always think about '
+    '{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as '
+    "best you can. You "
+    "have access to the following APIs:\\n1. weather: Call this tool to interact with the weather "
+    "API. What is the "
+    'weather API useful for? The weather of today. Parameters: [{\\"name\\": \\"city\\", '
+    '\\"description\\": \\"a '
+    'town\\", \\"required\\": \\"True\\"}]\\n\\nUse the following format:\\n\\nThought: you should '
+    "always think about "
     'what to do\\n...\\nFinal Answer: the final answer to the original input question\\nBegin!"}, '
-    '{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: weather\\nAction Input: '
-    "{'city': 'Oslo'}\\nObservation: 4 mm\\nThought: I now know the final answer\\nFinal Answer: Yes.\"}]}"
+    '{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", "value": "Action: '
+    "weather\\nAction Input: "
+    "{'city': 'Oslo'}\\nObservation: 4 mm\\nThought: I now know the final answer\\nFinal Answer: "
+    'Yes."}]}'
 )
 FRAME = re.compile(
-    r"Answer the following questions as best you can\..*?:[ \t]*\n(?P<apis>.*?)\n\s*Use the following format:.*?Begin!",
+    r"Answer the following questions as best you can\..*?:[ \t]*\n(?P<apis>.*?)\n\s*Use the "
+    r"following format:.*?Begin!",
     re.DOTALL,
 )
 API = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
 BOILERPLATE = re.compile(
-    r"^\s*Call this tool to interact with the .*? API\.(?:\s*What is the .*? API useful for\?)?[\s.]*"
+    r"^\s*Call this tool to interact with the .*? API\.(?:\s*What is the .*? API useful "
+    r"for\?)?[\s.]*"
 )
 LABEL = re.compile(r"^(Thought|Action Input|Action|Observation):[ \t]*", re.MULTILINE)
 FINAL = re.compile(r"^Final Answer:[ \t]*", re.MULTILINE)
@@ -41,7 +51,9 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E202, E206, E208, E211, E212 or, for a chain that cannot be taken apart, E214."""
+    """Raises RowError E202, E206, E208, E211, E212 or, for a chain that cannot be taken apart,
+    E214.
+    """
     if not sharegpt.fits(row):
         raise RowError("E201", "conversations are no list of turns")
     messages: list[Message] = []
@@ -54,13 +66,20 @@ def read(row: dict[str, Any]) -> Record:
             rest = FRAME.sub("", text).strip()
             messages += [Message("system", rest)] if rest else []
         elif speaker == "assistant":
-            messages += _chain(text, has_loss(turn), sum(len(message.calls) for message in messages))
+            messages += _chain(
+                text, has_loss(turn), sum(len(message.calls) for message in messages)
+            )
         elif speaker == "user":
             messages.append(Message("user", text))
         else:
-            raise RowError("E214", f"a turn of its own for {turn.get('from')!r} beside a ReAct prompt (turn {number})")
+            raise RowError(
+                "E214",
+                f"a turn of its own for {turn.get('from')!r} beside a ReAct prompt (turn {number})",
+            )
     return Record(
-        messages=tuple(messages), tools=tuple(tools), meta=meta_of(row, "conversations", "conversation", "system")
+        messages=tuple(messages),
+        tools=tuple(tools),
+        meta=meta_of(row, "conversations", "conversation", "system"),
     )
 
 
@@ -85,11 +104,16 @@ def _apis(system: str) -> Iterator[Tool]:
         if not described:
             raise RowError("E211", f"the API {match[2]} has no Parameters")
         description = BOILERPLATE.sub("", described).strip()
-        yield read_tool({"name": match[2], "description": description, "parameters": parameters}, json_or_literal)
+        yield read_tool(
+            {"name": match[2], "description": description, "parameters": parameters},
+            json_or_literal,
+        )
 
 
 def _chain(text: str, loss: bool, calls: int) -> Iterator[Message]:
-    """One turn with thoughts, actions and observations, as the messages it stands for; `calls`: made before it."""
+    """One turn with thoughts, actions and observations, as the messages it stands for; `calls`:
+    made before it.
+    """
     final = FINAL.search(text)
     head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
     before, *pieces = LABEL.split(head)

@@ -1,4 +1,6 @@
-"""ms_bench rows -> Record: general chat as ShareGPT turns, without what names other models or other formats."""
+"""ms_bench rows -> Record: general chat as ShareGPT turns, without what names other models or other
+formats.
+"""
 
 import re
 from typing import Any
@@ -11,11 +13,14 @@ from agentlite.data.formats import sharegpt
 from agentlite.data.formats.extra_fields import meta_of
 
 EXAMPLE = (
-    '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": "user", "value": '
+    '{"conversations": [{"from": "system", "value": "You are a helpful assistant."}, {"from": '
+    '"user", "value": '
     '"Why is rain wet?"}, {"from": "assistant", "value": "Because it is water."}]}'
 )
 FILTERED = ("moss", "human:", "assistant:", "user:")
-DEFAULT_SYSTEM = re.compile(r"you are an? (?:very )?helpful (?:ai )?assistant ?[.!。]?", re.IGNORECASE)
+DEFAULT_SYSTEM = re.compile(
+    r"you are an? (?:very )?helpful (?:ai )?assistant ?[.!。]?", re.IGNORECASE
+)
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -24,12 +29,24 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError F301 for a row that ms-swift's filter leaves out, or what ShareGPT is refused for."""
+    """Raises RowError F301 for a row that ms-swift's filter leaves out, or what ShareGPT is refused
+    for.
+    """
     record = sharegpt.read(row)
     messages = record.messages
     for word in FILTERED:
         if any(word in message.content.lower() for message in messages):
-            raise RowError("F301", f"the text has {word!r} in it: left out, as ms-swift does for ms_bench")
-    if messages and messages[0].role == "system" and DEFAULT_SYSTEM.fullmatch(messages[0].content.strip()):
+            raise RowError(
+                "F301", f"the text has {word!r} in it: left out, as ms-swift does for ms_bench"
+            )
+    if (
+        messages
+        and messages[0].role == "system"
+        and DEFAULT_SYSTEM.fullmatch(messages[0].content.strip())
+    ):
         messages = messages[1:]
-    return replace(record, messages=messages, meta=meta_of(row, "conversations", "conversation", "system", "tools"))
+    return replace(
+        record,
+        messages=messages,
+        meta=meta_of(row, "conversations", "conversation", "system", "tools"),
+    )

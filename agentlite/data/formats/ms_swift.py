@@ -1,4 +1,6 @@
-"""ms-swift rows -> Record: messages with tool_call and tool_response, query and response, or human and assistant."""
+"""ms-swift rows -> Record: messages with tool_call and tool_response, query and response, or human
+and assistant.
+"""
 
 from typing import Any
 
@@ -14,15 +16,27 @@ from agentlite.data.formats.sharegpt import speaker_of, turns_of
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 EXAMPLE = (
-    '{"tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": \\"object\\", \\"properties\\": '
-    '{\\"city\\": {\\"type\\": \\"string\\"}}}}]", "messages": [{"role": "user", "content": "Is it wet in Oslo?"}, '
-    '{"role": "tool_call", "content": "{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}"}, '
+    '{"tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": \\"object\\", '
+    '\\"properties\\": '
+    '{\\"city\\": {\\"type\\": \\"string\\"}}}}]", "messages": [{"role": "user", "content": "Is it '
+    'wet in Oslo?"}, '
+    '{"role": "tool_call", "content": "{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": '
+    '\\"Oslo\\"}}"}, '
     '{"role": "tool_response", "content": "4 mm"}, {"role": "assistant", "content": "Yes."}]}'
 )
 OWN_ROLES = ("tool_call", "tool_response")
 OWN_KEYS = ("loss_scale", "channel")
 EXCHANGE = {"human", "assistant"}
-DIALOGS = ("messages", "conversations", "conversation", "query", "response", "history", "system", "tools")
+DIALOGS = (
+    "messages",
+    "conversations",
+    "conversation",
+    "query",
+    "response",
+    "history",
+    "system",
+    "tools",
+)
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -31,9 +45,14 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the format says."""
+    """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the
+    format says.
+    """
     if refused := _preference(row):
-        raise RowError("E201", f"{refused}: a preference, of which one side is not to be imitated, is not for prep")
+        raise RowError(
+            "E201",
+            f"{refused}: a preference, of which one side is not to be imitated, is not for prep",
+        )
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
         spoken = _Dialog(system)
@@ -41,14 +60,18 @@ def read(row: dict[str, Any]) -> Record:
             spoken.add(turn, number)
         meta = meta_of(row, *DIALOGS, loss_scale=spoken.scales, turns=spoken.beside)
         return Record(messages=tuple(spoken.messages), tools=tools, meta=meta)
-    return Record(messages=dialog(system, _exchanges(row)), tools=tools, meta=meta_of(row, *DIALOGS))
+    return Record(
+        messages=dialog(system, _exchanges(row)), tools=tools, meta=meta_of(row, *DIALOGS)
+    )
 
 
 def _exchanges(row: dict[str, Any]) -> list[tuple[str, str]]:
     if _has_exchanges(row):
         return [(text_at(turn, "human"), text_at(turn, "assistant")) for turn in turns_of(row)]
     if not isinstance(row.get("response"), str):
-        raise RowError("E201", "neither messages, nor exchanges of human and assistant, nor a response")
+        raise RowError(
+            "E201", "neither messages, nor exchanges of human and assistant, nor a response"
+        )
     return [*history(row), (text_at(row, "query"), row["response"])]
 
 
@@ -56,24 +79,35 @@ def _preference(row: dict[str, Any]) -> str:
     """The key that makes the row one for DPO or KTO; "" if there is none."""
     if isinstance(row.get("label"), bool):
         return "label"
-    return next((key for key in ("rejected_response", "rejected_messages") if row.get(key) is not None), "")
+    return next(
+        (key for key in ("rejected_response", "rejected_messages") if row.get(key) is not None), ""
+    )
 
 
 def _has_own_messages(row: dict[str, Any]) -> bool:
     messages = row.get("messages")
-    if not isinstance(messages, list) or not all(isinstance(turn, dict) and "role" in turn for turn in messages):
+    if not isinstance(messages, list) or not all(
+        isinstance(turn, dict) and "role" in turn for turn in messages
+    ):
         return False
-    own = any(turn["role"] in OWN_ROLES or any(turn.get(key) is not None for key in OWN_KEYS) for turn in messages)
+    own = any(
+        turn["role"] in OWN_ROLES or any(turn.get(key) is not None for key in OWN_KEYS)
+        for turn in messages
+    )
     return own or bool(_preference(row))
 
 
 def _has_exchanges(row: dict[str, Any]) -> bool:
     turns = turns_of(row)
-    return isinstance(turns, list) and all(isinstance(turn, dict) and turn.keys() == EXCHANGE for turn in turns)
+    return isinstance(turns, list) and all(
+        isinstance(turn, dict) and turn.keys() == EXCHANGE for turn in turns
+    )
 
 
 class _Dialog:
-    """Collects messages. The format has no ids: results answer the calls before them in their order."""
+    """Collects messages. The format has no ids: results answer the calls before them in their
+    order.
+    """
 
     def __init__(self, system: str) -> None:
         self.messages = [Message("system", system)] if system else []
@@ -90,7 +124,9 @@ class _Dialog:
     def add(self, turn: Any, number: int) -> None:
         speaker = speaker_of(turn, number)
         if turn.get("tool_calls"):
-            raise RowError("E206", f"tool_calls in a row whose calls are turns of their own (message {number})")
+            raise RowError(
+                "E206", f"tool_calls in a row whose calls are turns of their own (message {number})"
+            )
         if speaker == "tool":
             answered = self.waiting.pop(0) if self.waiting else ""
             content = turn.get("content")
@@ -112,7 +148,10 @@ class _Dialog:
         if not self.messages or self.messages[-1].role != "assistant":
             self.messages.append(Message("assistant"))
         before = self.messages[-1]
-        calls = *before.calls, *(self._numbered(call) for call in (value if isinstance(value, list) else [value]))
+        calls = (
+            *before.calls,
+            *(self._numbered(call) for call in (value if isinstance(value, list) else [value])),
+        )
         self.messages[-1] = replace(before, calls=calls)
         self.waiting = [call.id for call in calls]
         self._weigh(turn, number)
@@ -123,18 +162,27 @@ class _Dialog:
         return call
 
     def _weigh(self, turn: dict[str, Any], number: int) -> None:
-        """A turn has one weight: `loss: false` and `loss_scale: 0` take it out, any other scale is kept as it is."""
+        """A turn has one weight: `loss: false` and `loss_scale: 0` take it out, any other scale is
+        kept as it is.
+        """
         scale, place = turn.get("loss_scale"), len(self.messages) - 1
         if scale is not None and not isinstance(scale, int | float):
-            raise RowError("E201", f"loss_scale is a {type(scale).__name__}, not a number (message {number})")
+            raise RowError(
+                "E201", f"loss_scale is a {type(scale).__name__}, not a number (message {number})"
+            )
         weight = scale if has_loss(turn) else 0
         if self.weights.setdefault(place, weight) != weight:
-            raise RowError("E201", f"what the assistant says and what it calls weigh differently (message {number})")
+            raise RowError(
+                "E201",
+                f"what the assistant says and what it calls weigh differently (message {number})",
+            )
         self.messages[place] = replace(self.messages[place], loss=weight != 0)
 
 
 def _text(turn: dict[str, Any], number: int) -> str:
     content = turn.get("content")
     if content is not None and not isinstance(content, str):
-        raise RowError("E216", f"content is a {type(content).__name__}, not text (message {number})")
+        raise RowError(
+            "E216", f"content is a {type(content).__name__}, not text (message {number})"
+        )
     return content or ""

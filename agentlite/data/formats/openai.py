@@ -13,11 +13,15 @@ from agentlite.data.formats.json_decode import json_value
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
 EXAMPLE = (
-    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", "content": null, '
+    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
+    '"content": null, '
     '"tool_calls": [{"id": "a", "type": "function", "function": {"name": "weather", "arguments": '
-    '"{\\"city\\": \\"Oslo\\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, {"role": "assistant", '
-    '"content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", "description": "", '
-    '"parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]}'
+    '"{\\"city\\": \\"Oslo\\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "4 mm"}, '
+    '{"role": "assistant", '
+    '"content": "Yes."}], "tools": [{"type": "function", "function": {"name": "weather", '
+    '"description": "", '
+    '"parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": '
+    '["city"]}}}]}'
 )
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -27,9 +31,22 @@ ROLES: dict[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
-THOUGHTS = ("reasoning_content", "reasoning")  # what a thinking model said before, under the keys that servers use
+THOUGHTS = (
+    "reasoning_content",
+    "reasoning",
+)  # what a thinking model said before, under the keys that servers use
 KNOWN = frozenset(
-    {"role", "content", "tool_calls", "function_call", "tool_call_id", "name", "loss", "weight", *THOUGHTS}
+    {
+        "role",
+        "content",
+        "tool_calls",
+        "function_call",
+        "tool_call_id",
+        "name",
+        "loss",
+        "weight",
+        *THOUGHTS,
+    }
 )
 TASKS = get_args(Task)
 
@@ -40,7 +57,9 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the format says."""
+    """Raises RowError E201, E202, E206, E208, E211, E212 or E216 for a row that is not as the
+    format says.
+    """
     tools = read_tools(row.get("tools") or row.get("functions"))
     messages = row.get("messages")
     if not isinstance(messages, list):
@@ -51,7 +70,9 @@ def read(row: dict[str, Any]) -> Record:
         tools=tools,
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
-        meta=meta_of(row, "messages", "tools", "functions", "gold", "task", turns=_beside(messages)),
+        meta=meta_of(
+            row, "messages", "tools", "functions", "gold", "task", turns=_beside(messages)
+        ),
     )
 
 
@@ -65,7 +86,9 @@ def _beside(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages; what the assistant says and then the calls it makes, written as two turns, become one."""
+    """The messages; what the assistant says and then the calls it makes, written as two turns,
+    become one.
+    """
     turns: list[Message] = []
     for message in messages:
         before = turns[-1] if turns else message
@@ -109,7 +132,11 @@ class _Dialog:
         role = ROLES.get(str(message.get("role")))
         if role is None:
             raise RowError(
-                "E202", f"unknown role {message.get('role')!r} (message {number}); known: {', '.join(ROLES)}"
+                "E202",
+                (
+                    f"unknown role {message.get('role')!r} (message {number}); known: "
+                    f"{', '.join(ROLES)}"
+                ),
             )
         content, loss = _text(message.get("content"), role, number), has_loss(message)
         if not message.keys().isdisjoint(THOUGHTS):
@@ -123,15 +150,23 @@ class _Dialog:
     def _call(self, given: Any) -> Call:
         call = read_call(given)
         arguments = call.arguments
-        if None in arguments.values() and not isinstance((given.get("function") or given).get("arguments"), str):
+        if None in arguments.values() and not isinstance(
+            (given.get("function") or given).get("arguments"), str
+        ):
             known = self.properties.get(call.name, {})  # Arrow filled in foreign names
-            arguments = {key: value for key, value in arguments.items() if value is not None or key in known}
+            arguments = {
+                key: value for key, value in arguments.items() if value is not None or key in known
+            }
         return Call(call.name, arguments, call.id or self._new_id())
 
     def _new_id(self) -> str:
         if self.taken is None:
-            given = [call.get("id") for number, message in enumerate(self.messages, 1) if isinstance(message, dict)
-                     for call in _calls(message, number)]  # fmt: skip
+            given = [
+                call.get("id")
+                for number, message in enumerate(self.messages, 1)
+                if isinstance(message, dict)
+                for call in _calls(message, number)
+            ]
             self.taken = {call_id for call_id in given if isinstance(call_id, str)}
         number = 0
         while f"call_{number}" in self.taken:
@@ -140,9 +175,13 @@ class _Dialog:
         return f"call_{number}"
 
     def _answered(self, message: dict[str, Any]) -> str:
-        """The id of the call a result answers: its own, or the only one it can be; "" if that is not clear."""
+        """The id of the call a result answers: its own, or the only one it can be; "" if that is
+        not clear.
+        """
         given, name = message.get("tool_call_id"), message.get("name")
-        fitting = [c for c in self.waiting if (c.id == given if given else not name or c.name == name)]
+        fitting = [
+            c for c in self.waiting if (c.id == given if given else not name or c.name == name)
+        ]
         if len(fitting) != 1:
             return str(given or "")
         self.waiting.remove(fitting[0])
@@ -155,7 +194,9 @@ def has_loss(message: dict[str, Any]) -> bool:
 
 
 def _calls(message: dict[str, Any], number: int) -> list[dict[str, Any]]:
-    calls = message.get("tool_calls") or ([message["function_call"]] if message.get("function_call") else [])
+    calls = message.get("tool_calls") or (
+        [message["function_call"]] if message.get("function_call") else []
+    )
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise RowError("E206", f"tool_calls are no list of objects (message {number})")
     return calls
@@ -167,13 +208,23 @@ def _text(content: Any, role: Role, number: int) -> str:
     if role == "tool" and not _is_parts(content):
         return plain(content)
     if not isinstance(content, list):
-        raise RowError("E216", f"content is a {type(content).__name__}, not text (message {number})")
+        raise RowError(
+            "E216", f"content is a {type(content).__name__}, not text (message {number})"
+        )
     for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        if (
+            not isinstance(part, dict)
+            or part.get("type") != "text"
+            or not isinstance(part.get("text"), str)
+        ):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise RowError("E216", f"content of type {kind!r}: only text can be learned (message {number})")
+            raise RowError(
+                "E216", f"content of type {kind!r}: only text can be learned (message {number})"
+            )
     return "".join(part["text"] for part in content)
 
 
 def _is_parts(content: Any) -> bool:
-    return isinstance(content, list) and all(isinstance(part, dict) and "type" in part for part in content)
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and "type" in part for part in content
+    )

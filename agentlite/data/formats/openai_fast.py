@@ -1,7 +1,8 @@
-"""bytes of an OpenAI row that says nothing unusual -> Record, several times faster than by way of plain dicts.
+"""bytes of an OpenAI row that says nothing unusual -> Record, several times faster than by way of
+plain dicts.
 
-It is never a second opinion: what it takes, the slower way takes for the same record; what it cannot be sure of is
-None, and the slower way says what it is.
+It is never a second opinion: what it takes, the slower way takes for the same record; what it
+cannot be sure of is None, and the slower way says what it is.
 """
 
 from typing import Literal
@@ -57,7 +58,9 @@ def read(content: bytes) -> Record | None:
 
 
 def _is_all(content: bytes, row: _Row, extra: int) -> bool:
-    """Whether nothing of the line got lost: a key that stands twice, or what is written otherwise than we write it."""
+    """Whether nothing of the line got lost: a key that stands twice, or what is written otherwise
+    than we write it.
+    """
     return len(msgspec.json.encode(row)) - extra == len(msgspec.json.format(content, indent=-1))
 
 
@@ -69,12 +72,17 @@ def _tool(content: bytes) -> tuple[Tool, int]:
         ((value,),) = json_value(f"[[{content.decode()}]]")  # as deep as in its row
         if not isinstance(value, dict) or "input_schema" in value:  # Anthropic's
             raise RowError("E212", "no tool as OpenAI writes it")
-        _KNOWN[content] = read_tool(value), len(content) - len(msgspec.json.format(content, indent=-1))
+        _KNOWN[content] = (
+            read_tool(value),
+            len(content) - len(msgspec.json.format(content, indent=-1)),
+        )
     return _KNOWN[content]
 
 
 def _messages(said: list[_Said]) -> tuple[Message, ...] | None:
-    """None where a result does not answer the next call in turn, or one speaks twice: two turns may be one."""
+    """None where a result does not answer the next call in turn, or one speaks twice: two turns may
+    be one.
+    """
     messages: list[Message] = []
     waiting: list[str] = []
     before = ""

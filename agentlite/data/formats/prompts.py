@@ -1,4 +1,6 @@
-"""Prompts that end with a question and say in `gold` which calls are due -> Record, the gold as its answer."""
+"""Prompts that end with a question and say in `gold` which calls are due -> Record, the gold as its
+answer.
+"""
 
 from typing import Any
 
@@ -12,7 +14,8 @@ from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.tool_calls import read_tools
 
 EXAMPLE = (
-    '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", "parameters": '
+    '{"prompt": "Is it wet in Oslo?", "tools": [{"name": "weather", "description": "", '
+    '"parameters": '
     '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}], '
     '"gold": [{"name": "weather", "arguments": {"city": ["Oslo", "Oslo, Norway"]}}]}'
 )
@@ -23,16 +26,22 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """An empty `gold` says that no call is due. Raises RowError E201, or what the messages or tools are refused for."""
+    """An empty `gold` says that no call is due. Raises RowError E201, or what the messages or tools
+    are refused for.
+    """
     if not isinstance(row.get("gold"), list):
         raise RowError("E201", "gold is no list of calls")
     tools = read_tools(row.get("tools") or row.get("functions"))
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
-    asked = openai.read({"messages": messages, "tools": row.get("tools") or row.get("functions")}).messages
+    asked = openai.read(
+        {"messages": messages, "tools": row.get("tools") or row.get("functions")}
+    ).messages
     if not asked or asked[-1].role == "assistant":
         raise RowError("E201", "gold is a list of calls, and the last message is no question to it")
     due = tuple(_gold_call(call) for call in row["gold"])
-    calls = tuple(Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(due))
+    calls = tuple(
+        Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(due)
+    )
     return Record(
         messages=(*asked, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),
         tools=tools,
@@ -48,5 +57,8 @@ def _gold_call(value: Any) -> GoldCall:
         given = msgspec.convert(value, Call)
     except msgspec.ValidationError as error:
         raise RowError("E201", f"gold: {error}") from error
-    lists = {key: one if isinstance(one, list) else [accepted(one)] for key, one in given.arguments.items()}
+    lists = {
+        key: one if isinstance(one, list) else [accepted(one)]
+        for key, one in given.arguments.items()
+    }
     return GoldCall(given.name, lists)

@@ -21,8 +21,14 @@ def history(row: dict[str, Any]) -> list[tuple[str, str]]:
     if not isinstance(given, list):
         raise RowError("E201", "history is no list of questions and answers")
     for exchange in given:
-        if not (isinstance(exchange, list) and len(exchange) == 2 and all(isinstance(said, str) for said in exchange)):
-            raise RowError("E201", "history: an exchange is a list of two texts, a question and its answer")
+        if not (
+            isinstance(exchange, list)
+            and len(exchange) == 2
+            and all(isinstance(said, str) for said in exchange)
+        ):
+            raise RowError(
+                "E201", "history: an exchange is a list of two texts, a question and its answer"
+            )
     return [(asked, answered) for asked, answered in given]
 
 

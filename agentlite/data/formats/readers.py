@@ -1,4 +1,5 @@
-"""bytes -> raw rows: a line of JSONL, an element of a JSON array, a row of Parquet, a question of BFCL.
+"""bytes -> raw rows: a line of JSONL, an element of a JSON array, a row of Parquet, a question of
+BFCL.
 
 What a file holds is seen by its content, not by its name; gzip and zstd are unpacked on the way.
 """
@@ -23,9 +24,20 @@ from agentlite.data.formats.json_decode import json_value
 LONGEST_LINE = 16 << 20
 KEPT_OF_LONGER = 1 << 10
 PACKED_AT_ONCE = 1 << 10  # of zstd, where a kibibyte may be 32 MiB
-GROWN, UNTIL = 200, 64 << 20  # a packed file may be so many times as large once unpacked, after so many bytes
+GROWN, UNTIL = (
+    200,
+    64 << 20,
+)  # a packed file may be so many times as large once unpacked, after so many bytes
 BOM = b"\xef\xbb\xbf"
-SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".json.zst")  # read from a folder
+SUFFIXES = (
+    ".jsonl",
+    ".json",
+    ".parquet",
+    ".jsonl.gz",
+    ".json.gz",
+    ".jsonl.zst",
+    ".json.zst",
+)  # read from a folder
 FOREIGN = {
     b"\xff\xfe": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
     b"\xfe\xff": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
@@ -37,7 +49,9 @@ def _zstd(file: BinaryIO) -> BinaryIO:
     import zstandard
 
     class Unpacked(io.RawIOBase):
-        """The library's own reader does not tell a file that ends amid a frame from one that ends."""
+        """The library's own reader does not tell a file that ends amid a frame from one that
+        ends.
+        """
 
         frame, left = zstandard.ZstdDecompressor().decompressobj(), b""
 
@@ -46,7 +60,9 @@ def _zstd(file: BinaryIO) -> BinaryIO:
 
         def readinto(self, buffer: Any) -> int:
             while not self.left:
-                packed = (self.frame.unused_data if self.frame.eof else b"") or file.read(PACKED_AT_ONCE)
+                packed = (self.frame.unused_data if self.frame.eof else b"") or file.read(
+                    PACKED_AT_ONCE
+                )
                 if not packed:
                     if self.frame.eof:
                         return 0
@@ -66,7 +82,10 @@ def _gzip(file: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, gzip.GzipFile(fileobj=file))
 
 
-PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {b"\x1f\x8b": _gzip, b"\x28\xb5\x2f\xfd": _zstd}
+PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
+    b"\x1f\x8b": _gzip,
+    b"\x28\xb5\x2f\xfd": _zstd,
+}
 
 
 class Grown(io.RawIOBase):
@@ -83,13 +102,19 @@ class Grown(io.RawIOBase):
         buffer[: len(content)] = content
         self.size += len(content)
         if self.size > UNTIL and self.size > GROWN * self.packed.tell():
-            raise UserError(f"grows more than {GROWN}-fold when it is unpacked, as rows do not.", "If these do, unpack "
-                            "it first.", place=self.name, exit_code=REJECTS)  # fmt: skip
+            raise UserError(
+                f"grows more than {GROWN}-fold when it is unpacked, as rows do not.",
+                "If these do, unpack it first.",
+                place=self.name,
+                exit_code=REJECTS,
+            )
         return len(content)
 
 
 class Line(NamedTuple):
-    """A row that is not decoded yet: where, and its bytes, the line break included; or what was wrong with it."""
+    """A row that is not decoded yet: where, and its bytes, the line break included; or what was
+    wrong with it.
+    """
 
     place: str
     content: bytes
@@ -106,13 +131,19 @@ class Raw(NamedTuple):
 
 
 def files_of(source: str) -> list[str]:
-    """The sources a folder stands for, by name; what is no folder stands for itself. Raises UserError for none."""
+    """The sources a folder stands for, by name; what is no folder stands for itself. Raises
+    UserError for none.
+    """
     folder = Path(source)
     if source == "-" or not folder.is_dir():
         return [source]
-    found = sorted(path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file())
+    found = sorted(
+        path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and path.is_file()
+    )
     if not found:
-        raise UserError("holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", place=source)
+        raise UserError(
+            "holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", place=source
+        )
     return [str(path) for path in found]
 
 
@@ -120,7 +151,9 @@ def raw_files(source: str) -> list[Path]:
     """The files a source reads: none for stdin. Raises UserError if one cannot be read."""
     if source == "-":
         return []
-    paths = bfcl.files(source.removeprefix("bfcl:")) if source.startswith("bfcl:") else [Path(source)]
+    paths = (
+        bfcl.files(source.removeprefix("bfcl:")) if source.startswith("bfcl:") else [Path(source)]
+    )
     for path in paths:
         _refuse_unreadable(path)
     return paths
@@ -132,10 +165,11 @@ def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
 
 
 def read_lines(source: str, stdin: BinaryIO) -> Iterator[Line]:
-    """The rows of a path, of stdin ("-") or of "bfcl:<category>", in their order; blank lines are not rows.
+    """The rows of a path, of stdin ("-") or of "bfcl:<category>", in their order; blank lines are
+    not rows.
 
-    A row that cannot be read bears its error and the rest goes on. Raises UserError for a file that cannot be read,
-    or that has no row.
+    A row that cannot be read bears its error and the rest goes on. Raises UserError for a file that
+    cannot be read, or that has no row.
     """
     paths = raw_files(source)
     empty = True
@@ -144,7 +178,12 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[Line]:
         yield line
     if empty:
         place = "stdin" if source == "-" else source
-        raise UserError("no rows in it.", "Give a file with one JSON object a line.", place=place, exit_code=REJECTS)
+        raise UserError(
+            "no rows in it.",
+            "Give a file with one JSON object a line.",
+            place=place,
+            exit_code=REJECTS,
+        )
 
 
 def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Line]:
@@ -176,7 +215,11 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
     start = file.read(4)
     file.seek(0)
     unpack = next((unpack for magic, unpack in PACKED.items() if start.startswith(magic)), None)
-    yield cast(BinaryIO, io.BufferedReader(Grown(unpack(file), file, name), 1 << 16)) if unpack else file
+    yield (
+        cast(BinaryIO, io.BufferedReader(Grown(unpack(file), file, name), 1 << 16))
+        if unpack
+        else file
+    )
 
 
 def _line(file: BinaryIO) -> bytes | RowError:
@@ -207,7 +250,11 @@ def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator
         lines = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole)
     except (ValueError, RecursionError):
         lines = False
-    yield from _lines(io.BytesIO(rest), name, first, number) if lines else _array(first + rest, name, number)
+    yield from (
+        _lines(io.BytesIO(rest), name, first, number)
+        if lines
+        else _array(first + rest, name, number)
+    )
 
 
 def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[Line]:
@@ -235,7 +282,9 @@ def decoded(line: Line) -> Raw:
         return Raw(place, content, _object(_unmarked(content)), None)
     except RowError as error:
         torn = not line.content.endswith(b"\n") and error.code == "E121"
-        return Raw(place, content, None, RowError("E122", f"looks cut: {error.reason}") if torn else error)
+        return Raw(
+            place, content, None, RowError("E122", f"looks cut: {error.reason}") if torn else error
+        )
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -259,14 +308,15 @@ def _too_long(file: BinaryIO, line: bytes, place: str) -> Line:
         more = b"" if line.endswith(b"\n") else _line(file)
         line = more if isinstance(more, bytes) else b""
     reason = (
-        f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 {digest.hexdigest()}; its start is kept)"
+        f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 "
+        f"{digest.hexdigest()}; its start is kept)"
     )
     return Line(place, kept, RowError("E120", reason))
 
 
 def _array(content: bytes, name: str, line: int) -> Iterator[Line]:
-    """The elements of a JSON array that begins at `line`. What cannot be taken apart, from a broken element on, or
-    stands behind the array, is one row.
+    """The elements of a JSON array that begins at `line`. What cannot be taken apart, from a broken
+    element on, or stands behind the array, is one row.
     """
     try:
         text = _unmarked(content).decode("utf-8")
@@ -316,7 +366,9 @@ def _parquet(path: Path) -> Iterator[Line]:
         yield from _values(str(path), read_parquet(path))
     except (OSError, pyarrow.ArrowException) as error:
         fix = "Is it whole? Write or fetch it again."
-        raise UserError(f"not a readable Parquet file: {str(error).splitlines()[0]}", fix, place=str(path)) from error
+        raise UserError(
+            f"not a readable Parquet file: {str(error).splitlines()[0]}", fix, place=str(path)
+        ) from error
 
 
 def _values(name: str, values: Iterator[dict[str, Any]]) -> Iterator[Line]:
@@ -339,14 +391,22 @@ def _refuse_unreadable(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError("no such file.", _nearest_file(path), place=str(path)) from error
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot be read: {error}.", "Give a file that you may read.", place=str(path)) from error
+        raise UserError(
+            f"cannot be read: {error}.", "Give a file that you may read.", place=str(path)
+        ) from error
     if stat.S_ISDIR(mode):
-        raise UserError("is a directory.", f"Give its files, for example {path}/*.jsonl.", place=str(path))
+        raise UserError(
+            "is a directory.", f"Give its files, for example {path}/*.jsonl.", place=str(path)
+        )
     if not stat.S_ISREG(mode):
-        raise UserError("is no regular file.", f"Pipe it in: agentlite prep - < {path}", place=str(path))
+        raise UserError(
+            "is no regular file.", f"Pipe it in: agentlite prep - < {path}", place=str(path)
+        )
 
 
 def _nearest_file(path: Path) -> str:
     known = [beside.name for beside in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, known, 1)
-    return f"Did you mean {path.with_name(near[0])}?" if near else f"Paths are read from {Path.cwd()}."
+    return (
+        f"Did you mean {path.with_name(near[0])}?" if near else f"Paths are read from {Path.cwd()}."
+    )

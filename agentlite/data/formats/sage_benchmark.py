@@ -1,4 +1,6 @@
-"""SAGE's AgentBenchmarkSample, a task and its ground truth -> Record: the truth as the answer that is due."""
+"""SAGE's AgentBenchmarkSample, a task and its ground truth -> Record: the truth as the answer that
+is due.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,9 +13,12 @@ from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.sage_tools import declared, split_of
 
 EXAMPLE = (
-    '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", "context": "", '
-    '"candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], "explanation": "Rain is '
-    'asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": "test"}'
+    '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", '
+    '"context": "", '
+    '"candidate_tools": ["rain_001", "tide_002"], "ground_truth": {"top_k": ["rain_001"], '
+    '"explanation": "Rain is '
+    'asked for."}, "metadata": {"difficulty": "easy", "tags": [], "created_by": "me"}, "split": '
+    '"test"}'
 )
 Truth = dict[str, Any]
 
@@ -31,7 +36,11 @@ def fits(row: dict[str, Any]) -> bool:
 
 def read(row: dict[str, Any]) -> Record:
     """Raises RowError E201, E202, E212 or E216."""
-    kind, truth, given = row.get("task_type"), row.get("ground_truth"), row.get("candidate_tools") or []
+    kind, truth, given = (
+        row.get("task_type"),
+        row.get("ground_truth"),
+        row.get("candidate_tools") or [],
+    )
     if not isinstance(truth, dict) or not isinstance(given, list):
         raise RowError("E201", "ground_truth is no object, or candidate_tools are no list")
     if not isinstance(kind, str) or kind not in TASKS:
@@ -55,7 +64,10 @@ def read(row: dict[str, Any]) -> Record:
 def _asked(row: dict[str, Any]) -> str:
     context = row.get("context") or ""
     return "\n\n".join(
-        filter(None, (context if isinstance(context, str) else plain(context), text_at(row, "instruction")))
+        filter(
+            None,
+            (context if isinstance(context, str) else plain(context), text_at(row, "instruction")),
+        )
     )
 
 
@@ -69,12 +81,24 @@ def _selection(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
 def _plan(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
     """The plan as a numbered list, and its tools in their order."""
     steps = truth.get("plan_steps")
-    if not isinstance(steps, list) or not steps or not all(isinstance(step, dict) for step in steps):
+    if (
+        not isinstance(steps, list)
+        or not steps
+        or not all(isinstance(step, dict) for step in steps)
+    ):
         raise RowError("E201", "plan_steps are no list of steps")
     sequence = [step.get("tool_id") for step in steps]
-    if not all(isinstance(tool_id, str) for tool_id in sequence) or truth.get("tool_sequence", sequence) != sequence:
-        raise RowError("E201", "a step without a tool, or a tool_sequence that is not that of the steps")
-    lines = [f"{step.get('step_id', number)}. {text_at(step, 'description')}" for number, step in enumerate(steps, 1)]
+    if (
+        not all(isinstance(tool_id, str) for tool_id in sequence)
+        or truth.get("tool_sequence", sequence) != sequence
+    ):
+        raise RowError(
+            "E201", "a step without a tool, or a tool_sequence that is not that of the steps"
+        )
+    lines = [
+        f"{step.get('step_id', number)}. {text_at(step, 'description')}"
+        for number, step in enumerate(steps, 1)
+    ]
     return Answer("\n".join(lines), sequence)
 
 
@@ -86,13 +110,17 @@ def _timing(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
     if not due:
         return Answer(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
     if len(tools) != 1:
-        raise RowError("E201", f"a call is due, and the row does not say of which of its {len(tools)} tools")
+        raise RowError(
+            "E201", f"a call is due, and the row does not say of which of its {len(tools)} tools"
+        )
     return Answer(_reasoning(truth.get("reasoning_chain")), [tools[0].name])
 
 
 def _reasoning(chain: Any) -> str:
     steps = chain if isinstance(chain, list) else [chain]
-    return "\n".join(step if isinstance(step, str) else plain(step) for step in steps if step is not None)
+    return "\n".join(
+        step if isinstance(step, str) else plain(step) for step in steps if step is not None
+    )
 
 
 TASKS: dict[str, tuple[Task, Callable[[Truth, tuple[Tool, ...]], Answer]]] = {

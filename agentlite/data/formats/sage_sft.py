@@ -1,4 +1,6 @@
-"""SAGE's AgentSFTDialog, turns whose results name a tool, but no call -> Record: each result gets its call."""
+"""SAGE's AgentSFTDialog, turns whose results name a tool, but no call -> Record: each result gets
+its call.
+"""
 
 from typing import Any
 
@@ -13,9 +15,12 @@ from agentlite.data.formats.sage_tools import declared, split_of
 from agentlite.data.formats.tool_calls import read_arguments
 
 EXAMPLE = (
-    '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": "user", "content": "Is it '
-    'wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", "content": "4 mm", "tool_id": '
-    '"rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": ["rain_001"], '
+    '{"dialog_id": "sft_000001", "goal": "Learn whether to take a coat.", "turns": [{"role": '
+    '"user", "content": "Is it '
+    'wet in Oslo?"}, {"role": "assistant", "content": "I look it up."}, {"role": "tool", '
+    '"content": "4 mm", "tool_id": '
+    '"rain_001", "result": {"mm": 4}}, {"role": "assistant", "content": "Yes."}], "target_tools": '
+    '["rain_001"], '
     '"metadata": {}, "split": "train"}'
 )
 TURN = ("role", "content", "tool_id", "result", "arguments", "loss", "weight")
@@ -28,7 +33,11 @@ def fits(row: dict[str, Any]) -> bool:
 def read(row: dict[str, Any]) -> Record:
     """Raises RowError E201, E202, E204, E205, E206, E208, E212 or E216."""
     turns, tools = row.get("turns"), row.get("target_tools")
-    if not isinstance(turns, list) or not isinstance(tools, list) or not all(isinstance(tool, str) for tool in tools):
+    if (
+        not isinstance(turns, list)
+        or not isinstance(tools, list)
+        or not all(isinstance(tool, str) for tool in tools)
+    ):
         raise RowError("E201", "turns are no list, or target_tools no list of ids")
     messages: list[Message] = []
     for number, turn in enumerate(turns, 1):
@@ -36,21 +45,28 @@ def read(row: dict[str, Any]) -> Record:
         if speaker == "tool":
             _add_result(messages, turn, number)
         elif speaker == "call":
-            raise RowError("E202", f"a {turn.get('role')!r} turn in a format that has none (turn {number})")
+            raise RowError(
+                "E202", f"a {turn.get('role')!r} turn in a format that has none (turn {number})"
+            )
         else:
             messages.append(Message(speaker, sharegpt.text_of(turn, number), loss=has_loss(turn)))
     named = {**row, "id": row.get("dialog_id")}
-    beside = {str(number): said for number, turn in enumerate(turns, 1) if (said := rest(turn, *TURN))}
+    beside = {
+        str(number): said for number, turn in enumerate(turns, 1) if (said := rest(turn, *TURN))
+    }
     return Record(
         messages=tuple(messages),
         tools=tuple(declared(tool) for tool in tools),
         split=split_of(row),
-        meta=meta_of(named, "dialog_id", "turns", "target_tools", "split") | ({"turns": beside} if beside else {}),
+        meta=meta_of(named, "dialog_id", "turns", "target_tools", "split")
+        | ({"turns": beside} if beside else {}),
     )
 
 
 def _add_result(messages: list[Message], turn: dict[str, Any], number: int) -> None:
-    """The call that a result answers was made by the assistant turn before it, which does not say so."""
+    """The call that a result answers was made by the assistant turn before it, which does not say
+    so.
+    """
     tool_id = turn.get("tool_id")
     if not isinstance(tool_id, str) or not tool_id:
         raise RowError("E205", f"a result that does not say of which tool (turn {number})")

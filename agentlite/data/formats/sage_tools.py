@@ -1,4 +1,6 @@
-"""SAGE's AgentToolRecord, a tool and examples of its use -> Record: each example is a question and the call due."""
+"""SAGE's AgentToolRecord, a tool and examples of its use -> Record: each example is a question and
+the call due.
+"""
 
 from typing import Any
 
@@ -10,10 +12,14 @@ from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import from_list, json_schema, read_arguments
 
 EXAMPLE = (
-    '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of today"], "inputs": '
-    '[{"name": "city", "type": "string", "required": true, "description": "a town", "default": null}], "outputs": '
-    '[{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": "Is it wet in Oslo?", '
-    '"arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, "latency_ms_p50": 20, '
+    '{"tool_id": "rain_001", "name": "Rain", "category": "weather", "capabilities": ["rain of '
+    'today"], "inputs": '
+    '[{"name": "city", "type": "string", "required": true, "description": "a town", "default": '
+    'null}], "outputs": '
+    '[{"name": "mm", "type": "number", "description": ""}], "invoke_examples": [{"instruction": '
+    '"Is it wet in Oslo?", '
+    '"arguments": {"city": "Oslo"}, "expected_output": {"mm": 4}}], "reliability_score": 0.9, '
+    '"latency_ms_p50": 20, '
     '"metadata": {"version": "1.0"}}'
 )
 EXAMPLES = "invoke_examples"
@@ -27,7 +33,11 @@ def fits(row: dict[str, Any]) -> bool:
 def parts(row: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each example. A tool without any stays one row, for `read` to refuse."""
     examples = row.get(EXAMPLES)
-    return [{**row, EXAMPLES: [example]} for example in examples] if isinstance(examples, list) and examples else [row]
+    return (
+        [{**row, EXAMPLES: [example]} for example in examples]
+        if isinstance(examples, list) and examples
+        else [row]
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -47,14 +57,20 @@ def read(row: dict[str, Any]) -> Record:
     call = Call(tool.name, arguments, "call_0")
     beside = rest(example, "instruction", "arguments")
     return Record(
-        messages=(Message("user", text_at(example, "instruction")), Message("assistant", calls=(call,))),
+        messages=(
+            Message("user", text_at(example, "instruction")),
+            Message("assistant", calls=(call,)),
+        ),
         tools=(tool,),
-        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs") | ({"example": beside} if beside else {}),
+        meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
+        | ({"example": beside} if beside else {}),
     )
 
 
 def declared(value: Any) -> Tool:
-    """A tool by its id, as SAGE's dialogs and tasks name it. Of one that is only an id, any argument is taken."""
+    """A tool by its id, as SAGE's dialogs and tasks name it. Of one that is only an id, any
+    argument is taken.
+    """
     tool_id = value.get("tool_id") if isinstance(value, dict) else value
     if not isinstance(tool_id, str) or not tool_id.strip():
         raise RowError("E212", f"a tool without an id: {shortened(str(value))}")
@@ -77,6 +93,8 @@ def split_of(row: dict[str, Any]) -> str:
 
 def _described(value: Any) -> str:
     """The schema has no description: the name and what the tool can do stand in for it."""
-    name, can = (value.get("name"), value.get("capabilities")) if isinstance(value, dict) else (None, None)
+    name, can = (
+        (value.get("name"), value.get("capabilities")) if isinstance(value, dict) else (None, None)
+    )
     able = ", ".join(word for word in can if isinstance(word, str)) if isinstance(can, list) else ""
     return ": ".join(filter(None, (name if isinstance(name, str) else "", able)))

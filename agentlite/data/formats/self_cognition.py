@@ -1,4 +1,6 @@
-"""Self-cognition rows, {"query", "response", "tag"} with {{NAME}} and {{AUTHOR}} to fill in -> Record."""
+"""Self-cognition rows, {"query", "response", "tag"} with {{NAME}} and {{AUTHOR}} to fill in ->
+Record.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,20 +10,31 @@ from agentlite.core.records import Record
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import dialog
 
-EXAMPLE = '{"query": "Who are you?", "response": "I am {{NAME}}, and {{AUTHOR}} made me.", "tag": "en"}'
+EXAMPLE = (
+    '{"query": "Who are you?", "response": "I am {{NAME}}, and {{AUTHOR}} made me.", "tag": "en"}'
+)
 LANGUAGES = ("zh", "en")
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return all(isinstance(row.get(key), str) for key in ("query", "response", "tag")) and row["tag"] in LANGUAGES
+    return (
+        all(isinstance(row.get(key), str) for key in ("query", "response", "tag"))
+        and row["tag"] in LANGUAGES
+    )
 
 
 def read(
-    row: dict[str, Any], name: Sequence[str] = ("agentlite",), author: Sequence[str] = ("its developers",)
+    row: dict[str, Any],
+    name: Sequence[str] = ("agentlite",),
+    author: Sequence[str] = ("its developers",),
 ) -> Record:
-    """Of two names the first is said in Chinese, the second in English. Raises RowError E201 for another shape."""
+    """Of two names the first is said in Chinese, the second in English. Raises RowError E201 for
+    another shape.
+    """
     if not fits(row):
-        raise RowError("E201", f"a row has a query, a response and a tag of {' or '.join(LANGUAGES)}")
+        raise RowError(
+            "E201", f"a row has a query, a response and a tag of {' or '.join(LANGUAGES)}"
+        )
     asked, answered = row["query"], row["response"]
     for placeholder, value in (("{{NAME}}", name), ("{{AUTHOR}}", author)):
         filled = value[min(LANGUAGES.index(row["tag"]), len(value) - 1)]

@@ -1,4 +1,6 @@
-"""ShareGPT rows, {"conversations": [{"from", "value"}], "tools", "system"}, and their kin -> Record."""
+"""ShareGPT rows, {"conversations": [{"from", "value"}], "tools", "system"}, and their kin ->
+Record.
+"""
 
 import contextlib
 import re
@@ -14,9 +16,12 @@ from agentlite.data.formats.openai import has_loss, merged
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 EXAMPLE = (
-    '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": "function_call", "value": '
-    '"{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}"}, {"from": "observation", "value": '
-    '"4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": '
+    '{"conversations": [{"from": "human", "value": "Is it wet in Oslo?"}, {"from": '
+    '"function_call", "value": '
+    '"{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}"}, {"from": '
+    '"observation", "value": '
+    '"4 mm"}, {"from": "gpt", "value": "Yes."}], "tools": "[{\\"name\\": \\"weather\\", '
+    '\\"parameters\\": {\\"type\\": '
     '\\"object\\", \\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}]"}'
 )
 Speaker = Literal["system", "user", "assistant", "tool", "call"]
@@ -35,16 +40,22 @@ SPEAKERS: dict[str, Speaker] = {
 }
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
-THOUGHT = re.compile(r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL)  # as LLaMA-Factory has it before a call
+THOUGHT = re.compile(
+    r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL
+)  # as LLaMA-Factory has it before a call
 
 
 def fits(row: dict[str, Any]) -> bool:
     turns = turns_of(row)
-    return isinstance(turns, list) and all(isinstance(t, dict) and ("from" in t or "role" in t) for t in turns)
+    return isinstance(turns, list) and all(
+        isinstance(t, dict) and ("from" in t or "role" in t) for t in turns
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211 or E212 for a row that is not as the format says."""
+    """Raises RowError E201, E202, E206, E208, E211 or E212 for a row that is not as the format
+    says.
+    """
     turns = turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations are no list")
@@ -64,7 +75,10 @@ def read(row: dict[str, Any]) -> Record:
 def _is_alone(turns: list[Any], number: int) -> bool:
     """Whether no turn of the same speaker follows."""
     after = turns[number] if number < len(turns) else None
-    return not isinstance(after, dict) or SPEAKERS.get(str(after.get("from", after.get("role")))) != "tool"
+    return (
+        not isinstance(after, dict)
+        or SPEAKERS.get(str(after.get("from", after.get("role")))) != "tool"
+    )
 
 
 def turns_of(row: dict[str, Any]) -> Any:
@@ -76,7 +90,9 @@ def speaker_of(turn: Any, number: int) -> Speaker:
     said_by = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
     speaker = SPEAKERS.get(str(said_by))
     if speaker is None:
-        raise RowError("E202", f"unknown role {said_by!r} (turn {number}); known: {', '.join(SPEAKERS)}")
+        raise RowError(
+            "E202", f"unknown role {said_by!r} (turn {number}); known: {', '.join(SPEAKERS)}"
+        )
     return speaker
 
 
@@ -92,7 +108,9 @@ def text_of(turn: dict[str, Any], number: int) -> str:
 
 
 class _Dialog:
-    """Collects messages. The format has no ids: results answer the calls of the turn before in their order."""
+    """Collects messages. The format has no ids: results answer the calls of the turn before in
+    their order.
+    """
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -104,9 +122,15 @@ class _Dialog:
         if speaker == "call":
             self._call(text, has_loss(turn))
         elif speaker == "assistant":
-            if text.rfind("<tool_call>") > text.rfind("</tool_call>"):  # also: no search from every tag to the end
+            if text.rfind("<tool_call>") > text.rfind(
+                "</tool_call>"
+            ):  # also: no search from every tag to the end
                 raise RowError("E206", "a <tool_call> that is not closed")
-            self._said(CALL.sub("", text).strip() if CALL.search(text) else text, CALL.findall(text), has_loss(turn))
+            self._said(
+                CALL.sub("", text).strip() if CALL.search(text) else text,
+                CALL.findall(text),
+                has_loss(turn),
+            )
         elif speaker == "tool":
             for result in self._results(text, alone):
                 answered = self.waiting.pop(0).id if self.waiting else ""
@@ -115,7 +139,9 @@ class _Dialog:
             self.messages.append(Message(speaker, text))
 
     def _results(self, text: str, alone: bool) -> list[str]:
-        """One turn may answer several calls: as tagged blocks, or as a JSON list with a result for each."""
+        """One turn may answer several calls: as tagged blocks, or as a JSON list with a result for
+        each.
+        """
         closed = text.rfind("<tool_response>") < text.rfind("</tool_response>")
         if closed and not RESULT.sub("", text).strip():
             return [*map(str.strip, RESULT.findall(text))]
@@ -138,7 +164,10 @@ class _Dialog:
         if self.messages and self.messages[-1].role == "assistant":
             before = self.messages.pop()
             if before.loss != loss:
-                raise RowError("E201", "what is said and the call after it are one turn: learned or not as a whole")
+                raise RowError(
+                    "E201",
+                    "what is said and the call after it are one turn: learned or not as a whole",
+                )
             calls = [*before.calls, *calls]
             text = "\n\n".join(filter(None, [before.content, thought[1] if thought else ""]))
         else:

@@ -1,4 +1,6 @@
-"""Plain text rows, {"text"} -> Record: one assistant turn, all of it learned, with no prompt around it."""
+"""Plain text rows, {"text"} -> Record: one assistant turn, all of it learned, with no prompt around
+it.
+"""
 
 from typing import Any
 
@@ -8,7 +10,17 @@ from agentlite.data.formats.extra_fields import meta_of
 
 EXAMPLE = '{"text": "Rain is measured in millimetres: one is a litre on a square metre."}'
 # a row with one of these is a dialog, and its text the same dialog as someone rendered it
-DIALOGS = ("messages", "conversations", "conversation", "instruction", "prompt", "query", "question", "chat", "turns")
+DIALOGS = (
+    "messages",
+    "conversations",
+    "conversation",
+    "instruction",
+    "prompt",
+    "query",
+    "question",
+    "chat",
+    "turns",
+)
 
 
 def fits(row: dict[str, Any]) -> bool:

@@ -26,7 +26,9 @@ _KNOWN: dict[tuple[bytes, Reader], Tool] = {}
 
 
 def json_or_literal(text: str) -> Any:
-    """The value of JSON or, for formats known to hold them, of a Python literal. Raises RowError."""
+    """The value of JSON or, for formats known to hold them, of a Python literal. Raises
+    RowError.
+    """
     try:
         return json_value(text)
     except RowError as error:
@@ -46,7 +48,10 @@ def read_arguments(value: Any, reader: Reader = json_value) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise RowError("E208", f"arguments are a {type(value).__name__}, not an object: {shortened(str(value))}")
+        raise RowError(
+            "E208",
+            f"arguments are a {type(value).__name__}, not an object: {shortened(str(value))}",
+        )
     return value
 
 
@@ -60,11 +65,17 @@ def _text_value(text: str, reader: Reader, code: str, what: str) -> Any:
 
 
 def read_call(value: Any, reader: Reader = json_value) -> Call:
-    """A call: {"id", "function": {"name", "arguments"}}, or {"name", "arguments"}, or the text of either."""
+    """A call: {"id", "function": {"name", "arguments"}}, or {"name", "arguments"}, or the text of
+    either.
+    """
     if isinstance(value, str):
         value = _text_value(value, reader, "E206", "a call is")
     function = value.get("function") or value if isinstance(value, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+    if (
+        not isinstance(function, dict)
+        or not isinstance(function.get("name"), str)
+        or not function["name"]
+    ):
         raise RowError("E206", f"a call without a name: {shortened(str(value))}")
     given = value.get("id")
     call_id = given if isinstance(given, str) else ""
@@ -72,7 +83,9 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
 
 
 def read_tools(value: Any, reader: Reader = json_value) -> tuple[Tool, ...]:
-    """A list of tools, or its text. Raises RowError E212 for a tool without a name, E211 for a broken schema."""
+    """A list of tools, or its text. Raises RowError E212 for a tool without a name, E211 for a
+    broken schema.
+    """
     if isinstance(value, str):
         value = _text_value(value, reader, "E124", "tools are") if value.strip() else []
     if value is None:
@@ -102,36 +115,61 @@ def _tool(value: Any, reader: Reader) -> Tool:
     if isinstance(value, str):
         value = _text_value(value, reader, "E124", "a tool is")
     function = value.get("function") or value if isinstance(value, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"].strip():
+    if (
+        not isinstance(function, dict)
+        or not isinstance(function.get("name"), str)
+        or not function["name"].strip()
+    ):
         raise RowError("E212", f"a tool without a name: {shortened(str(value))}")
-    name, description, parameters = function["name"], function.get("description"), function.get("parameters")
+    name, description, parameters = (
+        function["name"],
+        function.get("description"),
+        function.get("parameters"),
+    )
     if isinstance(parameters, str):
         parameters = (
-            _text_value(parameters, reader, "E211", f"parameters of {name} are") if parameters.strip() else None
+            _text_value(parameters, reader, "E211", f"parameters of {name} are")
+            if parameters.strip()
+            else None
         )
     if isinstance(parameters, list):
         parameters = from_list(parameters, name)
     described = str(description) if description else ""
-    return Tool(name, described, json_schema(parameters, name)) if parameters else Tool(name, described)
+    return (
+        Tool(name, described, json_schema(parameters, name))
+        if parameters
+        else Tool(name, described)
+    )
 
 
 def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
     """[{"name", "description", "required"}] as an object's schema. Raises RowError E211."""
-    if not all(isinstance(parameter, dict) and isinstance(parameter.get("name"), str) for parameter in parameters):
+    if not all(
+        isinstance(parameter, dict) and isinstance(parameter.get("name"), str)
+        for parameter in parameters
+    ):
         raise RowError("E211", f"parameters of {tool}: each needs a name")
-    properties = {p["name"]: {key: value for key, value in p.items() if key != "name"} for p in parameters}
+    properties = {
+        p["name"]: {key: value for key, value in p.items() if key != "name"} for p in parameters
+    }
     return {"type": "object", "properties": properties}
 
 
 def json_schema(schema: Any, tool: str) -> dict[str, Any]:
-    """A parameter schema as JSON Schema: types renamed, nulls that Arrow filled in left out, "required" a list.
+    """A parameter schema as JSON Schema: types renamed, nulls that Arrow filled in left out,
+    "required" a list.
 
-    A type that is not known, or that says "any", is left out: any value will do. Raises RowError E211.
+    A type that is not known, or that says "any", is left out: any value will do. Raises RowError
+    E211.
     """
     if not isinstance(schema, dict):
         raise RowError("E211", f"parameters of {tool}: {shortened(str(schema))} is no schema")
     padded = any(value is None for key, value in schema.items() if key != "default")
-    kept = {key: value for key, value in schema.items() if value is not None or (key == "default" and not padded)}
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if value is not None or (key == "default" and not padded)
+    }
     if not (schema_type := _types(kept.pop("type", None))):
         return _inner_schemas(kept, tool)
     return _inner_schemas({"type": schema_type, **kept}, tool)
@@ -151,19 +189,28 @@ def _inner_schemas(schema: dict[str, Any], tool: str) -> dict[str, Any]:
         if (inner := schema.get(key)) is not None:
             if not isinstance(inner, dict):
                 raise RowError("E211", f"parameters of {tool}: {key} are no object")
-            given = {name: dict(value) if isinstance(value, dict) else value for name, value in inner.items()}
+            given = {
+                name: dict(value) if isinstance(value, dict) else value
+                for name, value in inner.items()
+            }
             required = [*required, *_lifted(given)] if key == "properties" else required
-            schema[key] = {name: json_schema(value, tool) for name, value in given.items() if value is not None}
+            schema[key] = {
+                name: json_schema(value, tool) for name, value in given.items() if value is not None
+            }
     for key in SCHEMAS:
         if isinstance(inner := schema.get(key), dict):
             schema[key] = json_schema(inner, tool)
         elif isinstance(inner, list):
-            schema[key] = [json_schema(value, tool) if isinstance(value, dict) else value for value in inner]
+            schema[key] = [
+                json_schema(value, tool) if isinstance(value, dict) else value for value in inner
+            ]
     return {**schema, "required": list(dict.fromkeys(required))} if required else schema
 
 
 def _lifted(properties: dict[str, Any]) -> Iterator[str]:
-    """Names of the properties that say themselves that they are required, as older data sets write it."""
+    """Names of the properties that say themselves that they are required, as older data sets write
+    it.
+    """
     for name, value in properties.items():
         unlisted = isinstance(value, dict) and not isinstance(value.get("required", []), list)
         if unlisted and str(value.pop("required")).lower() == "true":

@@ -1,4 +1,6 @@
-"""ToolACE rows, {"system", "conversations"} with calls written [Name A(x=1, y='b'), g()] -> Record."""
+"""ToolACE rows, {"system", "conversations"} with calls written [Name A(x=1, y='b'), g()] ->
+Record.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,28 +10,49 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool, plain
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.extra_fields import meta_of
-from agentlite.data.formats.inline_text import end_of, result_of, sentences, split_at, tools_at, value_of
+from agentlite.data.formats.inline_text import (
+    end_of,
+    result_of,
+    sentences,
+    split_at,
+    tools_at,
+    value_of,
+)
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.tool_calls import json_or_literal
 
 EXAMPLE = (
-    '{"system": "You are an expert in composing functions. Here is a list of functions in JSON format that you can '
-    'invoke:\\n[{\\"name\\": \\"Rain of today\\", \\"parameters\\": {\\"type\\": \\"dict\\", \\"properties\\": '
-    '{\\"city\\": {\\"type\\": \\"string\\"}}}, \\"required\\": null}]. \\nShould you decide to return the function '
-    'call(s). \\n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": "assistant", '
-    '"value": "[Rain of today(city=\'Oslo\')]"}, {"from": "tool", "value": "[{\\"name\\": \\"Rain of today\\", '
+    '{"system": "You are an expert in composing functions. Here is a list of functions in JSON '
+    "format that you can "
+    'invoke:\\n[{\\"name\\": \\"Rain of today\\", \\"parameters\\": {\\"type\\": \\"dict\\", '
+    '\\"properties\\": '
+    '{\\"city\\": {\\"type\\": \\"string\\"}}}, \\"required\\": null}]. \\nShould you decide to '
+    "return the function "
+    'call(s). \\n", "conversations": [{"from": "user", "value": "Is it wet in Oslo?"}, {"from": '
+    '"assistant", '
+    '"value": "[Rain of today(city=\'Oslo\')]"}, {"from": "tool", "value": "[{\\"name\\": \\"Rain '
+    'of today\\", '
     '\\"results\\": {\\"mm\\": 4}}]"}, {"from": "assistant", "value": "Yes."}]}'
 )
-LIST = re.compile(r"(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)")
+LIST = re.compile(
+    r"(?:Here is a list of )?functions in JSON format that you can invoke[:.]?\s*(?=\[)"
+)
 FRAME = sentences(
     r"You are an expert in composing functions\.",
     r"You are given a question and a set of possible functions\.",
-    r"Based on the question, you will need to make one or more function/tool calls to achieve the purpose\.",
+    (
+        r"Based on the question, you will need to make one or more function/tool calls to achieve "
+        r"the "
+        r"purpose\."
+    ),
     r"If none of the functions? can be used, point it out\.",
     r"If the given question lacks the parameters required by the function,\s*also point it out\.",
     r"You should only return the function calls? in (?:tools call sections|your response)\.",
-    r"If you decide to invoke any of the function\(s\), you MUST put it in the format of \[[^\]]{0,300}\]\.?",
+    (
+        r"If you decide to invoke any of the function\(s\), you MUST put it in the format of "
+        r"\[[^\]]{0,300}\]\.?"
+    ),
     r"You SHOULD NOT include any other text in the response\.",
     r"Should you decide to return the function call\(s\)[.,]",
     r"Put it in the format of \[[^\]]{0,300}\]\.?",
@@ -44,7 +67,9 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206 or E216; E124, E211 or E212 for functions that cannot be read."""
+    """Raises RowError E201, E202, E206 or E216; E124, E211 or E212 for functions that cannot be
+    read.
+    """
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations are no list")
@@ -67,13 +92,24 @@ def read(row: dict[str, Any]) -> Record:
         elif speaker == "user":
             messages.append(Message("user", text))
         else:
-            raise RowError("E202", f"a turn of its own for {turn.get('from')!r}: here calls are text (turn {number})")
-    return Record(messages=tuple(messages), tools=tools, meta=meta_of(row, "system", "conversations", "conversation"))
+            raise RowError(
+                "E202",
+                f"a turn of its own for {turn.get('from')!r}: here calls are text (turn {number})",
+            )
+    return Record(
+        messages=tuple(messages),
+        tools=tools,
+        meta=meta_of(row, "system", "conversations", "conversation"),
+    )
 
 
 def _system_texts(row: dict[str, Any]) -> Iterator[str]:
     turns = [turn for turn in sharegpt.turns_of(row) if turn.get("from") == "system"]
-    yield from (text for text in (row.get("system"), *(turn.get("value") for turn in turns)) if isinstance(text, str))
+    yield from (
+        text
+        for text in (row.get("system"), *(turn.get("value") for turn in turns))
+        if isinstance(text, str)
+    )
 
 
 def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
@@ -81,18 +117,27 @@ def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
     if not (found := LIST.search(system)):
         return (), system
     tools, end = tools_at(system, found.end())
-    own_words = (FRAME.sub("", system[: found.start()]).strip(), FRAME.sub("", system[end:].lstrip(". \n")).strip())
+    own_words = (
+        FRAME.sub("", system[: found.start()]).strip(),
+        FRAME.sub("", system[end:].lstrip(". \n")).strip(),
+    )
     return tools, "\n".join(filter(None, own_words))
 
 
 def _answer(text: str, names: set[str], made: int, loss: bool) -> Message:
-    """A list of calls, or plain text. What begins as a call of a declared tool must be one; `made`: calls before it."""
+    """A list of calls, or plain text. What begins as a call of a declared tool must be one; `made`:
+    calls before it.
+    """
     first = FIRST_NAME.match(text)
     begins_as_call = bool(first and first[1].strip() in names)
     try:
         start = text.index("[") if first else -1
         end = end_of(text, start, "E206") if first else 0
-        calls = tuple(_calls(text[start + 1 : end - 1], made)) if begins_as_call or end == len(text.rstrip()) else ()
+        calls = (
+            tuple(_calls(text[start + 1 : end - 1], made))
+            if begins_as_call or end == len(text.rstrip())
+            else ()
+        )
     except RowError:
         if begins_as_call:
             raise
@@ -101,7 +146,9 @@ def _answer(text: str, names: set[str], made: int, loss: bool) -> Message:
 
 
 def _calls(text: str, made: int) -> Iterator[Call]:
-    """Names may hold blanks, dots and slashes, so this is no Python. Raises RowError E206, or that of a value."""
+    """Names may hold blanks, dots and slashes, so this is no Python. Raises RowError E206, or that
+    of a value.
+    """
     for number, call in enumerate(split_at(",", text), made):
         name, opened, _ = call.partition("(")
         if not opened or not name.strip() or end_of(call, len(name), "E206") != len(call.rstrip()):
@@ -122,7 +169,11 @@ def _arguments(text: str) -> dict[str, Any]:
 def _results(text: str, waiting: list[Call]) -> Iterator[Message]:
     """A list of {"name", "results"}, one a call; any other text is the one result there is."""
     value = value_of(text)
-    if isinstance(value, list) and value and all(isinstance(result, dict) and "results" in result for result in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(result, dict) and "results" in result for result in value)
+    ):
         yield from (result_of(result, plain(result), "results", waiting) for result in value)
     else:
         yield result_of(value, text, "results", waiting)

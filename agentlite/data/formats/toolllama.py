@@ -1,4 +1,6 @@
-"""ToolBench's rows for ToolLLaMA, and those of Alpha-UMi -> Record: steps of a chain, of which only the last trains."""
+"""ToolBench's rows for ToolLLaMA, and those of Alpha-UMi -> Record: steps of a chain, of which only
+the last trains.
+"""
 
 import re
 from typing import Any
@@ -15,20 +17,32 @@ from agentlite.data.formats.tool_calls import json_or_literal, read_arguments
 from agentlite.rendering.protocols.toolllama import FINISH
 
 EXAMPLE = (
-    '{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are AutoGPT, you can use '
-    "many tools(functions) to do the following task.\\nSpecifically, you have access to the following APIs: [{'name': "
-    "'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': {'city': {'type': "
-    "'string'}}, 'required': ['city'], 'optional': []}}]\"}, {\"from\": \"user\", \"value\": \"\\nIs it wet in Oslo?\\n"
-    'Begin!\\n"}, {"from": "assistant", "value": "\\nThought: I look it up.\\nAction: rain_for_weather\\nAction Input: '
+    '{"id": "Step 1: Is it wet in Oslo?", "conversations": [{"from": "system", "value": "You are '
+    "AutoGPT, you can use "
+    "many tools(functions) to do the following task.\\nSpecifically, you have access to the "
+    "following APIs: [{'name': "
+    "'rain_for_weather', 'description': '', 'parameters': {'type': 'object', 'properties': "
+    "{'city': {'type': "
+    "'string'}}, 'required': ['city'], 'optional': []}}]\"}, {\"from\": \"user\", \"value\": "
+    '"\\nIs it wet in Oslo?\\n'
+    'Begin!\\n"}, {"from": "assistant", "value": "\\nThought: I look it up.\\nAction: '
+    "rain_for_weather\\nAction Input: "
     '{\\"city\\": \\"Oslo\\"}"}]}'
 )
-AGENTS = ("caller", "conclusion", "planner")  # Alpha-UMi has a model for each: the assistant of its rows
-APIS = re.compile(r"(?:Specifically, )?you have access to the following APIs:\s*(?=\[)", re.IGNORECASE)
+AGENTS = (
+    "caller",
+    "conclusion",
+    "planner",
+)  # Alpha-UMi has a model for each: the assistant of its rows
+APIS = re.compile(
+    r"(?:Specifically, )?you have access to the following APIs:\s*(?=\[)", re.IGNORECASE
+)
 ABOUT = re.compile(r"You have access of the following tools:(.*)", re.DOTALL)
 FRAME = sentences(
     r"You are AutoGPT, you can use many tools\(functions\) to do the following task\.",
     r"First I will give you the task description, and your task start\..{0,3000}?Let's Begin!",
-    r"Task description: You should use functions to help handle the real time user querys\..{0,1500}?"
+    r"Task description: You should use functions to help handle the real time user "
+    r"querys\..{0,1500}?"
     r"use only subfunctions' names\.",
 )
 ACTION = re.compile(r"^Action:(.*)\n+Action Input:", re.MULTILINE)
@@ -37,23 +51,32 @@ LABEL = re.compile(r"^(?:Action|Action Input|Observation):", re.MULTILINE)
 
 def fits(row: dict[str, Any]) -> bool:
     turns = row.get("conversations")
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) and "from" in turn for turn in turns):
+    if not isinstance(turns, list) or not all(
+        isinstance(turn, dict) and "from" in turn for turn in turns
+    ):
         return False
     return any(
-        turn["from"] in AGENTS or (turn["from"] == "system" and _lists_apis(turn.get("value"))) for turn in turns
+        turn["from"] in AGENTS or (turn["from"] == "system" and _lists_apis(turn.get("value")))
+        for turn in turns
     )
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E206, E208, E211, E212, E214 or E216; E124 for a list of APIs that is broken."""
+    """Raises RowError E201, E202, E206, E208, E211, E212, E214 or E216; E124 for a list of APIs
+    that is broken.
+    """
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations are no list")
     dialog = _Dialog()
     for number, turn in enumerate(turns, 1):
         dialog.add(turn, number)
-    meta = meta_of(row, "conversations", "conversation") | ({"about_tools": dialog.about} if dialog.about else {})
-    return Record(messages=_last_trains(_asked(dialog.messages)), tools=_with_finish(dialog), meta=meta)
+    meta = meta_of(row, "conversations", "conversation") | (
+        {"about_tools": dialog.about} if dialog.about else {}
+    )
+    return Record(
+        messages=_last_trains(_asked(dialog.messages)), tools=_with_finish(dialog), meta=meta
+    )
 
 
 class _Dialog:
@@ -75,12 +98,20 @@ class _Dialog:
             calls = self.messages[-1].calls if self.messages else ()
             self.messages.append(Message("tool", text, call_id=calls[0].id if calls else ""))
         elif speaker == "user":
-            self.messages.append(Message("user", self._unframed(text).strip().removesuffix("Begin!").rstrip()))
+            self.messages.append(
+                Message("user", self._unframed(text).strip().removesuffix("Begin!").rstrip())
+            )
         elif speaker == "system":
             rest = self._unframed(text)
             self.messages += [Message("system", rest)] if rest else []
         else:
-            raise RowError("E202", f"a turn of its own for {turn.get('from')!r}: here actions are text (turn {number})")
+            raise RowError(
+                "E202",
+                (
+                    f"a turn of its own for {turn.get('from')!r}: here actions are text (turn "
+                    f"{number})"
+                ),
+            )
 
     def _unframed(self, text: str) -> str:
         """The author's own words: what they say of the tools goes to `tools` and `about`."""
@@ -122,14 +153,20 @@ def _with_finish(dialog: _Dialog) -> tuple[Tool, ...]:
 
 def _asked(messages: list[Message]) -> list[Message]:
     """Alpha-UMi asks in the system turn alone."""
-    if messages and messages[0].role == "system" and not any(message.role == "user" for message in messages):
+    if (
+        messages
+        and messages[0].role == "system"
+        and not any(message.role == "user" for message in messages)
+    ):
         return [replace(messages[0], role="user"), *messages[1:]]
     return messages
 
 
 def _last_trains(messages: list[Message]) -> tuple[Message, ...]:
     """Each step before the last is the last one of another row."""
-    last = max((i for i, message in enumerate(messages) if message.role == "assistant"), default=None)
+    last = max(
+        (i for i, message in enumerate(messages) if message.role == "assistant"), default=None
+    )
     return tuple(
         replace(message, loss=False) if message.role == "assistant" and i != last else message
         for i, message in enumerate(messages)

@@ -1,4 +1,6 @@
-"""xLAM and APIGen rows, {"id", "query", "tools", "answers"}, the last two as JSON texts -> Record."""
+"""xLAM and APIGen rows, {"id", "query", "tools", "answers"}, the last two as JSON texts ->
+Record.
+"""
 
 import re
 from typing import Any
@@ -14,9 +16,12 @@ from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import TYPES, json_or_literal, read_call, read_tool
 
 EXAMPLE = (
-    '{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\\"name\\": \\"weather\\", \\"description\\": \\"\\", '
-    '\\"parameters\\": {\\"city\\": {\\"description\\": \\"a town\\", \\"type\\": \\"str\\"}, \\"days\\": '
-    '{\\"description\\": \\"\\", \\"type\\": \\"int, optional\\", \\"default\\": 1}}}]", "answers": '
+    '{"id": 1, "query": "Is it wet in Oslo?", "tools": "[{\\"name\\": \\"weather\\", '
+    '\\"description\\": \\"\\", '
+    '\\"parameters\\": {\\"city\\": {\\"description\\": \\"a town\\", \\"type\\": \\"str\\"}, '
+    '\\"days\\": '
+    '{\\"description\\": \\"\\", \\"type\\": \\"int, optional\\", \\"default\\": 1}}}]", '
+    '"answers": '
     '"[{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Oslo\\"}}]"}'
 )
 MAY_BE_MISSING = re.compile(r",\s*optional\b.*|,\s*default\b.*", re.IGNORECASE | re.DOTALL)
@@ -61,17 +66,31 @@ def _listed(row: dict[str, Any], key: str, code: str) -> list[Any]:
 
 
 def _tool(value: Any) -> Tool:
-    """Parameters stand under their names, with types as Python writes them; some rows have a schema instead."""
+    """Parameters stand under their names, with types as Python writes them; some rows have a schema
+    instead.
+    """
     function = value.get("function") or value if isinstance(value, dict) else None
     parameters = function.get("parameters") if isinstance(function, dict) else None
-    if not isinstance(function, dict) or not isinstance(parameters, dict) or isinstance(parameters.get("type"), str):
+    if (
+        not isinstance(function, dict)
+        or not isinstance(parameters, dict)
+        or isinstance(parameters.get("type"), str)
+    ):
         return read_tool(value)
     given = {name: parameter for name, parameter in parameters.items() if parameter is not None}
     if not all(isinstance(parameter, dict) for parameter in given.values()):
-        raise RowError("E211", f"parameters of {function.get('name')}: {shortened(str(given))} describe nothing")
+        raise RowError(
+            "E211",
+            f"parameters of {function.get('name')}: {shortened(str(given))} describe nothing",
+        )
     properties = {name: _property(parameter) for name, parameter in given.items()}
     required = [name for name, parameter in given.items() if _is_required(parameter)]
-    return read_tool({**function, "parameters": {"type": "object", "properties": properties, "required": required}})
+    return read_tool(
+        {
+            **function,
+            "parameters": {"type": "object", "properties": properties, "required": required},
+        }
+    )
 
 
 def _property(parameter: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +107,9 @@ def _is_required(parameter: dict[str, Any]) -> bool:
 
 
 def _schema(written: str) -> dict[str, Any]:
-    """`List[int], optional` as JSON Schema. A type that JSON does not have is left out: any value will do."""
+    """`List[int], optional` as JSON Schema. A type that JSON does not have is left out: any value
+    will do.
+    """
     if written.count("[") > DEEPEST:
         raise RowError("E119", f"a type nested deeper than {DEEPEST}")
     kind, _, inner = MAY_BE_MISSING.sub("", written).strip().removesuffix("]").partition("[")
@@ -96,4 +117,6 @@ def _schema(written: str) -> dict[str, Any]:
     if head == "optional":
         return _schema(inner)
     elements = _schema(inner) if inner and head in OF_ONE_TYPE else {}
-    return ({"type": TYPES[head]} if head in TYPES else {}) | ({"items": elements} if elements else {})
+    return ({"type": TYPES[head]} if head in TYPES else {}) | (
+        {"items": elements} if elements else {}
+    )

@@ -1,4 +1,6 @@
-"""A target on disk -> a folder beside it to write in, which takes its place when all is there; or why it cannot be."""
+"""A target on disk -> a folder beside it to write in, which takes its place when all is there; or
+why it cannot be.
+"""
 
 import json
 import shutil
@@ -19,11 +21,19 @@ def refuse_taken(target: Path, force: bool) -> None:
         return
     strangers = _strangers(target)
     if strangers:
-        raise UserError(f"is there already, and {strangers[0]} is not of an export.", "Name another place: only what"
-                        " export itself wrote is replaced.", place=str(target), exit_code=OTHER_PLAN)  # fmt: skip
+        raise UserError(
+            f"is there already, and {strangers[0]} is not of an export.",
+            "Name another place: only what export itself wrote is replaced.",
+            place=str(target),
+            exit_code=OTHER_PLAN,
+        )
     if not force:
-        raise UserError("is there already, from an earlier export.", "Name another place, or add --force.",
-                        place=str(target), exit_code=OTHER_PLAN)  # fmt: skip
+        raise UserError(
+            "is there already, from an earlier export.",
+            "Name another place, or add --force.",
+            place=str(target),
+            exit_code=OTHER_PLAN,
+        )
 
 
 def beside(target: Path, name: str) -> Path:
@@ -33,20 +43,28 @@ def beside(target: Path, name: str) -> Path:
 
 @contextmanager
 def writing(target: Path, needed: int) -> Iterator[Path]:
-    """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be made, or for want of
-    `needed` bytes."""
+    """A folder beside the target, gone when it is left. Raises UserError 74 if it cannot be made,
+    or for want of `needed` bytes."""
     aside = target.with_name(f".{target.name}.partial")
     try:
         shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
         aside.mkdir(parents=True)
         free = shutil.disk_usage(aside).free
         if free < needed:
-            raise UserError(f"has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are needed.",
-                            "Free some, or name another place.", place=str(target.parent), exit_code=DISK)  # fmt: skip
+            raise UserError(
+                f"has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are needed.",
+                "Free some, or name another place.",
+                place=str(target.parent),
+                exit_code=DISK,
+            )
         yield aside
     except OSError as error:
-        raise UserError(f"cannot write: {error.strerror or error}.", "Free some space, or name another place.",
-                        place=str(target), exit_code=DISK) from error  # fmt: skip
+        raise UserError(
+            f"cannot write: {error.strerror or error}.",
+            "Free some space, or name another place.",
+            place=str(target),
+            exit_code=DISK,
+        ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -54,7 +72,9 @@ def writing(target: Path, needed: int) -> Iterator[Path]:
 def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> None:
     """The folder, with its mark, in the place of whatever export was there."""
     names = sorted(path.name for path in aside.iterdir())
-    write_json(aside / EXPORTED, {**facts, "outputs": {name: file_digest(aside / name) for name in names}})
+    write_json(
+        aside / EXPORTED, {**facts, "outputs": {name: file_digest(aside / name) for name in names}}
+    )
     for name in names:  # safetensors lets nobody else read its files
         (aside / name).chmod((aside / EXPORTED).stat().st_mode)
     if target.exists():

@@ -1,4 +1,6 @@
-"""A model's name -> all that an export has to know and say of it: weights, template, protocols, stages, figures."""
+"""A model's name -> all that an export has to know and say of it: weights, template, protocols,
+stages, figures.
+"""
 
 import json
 from pathlib import Path
@@ -9,7 +11,14 @@ from agentlite.rendering import Mixture, choose, settled
 from agentlite.rendering.template import Template
 from agentlite.report.read_run import Evaluation, Run, Stage, read_run
 from agentlite.workspace.lineage import lineage, setting_of
-from agentlite.workspace.model_source import EMBEDDED, Source, embedded_folder, find_model, hub_config, load_template
+from agentlite.workspace.model_source import (
+    EMBEDDED,
+    Source,
+    embedded_folder,
+    find_model,
+    hub_config,
+    load_template,
+)
 from agentlite.workspace.run_folder import find_stage
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
@@ -18,7 +27,9 @@ CONTEXT = 4096  # where no stage says for how many tokens it was trained
 
 
 class Subject(NamedTuple):
-    """`stages`: those it was made from, its own last; `evaluations`: those of these very weights, or of the base."""
+    """`stages`: those it was made from, its own last; `evaluations`: those of these very weights,
+    or of the base.
+    """
 
     name: str
     source: Source
@@ -54,15 +65,38 @@ def find_subject(name: str, run: Path) -> Subject:
     known = str(setting_of(name, "protocol", run) or "")
     mixture = settled(known, template) if known else choose("auto", template)
     if not (folder / "plan.json").exists():
-        return Subject(name, source, template, mixture, [name], [], [], False, setting_of(name, "max_length", run))
+        return Subject(
+            name,
+            source,
+            template,
+            mixture,
+            [name],
+            [],
+            [],
+            False,
+            setting_of(name, "max_length", run),
+        )
     workspace = read_run(folder.parent)
     stages = made_of(workspace, folder.name)
     models = lineage(folder.name, folder.parent)
-    shown = [_of(one, source.digest, _digest(models[0], folder.parent)) for one in workspace.evaluations]
+    shown = [
+        _of(one, source.digest, _digest(models[0], folder.parent)) for one in workspace.evaluations
+    ]
     evaluations = [one for one in shown if one.models]
-    of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(map(workspace.is_bfcl, evaluations))
-    return Subject(folder.name, source, template, mixture, models, stages, evaluations, of_bfcl,
-                   stages[-1].settings.get("max_length"))  # fmt: skip
+    of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(
+        map(workspace.is_bfcl, evaluations)
+    )
+    return Subject(
+        folder.name,
+        source,
+        template,
+        mixture,
+        models,
+        stages,
+        evaluations,
+        of_bfcl,
+        stages[-1].settings.get("max_length"),
+    )
 
 
 def made_of(run: Run, name: str) -> list[Stage]:
@@ -91,28 +125,46 @@ def refuse_quantized(source: Source) -> None:
     """Raises UserError 5: what is rounded to 4 bits has no place for an adapter."""
     if source.base in EMBEDDED:  # it is converted to plain weights
         return
-    path = Path(source.base) / "config.json" if Path(source.base).is_dir() else hub_config(source.base)
+    path = (
+        Path(source.base) / "config.json" if Path(source.base).is_dir() else hub_config(source.base)
+    )
     if json.loads(path.read_bytes()).get("quantization_config"):
-        raise UserError("its weights are quantized: an adapter cannot be merged into them.",
-                        "Export the adapter alone: --adapter DIR; or train on the plain weights (with load_in_4bit).",
-                        place=source.base, exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "its weights are quantized: an adapter cannot be merged into them.",
+            (
+                "Export the adapter alone: --adapter DIR; or train on the plain weights (with "
+                "load_in_4bit)."
+            ),
+            place=source.base,
+            exit_code=MODEL,
+        )
 
 
 def licence(base: str) -> str:
     """As the base model's own card says, if it is at hand; else ""."""
     if base in LICENCES:
         return LICENCES[base]
-    card = Path(base) / "README.md" if Path(base).is_dir() else hub_config(base).parent / "README.md"
+    card = (
+        Path(base) / "README.md" if Path(base).is_dir() else hub_config(base).parent / "README.md"
+    )
     if not card.exists():
         return ""
     head = card.read_text(encoding="utf-8", errors="replace").split("---")
     lines = head[1].splitlines() if len(head) > 2 and not head[0].strip() else []
-    return next((line.partition(":")[2].strip(" \"'") for line in lines if line.startswith("license:")), "")
+    return next(
+        (line.partition(":")[2].strip(" \"'") for line in lines if line.startswith("license:")), ""
+    )
 
 
 def _of(evaluation: Evaluation, own: str, base: str) -> Evaluation:
-    """What was asked of the model's own weights, and of the base's beside them; nothing where they were not asked."""
-    asked = {name: model for name, model in evaluation.models.items() if model.inputs.get("model") in (own, base)}
+    """What was asked of the model's own weights, and of the base's beside them; nothing where they
+    were not asked.
+    """
+    asked = {
+        name: model
+        for name, model in evaluation.models.items()
+        if model.inputs.get("model") in (own, base)
+    }
     has_own = any(model.inputs.get("model") == own for model in asked.values())
     return Evaluation(evaluation.folder, asked if has_own else {}, [], evaluation.compared)
 

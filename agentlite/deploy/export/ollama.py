@@ -1,4 +1,6 @@
-"""A chat template that puts fixed texts around turns -> the same in Ollama's Go templates, in a Modelfile."""
+"""A chat template that puts fixed texts around turns -> the same in Ollama's Go templates, in a
+Modelfile.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,13 +11,19 @@ from agentlite.core.records import Message, Record, Tool
 from agentlite.rendering import Protocol, render
 from agentlite.rendering.template import Messages, Template
 
-SYSTEM, USER, SAID, AGAIN, RESULT = "probesystem", "probeuser", "probesaid", "probeagain", "proberesult"
+SYSTEM, USER, SAID, AGAIN, RESULT = (
+    "probesystem",
+    "probeuser",
+    "probesaid",
+    "probeagain",
+    "proberesult",
+)
 FENCE = '"""'
 
 
 class Turns(NamedTuple):
-    """What stands before and after a turn's content, by role. `head`: before a dialog that begins without a system
-    turn, a default one for example; `ask`: where the model goes on."""
+    """What stands before and after a turn's content, by role. `head`: before a dialog that begins
+    without a system turn, a default one for example; `ask`: where the model goes on."""
 
     head: str
     before: Mapping[str, str]
@@ -23,7 +31,9 @@ class Turns(NamedTuple):
     ask: str
 
     def write(self, messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
-        """What the Go template writes; where it ends with an assistant's turn, that is left open there."""
+        """What the Go template writes; where it ends with an assistant's turn, that is left open
+        there.
+        """
         if tools:
             raise ValueError("it prints no tools")
         text = "" if messages[0]["role"] == "system" else self.head
@@ -34,7 +44,9 @@ class Turns(NamedTuple):
 
 
 def turns_of(template: Template) -> Turns:
-    """Found by asking: whether it is all of the template, only a proof can tell. Raises UserError 5."""
+    """Found by asking: whether it is all of the template, only a proof can tell. Raises UserError
+    5.
+    """
     user, said = {"role": "user", "content": USER}, {"role": "assistant", "content": SAID}
     again, system = {"role": "user", "content": AGAIN}, {"role": "system", "content": SYSTEM}
     try:
@@ -56,7 +68,9 @@ def turns_of(template: Template) -> Turns:
 
 
 def with_results(turns: Turns, protocol: Protocol, template: Template) -> Turns:
-    """With a turn of results, as the protocol has it or as the template prints it; without, where there is none."""
+    """With a turn of results, as the protocol has it or as the template prints it; without, where
+    there is none.
+    """
     if protocol.inline or protocol.exchanges:
         return turns
     role, frame = protocol.result_role, RESULT
@@ -69,10 +83,14 @@ def with_results(turns: Turns, protocol: Protocol, template: Template) -> Turns:
             before, after = text.split(SAID)[1].removeprefix(turns.after["assistant"]).split(RESULT)
         except (UserError, ValueError, IndexError):
             return turns
-        turns = turns._replace(before={**turns.before, role: before}, after={**turns.after, role: after})
+        turns = turns._replace(
+            before={**turns.before, role: before}, after={**turns.after, role: after}
+        )
     opening, closing = frame.split(RESULT)
-    return turns._replace(before={**turns.before, "tool": turns.before[role] + opening},
-                          after={**turns.after, "tool": closing + turns.after[role]})  # fmt: skip
+    return turns._replace(
+        before={**turns.before, "tool": turns.before[role] + opening},
+        after={**turns.after, "tool": closing + turns.after[role]},
+    )
 
 
 def without_bos(turns: Turns, bos: str) -> Turns:
@@ -83,58 +101,97 @@ def without_bos(turns: Turns, bos: str) -> Turns:
 
 def go_template(turns: Turns) -> str:
     """Every text is a Go string, so that no blank of the template itself is printed."""
-    lines = [f'{{{{- if ne (index .Messages 0).Role "system" }}}}{_go(turns.head)}{{{{ end }}}}' if turns.head else "",
-             "{{- range $i, $m := .Messages }}",
-             "{{- $last := eq (len (slice $.Messages $i)) 1 }}"]  # fmt: skip
+    lines = [
+        f'{{{{- if ne (index .Messages 0).Role "system" }}}}{_go(turns.head)}{{{{ end }}}}'
+        if turns.head
+        else "",
+        "{{- range $i, $m := .Messages }}",
+        "{{- $last := eq (len (slice $.Messages $i)) 1 }}",
+    ]
     for number, role in enumerate(turns.before):
         end = _go(turns.after[role])
         if role == "assistant":  # one that is last is gone on with
             end = f"{{{{ if not $last }}}}{end}{{{{ end }}}}"
         word = "else if" if number else "if"
-        lines.append(f'{{{{- {word} eq $m.Role "{role}" }}}}{_go(turns.before[role])}{{{{ $m.Content }}}}{end}')
-    lines += ["{{- end }}",
-              f'{{{{- if and $last (ne $m.Role "assistant") }}}}{_go(turns.ask)}{{{{ end }}}}',
-              "{{- end }}"]  # fmt: skip
+        lines.append(
+            f'{{{{- {word} eq $m.Role "{role}" }}}}{_go(turns.before[role])}{{{{ $m.Content '
+            f"}}}}{end}"
+        )
+    lines += [
+        "{{- end }}",
+        f'{{{{- if and $last (ne $m.Role "assistant") }}}}{_go(turns.ask)}{{{{ end }}}}',
+        "{{- end }}",
+    ]
     return "\n".join(filter(None, lines))
 
 
 def _go(text: str) -> str:
-    """A text as an action that prints it; JSON's strings are Go's, but for what lies beyond \\uffff, which stays."""
+    """A text as an action that prints it; JSON's strings are Go's, but for what lies beyond
+    \\uffff, which stays.
+    """
     return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if text else ""
 
 
 def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -> str:
-    """The first system turn of a dialog with these tools. Raises UserError 5 where there is none."""
-    record = Record(messages=(Message("user", USER), Message("assistant", SAID)), tools=tuple(tools))
+    """The first system turn of a dialog with these tools. Raises UserError 5 where there is
+    none.
+    """
+    record = Record(
+        messages=(Message("user", USER), Message("assistant", SAID)), tools=tuple(tools)
+    )
     turns = turns_of(template)
     text = render(record, protocol, template)[0].text
     begin, end = turns.before["system"], turns.after["system"] + turns.before["user"] + USER
     if protocol.exchanges or not text.startswith(begin) or end not in text:
-        raise UserError(f"protocol {protocol.name} does not tell its tools in a system turn.",
-                        "Leave --tools out, and let the client write the prompts.", place="--tools",
-                        exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"protocol {protocol.name} does not tell its tools in a system turn.",
+            "Leave --tools out, and let the client write the prompts.",
+            place="--tools",
+            exit_code=MODEL,
+        )
     return text[len(begin) : text.index(end)]
 
 
 def modelfile(weights: str, turns: Turns, stops: Sequence[str], system: str, context: int) -> str:
     """Raises UserError 5 for a text that a Modelfile cannot hold."""
-    parameters = [*(f"stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
-                  f"num_ctx {context}", "temperature 0"]  # fmt: skip
-    lines = [f"FROM ./{weights}", f"TEMPLATE {_fenced(go_template(turns))}",
-             *(f"PARAMETER {parameter}" for parameter in parameters)]  # fmt: skip
+    parameters = [
+        *(f"stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),
+        f"num_ctx {context}",
+        "temperature 0",
+    ]
+    lines = [
+        f"FROM ./{weights}",
+        f"TEMPLATE {_fenced(go_template(turns))}",
+        *(f"PARAMETER {parameter}" for parameter in parameters),
+    ]
     return "\n".join([*lines, *([f"SYSTEM {_fenced(system)}"] if system else [])]) + "\n"
 
 
 def _fenced(text: str) -> str:
     """Ollama leaves out what cannot be printed, and ends a text at three quotes."""
-    unheld = [FENCE] if FENCE in text else [sign for sign in text if not (sign.isprintable() or sign in "\n\t")]
+    unheld = (
+        [FENCE]
+        if FENCE in text
+        else [sign for sign in text if not (sign.isprintable() or sign in "\n\t")]
+    )
     if unheld:
-        raise UserError(f"a Modelfile cannot hold {unheld[0]!r}.", "Take it out of the descriptions of the tools.",
-                        place="--tools", exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"a Modelfile cannot hold {unheld[0]!r}.",
+            "Take it out of the descriptions of the tools.",
+            place="--tools",
+            exit_code=MODEL,
+        )
     return f"{FENCE}{text}{FENCE}"
 
 
 def not_turnwise(template: Template) -> UserError:
-    return UserError("its chat template does more than put texts around turns: no Ollama template is known for it.",
-                     "Export --gguf instead: the file holds the chat template itself, for `llama-server --jinja`.",
-                     place=template.name, exit_code=MODEL)  # fmt: skip
+    return UserError(
+        "its chat template does more than put texts around turns: no Ollama template is known for "
+        "it.",
+        (
+            "Export --gguf instead: the file holds the chat template itself, for `llama-server "
+            "--jinja`."
+        ),
+        place=template.name,
+        exit_code=MODEL,
+    )

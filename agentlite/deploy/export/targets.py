@@ -1,4 +1,6 @@
-"""What is asked for -> merged weights, an adapter, a GGUF file or an Ollama folder, written aside, with its proof."""
+"""What is asked for -> merged weights, an adapter, a GGUF file or an Ollama folder, written aside,
+with its proof.
+"""
 
 import json
 import shutil
@@ -28,7 +30,13 @@ from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import copy_tokenizer, hub_revision, load_template
 
 # beside the tokenizer's own files, those that a converter may look for
-ALSO = ("tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt")
+ALSO = (
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+)
 GGUF, MODELFILE = "model.gguf", "Modelfile"
 IN_THE_MODELFILE = "the texts in the Modelfile"
 
@@ -56,7 +64,9 @@ class Made(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """`check`: whatever can be said before there is work; `times`: how often the base's weights are on disk at once."""
+    """`check`: whatever can be said before there is work; `times`: how often the base's weights are
+    on disk at once.
+    """
 
     check: Callable[[Asked, Subject], object]
     make: Callable[[Asked, Subject, Path], Made]
@@ -75,21 +85,35 @@ def _merged(asked: Asked, subject: Subject, folder: Path) -> Made:
         weights = "all its weights, as they are."
     else:
         precision = merge(source, folder)
-        what = "the adapter merged into the base's weights" if source.adapter else "the base's weights"
+        what = (
+            "the adapter merged into the base's weights" if source.adapter else "the base's weights"
+        )
         weights = f"{what}, in their own {precision}."
-    if any(stage.settings.get("load_in_4bit") or stage.settings.get("load_in_8bit") for stage in subject.stages):
-        weights += " It was trained on weights rounded to 4 or 8 bits; these are the plain ones, so answers may differ."
+    if any(
+        stage.settings.get("load_in_4bit") or stage.settings.get("load_in_8bit")
+        for stage in subject.stages
+    ):
+        weights += (
+            " It was trained on weights rounded to 4 or 8 bits; these are the plain ones, "
+            "so answers may differ."
+        )
     _end_at(folder, subject.template)
     return Made(weights, _proved(subject, folder), {})
 
 
 def _check_adapter(asked: Asked, subject: Subject) -> None:
     if subject.source.adapter is None:
-        raise UserError("has no adapter: it is a whole model.", "Export it with --merged DIR.", place=asked.model)
+        raise UserError(
+            "has no adapter: it is a whole model.",
+            "Export it with --merged DIR.",
+            place=asked.model,
+        )
 
 
 def _adapter(asked: Asked, subject: Subject, folder: Path) -> Made:
-    """With its base named as others know it: in the stage's folder it may be a path of this machine's cache."""
+    """With its base named as others know it: in the stage's folder it may be a path of this
+    machine's cache.
+    """
     assert subject.source.adapter is not None
     for path in weight_files(subject.source.adapter)[1]:
         shutil.copyfile(path, folder / path.name)
@@ -98,7 +122,11 @@ def _adapter(asked: Asked, subject: Subject, folder: Path) -> Made:
     if subject.source.base not in ORIGINS and not Path(subject.source.base).is_dir():
         config["revision"] = hub_revision(subject.source.base)
     _write_json(folder / "adapter_config.json", config)
-    return Made(f"an adapter (LoRA) on `{subject.origin}`.", _proved(subject, folder), {"base": subject.origin})
+    return Made(
+        f"an adapter (LoRA) on `{subject.origin}`.",
+        _proved(subject, folder),
+        {"base": subject.origin},
+    )
 
 
 def _check_gguf(asked: Asked, subject: Subject) -> None:
@@ -108,17 +136,33 @@ def _check_gguf(asked: Asked, subject: Subject) -> None:
 
 def _gguf(asked: Asked, subject: Subject, folder: Path) -> Made:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
-    aside, template = folder / asked.target.stem, subject.template  # llama.cpp takes the folder's name as the model's
+    aside, template = (
+        folder / asked.target.stem,
+        subject.template,
+    )  # llama.cpp takes the folder's name as the model's
     aside.mkdir()
     made = _merged(asked, subject, aside)
-    convert(find_llama_cpp(asked.llama_cpp, asked.quantize), aside, folder / GGUF, asked.outtype, asked.quantize)
+    convert(
+        find_llama_cpp(asked.llama_cpp, asked.quantize),
+        aside,
+        folder / GGUF,
+        asked.outtype,
+        asked.quantize,
+    )
     shutil.rmtree(aside)
     facts = read_facts(folder / GGUF)
     if facts.chat_template != template.chat_template:
-        raise UserError("its chat template is not the one of training.", "Nothing was exported. Another llama.cpp may"
-                        " do better.", place=GGUF, exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "its chat template is not the one of training.",
+            "Nothing was exported. Another llama.cpp may do better.",
+            place=GGUF,
+            exit_code=MODEL,
+        )
     if facts.eos != template.token_id(template.turn_end):
-        console.notice(f"export: the file's own end of text is token {facts.eos}: have it stop at {template.turn_end}")
+        console.notice(
+            f"export: the file's own end of text is token {facts.eos}: have it stop at "
+            f"{template.turn_end}"
+        )
     kind = asked.quantize or asked.outtype
     weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
     return Made(weights, made.proof, {"type": kind, "adds_bos": facts.adds_bos})
@@ -136,7 +180,9 @@ def _ollama(asked: Asked, subject: Subject, folder: Path) -> Made:
         turns = without_bos(turns, subject.template.special.get("bos_token", ""))
     text = modelfile(GGUF, turns, subject.stops, _system(asked, subject), subject.context)
     (folder / MODELFILE).write_text(text, encoding="utf-8")
-    return made._replace(proof=made.proof._replace(renderers=[*made.proof.renderers, IN_THE_MODELFILE]))
+    return made._replace(
+        proof=made.proof._replace(renderers=[*made.proof.renderers, IN_THE_MODELFILE])
+    )
 
 
 KINDS: dict[str, Kind] = {
@@ -153,33 +199,50 @@ def _end_at(folder: Path, template: Template) -> None:
     for name in ("generation_config.json", "config.json"):
         content = json.loads((folder / name).read_bytes()) if (folder / name).exists() else {}
         own = content.get("eos_token_id")
-        others = [token for token in (own if isinstance(own, list) else [own]) if token not in (None, end)]
+        others = [
+            token for token in (own if isinstance(own, list) else [own]) if token not in (None, end)
+        ]
         _write_json(folder / name, {**content, "eos_token_id": [end, *others] if others else end})
 
 
 def _proved(subject: Subject, folder: Path) -> Proof:
-    """Puts the tokenizer beside the weights, with the template of training, and renders with what stands there."""
+    """Puts the tokenizer beside the weights, with the template of training, and renders with what
+    stands there.
+    """
     template, config = subject.template, folder / "tokenizer_config.json"
     copy_tokenizer(subject.source.base, folder, ALSO)
-    (folder / "chat_template.jinja").write_text(template.chat_template, encoding="utf-8", newline="")
-    if "chat_template" in (settings := json.loads(config.read_bytes())):  # it may hold several: training takes one
+    (folder / "chat_template.jinja").write_text(
+        template.chat_template, encoding="utf-8", newline=""
+    )
+    if "chat_template" in (
+        settings := json.loads(config.read_bytes())
+    ):  # it may hold several: training takes one
         _write_json(config, {**settings, "chat_template": template.chat_template})
     writers = {"transformers": (transformers := Written(folder))}
     second = minijinja_writer(load_template(str(folder)))
     if second is None:
-        console.notice("export: minijinja is not installed, so no second renderer was tried (pip install minijinja)")
+        console.notice(
+            "export: minijinja is not installed, so no second renderer was tried (pip install "
+            "minijinja)"
+        )
     dialogs = goldens(subject.mixture)
     prove_tokens(template, dialogs, transformers.ids)
     return prove(template, dialogs, {**writers, **({"minijinja": second} if second else {})})
 
 
 def _turns(subject: Subject) -> Turns:
-    """The texts that Ollama puts around turns. Tools are not among them: SYSTEM tells them. Nor does it trim."""
+    """The texts that Ollama puts around turns. Tools are not among them: SYSTEM tells them. Nor
+    does it trim.
+    """
     turns = turns_of(subject.template)
     for protocol in subject.mixture.protocols.values():
         turns = with_results(turns, protocol, subject.template)
-    plain = [one for one in goldens(subject.mixture) if not (one.protocol.native and one.record.tools)
-             and all(message.content == message.content.strip() for message in one.record.messages)]  # fmt: skip
+    plain = [
+        one
+        for one in goldens(subject.mixture)
+        if not (one.protocol.native and one.record.tools)
+        and all(message.content == message.content.strip() for message in one.record.messages)
+    ]
     try:
         prove(subject.template, plain, {"Ollama": turns.write})
     except UserError as error:

@@ -1,4 +1,6 @@
-"""A template and the programs that will render it -> proof that dialogs come out byte for byte as in training."""
+"""A template and the programs that will render it -> proof that dialogs come out byte for byte as
+in training.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +27,14 @@ class Rewritten(Template):
     """The same tokenizer, with another program that writes the dialog."""
 
     def __init__(self, template: Template, write: Write):
-        super().__init__(template.name, template.tokenizer, template.chat_template, template.special)
+        super().__init__(
+            template.name, template.tokenizer, template.chat_template, template.special
+        )
         self.write = write
 
-    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False) -> str:
+    def render(
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] = (), prompt: bool = False
+    ) -> str:
         return self.write(messages, list(tools), prompt)
 
 
@@ -44,12 +50,24 @@ def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, W
     for by, write in writers.items():
         for golden, expected in written:
             if difference := _difference(golden, expected, Rewritten(template, write)):
-                fix = "Nothing was exported: a server would prompt it otherwise than it was trained. Please report it."
-                raise UserError(f"{by} writes the dialog '{golden.name}' otherwise than in training: {difference}", fix,
-                                place=template.name, exit_code=MODEL)  # fmt: skip
+                fix = (
+                    "Nothing was exported: a server would prompt it otherwise than it was "
+                    "trained. Please report it."
+                )
+                raise UserError(
+                    f"{by} writes the dialog '{golden.name}' otherwise than in training: "
+                    f"{difference}",
+                    fix,
+                    place=template.name,
+                    exit_code=MODEL,
+                )
     if not written:
-        raise UserError("can write none of the dialogs that prove an export.", "Choose an instruction-tuned model.",
-                        place=template.name, exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "can write none of the dialogs that prove an export.",
+            "Choose an instruction-tuned model.",
+            place=template.name,
+            exit_code=MODEL,
+        )
     return Proof(len(written), list(writers), left_out)
 
 
@@ -64,7 +82,10 @@ def _difference(golden: Golden, expected: list[Rendered], other: Template) -> st
     one, two = ("\0".join(row.text for row in rows) for rows in (expected, found))
     if one == two:
         return "the prompts end elsewhere."
-    at = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    at = next(
+        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b),
+        min(len(one), len(two)),
+    )
     return f"{_short(two, at)} in place of {_short(one, at)}, at character {at}."
 
 
@@ -73,31 +94,44 @@ def _short(text: str, at: int) -> str:
 
 
 def minijinja_writer(template: Template) -> Write | None:
-    """A renderer that is not Python's; None where it is not installed. It is given what servers give their own:
-    transformers' `tojson`, `raise_exception` and `strftime_now`."""
+    """A renderer that is not Python's; None where it is not installed. It is given what servers
+    give their own: transformers' `tojson`, `raise_exception` and `strftime_now`."""
     try:
         from minijinja import Environment
     except ImportError:
         return None
     environment = Environment(
-        trim_blocks=True, lstrip_blocks=True, pycompat=True,
-        filters={"tojson": to_json}, globals={"raise_exception": refused, "strftime_now": today},
-    )  # fmt: skip
+        trim_blocks=True,
+        lstrip_blocks=True,
+        pycompat=True,
+        filters={"tojson": to_json},
+        globals={"raise_exception": refused, "strftime_now": today},
+    )
 
     def write(messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
         told = json.loads(json.dumps({"messages": list(messages), "tools": list(tools) or None}))
-        return str(environment.render_str(template.chat_template, **told, add_generation_prompt=prompt,
-                                          **template.special))  # fmt: skip
+        return str(
+            environment.render_str(
+                template.chat_template, **told, add_generation_prompt=prompt, **template.special
+            )
+        )
 
     return write
 
 
-def prove_tokens(template: Template, goldens: Sequence[Golden], ids: Callable[[str], list[int]]) -> None:
+def prove_tokens(
+    template: Template, goldens: Sequence[Golden], ids: Callable[[str], list[int]]
+) -> None:
     """Raises UserError 5 for a text that the exported tokenizer cuts otherwise."""
     for golden in goldens:
         for message in golden.record.messages:
             text = message.content
             if ids(text) != template.encode(text):
-                raise UserError(f"the exported tokenizer cuts a text of the dialog '{golden.name}' otherwise than in"
-                                " training.", "Nothing was exported. Please report it.", place=template.name,
-                                exit_code=MODEL)  # fmt: skip
+                raise UserError(
+                    f"the exported tokenizer cuts a text of the dialog '{golden.name}' otherwise "
+                    "than in"
+                    " training.",
+                    "Nothing was exported. Please report it.",
+                    place=template.name,
+                    exit_code=MODEL,
+                )

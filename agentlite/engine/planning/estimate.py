@@ -1,4 +1,6 @@
-"""A command's settings, a model's shape, the data that is there -> what the command needs: memory, time, disk."""
+"""A command's settings, a model's shape, the data that is there -> what the command needs: memory,
+time, disk.
+"""
 
 import json
 import math
@@ -20,7 +22,9 @@ LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the
 
 
 class Data(NamedTuple):
-    """Rows of a finished stage: how many, the tokens of the longest and in the mean. 0: not known."""
+    """Rows of a finished stage: how many, the tokens of the longest and in the mean. 0: not
+    known.
+    """
 
     rows: int = 0
     longest: int = 0
@@ -28,7 +32,9 @@ class Data(NamedTuple):
 
 
 class Needed(Struct, frozen=True):
-    """GiB by term at the moment when most is needed, the total, what there is, and whether 8 % more would fit."""
+    """GiB by term at the moment when most is needed, the total, what there is, and whether 8 % more
+    would fit.
+    """
 
     terms: dict[str, float]
     total: float
@@ -54,14 +60,26 @@ def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: Data
     load = load_of(command, settings, shape, machine.gpu, data.longest)
     of_data = data.longest and load.length < settings.max_length
     rows = load.rows if command == "sft" else settings.batch_size
-    return Planned(load.bits, rows, load.length, settings.data if of_data else "max_length",
-                   needed(memory(load), machine), _time(command, settings, load, machine, data),
-                   disk(load) if load.rows else {})  # fmt: skip
+    return Planned(
+        load.bits,
+        rows,
+        load.length,
+        settings.data if of_data else "max_length",
+        needed(memory(load), machine),
+        _time(command, settings, load, machine, data),
+        disk(load) if load.rows else {},
+    )
 
 
 def needed(found: Memory, machine: Machine) -> Needed:
-    return Needed(_gib(found.terms), round(found.total / GIB, 2), found.moment, _gib(found.moments),
-                  round(machine.capacity / GIB, 2), fits(found.total, machine.capacity))  # fmt: skip
+    return Needed(
+        _gib(found.terms),
+        round(found.total / GIB, 2),
+        found.moment,
+        _gib(found.moments),
+        round(machine.capacity / GIB, 2),
+        fits(found.total, machine.capacity),
+    )
 
 
 def _gib(parts: Mapping[str, float]) -> dict[str, float]:
@@ -69,7 +87,9 @@ def _gib(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int = 0) -> Load:
-    """The load that `settings` mean. `longest`: tokens of the longest row, prompt and answer together; 0: unknown."""
+    """The load that `settings` mean. `longest`: tokens of the longest row, prompt and answer
+    together; 0: unknown.
+    """
     regime, passed = REGIMES[settings.engine if gpu else "cpu"], getattr(settings, "trl", {})
     if passed.get("gradient_checkpointing") is False:
         regime = regime._replace(checkpoints="none")
@@ -77,9 +97,16 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
         regime = regime._replace(checkpoints="kept")
     optim = passed.get("optim", "adamw_8bit" if gpu else "adamw_torch")
     bits = 4 if settings.load_in_4bit else 8 if settings.load_in_8bit else 16 if gpu else 32
-    load = Load(shape, regime, bits, getattr(settings, "lora_r", 0), getattr(settings, "lora_target_modules", ()),
-                optim if optim in OPTIMIZER else "adamw_torch", getattr(settings, "full", False),
-                length=min(settings.max_length, longest or settings.max_length))  # fmt: skip
+    load = Load(
+        shape,
+        regime,
+        bits,
+        getattr(settings, "lora_r", 0),
+        getattr(settings, "lora_target_modules", ()),
+        optim if optim in OPTIMIZER else "adamw_torch",
+        getattr(settings, "full", False),
+        length=min(settings.max_length, longest or settings.max_length),
+    )
     return LOADS[command](load, settings, gpu)
 
 
@@ -114,13 +141,17 @@ def _eval(load: Load, settings: config.Eval, gpu: bool) -> Load:
 
 
 LOADS: dict[str, Callable[[Load, Any, bool], Load]] = {
-    "sft": _sft, "dpo": _dpo, "grpo": _grpo, "pairs": _pairs, "eval": _eval,
-}  # fmt: skip
+    "sft": _sft,
+    "dpo": _dpo,
+    "grpo": _grpo,
+    "pairs": _pairs,
+    "eval": _eval,
+}
 
 
 def _drawn(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> Load:
-    """As engine.sampling draws: a prompt stands once in the cache, however many answers it gets; but Unsloth on a GPU
-    takes one prompt at a time, and reads it for every answer."""
+    """As engine.sampling draws: a prompt stands once in the cache, however many answers it gets;
+    but Unsloth on a GPU takes one prompt at a time, and reads it for every answer."""
     if gpu and settings.engine == "unsloth":
         return _cached(load, samples, samples, settings.max_new_tokens)
     return _cached(load, prompts, prompts * samples, settings.max_new_tokens)
@@ -128,29 +159,41 @@ def _drawn(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> 
 
 def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
     read = prompts * max(1, load.length - new_tokens)
-    return load._replace(sampled=answers, prompted=read, cached=read + answers * min(load.length, new_tokens))
+    return load._replace(
+        sampled=answers, prompted=read, cached=read + answers * min(load.length, new_tokens)
+    )
 
 
 def data_of(command: str, settings: Any, run: Path) -> Data:
-    """Of the finished prep that is read, or that the pairs came from: what its stats.json says. To a row's tokens come
-    those of an answer where one is drawn."""
+    """Of the finished prep that is read, or that the pairs came from: what its stats.json says. To
+    a row's tokens come those of an answer where one is drawn."""
     pairs = stages.find_stage(settings.data, run) if command == "dpo" else None
-    folder = stages.find_stage(str(setting_of(settings.data, "data", run) or "") if pairs else settings.data, run)
+    folder = stages.find_stage(
+        str(setting_of(settings.data, "data", run) or "") if pairs else settings.data, run
+    )
     if not all((folder / name).exists() for name in ("done.json", "stats.json", "plan.json")):
         return Data()
     stats = json.loads((folder / "stats.json").read_bytes())
     records = sum(stats.get("by_source", {}).values())
     if not records or stages.read_plan(folder).command != "prep":
         return Data()
-    drawn = setting_of(settings.data, "max_new_tokens", run) if pairs else getattr(settings, "max_new_tokens", 0)
+    drawn = (
+        setting_of(settings.data, "max_new_tokens", run)
+        if pairs
+        else getattr(settings, "max_new_tokens", 0)
+    )
     rows = stats["train_rows"] if command == "sft" else stats[getattr(settings, "split", "train")]
     if pairs and (pairs / "done.json").exists():
         rows = stages.finished(pairs, "pairs").figures.get("pairs", 0)
     return Data(rows, stats["length"]["100%"] + int(drawn or 0), stats["tokens"]["all"] / records)
 
 
-def _time(command: str, settings: Any, load: Load, machine: Machine, data: Data) -> dict[str, float]:
-    """Seconds a step, and hours where it is known how many. The steps of pairs and eval are batches."""
+def _time(
+    command: str, settings: Any, load: Load, machine: Machine, data: Data
+) -> dict[str, float]:
+    """Seconds a step, and hours where it is known how many. The steps of pairs and eval are
+    batches.
+    """
     seconds, rows = 0.0, settings.batch_size
     if load.rows:
         rows *= settings.gradient_accumulation

@@ -1,4 +1,6 @@
-"""What was asked for, or found here -> the machine that is planned for: a card, and the bytes that it has."""
+"""What was asked for, or found here -> the machine that is planned for: a card, and the bytes that
+it has.
+"""
 
 import os
 import re
@@ -22,7 +24,9 @@ class Machine(NamedTuple):
 
 
 def machine_of(profile: str, fit: str = "") -> Machine:
-    """What `fit` names (12GB), else the card that a profile is named for, else what is free here."""
+    """What `fit` names (12GB), else the card that a profile is named for, else what is free
+    here.
+    """
     if fit:
         return with_memory(gigabytes(fit))
     if profile in CARDS and CARDS[profile].memory:
@@ -34,13 +38,19 @@ def machine_of(profile: str, fit: str = "") -> Machine:
 
 
 def with_memory(gib: float) -> Machine:
-    """The speed is that of the largest known card with no more memory; drivers report a little less than is sold."""
-    card = max((card for card in CARDS.values() if card.memory <= gib + 0.5), key=lambda card: card.memory)
+    """The speed is that of the largest known card with no more memory; drivers report a little less
+    than is sold.
+    """
+    card = max(
+        (card for card in CARDS.values() if card.memory <= gib + 0.5), key=lambda card: card.memory
+    )
     return Machine(True, card, gib * GIB)
 
 
 def gigabytes(text: str) -> float:
-    """`12GB`, `12 GiB` or `12` as GiB: a card that is sold with 12 GB has 12 GiB. Raises UserError 2."""
+    """`12GB`, `12 GiB` or `12` as GiB: a card that is sold with 12 GB has 12 GiB. Raises UserError
+    2.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text.strip(), flags=re.IGNORECASE)
     if not found or float(found[1]) == 0:
         raise UserError(f"'{text}' is no memory.", "Write it as 12GB.", place="--fit")

@@ -1,7 +1,9 @@
-"""A model's shape and what is done with it -> the bytes of every term of GPU memory, and the moment they are most.
+"""A model's shape and what is done with it -> the bytes of every term of GPU memory, and the moment
+they are most.
 
-Fixed terms stay from the first step to the last. On top comes the largest of three moments: the backward pass (a block
-is computed again), the loss, and sampling. Bytes are those of PyTorch's allocations; `overhead` stands for the rest.
+Fixed terms stay from the first step to the last. On top comes the largest of three moments: the
+backward pass (a block is computed again), the loss, and sampling. Bytes are those of PyTorch's
+allocations; `overhead` stands for the rest.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +18,16 @@ MARGIN = 0.08  # what is planned must leave this much free
 WEIGHT = {4: (4 + 8 / 64 + 32 / (64 * 256)) / 8, 8: 1.0, 16: 2.0, 32: 4.0}
 OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
 FUSED_LOGITS = 1024  # positions whose logits a fused loss holds at once, in float32
-LOGIT = 16  # bytes a logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
+# bytes a logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
+LOGIT = 16
 
 
 class Regime(NamedTuple):
-    """What an engine keeps. `checkpoints`: the inputs of blocks wait for the backward pass in host memory, or on the
-    GPU; or all that blocks computed waits, and nothing is computed again. `fused`: the loss never has all logits.
-    `upcast`: see `weights`. `cache_copies`: of the key-value cache while it grows. `excess`: of activations beyond
-    those counted: on a CPU the scores of attention between padded rows, and what malloc holds back."""
+    """What an engine keeps. `checkpoints`: the inputs of blocks wait for the backward pass in host
+    memory, or on the GPU; or all that blocks computed waits, and nothing is computed again.
+    `fused`: the loss never has all logits. `upcast`: see `weights`. `cache_copies`: of the
+    key-value cache while it grows. `excess`: of activations beyond those counted: on a CPU the
+    scores of attention between padded rows, and what malloc holds back."""
 
     checkpoints: Literal["offloaded", "kept", "none"]
     fused: bool = True
@@ -37,12 +41,13 @@ REGIMES = {
     "unsloth": Regime("offloaded"),
     "hf": Regime("kept", upcast=True, cache_copies=2),
     "cpu": Regime("none", overhead=0.9 * GIB, excess=1.5),
-}  # fmt: skip
+}
 
 
 class Load(NamedTuple):
-    """What is in memory. A micro-batch has `rows` of `length` tokens; `sampled` answers stand in the cache with
-    `cached` tokens in all, after prompts of `prompted` tokens were read. 0: that does not happen."""
+    """What is in memory. A micro-batch has `rows` of `length` tokens; `sampled` answers stand in
+    the cache with `cached` tokens in all, after prompts of `prompted` tokens were read. 0: that
+    does not happen."""
 
     shape: Shape
     regime: Regime
@@ -107,10 +112,16 @@ def checkpoints(load: Load) -> float:
 
 
 def block(load: Load) -> float:
-    """What one block computes: norms and residuals, queries, keys, values, attention, five times the MLP's width."""
+    """What one block computes: norms and residuals, queries, keys, values, attention, five times
+    the MLP's width.
+    """
     shape = load.shape
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    return float(load.tokens * load.width * (4 * shape.hidden + 3 * queries + 2 * keys + 5 * shape.intermediate))
+    return float(
+        load.tokens
+        * load.width
+        * (4 * shape.hidden + 3 * queries + 2 * keys + 5 * shape.intermediate)
+    )
 
 
 def recomputed(load: Load) -> float:
@@ -127,7 +138,9 @@ def logits(load: Load) -> float:
     """Whole, or a thousand rows at a time beside the hidden states and their gradient."""
     if not load.regime.fused:
         return float(load.tokens * load.shape.vocab * LOGIT)
-    return float(4 * load.tokens * load.shape.hidden + 4 * min(load.tokens, FUSED_LOGITS) * load.shape.vocab)
+    return float(
+        4 * load.tokens * load.shape.hidden + 4 * min(load.tokens, FUSED_LOGITS) * load.shape.vocab
+    )
 
 
 def cache(load: Load) -> float:
@@ -137,7 +150,9 @@ def cache(load: Load) -> float:
 
 
 def reading(load: Load) -> float:
-    """A block over whole prompts without gradients, and the last logits of every answer in float32, twice."""
+    """A block over whole prompts without gradients, and the last logits of every answer in float32,
+    twice.
+    """
     shape = load.shape
     prompts = load.prompted * load.width * (2 * shape.hidden + 3 * shape.intermediate)
     return unpacked(load) + prompts + 8 * load.sampled * shape.vocab
@@ -145,9 +160,13 @@ def reading(load: Load) -> float:
 
 Term = Callable[[Load], float]
 FIXED: dict[str, Term] = {
-    "weights": weights, "adapter": adapter, "gradients": gradients, "optimizer": optimizer, "reference": reference,
+    "weights": weights,
+    "adapter": adapter,
+    "gradients": gradients,
+    "optimizer": optimizer,
+    "reference": reference,
     "overhead": overhead,
-}  # fmt: skip
+}
 MOMENTS: dict[str, dict[str, Term]] = {
     "backward": {"activations": lambda load: checkpoints(load) + recomputed(load)},
     "loss": {"activations": checkpoints, "logits": logits},
@@ -174,7 +193,9 @@ def memory(load: Load) -> Memory:
     each = {name: {key: term(load) for key, term in MOMENTS[name].items()} for name in happening}
     moment = max(each, key=lambda name: sum(each[name].values()))
     terms = {name: value for name, value in {**fixed, **each[moment]}.items() if value}
-    return Memory(terms, moment, {name: sum(fixed.values()) + sum(one.values()) for name, one in each.items()})
+    return Memory(
+        terms, moment, {name: sum(fixed.values()) + sum(one.values()) for name, one in each.items()}
+    )
 
 
 def fits(total: float, capacity: float) -> bool:
@@ -183,16 +204,24 @@ def fits(total: float, capacity: float) -> bool:
 
 
 def trained(load: Load) -> int:
-    return load.shape.parameters if load.full else adapter_parameters(load.shape, load.lora_r, load.targets)
+    return (
+        load.shape.parameters
+        if load.full
+        else adapter_parameters(load.shape, load.lora_r, load.targets)
+    )
 
 
 def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int:
-    """`targets` as in lora_target_modules. Raises UserError 2 for a layer that such a model does not have."""
+    """`targets` as in lora_target_modules. Raises UserError 2 for a layer that such a model does
+    not have.
+    """
     sides: Mapping[str, tuple[int, int]] = shape.sides
     names: set[str] = set()
     for target in targets:
         if target not in {"all", "all-linear", "embed_tokens", *sides}:
-            raise UserError(f"no layer '{target}'.", nearest(target, sides), place="lora_target_modules")
+            raise UserError(
+                f"no layer '{target}'.", nearest(target, sides), place="lora_target_modules"
+            )
         names |= set(sides) if target.startswith("all") else {target}
     embedded = shape.vocab + shape.hidden if {"all", "embed_tokens"} & set(targets) else 0
     blocks = sum(sum(sides[name]) for name in names if name in sides)

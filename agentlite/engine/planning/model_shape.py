@@ -1,4 +1,6 @@
-"""A model's name or its config.json -> the numbers that memory and time depend on; no weights are read."""
+"""A model's name or its config.json -> the numbers that memory and time depend on; no weights are
+read.
+"""
 
 import json
 from collections.abc import Mapping
@@ -10,8 +12,16 @@ from agentlite.workspace.lineage import lineage
 from agentlite.workspace.model_source import hub_config
 from agentlite.workspace.run_folder import read_plan
 
-PUBLISHED = Path(__file__).with_name("published.json")  # facts of the config.json files of models named in profiles
-NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+PUBLISHED = Path(__file__).with_name(
+    "published.json"
+)  # facts of the config.json files of models named in profiles
+NEEDED = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+)
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -33,10 +43,14 @@ class Shape(NamedTuple):
         """Inputs and outputs of each linear layer of a block, by its name."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         return {
-            "q_proj": (self.hidden, queries), "k_proj": (self.hidden, keys), "v_proj": (self.hidden, keys),
-            "o_proj": (queries, self.hidden), "gate_proj": (self.hidden, self.intermediate),
-            "up_proj": (self.hidden, self.intermediate), "down_proj": (self.intermediate, self.hidden),
-        }  # fmt: skip
+            "q_proj": (self.hidden, queries),
+            "k_proj": (self.hidden, keys),
+            "v_proj": (self.hidden, keys),
+            "o_proj": (queries, self.hidden),
+            "gate_proj": (self.hidden, self.intermediate),
+            "up_proj": (self.hidden, self.intermediate),
+            "down_proj": (self.intermediate, self.hidden),
+        }
 
     @property
     def linear(self) -> int:
@@ -54,26 +68,45 @@ class Shape(NamedTuple):
 
 
 def shape_of(config: Mapping[str, Any], place: str) -> Shape:
-    """`config`: what a config.json holds. Raises UserError 5 with the field that is missing, or for experts."""
+    """`config`: what a config.json holds. Raises UserError 5 with the field that is missing, or for
+    experts.
+    """
     inner = config.get("text_config")  # of a model that sees
     text = inner if isinstance(inner, dict) else config
     if any(_number(text.get(key) or 1, key, place) > 1 for key in EXPERTS):
-        raise UserError("is a mixture of experts, which is not planned for.", "Take a dense model.", place=place,
-                        exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            "is a mixture of experts, which is not planned for.",
+            "Take a dense model.",
+            place=place,
+            exit_code=MODEL,
+        )
     missing = [key for key in NEEDED if text.get(key) is None]
     if missing:
-        raise UserError(f"has no {missing[0]}.", f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}.",
-                        place=place, exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"has no {missing[0]}.",
+            f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}.",
+            place=place,
+            exit_code=MODEL,
+        )
     layers, hidden, heads, intermediate, vocab = (_number(text[key], key, place) for key in NEEDED)
     kind = str(text.get("model_type", ""))
-    return Shape(layers, hidden, heads, _number(text.get("num_key_value_heads") or heads, "num_key_value_heads", place),
-                 _number(text.get("head_dim") or hidden // heads, "head_dim", place), intermediate, vocab,
-                 bool(text.get("tie_word_embeddings", kind.startswith("gemma"))),
-                 _number(text.get("max_position_embeddings") or 2**31, "max_position_embeddings", place))  # fmt: skip
+    return Shape(
+        layers,
+        hidden,
+        heads,
+        _number(text.get("num_key_value_heads") or heads, "num_key_value_heads", place),
+        _number(text.get("head_dim") or hidden // heads, "head_dim", place),
+        intermediate,
+        vocab,
+        bool(text.get("tie_word_embeddings", kind.startswith("gemma"))),
+        _number(text.get("max_position_embeddings") or 2**31, "max_position_embeddings", place),
+    )
 
 
 def find_shape(base: str) -> Shape:
-    """Of a base model: a folder, a published name, or a hub id by its config.json. Raises UserError 5 or 8."""
+    """Of a base model: a folder, a published name, or a hub id by its config.json. Raises UserError
+    5 or 8.
+    """
     published = json.loads(PUBLISHED.read_bytes())
     if Path(base).is_dir():
         return read_shape(Path(base) / "config.json")
@@ -85,18 +118,27 @@ def read_shape(path: Path) -> Shape:
     try:
         config = json.loads(path.read_bytes())
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", "Name a model's config.json.", place=str(path),
-                        exit_code=MODEL) from error  # fmt: skip
+        raise UserError(
+            f"cannot be read: {error.strerror}.",
+            "Name a model's config.json.",
+            place=str(path),
+            exit_code=MODEL,
+        ) from error
     except ValueError as error:
-        raise UserError(f"is no JSON: {error}.", "Name a model's config.json.", place=str(path),
-                        exit_code=MODEL) from error  # fmt: skip
+        raise UserError(
+            f"is no JSON: {error}.", "Name a model's config.json.", place=str(path), exit_code=MODEL
+        ) from error
     if not isinstance(config, dict):
-        raise UserError("holds no object.", "Name a model's config.json.", place=str(path), exit_code=MODEL)
+        raise UserError(
+            "holds no object.", "Name a model's config.json.", place=str(path), exit_code=MODEL
+        )
     return shape_of(config, str(path))
 
 
 def base_of(model: str, run: Path) -> str:
-    """The base model under a stage, by its name in the workspace or its path; else the name itself."""
+    """The base model under a stage, by its name in the workspace or its path; else the name
+    itself.
+    """
     folder = Path(model)
     if model and (folder / "plan.json").exists():
         return base_of(str(read_plan(folder).settings["model"]), folder.parent)
@@ -105,6 +147,10 @@ def base_of(model: str, run: Path) -> str:
 
 def _number(value: Any, key: str, place: str) -> int:
     if not isinstance(value, int) or value < 1:
-        raise UserError(f"{key} is {value!r}, no positive number.", "Name the config.json of a decoder.", place=place,
-                        exit_code=MODEL)  # fmt: skip
+        raise UserError(
+            f"{key} is {value!r}, no positive number.",
+            "Name the config.json of a decoder.",
+            place=place,
+            exit_code=MODEL,
+        )
     return value

@@ -1,4 +1,6 @@
-"""Settings and a machine -> the largest micro-batch and the longest rows that fit, as settings to paste."""
+"""Settings and a machine -> the largest micro-batch and the longest rows that fit, as settings to
+paste.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +13,14 @@ from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import fits, memory
 from agentlite.engine.planning.model_shape import Shape
 
-MOST_ROWS = 1 << 12  # so many fit only where they are not in memory at once: then there is nothing to change
+MOST_ROWS = (
+    1 << 12
+)  # so many fit only where they are not in memory at once: then there is nothing to change
 
 
 class Fit(Struct, frozen=True):
-    """With weights of so many bits: rows of `length` tokens in a micro-batch, and the longest row alone; 0: none.
-    `paste` keeps the rows of a step: batch_size times gradient_accumulation."""
+    """With weights of so many bits: rows of `length` tokens in a micro-batch, and the longest row
+    alone; 0: none. `paste` keeps the rows of a step: batch_size times gradient_accumulation."""
 
     bits: int
     length: int
@@ -25,13 +29,26 @@ class Fit(Struct, frozen=True):
     paste: str
 
 
-def fitting(command: str, settings: Any, shape: Shape, machine: Machine, longest: int = 0) -> list[Fit]:
+def fitting(
+    command: str, settings: Any, shape: Shape, machine: Machine, longest: int = 0
+) -> list[Fit]:
     """For weights of 4 and of 16 bit on a GPU, of 32 on a CPU."""
-    return [_fit(command, replace(settings, load_in_4bit=bits == 4, load_in_8bit=False), bits, shape, machine, longest)
-            for bits in ((4, 16) if machine.gpu else (32,))]  # fmt: skip
+    return [
+        _fit(
+            command,
+            replace(settings, load_in_4bit=bits == 4, load_in_8bit=False),
+            bits,
+            shape,
+            machine,
+            longest,
+        )
+        for bits in ((4, 16) if machine.gpu else (32,))
+    ]
 
 
-def _fit(command: str, settings: Any, bits: int, shape: Shape, machine: Machine, longest: int) -> Fit:
+def _fit(
+    command: str, settings: Any, bits: int, shape: Shape, machine: Machine, longest: int
+) -> Fit:
     def holds(**changed: int) -> bool:
         known = 0 if "max_length" in changed else longest
         load = load_of(command, replace(settings, **changed), shape, machine.gpu, known)
@@ -46,7 +63,9 @@ def _fit(command: str, settings: Any, bits: int, shape: Shape, machine: Machine,
 
 
 def largest(holds: Callable[[int], bool], most: int) -> int:
-    """The largest number up to `most` for which it holds, where it holds for every smaller one as well; 0: for none."""
+    """The largest number up to `most` for which it holds, where it holds for every smaller one as
+    well; 0: for none.
+    """
     low, high = 0, 1
     while high <= most and holds(high):
         low, high = high, 2 * high
@@ -58,7 +77,9 @@ def largest(holds: Callable[[int], bool], most: int) -> int:
 
 
 def _paste(command: str, settings: Any, rows: int) -> str:
-    """The settings that matter for memory; `gradient_accumulation` so that a step keeps its rows."""
+    """The settings that matter for memory; `gradient_accumulation` so that a step keeps its
+    rows.
+    """
     given: dict[str, Any] = {
         "load_in_4bit": str(settings.load_in_4bit).lower(),
         "max_length": settings.max_length,
@@ -66,6 +87,8 @@ def _paste(command: str, settings: Any, rows: int) -> str:
     }
     if hasattr(settings, "gradient_accumulation"):
         step = settings.batch_size * settings.gradient_accumulation
-        given["batch_size"] = max(size for size in range(1, min(rows, step) + 1) if step % size == 0)
+        given["batch_size"] = max(
+            size for size in range(1, min(rows, step) + 1) if step % size == 0
+        )
         given["gradient_accumulation"] = step // given["batch_size"]
     return " ".join(f"--set {command}.{key}={value}" for key, value in given.items())

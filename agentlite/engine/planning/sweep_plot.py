@@ -1,4 +1,6 @@
-"""Settings, a model's shape and cards -> a drawing (SVG) of memory against context, readable in light and in dark."""
+"""Settings, a model's shape and cards -> a drawing (SVG) of memory against context, readable in
+light and in dark.
+"""
 
 import functools
 import math
@@ -27,11 +29,13 @@ STYLE = """
     .title { fill: #f0f0ea } .bits4 { stroke: #58b7e0 } .bits16 { stroke: #f0a35e }
     .dot4 { fill: #58b7e0 } .dot16 { fill: #f0a35e }
   }
-"""
+"""  # noqa: E501  (verbatim text)
 
 
 class Curve(NamedTuple):
-    """GiB at each length, and on each card that is crossed the longest row that fits, with the margin."""
+    """GiB at each length, and on each card that is crossed the longest row that fits, with the
+    margin.
+    """
 
     bits: int
     points: list[tuple[int, float]]
@@ -39,7 +43,9 @@ class Curve(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """Tokens from SHORTEST to `longest` across, GiB from `lowest` to `highest` upwards, both logarithmic."""
+    """Tokens from SHORTEST to `longest` across, GiB from `lowest` to `highest` upwards, both
+    logarithmic.
+    """
 
     longest: int
     lowest: float
@@ -58,13 +64,25 @@ def sweep(command: str, settings: Any, shape: Shape, model: str) -> str:
     """One row in a micro-batch, weights of 4 and 16 bit, on a GPU."""
     longest = max(2 * SHORTEST, min(LONGEST, shape.max_positions))
     alone = replace(settings, load_in_8bit=False, batch_size=1)
-    curves = [_curve(command, replace(alone, load_in_4bit=quantised), shape, longest) for quantised in (True, False)]
+    curves = [
+        _curve(command, replace(alone, load_in_4bit=quantised), shape, longest)
+        for quantised in (True, False)
+    ]
     heights = [gib for curve in curves for _, gib in curve.points]
     scales = Scales(longest, min(heights) / 1.25, max(CARDS[-1], *heights) * 1.15)
-    title = escape(f"{command}: {model}, {settings.engine}, one row in a micro-batch", {'"': "&quot;"})
-    drawn = "\n".join([*_axes(scales), *_cards(scales), *(part for curve in curves for part in _drawn(curve, scales))])
+    title = escape(
+        f"{command}: {model}, {settings.engine}, one row in a micro-batch", {'"': "&quot;"}
+    )
+    drawn = "\n".join(
+        [
+            *_axes(scales),
+            *_cards(scales),
+            *(part for curve in curves for part in _drawn(curve, scales)),
+        ]
+    )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" '
         f'role="img" aria-label="{title}">\n<style>{STYLE}</style>\n'
         f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}"/>\n'
         f'<text class="title" x="{LEFT}" y="28">{title}</text>\n{_legend()}\n{drawn}\n</svg>\n'
@@ -73,12 +91,17 @@ def sweep(command: str, settings: Any, shape: Shape, model: str) -> str:
 
 def _curve(command: str, settings: Any, shape: Shape, longest: int) -> Curve:
     def gib(tokens: int) -> float:
-        return memory(load_of(command, replace(settings, max_length=tokens), shape, gpu=True)).total / GIB
+        return (
+            memory(load_of(command, replace(settings, max_length=tokens), shape, gpu=True)).total
+            / GIB
+        )
 
     lengths = [round(2 ** (step / 4)) for step in range(32, int(4 * math.log2(longest)) + 1)]
     ends = [largest(functools.partial(_fits, gib, card), longest) for card in CARDS]
     reached = [(tokens, gib(tokens)) for tokens in ends if SHORTEST <= tokens < longest]
-    return Curve(4 if settings.load_in_4bit else 16, [(tokens, gib(tokens)) for tokens in lengths], reached)
+    return Curve(
+        4 if settings.load_in_4bit else 16, [(tokens, gib(tokens)) for tokens in lengths], reached
+    )
 
 
 def _fits(gib: Callable[[int], float], card: int, tokens: int) -> bool:
@@ -90,33 +113,58 @@ def _axes(scales: Scales) -> list[str]:
     for power in range(int(math.log2(SHORTEST)), int(math.log2(scales.longest)) + 1):
         x = scales.across(2**power)
         drawn.append(f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>')
-        drawn.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{_tokens(2**power)}</text>')
+        drawn.append(
+            f'<text x="{x}" y="{HEIGHT - BOTTOM + 18}" '
+            f'text-anchor="middle">{_tokens(2**power)}</text>'
+        )
     middle = (LEFT + WIDTH - RIGHT) / 2
-    return [*drawn, f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">tokens in a row</text>']
+    return [
+        *drawn,
+        f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">tokens in a row</text>',
+    ]
 
 
 def _cards(scales: Scales) -> list[str]:
-    return [f'<path class="card" d="M{LEFT} {scales.up(card)}H{WIDTH - RIGHT}"/>'
-            f'<text x="{LEFT - 8}" y="{scales.up(card) + 4}" text-anchor="end">{card} GB</text>'
-            for card in CARDS if card > scales.lowest]  # fmt: skip
+    return [
+        f'<path class="card" d="M{LEFT} {scales.up(card)}H{WIDTH - RIGHT}"/>'
+        f'<text x="{LEFT - 8}" y="{scales.up(card) + 4}" text-anchor="end">{card} GB</text>'
+        for card in CARDS
+        if card > scales.lowest
+    ]
 
 
 def _drawn(curve: Curve, scales: Scales) -> list[str]:
     """16 bit lies above 4 bit: so do its numbers."""
     side, anchor, down = (-8, "end", -6) if curve.bits == 16 else (8, "start", 14)
     line = "L".join(f"{scales.across(tokens)} {scales.up(gib)}" for tokens, gib in curve.points)
-    dots = [f'<circle class="dot{curve.bits}" cx="{scales.across(tokens)}" cy="{scales.up(gib)}" r="4"/>'
-            f'<text class="dot{curve.bits}" x="{scales.across(tokens) + side}" y="{scales.up(gib) + down}" '
-            f'text-anchor="{anchor}">{_tokens(tokens)}</text>' for tokens, gib in curve.reached]  # fmt: skip
+    dots = [
+        f'<circle class="dot{curve.bits}" cx="{scales.across(tokens)}" cy="{scales.up(gib)}" '
+        'r="4"/>'
+        f'<text class="dot{curve.bits}" x="{scales.across(tokens) + side}" '
+        f'y="{scales.up(gib) + down}" '
+        f'text-anchor="{anchor}">{_tokens(tokens)}</text>'
+        for tokens, gib in curve.reached
+    ]
     return [f'<path class="curve bits{curve.bits}" d="M{line}"/>', *dots]
 
 
 def _legend() -> str:
-    lines = [f'<path class="curve bits{bits}" d="M{x} 48h22"/><text x="{x + 30}" y="52">{bits}-bit weights</text>'
-             for x, bits in ((LEFT, 4), (LEFT + 130, 16))]  # fmt: skip
+    lines = [
+        (
+            f'<path class="curve bits{bits}" d="M{x} 48h22"/><text x="{x + 30}" y="52">{bits}-bit '
+            "weights</text>"
+        )
+        for x, bits in ((LEFT, 4), (LEFT + 130, 16))
+    ]
     note = "dots: longest row that fits, 8 % left free; calculated"
     return "".join([*lines, f'<text x="{WIDTH - RIGHT}" y="52" text-anchor="end">{note}</text>'])
 
 
 def _tokens(tokens: int) -> str:
-    return f"{tokens / 1024:.0f}k" if tokens >= 10240 else f"{tokens / 1024:.2g}k" if tokens >= 1024 else str(tokens)
+    return (
+        f"{tokens / 1024:.0f}k"
+        if tokens >= 10240
+        else f"{tokens / 1024:.2g}k"
+        if tokens >= 1024
+        else str(tokens)
+    )

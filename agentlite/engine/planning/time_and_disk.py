@@ -1,17 +1,21 @@
-"""A load and a card -> seconds a step and GB on disk: a calculation, from counted operations and published speeds."""
+"""A load and a card -> seconds a step and GB on disk: a calculation, from counted operations and
+published speeds.
+"""
 
 from typing import NamedTuple
 
 from agentlite.engine.planning.memory import Load, adapter, optimizer, weights
 from agentlite.engine.planning.model_shape import Shape
 
-HOST_SECONDS = 0.025  # a token by transformers' generate on an A100, whatever the size (Qwen2.5's speed benchmark)
+# a token by transformers' generate on an A100, whatever the size (Qwen2.5's speed benchmark)
+HOST_SECONDS = 0.025
 CHECKPOINTS = 3  # the newest two, and the best
 
 
 class Card(NamedTuple):
-    """GiB; 10^12 multiplications and additions a second, dense, bf16 (fp16 on a T4), as the data sheet has them; GB a
-    second from memory. `cpu` is two cores: what the demo's sft was seen to do."""
+    """GiB; 10^12 multiplications and additions a second, dense, bf16 (fp16 on a T4), as the data
+    sheet has them; GB a second from memory. `cpu` is two cores: what the demo's sft was seen to
+    do."""
 
     memory: float
     tflops: float
@@ -19,45 +23,78 @@ class Card(NamedTuple):
 
 
 CARDS = {
-    "cpu": Card(0, 0.3, 20), "t4": Card(15, 65, 320), "rtx3060": Card(12, 25.6, 360), "rtx4090": Card(24, 165.2, 1008),
-    "a100": Card(80, 312, 2039), "h100": Card(80, 989, 3350), "h200": Card(141, 989, 4800),
-}  # fmt: skip
+    "cpu": Card(0, 0.3, 20),
+    "t4": Card(15, 65, 320),
+    "rtx3060": Card(12, 25.6, 360),
+    "rtx4090": Card(24, 165.2, 1008),
+    "a100": Card(80, 312, 2039),
+    "h100": Card(80, 989, 3350),
+    "h200": Card(141, 989, 4800),
+}
 
 
 def efficiency(load: Load) -> float:
-    """The share of a card's peak that published runs reach: 48 to 74 % with Unsloth from 3B on, about 40 % with plain
-    transformers, and 25 to 40 % for small models, whose kernels wait for the host."""
+    """The share of a card's peak that published runs reach: 48 to 74 % with Unsloth from 3B on,
+    about 40 % with plain transformers, and 25 to 40 % for small models, whose kernels wait for the
+    host."""
     return 0.5 if load.shape.parameters > 2e9 else 0.3
 
 
 def operations(load: Load) -> float:
-    """Floating-point operations of a token of a micro-batch: forward, again for checkpoints, backward, reference."""
+    """Floating-point operations of a token of a micro-batch: forward, again for checkpoints,
+    backward, reference.
+    """
     forward = _forward(load.shape, load.length)
     attention = 2 * load.shape.layers * load.shape.heads * load.shape.head_dim * load.length
-    backward = 2 * forward if load.full else forward + attention  # frozen weights need no gradient of their own
+    backward = (
+        2 * forward if load.full else forward + attention
+    )  # frozen weights need no gradient of their own
     again = forward if load.regime.checkpoints != "none" else 0
     return forward + again + backward + (forward if load.reference else 0)
 
 
 def training_seconds(load: Load, card: Card, accumulated: int, tokens: float) -> float:
     """Of a step of `accumulated` micro-batches whose rows have `tokens` tokens in the mean."""
-    return accumulated * load.rows * tokens * operations(load) / (card.tflops * 1e12 * efficiency(load))
+    return (
+        accumulated
+        * load.rows
+        * tokens
+        * operations(load)
+        / (card.tflops * 1e12 * efficiency(load))
+    )
 
 
 def sampling_seconds(load: Load, card: Card, new_tokens: int) -> float:
-    """Of drawing all answers of a batch: its prompts, then a pass over weights and cache a token."""
-    prompts = load.prompted * _forward(load.shape, load.length) / (card.tflops * 1e12 * efficiency(load))
-    cached = 2 * load.shape.layers * load.shape.kv_heads * load.shape.head_dim * load.width * load.cached
-    return prompts + new_tokens * max(HOST_SECONDS, (weights(load) + cached) / (card.bandwidth * 1e9))
+    """Of drawing all answers of a batch: its prompts, then a pass over weights and cache a
+    token.
+    """
+    prompts = (
+        load.prompted * _forward(load.shape, load.length) / (card.tflops * 1e12 * efficiency(load))
+    )
+    cached = (
+        2 * load.shape.layers * load.shape.kv_heads * load.shape.head_dim * load.width * load.cached
+    )
+    return prompts + new_tokens * max(
+        HOST_SECONDS, (weights(load) + cached) / (card.bandwidth * 1e9)
+    )
 
 
 def disk(load: Load) -> dict[str, float]:
     """GB by what is written; `merged` is the whole model in 16 bit, where somebody makes one."""
     result = 2 * load.shape.parameters if load.full else adapter(load)
-    written = {"checkpoints": CHECKPOINTS * (result + optimizer(load)), "model" if load.full else "adapter": result}
-    return {name: round(value / 1e9, 3) for name, value in ({**written, "merged": 2.0 * load.shape.parameters}).items()}
+    written = {
+        "checkpoints": CHECKPOINTS * (result + optimizer(load)),
+        "model" if load.full else "adapter": result,
+    }
+    return {
+        name: round(value / 1e9, 3)
+        for name, value in ({**written, "merged": 2.0 * load.shape.parameters}).items()
+    }
 
 
 def _forward(shape: Shape, length: int) -> float:
     """Two operations a weight, head included, and those of causal attention."""
-    return 2 * (shape.linear + shape.vocab * shape.hidden) + 2 * shape.layers * shape.heads * shape.head_dim * length
+    return (
+        2 * (shape.linear + shape.vocab * shape.hidden)
+        + 2 * shape.layers * shape.heads * shape.head_dim * length
+    )

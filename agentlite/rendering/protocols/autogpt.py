@@ -1,9 +1,11 @@
-"""AutoGPT: a prompt that asks for the next command, as JSON, and one that asks for the answer when all is done.
+"""AutoGPT: a prompt that asks for the next command, as JSON, and one that asks for the answer when
+all is done.
 
 {"task_name": "look up the weather", "command": {"name": "weather", "args": {"city": "Oslo"}}}
 
-Every step has a prompt of its own: the goal, what was said before it, and the commands that were run, with their
-results. A turn that answers is two rows: the command task_complete, and the answer to the second prompt.
+Every step has a prompt of its own: the goal, what was said before it, and the commands that were
+run, with their results. A turn that answers is two rows: the command task_complete, and the answer
+to the second prompt.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,9 @@ DONE = "task_complete"
 
 
 class Language(NamedTuple):
-    """The prompt that plans and calls, the one that concludes, and what the command says that ends a task."""
+    """The prompt that plans and calls, the one that concludes, and what the command says that ends
+    a task.
+    """
 
     plan: str
     conclude: str
@@ -61,7 +65,7 @@ Knowledge: {knowledge}
 
 GOAL: {goal}
 
-An answer that helps the user:""",  # noqa: E501
+An answer that helps the user:""",  # noqa: E501  (verbatim text)
     "the task is done",
 )
 CHINESE = Language(
@@ -109,17 +113,25 @@ COMPLETE = Tool(DONE, "The completed tasks are enough to answer; no further comm
 
 
 def exchanges(record: Record, turn: int, language: Language) -> list[Exchange]:
-    """The prompts of a turn and what is said to them. Raises RowError E212 for a tool that is named like the end."""
+    """The prompts of a turn and what is said to them. Raises RowError E212 for a tool that is named
+    like the end.
+    """
     if any(tool.name == DONE for tool in record.tools):
         raise RowError("E212", f"a tool is named {DONE}, which ends a task in protocol autogpt")
     message, told = record.messages[turn], _told(record.messages[:turn])
-    commands = "\n".join(f"{n}:{plain(tool.schema['function'])}" for n, tool in enumerate([*record.tools, COMPLETE], 1))
+    commands = "\n".join(
+        f"{n}:{plain(tool.schema['function'])}"
+        for n, tool in enumerate([*record.tools, COMPLETE], 1)
+    )
     planned = _filled(language.plan, {**told, "commands": commands, "form": FORM, "done": DONE})
     if message.calls:
         (call,) = message.calls
         return [Exchange(planned, _command(message.content, call.name, call.arguments))]
     finished = _command(language.done, DONE, {})
-    return [Exchange(planned, finished), Exchange(_filled(language.conclude, told), message.content, asked=False)]
+    return [
+        Exchange(planned, finished),
+        Exchange(_filled(language.conclude, told), message.content, asked=False),
+    ]
 
 
 def _filled(frame: str, texts: dict[str, str]) -> str:
@@ -133,7 +145,9 @@ def _filled(frame: str, texts: dict[str, str]) -> str:
 
 
 def _told(before: Sequence[Message]) -> dict[str, str]:
-    """The goal: what the user asked last; every command that was run, with its result; what was said before."""
+    """The goal: what the user asked last; every command that was run, with its result; what was
+    said before.
+    """
     asked = max((i for i, message in enumerate(before) if message.role == "user"), default=-1)
     said = [m for m in before[: max(asked, 0)] if m.role in ("user", "assistant") and m.content]
     return {
@@ -178,7 +192,11 @@ def parse(text: str) -> Parsed:
     if command["name"] == DONE:
         return Parsed(content, (), beside)
     problem = arguments_problem(command.get("args", {}))
-    return Parsed(content, () if problem else (Call(command["name"], command.get("args", {})),), problem or beside)
+    return Parsed(
+        content,
+        () if problem else (Call(command["name"], command.get("args", {})),),
+        problem or beside,
+    )
 
 
 def _protocol(name: str, language: Language) -> Protocol:

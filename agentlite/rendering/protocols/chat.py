@@ -1,4 +1,6 @@
-"""The model's own protocol: its chat template prints tools, calls and results; readers for what templates write."""
+"""The model's own protocol: its chat template prints tools, calls and results; readers for what
+templates write.
+"""
 
 from agentlite.core.records import Call, Parsed
 from agentlite.rendering.protocol import Protocol, arguments_problem, json_object
@@ -6,7 +8,9 @@ from agentlite.rendering.protocols import hermes
 
 
 def parse_json(text: str) -> Parsed:
-    """Bare objects, as Llama 3 writes them: {"name": ..., "parameters": {...}}, several with `;` between."""
+    """Bare objects, as Llama 3 writes them: {"name": ..., "parameters": {...}}, several with `;`
+    between.
+    """
     calls: list[Call] = []
     rest = text.strip().removeprefix("<|python_tag|>")
     while rest.startswith("{"):

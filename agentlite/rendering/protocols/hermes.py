@@ -23,7 +23,7 @@ TAIL = """</tools>
 For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
 <tool_call>
 {"name": <function-name>, "arguments": <args-json-object>}
-</tool_call>"""
+</tool_call>"""  # noqa: E501  (verbatim text)
 
 
 def system(tools: Sequence[Tool]) -> str:
@@ -31,12 +31,17 @@ def system(tools: Sequence[Tool]) -> str:
 
 
 def assistant(message: Message) -> str:
-    calls = [f"{OPEN}\n{plain({'name': c.name, 'arguments': c.arguments})}\n{CLOSE}" for c in message.calls]
+    calls = [
+        f"{OPEN}\n{plain({'name': c.name, 'arguments': c.arguments})}\n{CLOSE}"
+        for c in message.calls
+    ]
     return "\n".join(filter(None, [message.content.strip(), *calls]))
 
 
 def results(messages: Sequence[Message]) -> str:
-    return "\n".join(f"<tool_response>\n{message.content}\n</tool_response>" for message in messages)
+    return "\n".join(
+        f"<tool_response>\n{message.content}\n</tool_response>" for message in messages
+    )
 
 
 def parse(text: str) -> Parsed:

@@ -1,4 +1,5 @@
-"""ModelScope-Agent: a call as fenced JSON between marks, its result between others, in one turn of the assistant.
+"""ModelScope-Agent: a call as fenced JSON between marks, its result between others, in one turn of
+the assistant.
 
 <|startofthink|>```JSON
 {"api_name": "weather", "parameters": {"city": "Oslo"}}
@@ -44,14 +45,20 @@ def results(messages: Sequence[Message]) -> str:
 
 
 def parse(text: str) -> Parsed:
-    """What stands before the first mark, and the call behind it. Marks inside a JSON string end nothing."""
+    """What stands before the first mark, and the call behind it. Marks inside a JSON string end
+    nothing.
+    """
     content, opened, rest = text.partition(OPEN)
     if not opened:
         return Parsed(text.strip())
     try:
-        value, end = json_object(rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json"))
+        value, end = json_object(
+            rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")
+        )
     except ValueError:
-        return Parsed(content.strip(), (), "call is no JSON" if CLOSE in rest else "call not closed")
+        return Parsed(
+            content.strip(), (), "call is no JSON" if CLOSE in rest else "call not closed"
+        )
     after = rest.strip().removeprefix(FENCE).removeprefix("JSON").removeprefix("json")[end:].strip()
     call, problem = _call(value)
     if not problem and after.removeprefix(FENCE).strip() != CLOSE:
@@ -67,4 +74,6 @@ def _call(value: dict[str, Any]) -> tuple[Call | None, str]:
     return (None if problem else Call(name, parameters)), problem
 
 
-PROTOCOL = Protocol("modelscope", parse, system, assistant, results, stops=(CLOSE,), several=False, inline=True)
+PROTOCOL = Protocol(
+    "modelscope", parse, system, assistant, results, stops=(CLOSE,), several=False, inline=True
+)

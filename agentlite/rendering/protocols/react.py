@@ -1,4 +1,5 @@
-"""ReAct, in English and in Chinese: thought, action, input and observation as lines of one assistant turn.
+"""ReAct, in English and in Chinese: thought, action, input and observation as lines of one
+assistant turn.
 
 Thought: I must look it up.
 Action: weather
@@ -23,7 +24,9 @@ ACTION = re.compile(r"^Action:[ \t]*(.*?)[ \t]*\nAction Input:", re.MULTILINE)
 
 
 class Language(NamedTuple):
-    """The words around the tools, and those before an answer. The labels are the same in every language."""
+    """The words around the tools, and those before an answer. The labels are the same in every
+    language.
+    """
 
     frame: str
     tool: str
@@ -47,7 +50,8 @@ Thought: I now know the final answer
 Final Answer: the final answer to the original input question
 
 Begin!""",
-    "{name}: Call this tool to interact with the {name} API. What is the {name} API useful for? {description} "
+    "{name}: Call this tool to interact with the {name} API. What is the {name} API useful for? "
+    "{description} "
     "Parameters: {parameters} Format the arguments as a JSON object.",
     "Thought: I now know the final answer\nFinal Answer:",
 )
@@ -76,10 +80,16 @@ Final Answer: 对原始输入问题的最终答案
 
 def system(tools: Sequence[Tool], language: Language) -> str:
     lines = "\n\n".join(
-        language.tool.format(name=tool.name, description=tool.description, parameters=plain(tool.parameters))
+        language.tool.format(
+            name=tool.name, description=tool.description, parameters=plain(tool.parameters)
+        )
         for tool in tools
     )
-    return language.frame.format(tools=lines, names=",".join(tool.name for tool in tools)) if tools else ""
+    return (
+        language.frame.format(tools=lines, names=",".join(tool.name for tool in tools))
+        if tools
+        else ""
+    )
 
 
 def assistant(message: Message, language: Language) -> str:
@@ -121,12 +131,16 @@ def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
     if problem := arguments_problem(arguments):
         return Parsed(thought, (), problem)
     after = rest[end:].strip()
-    problem = "" if not after or (stop and after.startswith(stop)) else "text after the action input"
+    problem = (
+        "" if not after or (stop and after.startswith(stop)) else "text after the action input"
+    )
     return Parsed(thought, (Call(name, arguments),), problem)
 
 
 def _input(rest: str) -> tuple[Any, int]:
-    """JSON, or a Python literal as many data sets and the models trained on them write it. Nothing is evaluated."""
+    """JSON, or a Python literal as many data sets and the models trained on them write it. Nothing
+    is evaluated.
+    """
     try:
         return json_object(rest)
     except ValueError:
@@ -137,8 +151,16 @@ def _input(rest: str) -> tuple[Any, int]:
 
 
 def _protocol(name: str, language: Language) -> Protocol:
-    return Protocol(name, parse, partial(system, language=language), partial(assistant, language=language), results,
-                    stops=(STOP,), several=False, inline=True)  # fmt: skip
+    return Protocol(
+        name,
+        parse,
+        partial(system, language=language),
+        partial(assistant, language=language),
+        results,
+        stops=(STOP,),
+        several=False,
+        inline=True,
+    )
 
 
 PROTOCOL = _protocol("react", ENGLISH)

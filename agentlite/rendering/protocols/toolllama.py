@@ -1,4 +1,5 @@
-"""ToolLLaMA: ReAct's lines one step a turn, results as turns of their own, and an answer that is a call of Finish.
+"""ToolLLaMA: ReAct's lines one step a turn, results as turns of their own, and an answer that is a
+call of Finish.
 
 Thought: I must look it up.
 Action: weather
@@ -18,7 +19,10 @@ FINISH = Tool(
         "type": "object",
         "properties": {
             "return_type": {"type": "string", "enum": ["give_answer", "give_up_and_restart"]},
-            "final_answer": {"type": "string", "description": "what the user reads, if return_type is give_answer"},
+            "final_answer": {
+                "type": "string",
+                "description": "what the user reads, if return_type is give_answer",
+            },
         },
         "required": ["return_type"],
     },
@@ -58,9 +62,18 @@ def results(messages: Sequence[Message]) -> str:
 def parse(text: str) -> Parsed:
     """The first action. Words without one are no step."""
     action = react.ACTION.search(text)
-    return react.read_call(text, action, stop="") if action else Parsed(text.strip(), (), "no action")
+    return (
+        react.read_call(text, action, stop="") if action else Parsed(text.strip(), (), "no action")
+    )
 
 
 PROTOCOL = Protocol(
-    "toolllama", parse, system, assistant, results, several=False, answer_tool=FINISH.name, answer=answer
+    "toolllama",
+    parse,
+    system,
+    assistant,
+    results,
+    several=False,
+    answer_tool=FINISH.name,
+    answer=answer,
 )

@@ -1,4 +1,6 @@
-"""Predictions + a judge behind an endpoint, or people with sheets -> what they think of the answers, from 0 to 5."""
+"""Predictions + a judge behind an endpoint, or people with sheets -> what they think of the
+answers, from 0 to 5.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +19,23 @@ from agentlite.scoring.metrics.confidence import summary
 
 
 def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Item]:
-    """What is judged: what the user said last and the tools on offer, the answer, and what the record itself says."""
+    """What is judged: what the user said last and the tools on offer, the answer, and what the
+    record itself says.
+    """
     return [_item(one, records[one.record_id]) for one in predictions]
 
 
-def judged(predictions: Sequence[Prediction], records: Mapping[str, Record], endpoint: Endpoint, file: Path,
-           seed: int, prices: Prices | None = None) -> dict[str, Any]:  # fmt: skip
-    """The judge's mean score and the share of usable answers, what it cost, and what went wrong, by kind."""
+def judged(
+    predictions: Sequence[Prediction],
+    records: Mapping[str, Record],
+    endpoint: Endpoint,
+    file: Path,
+    seed: int,
+    prices: Prices | None = None,
+) -> dict[str, Any]:
+    """The judge's mean score and the share of usable answers, what it cost, and what went wrong, by
+    kind.
+    """
     asked = items(predictions, records)
     with console.progress(f"judging by {endpoint.model}", len(asked)) as advance:
         found = judge(asked, endpoint, file, prices=prices, advance=advance)
@@ -32,36 +44,65 @@ def judged(predictions: Sequence[Prediction], records: Mapping[str, Record], end
     scores = [float(score) for score in found.scores.values()]
     figures = {"judge_score": scores, "judge_usable": [float(usable(score)) for score in scores]}
     return {
-        "judge": {name: to_builtins(summary(values, seed)) if values else None for name, values in figures.items()},
-        "judge_is": {"model": endpoint.model, "url": endpoint.url, "problems": found.problems,
-                     "prompt_tokens": found.prompt_tokens, "completion_tokens": found.completion_tokens,
-                     **({} if found.cost is None else {"cost": found.cost})},
-    }  # fmt: skip
+        "judge": {
+            name: to_builtins(summary(values, seed)) if values else None
+            for name, values in figures.items()
+        },
+        "judge_is": {
+            "model": endpoint.model,
+            "url": endpoint.url,
+            "problems": found.problems,
+            "prompt_tokens": found.prompt_tokens,
+            "completion_tokens": found.completion_tokens,
+            **({} if found.cost is None else {"cost": found.cost}),
+        },
+    }
 
 
-def write_sheets(predictions: Mapping[str, Sequence[Prediction]], records: Mapping[str, Record], sheet: Path,
-                 seed: int) -> None:  # fmt: skip
+def write_sheets(
+    predictions: Mapping[str, Sequence[Prediction]],
+    records: Mapping[str, Record],
+    sheet: Path,
+    seed: int,
+) -> None:
     """One blind sheet for the answers of all models."""
     write_sheet({model: items(said, records) for model, said in predictions.items()}, sheet, seed)
-    console.notice(f"eval: {sheet} is to be scored: copy it for each rater; {sheet.stem}.key.json says whose they are")
+    console.notice(
+        f"eval: {sheet} is to be scored: copy it for each rater; {sheet.stem}.key.json says whose "
+        "they are"
+    )
 
 
 def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, Any]:
-    """By model what the raters think, and how far they agree. Raises UserError for a sheet that is not as it was."""
+    """By model what the raters think, and how far they agree. Raises UserError for a sheet that is
+    not as it was.
+    """
     if not sheet.exists():
-        raise UserError("there is no such sheet.", "Name the one that --sheet wrote.", place=f"--sheet {sheet}")
+        raise UserError(
+            "there is no such sheet.", "Name the one that --sheet wrote.", place=f"--sheet {sheet}"
+        )
     key = read_key(sheet)
     found = rated([read_scores(path, key) for path in filled], key, seed)
-    metrics = {model: {"score": found.score[model], "usable": found.usable[model]} for model in found.score}
-    return {"models": {model: {"metrics": to_builtins(figures)} for model, figures in metrics.items()},
-            "agreement": to_builtins(found.agreement), "differences": []}  # fmt: skip
+    metrics = {
+        model: {"score": found.score[model], "usable": found.usable[model]} for model in found.score
+    }
+    return {
+        "models": {model: {"metrics": to_builtins(figures)} for model, figures in metrics.items()},
+        "agreement": to_builtins(found.agreement),
+        "differences": [],
+    }
 
 
 def _item(one: Prediction, record: Record) -> Item:
     before = record.messages[: one.turn]
     question = next((message.content for message in reversed(before) if message.role == "user"), "")
     tools = ", ".join(tool.name for tool in record.tools)
-    return Item(_name(one.step), f"{question}\n\nTools: {tools}", one.text, _reference(record.messages[one.turn]))
+    return Item(
+        _name(one.step),
+        f"{question}\n\nTools: {tools}",
+        one.text,
+        _reference(record.messages[one.turn]),
+    )
 
 
 def _name(step: Step) -> str:
@@ -69,5 +110,7 @@ def _name(step: Step) -> str:
 
 
 def _reference(message: Message) -> str:
-    calls = "\n".join(plain({"name": call.name, "arguments": call.arguments}) for call in message.calls)
+    calls = "\n".join(
+        plain({"name": call.name, "arguments": call.arguments}) for call in message.calls
+    )
     return "\n".join(filter(None, [message.content, calls]))

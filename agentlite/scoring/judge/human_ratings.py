@@ -1,4 +1,6 @@
-"""Answers of several models -> a sheet for people to score, blind and shuffled, with a key beside it; and back."""
+"""Answers of several models -> a sheet for people to score, blind and shuffled, with a key beside
+it; and back.
+"""
 
 import csv
 import io
@@ -43,7 +45,9 @@ class Key(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rated(NamedTuple):
-    """By model the mean score and the share of usable answers; how far the raters agree (None: one rater)."""
+    """By model the mean score and the share of usable answers; how far the raters agree (None: one
+    rater).
+    """
 
     score: dict[str, Summary]
     usable: dict[str, Summary]
@@ -55,17 +59,24 @@ def key_path(sheet: Path) -> Path:
 
 
 def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -> None:
-    """One row for each answer of each model, in an order that tells nothing; copy it for each rater, not the key.
+    """One row for each answer of each model, in an order that tells nothing; copy it for each
+    rater, not the key.
 
     Raises UserError where a model answers one item twice.
     """
     shown = {(item.name, model): item for model, given in answers.items() for item in given}
     if len(shown) < sum(map(len, answers.values())):
-        raise UserError("a model has two answers of one name.", "Give each a name of its own.", place=str(sheet))
+        raise UserError(
+            "a model has two answers of one name.", "Give each a name of its own.", place=str(sheet)
+        )
     order = sorted(shown)
     random.Random(seed).shuffle(order)
-    mark = digest(canonical([seed, [[*name, *shown[name]] for name in order]]))[:4]  # another sheet has other rows
-    rows = {f"{mark}-{number:0{len(str(len(order)))}}": name for number, name in enumerate(order, 1)}
+    mark = digest(canonical([seed, [[*name, *shown[name]] for name in order]]))[
+        :4
+    ]  # another sheet has other rows
+    rows = {
+        f"{mark}-{number:0{len(str(len(order)))}}": name for number, name in enumerate(order, 1)
+    }
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
@@ -75,7 +86,9 @@ def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -
     places = {row: Place(model, name) for row, (name, model) in rows.items()}
     write_json(key_path(sheet), Key(seed, places, RUBRIC))
     with replacing(sheet) as file:
-        file.write(text.getvalue().encode("utf-8-sig"))  # the mark tells spreadsheets that it is UTF-8
+        file.write(
+            text.getvalue().encode("utf-8-sig")
+        )  # the mark tells spreadsheets that it is UTF-8
 
 
 def read_key(sheet: Path) -> Key:
@@ -83,31 +96,51 @@ def read_key(sheet: Path) -> Key:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Key, strict=False)
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", "It was written beside the sheet: put it back there.",
-                        place=str(path)) from error  # fmt: skip
+        raise UserError(
+            f"cannot be read: {error.strerror}.",
+            "It was written beside the sheet: put it back there.",
+            place=str(path),
+        ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UserError(f"no key of a sheet ({error}).", "Write the sheet again.", place=str(path)) from error
+        raise UserError(
+            f"no key of a sheet ({error}).", "Write the sheet again.", place=str(path)
+        ) from error
 
 
 def read_scores(sheet: Path, key: Key) -> dict[str, int]:
-    """What one rater gave, by row. Raises UserError for a row that is missing, twice, unknown, or without a score."""
+    """What one rater gave, by row. Raises UserError for a row that is missing, twice, unknown, or
+    without a score.
+    """
     scores: dict[str, int] = {}
     for place, cells in _rows(sheet):
         row, written = cells["row"].strip(), cells["score"].strip()
         if row not in key.rows:
-            raise UserError(f"{row!r} is no row of this sheet.", f"Known are {min(key.rows)} to {max(key.rows)}.",
-                            place=place)  # fmt: skip
+            raise UserError(
+                f"{row!r} is no row of this sheet.",
+                f"Known are {min(key.rows)} to {max(key.rows)}.",
+                place=place,
+            )
         if row in scores:
             raise UserError(f"{row} is there twice.", "Leave one of them.", place=place)
         if not written:
-            raise UserError(f"{row} has no score.", "Give every row a whole number from 0 to 5.", place=place)
+            raise UserError(
+                f"{row} has no score.", "Give every row a whole number from 0 to 5.", place=place
+            )
         if written.removesuffix(".0") not in map(str, RUBRIC):
-            raise UserError(f"{written!r} is no score of {row}.", "Give a whole number from 0 to 5.", place=place)
+            raise UserError(
+                f"{written!r} is no score of {row}.",
+                "Give a whole number from 0 to 5.",
+                place=place,
+            )
         scores[row] = int(written.removesuffix(".0"))
     missing = sorted(set(key.rows) - set(scores))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise UserError(f"{missing[0]}{more} missing.", "A rater scores every row of the sheet.", place=str(sheet))
+        raise UserError(
+            f"{missing[0]}{more} missing.",
+            "A rater scores every row of the sheet.",
+            place=str(sheet),
+        )
     return scores
 
 
@@ -119,8 +152,15 @@ def rated(raters: Sequence[Mapping[str, int]], key: Key, seed: int) -> Rated:
     for row, place in sorted(key.rows.items()):
         by_model[place.model].append(fmean(scores[row] for scores in raters))
     score = {model: summary(values, seed) for model, values in sorted(by_model.items())}
-    share = {model: summary([float(usable(v)) for v in values], seed) for model, values in sorted(by_model.items())}
-    return Rated(score, share, agreement([[scores[row] for scores in raters] for row in sorted(key.rows)], seed))
+    share = {
+        model: summary([float(usable(v)) for v in values], seed)
+        for model, values in sorted(by_model.items())
+    }
+    return Rated(
+        score,
+        share,
+        agreement([[scores[row] for scores in raters] for row in sorted(key.rows)], seed),
+    )
 
 
 def _cell(text: str) -> str:
@@ -146,20 +186,28 @@ def _rows(sheet: Path) -> Iterator[tuple[str, dict[str, str]]]:
             if not names:
                 names = [name.strip().lower() for name in cells]
                 if not {"row", "score"} <= set(names):
-                    raise UserError("the columns row and score are not there.",
-                                    "Leave the first line as it was written.", place=place)  # fmt: skip
+                    raise UserError(
+                        "the columns row and score are not there.",
+                        "Leave the first line as it was written.",
+                        place=place,
+                    )
             elif any(cell.strip() for cell in cells):
                 cells += [""] * (len(names) - len(cells))
                 yield place, dict(zip(names, cells, strict=False))
     except csv.Error as error:
-        raise UserError(f"not a CSV file ({error}).", "Save the sheet as CSV.", place=f"{sheet}:{begins}") from error
+        raise UserError(
+            f"not a CSV file ({error}).", "Save the sheet as CSV.", place=f"{sheet}:{begins}"
+        ) from error
 
 
 def _text(sheet: Path) -> str:
     try:
         return sheet.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}.", "Give the file that the rater filled in.",
-                        place=str(sheet)) from error  # fmt: skip
+        raise UserError(
+            f"cannot be read: {error.strerror}.",
+            "Give the file that the rater filled in.",
+            place=str(sheet),
+        ) from error
     except UnicodeDecodeError as error:
         raise UserError("not UTF-8.", "Save the sheet as `CSV UTF-8`.", place=str(sheet)) from error

@@ -1,4 +1,6 @@
-"""The predictions of a model, their records -> all that metrics.json holds: steps, dialogs, timing, tools, BFCL."""
+"""The predictions of a model, their records -> all that metrics.json holds: steps, dialogs, timing,
+tools, BFCL.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,10 +18,13 @@ from agentlite.scoring.metrics.tool_f1 import Answer, parse_problems, tool_metri
 
 
 def figures(
-    predictions: Sequence[Prediction], whole: Sequence[Dialog], records: Mapping[str, Record], seed: int
+    predictions: Sequence[Prediction],
+    whole: Sequence[Dialog],
+    records: Mapping[str, Record],
+    seed: int,
 ) -> dict[str, Any]:
-    """Every group of figures, by name; in each a figure with its interval by name, None where there was nothing to
-    measure it on.
+    """Every group of figures, by name; in each a figure with its interval by name, None where there
+    was nothing to measure it on.
     """
     answers = [_answer(one, records[one.record_id]) for one in predictions]
     return {
@@ -31,8 +36,12 @@ def figures(
     }
 
 
-def bfcl(predictions: Sequence[Prediction], records: Mapping[str, Record], seed: int) -> dict[str, Any]:
-    """v4's groups over the records that are BFCL's own; nothing if none is. Splitting BFCL makes it no leaderboard."""
+def bfcl(
+    predictions: Sequence[Prediction], records: Mapping[str, Record], seed: int
+) -> dict[str, Any]:
+    """v4's groups over the records that are BFCL's own; nothing if none is. Splitting BFCL makes it
+    no leaderboard.
+    """
     verdicts: dict[str, list[float]] = defaultdict(list)
     for one in predictions:
         if BFCL in one.metrics:
@@ -40,10 +49,15 @@ def bfcl(predictions: Sequence[Prediction], records: Mapping[str, Record], seed:
     if not verdicts:
         return {}
     scores = group_scores(verdicts)
-    means = {"bfcl_overall": scores["overall"], **{f"bfcl_{name}": mean for name, mean in scores["groups"].items()}}
+    means = {
+        "bfcl_overall": scores["overall"],
+        **{f"bfcl_{name}": mean for name, mean in scores["groups"].items()},
+    }
     counts = sum(map(len, verdicts.values()))
-    found: dict[str, Any] = {name: None if mean is None else {"mean": mean, "count": counts}
-                             for name, mean in means.items()}  # fmt: skip
+    found: dict[str, Any] = {
+        name: None if mean is None else {"mean": mean, "count": counts}
+        for name, mean in means.items()
+    }
     found |= {name: to_builtins(summary(values, seed)) for name, values in sorted(verdicts.items())}
     return {"bfcl": found, "bfcl_is": scores["name"], "bfcl_not_measured": scores["not_measured"]}
 

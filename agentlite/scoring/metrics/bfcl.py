@@ -1,8 +1,10 @@
-"""Calls and the gold of a BFCL category -> what is wrong with them; verdicts by category -> v4's group scores.
+"""Calls and the gold of a BFCL category -> what is wrong with them; verdicts by category -> v4's
+group scores.
 
-These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; `metrics.calls` is kinder in two places.
-Where the package's checker ends with an exception, the calls are wrong here. Names are compared as the tools have them:
-BFCL's handlers of APIs that know no dots put underscores for them.
+These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; `metrics.calls` is
+kinder in two places. Where the package's checker ends with an exception, the calls are wrong here.
+Names are compared as the tools have them: BFCL's handlers of APIs that know no dots put underscores
+for them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,15 +21,19 @@ Rule = Callable[[Sequence[Call], Gold, Sequence[Tool]], str]
 
 
 def category_of(record: Record) -> str:
-    """The BFCL category of a record; "" if it is none of BFCL's, or made from one: a variant, or several joined."""
+    """The BFCL category of a record; "" if it is none of BFCL's, or made from one: a variant, or
+    several joined.
+    """
     changed = record.parent or "joined" in record.meta or "bfcl_id" not in record.meta
     return "" if changed else str(record.meta.get("category", ""))
 
 
 def check(category: str, calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
-    """Why the calls are wrong by the rules of a single-turn category, in a few words; "" if they are right.
+    """Why the calls are wrong by the rules of a single-turn category, in a few words; "" if they
+    are right.
 
-    A text that cannot be read has made no calls. Raises KeyError for a category that is not in RULES.
+    A text that cannot be read has made no calls. Raises KeyError for a category that is not in
+    RULES.
     """
     return RULES[category](calls, gold, tools)
 
@@ -42,12 +48,16 @@ def any_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
 
 def one_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
     """One call, of the only tool."""
-    return _miscounted(calls, gold) or call_problem(calls[0], gold.calls[0], next(iter(tools), None))
+    return _miscounted(calls, gold) or call_problem(
+        calls[0], gold.calls[0], next(iter(tools), None)
+    )
 
 
 def chosen_call(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
     """One call, of the tool that the gold names."""
-    return _miscounted(calls, gold) or call_problem(calls[0], gold.calls[0], _named(gold.calls[0].name, tools))
+    return _miscounted(calls, gold) or call_problem(
+        calls[0], gold.calls[0], _named(gold.calls[0].name, tools)
+    )
 
 
 def parallel_calls(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
@@ -67,14 +77,20 @@ def parallel_calls(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("simple_python", "simple_java", "simple_javascript", "live_simple"), one_call),
     **dict.fromkeys(("multiple", "live_multiple"), chosen_call),
-    **dict.fromkeys(("parallel", "parallel_multiple", "live_parallel", "live_parallel_multiple"), parallel_calls),
+    **dict.fromkeys(
+        ("parallel", "parallel_multiple", "live_parallel", "live_parallel_multiple"), parallel_calls
+    ),
     **dict.fromkeys(("irrelevance", "live_irrelevance"), no_call),
     "live_relevance": any_call,
 }
 
 
 def _miscounted(calls: Sequence[Call], gold: Gold) -> str:
-    return "" if len(calls) == len(gold.calls) else f"{len(calls)} calls where {len(gold.calls)} are due"
+    return (
+        ""
+        if len(calls) == len(gold.calls)
+        else f"{len(calls)} calls where {len(gold.calls)} are due"
+    )
 
 
 def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
@@ -96,12 +112,20 @@ def call_problem(call: Call, due: GoldCall, tool: Tool | None) -> str:
             return f"{name} is not expected"
         if problem := argument_problem(value, due.arguments[name], schema_at(properties, name)):
             return f"{name} {problem}"
-    return next((f"{name} is missing" for name, accepted in due.arguments.items()
-                 if name not in call.arguments and "" not in accepted), "")  # fmt: skip
+    return next(
+        (
+            f"{name} is missing"
+            for name, accepted in due.arguments.items()
+            if name not in call.arguments and "" not in accepted
+        ),
+        "",
+    )
 
 
 def argument_problem(value: Any, accepted: Sequence[Any], schema: Schema) -> str:
-    """Why a value is not one of those accepted, in a few words; "" if it is. A schema without a type is one of text."""
+    """Why a value is not one of those accepted, in a few words; "" if it is. A schema without a
+    type is one of text.
+    """
     if is_literal(schema):
         if type(value) is not str:
             return f"is a {type(value).__name__}, not the text of a {schema['format']}"
@@ -142,9 +166,12 @@ def _first_type(accepted: Sequence[Any]) -> type | None:
 
 
 def _elements_typed(value: list[Any], accepted: Sequence[Any], declared: type) -> bool:
-    """Whether, beside some answer, each element has the declared type or that of the answer's first element."""
+    """Whether, beside some answer, each element has the declared type or that of the answer's first
+    element.
+    """
     return any(
-        type(answer) is not list or {type(element) for element in value} <= {declared, _first_type(answer)}
+        type(answer) is not list
+        or {type(element) for element in value} <= {declared, _first_type(answer)}
         for answer in accepted
     )
 
@@ -160,7 +187,9 @@ def _same_text(value: str, accepted: Sequence[Any]) -> bool:
 def _same_list(value: list[Any], accepted: Sequence[Any]) -> bool:
     """An empty list also does where the parameter may be left out."""
     given = [standard(element) for element in value]
-    return any(given == [standard(element) for element in answer] for answer in accepted if _holds(answer))
+    return any(
+        given == [standard(element) for element in answer] for answer in accepted if _holds(answer)
+    )
 
 
 def _same_object(value: dict[str, Any], accepted: Sequence[Any]) -> bool:
@@ -170,7 +199,9 @@ def _same_object(value: dict[str, Any], accepted: Sequence[Any]) -> bool:
 def _same_objects(value: list[Any], accepted: Sequence[Any]) -> bool:
     return any(
         len(value) == len(answer)
-        and all(isinstance(v, dict) and _same_object(v, [a]) for v, a in zip(value, answer, strict=True))
+        and all(
+            isinstance(v, dict) and _same_object(v, [a]) for v, a in zip(value, answer, strict=True)
+        )
         for answer in accepted
         if _holds(answer)
     )
@@ -188,15 +219,23 @@ def _holds(answer: Any) -> bool:
 
 
 def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
-    """Whether an object has a value accepted for each of its keys, and every key that may not be left out."""
+    """Whether an object has a value accepted for each of its keys, and every key that may not be
+    left out.
+    """
     return all(
-        key in answer and _holds(answer[key]) and standard(inner) in [standard(choice) for choice in answer[key]]
+        key in answer
+        and _holds(answer[key])
+        and standard(inner) in [standard(choice) for choice in answer[key]]
         for key, inner in value.items()
-    ) and all(key in value or (_holds(choices) and "" in choices) for key, choices in answer.items())
+    ) and all(
+        key in value or (_holds(choices) and "" in choices) for key, choices in answer.items()
+    )
 
 
 class Group(NamedTuple):
-    """A part of v4's overall: the mean of its parts, each the mean of its categories; or, pooled, of all its rows."""
+    """A part of v4's overall: the mean of its parts, each the mean of its categories; or, pooled,
+    of all its rows.
+    """
 
     weight: int
     parts: tuple[tuple[str, ...], ...]
@@ -208,22 +247,46 @@ class Group(NamedTuple):
 
 
 GROUPS: dict[str, Group] = {
-    "non_live": Group(10, (("simple_python", "simple_java", "simple_javascript"), ("multiple",), ("parallel",),
-                           ("parallel_multiple",))),
-    "live": Group(10, (("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),), pooled=True),
+    "non_live": Group(
+        10,
+        (
+            ("simple_python", "simple_java", "simple_javascript"),
+            ("multiple",),
+            ("parallel",),
+            ("parallel_multiple",),
+        ),
+    ),
+    "live": Group(
+        10,
+        (("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),),
+        pooled=True,
+    ),
     "irrelevance": Group(10, (("irrelevance",), ("live_irrelevance",))),
-    "multi_turn": Group(30, (("multi_turn_base",), ("multi_turn_miss_func",), ("multi_turn_miss_param",),
-                             ("multi_turn_long_context",))),
-    "agentic": Group(40, (("web_search_base", "web_search_no_snippet"),
-                          ("memory_kv", "memory_vector", "memory_rec_sum"))),
-}  # fmt: skip
+    "multi_turn": Group(
+        30,
+        (
+            ("multi_turn_base",),
+            ("multi_turn_miss_func",),
+            ("multi_turn_miss_param",),
+            ("multi_turn_long_context",),
+        ),
+    ),
+    "agentic": Group(
+        40,
+        (
+            ("web_search_base", "web_search_no_snippet"),
+            ("memory_kv", "memory_vector", "memory_rec_sum"),
+        ),
+    ),
+}
 
 
 def group_scores(by_category: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """v4's scores from the verdicts (1 right, 0 wrong) of each category, over what was measured.
 
-    What was not measured is None in its place, stands under "not_measured", and leaves its weight to the others; then
-    the whole is named a subset. live_relevance is reported, and in no group, as in v4.
+    What was not measured is None in its place, stands under "not_measured", and leaves its weight
+    to the others; then the whole is named a subset. live_relevance is reported, and in no group, as
+    in v4.
     """
     measured = {category: values for category, values in by_category.items() if values}
     groups = {name: _group_score(group, measured) for name, group in GROUPS.items()}
@@ -231,13 +294,17 @@ def group_scores(by_category: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     missing = [category for category in _all_categories() if category not in measured]
     return {
         "name": SUBSET if missing else WHOLE,
-        "overall": sum(weight * score for weight, score in weighed) / sum(weight for weight, _ in weighed)
-        if weighed else None,
+        "overall": sum(weight * score for weight, score in weighed)
+        / sum(weight for weight, _ in weighed)
+        if weighed
+        else None,
         "groups": groups,
-        "categories": {category: {"mean": fmean(values), "count": len(values)} if values else None
-                       for category, values in by_category.items()},
+        "categories": {
+            category: {"mean": fmean(values), "count": len(values)} if values else None
+            for category, values in by_category.items()
+        },
         "not_measured": missing,
-    }  # fmt: skip
+    }
 
 
 def _all_categories() -> Iterator[str]:
@@ -249,6 +316,9 @@ def _group_score(group: Group, measured: Mapping[str, Sequence[float]]) -> float
     if group.pooled:
         values = [value for category in group.categories for value in measured.get(category, ())]
         return fmean(values) if values else None
-    parts = [[fmean(measured[category]) for category in part if category in measured] for part in group.parts]
+    parts = [
+        [fmean(measured[category]) for category in part if category in measured]
+        for part in group.parts
+    ]
     means = [fmean(part) for part in parts if part]
     return fmean(means) if means else None

@@ -1,15 +1,17 @@
-"""Arguments written in Java or JavaScript -> values, by the type that the tool declares, as BFCL reads them.
+"""Arguments written in Java or JavaScript -> values, by the type that the tool declares, as BFCL
+reads them.
 
-A schema says what it declares in `format`: "Java ArrayList<String>". Text that is no literal of the type stays text,
-so that it can name a variable. Oddities of BFCL are kept: elements of a Java array keep their quotes, those of a list
-do not.
+A schema says what it declares in `format`: "Java ArrayList<String>". Text that is no literal of the
+type stays text, so that it can name a variable. Oddities of BFCL are kept: elements of a Java array
+keep their quotes, those of a list do not.
 """
 
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-LONGEST = 10_000  # characters; longer text stays text, as some patterns below take time that grows with its square
+# characters; longer text stays text, as some patterns below take time that grows with its square
+LONGEST = 10_000
 Read = Callable[[str, str], Any]  # (text, the type of the elements) -> value
 
 
@@ -39,7 +41,9 @@ def read_literal(text: str, schema: dict[str, Any]) -> Literal:
     name, _, inner = declared.rstrip(">").partition("<")
     kinds = LANGUAGES[language]
     kind = kinds.get(name, TEXT)
-    plain = {"type": kind.json} | ({"items": {"type": kinds.get(inner, TEXT).json}} if kind.json == "array" else {})
+    plain = {"type": kind.json} | (
+        {"items": {"type": kinds.get(inner, TEXT).json}} if kind.json == "array" else {}
+    )
     if len(text) > LONGEST:
         return Literal(text, plain)
     try:
@@ -84,7 +88,10 @@ def _java_list(text: str, inner: str) -> Any:
     if listed := AS_LIST.search(text):
         return [_java_element(element.strip(), inner) for element in listed[1].split(",")]
     if (opening := FILLED_LIST.search(text)) and (end := text.find("}}", opening.end() + 1)) >= 0:
-        return [_java_element(element.strip(), inner) for element in ADDED.findall(text[opening.end() : end])]
+        return [
+            _java_element(element.strip(), inner)
+            for element in ADDED.findall(text[opening.end() : end])
+        ]
     return [] if NEW_LIST.search(text) else text
 
 
@@ -98,12 +105,17 @@ def _java_array(text: str, inner: str) -> Any:
     if not (found := ARRAY.search(text)):
         return text
     elements = [element.strip() for element in found[1].split(",") if element.strip()]
-    return [JAVA[inner].read(element, "") if inner in JAVA else _java_value(element) for element in elements]
+    return [
+        JAVA[inner].read(element, "") if inner in JAVA else _java_value(element)
+        for element in elements
+    ]
 
 
 def _java_map(text: str, inner: str) -> Any:
     if (opening := FILLED_MAP.search(text)) and (end := text.find("}", opening.end())) >= 0:
-        return {key: _java_value(value.strip()) for key, value in PUT.findall(text[opening.end() : end])}
+        return {
+            key: _java_value(value.strip()) for key, value in PUT.findall(text[opening.end() : end])
+        }
     return {} if NEW_MAP.search(text) else text
 
 
@@ -168,7 +180,11 @@ def _script_array(text: str, inner: str) -> Any:
     kind = JAVASCRIPT.get(inner)
     if not elements:
         return []
-    return [kind.read(element.strip(), "") for element in elements.split(",")] if kind else _row(elements)
+    return (
+        [kind.read(element.strip(), "") for element in elements.split(",")]
+        if kind
+        else _row(elements)
+    )
 
 
 def _row(elements: str) -> list[Any]:
@@ -178,13 +194,16 @@ def _row(elements: str) -> list[Any]:
 def _end_of_rows(text: str, start: int, close: str) -> int:
     """Where an array of arrays ends whose first row begins at `start`; 0 if it does not.
 
-    A row ends at a bracket behind which the array ends, or another row begins: if the rest cannot be read from there,
-    it cannot from a later one. BFCL's own pattern tries them all, and never ends on a long array that was cut off.
+    A row ends at a bracket behind which the array ends, or another row begins: if the rest cannot
+    be read from there, it cannot from a later one. BFCL's own pattern tries them all, and never
+    ends on a long array that was cut off.
     """
     row: int | None = start
     while row is not None:
         line = text.find("\n", row)
-        ends = (found.end() for found in CLOSING.finditer(text, row, len(text) if line < 0 else line))
+        ends = (
+            found.end() for found in CLOSING.finditer(text, row, len(text) if line < 0 else line)
+        )
         row = None
         for end in ends:
             after = BLANKS.match(text, end).end()  # type: ignore[union-attr]
@@ -200,7 +219,9 @@ def _script_object(text: str, inner: str) -> Any:
     text = text.strip()
     if not (found := OBJECT.match(text)):
         return text
-    return {key.strip().strip("'\""): _member(value.strip()) for key, value in PAIR.findall(found[1])}
+    return {
+        key.strip().strip("'\""): _member(value.strip()) for key, value in PAIR.findall(found[1])
+    }
 
 
 def _member(text: str) -> Any:

@@ -1,7 +1,8 @@
-"""What a model answers when BFCL asks for `[f(a=1, b='x'), g()]` -> calls, or why they cannot be read.
+"""What a model answers when BFCL asks for `[f(a=1, b='x'), g()]` -> calls, or why they cannot be
+read.
 
-Python is read from its syntax tree and never run; of Java and JavaScript only calls are known, f(a=literal, ...), as
-BFCL asks for no more there.
+Python is read from its syntax tree and never run; of Java and JavaScript only calls are known,
+f(a=literal, ...), as BFCL asks for no more there.
 """
 
 import ast
@@ -22,7 +23,9 @@ class Unreadable(Exception):
 
 
 def read_text(text: str, category: str) -> Parsed:
-    """The calls of a prompt-mode answer: all of them or, with a problem, none. Blanks and backticks around them go."""
+    """The calls of a prompt-mode answer: all of them or, with a problem, none. Blanks and backticks
+    around them go.
+    """
     inner = text.strip("`\n ")
     inner = inner if inner.startswith("[") else f"[{inner}"
     inner = inner if inner.endswith("]") else f"{inner}]"
@@ -58,7 +61,10 @@ def _call(node: ast.Call) -> Call:
         at = at.value
     if isinstance(at, ast.Name):
         names.append(at.id)
-    return Call(".".join(reversed(names)), {keyword.arg or UNNAMED: _value(keyword.value) for keyword in node.keywords})
+    return Call(
+        ".".join(reversed(names)),
+        {keyword.arg or UNNAMED: _value(keyword.value) for keyword in node.keywords},
+    )
 
 
 def _value(node: ast.expr) -> Any:
@@ -113,7 +119,9 @@ def _arithmetic(node: ast.expr, depth: int) -> Any:
 
 
 def _is_too_much(operation: ast.operator, left: Any, right: Any) -> bool:
-    """Sums and products of numbers grow no faster than the text; powers, repeated texts and formats do."""
+    """Sums and products of numbers grow no faster than the text; powers, repeated texts and formats
+    do.
+    """
     if isinstance(operation, ast.Pow) and isinstance(left, int) and isinstance(right, int):
         return left.bit_length() * right > WIDEST
     if isinstance(operation, ast.Mult) and (isinstance(left, str) != isinstance(right, str)):
@@ -132,7 +140,10 @@ def _computed(operation: Callable[..., Any], *operands: Any) -> Any:
     return result
 
 
-SIGNS: dict[type[ast.unaryop], Callable[..., Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+SIGNS: dict[type[ast.unaryop], Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -167,7 +178,19 @@ TOKEN = re.compile(
 HEAD = re.compile(r"\s*([^\W\d][\w$]*(?:\s*\.\s*[^\W\d][\w$]*)*)\s*(?=\()")
 NAMED = re.compile(r"([^\W\d][\w$.]*)\s*=(?![=>])\s*")
 OPENING, CLOSING = "([{", ")]}"
-WORD_OPERATORS = {"instanceof", "in", "of", "typeof", "async", "await", "function", "new", "delete", "void", "yield"}
+WORD_OPERATORS = {
+    "instanceof",
+    "in",
+    "of",
+    "typeof",
+    "async",
+    "await",
+    "function",
+    "new",
+    "delete",
+    "void",
+    "yield",
+}
 
 
 class Token(NamedTuple):
@@ -189,11 +212,16 @@ def read_javascript(text: str) -> list[Call]:
     return [_foreign_call(text[1:-1], _script_text)]
 
 
-READERS: dict[str, Callable[[str], list[Call]]] = {"simple_java": read_java, "simple_javascript": read_javascript}
+READERS: dict[str, Callable[[str], list[Call]]] = {
+    "simple_java": read_java,
+    "simple_javascript": read_javascript,
+}
 
 
 def _foreign_call(text: str, write: Write) -> Call:
-    """f(a=1, b="x"), every value as text. Of several calls with a semicolon between them the first one counts."""
+    """f(a=1, b="x"), every value as text. Of several calls with a semicolon between them the first
+    one counts.
+    """
     if not (head := HEAD.match(text)):
         raise Unreadable("no call")
     tokens = _tokens(text, head.end())
@@ -242,7 +270,9 @@ def _outside(tokens: Tokens) -> Iterator[int]:
     index = 0
     while index < len(tokens):
         yield index
-        index = (_closed(tokens, index) if tokens[index].text in (*OPENING, *CLOSING) else index) + 1
+        index = (
+            _closed(tokens, index) if tokens[index].text in (*OPENING, *CLOSING) else index
+        ) + 1
 
 
 def _parts(tokens: Tokens, gaps: bool = False) -> list[Tokens]:
@@ -250,7 +280,10 @@ def _parts(tokens: Tokens, gaps: bool = False) -> list[Tokens]:
     if not tokens:
         return []
     cuts = [index for index in _outside(tokens) if tokens[index].text == ","]
-    parts = [tokens[start + 1 : end] for start, end in zip([-1, *cuts], [*cuts, len(tokens)], strict=True)]
+    parts = [
+        tokens[start + 1 : end]
+        for start, end in zip([-1, *cuts], [*cuts, len(tokens)], strict=True)
+    ]
     if not gaps and not all(parts):
         raise Unreadable("a comma too many")
     return [part for part in parts if part]
@@ -263,34 +296,57 @@ def _argument(text: str, part: Tokens, write: Write) -> Iterator[tuple[str, str]
     _check_expression(value)
     if named:
         yield named[1], write(text, value)
-    elif len(part) == 1 and part[0].kind == "word" and not part[0].text[0].isdigit() and part[0].text != "false":
+    elif (
+        len(part) == 1
+        and part[0].kind == "word"
+        and not part[0].text[0].isdigit()
+        and part[0].text != "false"
+    ):
         yield UNNAMED, part[0].text
 
 
 def _check_expression(tokens: Tokens) -> None:
-    """Raises Unreadable where two values stand side by side, or an operator lacks one: most of what is no value."""
+    """Raises Unreadable where two values stand side by side, or an operator lacks one: most of what
+    is no value.
+    """
     before: Token | None = None
     asked = False
     for index in _outside(tokens):
         token = tokens[index]
         asked = asked or token.text == "?"
         value = token.kind != "mark" and token.text not in WORD_OPERATORS
-        after_value = before is not None and before.kind != "mark" and before.text not in WORD_OPERATORS
-        dots = token.text.count(".") + (before is not None and before.text == ".") if token.text[0].isdigit() else 0
+        after_value = (
+            before is not None and before.kind != "mark" and before.text not in WORD_OPERATORS
+        )
+        dots = (
+            token.text.count(".") + (before is not None and before.text == ".")
+            if token.text[0].isdigit()
+            else 0
+        )
         if (value and after_value) or (token.text == ":" and not asked) or dots > 1:
             raise Unreadable("an argument that is no expression")
         before = token
-    if before is None or (before.kind == "mark" and before.text not in OPENING) or before.text in WORD_OPERATORS:
+    if (
+        before is None
+        or (before.kind == "mark" and before.text not in OPENING)
+        or before.text in WORD_OPERATORS
+    ):
         raise Unreadable("an argument without its value")
 
 
 def _script_text(text: str, tokens: Tokens) -> str:
     source = text[tokens[0].start : tokens[-1].end]
-    return source[1:-1] if source[0] == source[-1] and source[0] in "\"'" and len(source) > 1 else source
+    return (
+        source[1:-1]
+        if source[0] == source[-1] and source[0] in "\"'" and len(source) > 1
+        else source
+    )
 
 
 def _java_text(text: str, tokens: Tokens, inner: bool = False) -> str:
-    """A value as BFCL writes it again: without blanks but in calls, and without what a new object has in braces."""
+    """A value as BFCL writes it again: without blanks but in calls, and without what a new object
+    has in braces.
+    """
     first, source = tokens[0], text[tokens[0].start : tokens[-1].end]
     if inner:
         _check_expression(tokens)
@@ -306,7 +362,9 @@ def _java_text(text: str, tokens: Tokens, inner: bool = False) -> str:
         end = _closed(tokens, 1)
         if tokens[1].text == "[":
             return f"{_written(first)}[]{_elements(text, tokens[end + 1 :])}"
-        if end + 1 == len(tokens) or (tokens[end + 1].text == "{" and _closed(tokens, end + 1) + 1 == len(tokens)):
+        if end + 1 == len(tokens) or (
+            tokens[end + 1].text == "{" and _closed(tokens, end + 1) + 1 == len(tokens)
+        ):
             given = ", ".join(_java_text(text, part, inner=True) for part in _parts(tokens[2:end]))
             return f"{_written(first)}({given})"
     marks = {tokens[index].text for index in _outside(tokens) if tokens[index].kind == "mark"}
@@ -316,12 +374,21 @@ def _java_text(text: str, tokens: Tokens, inner: bool = False) -> str:
 
 
 def _elements(text: str, tokens: Tokens) -> str:
-    """{1,2} behind new int[]; of several pairs of brackets only one stays. Without elements it cannot be read."""
+    """{1,2} behind new int[]; of several pairs of brackets only one stays. Without elements it
+    cannot be read.
+    """
     start = next((index for index in _outside(tokens) if tokens[index].text != "["), len(tokens))
-    if start == len(tokens) or tokens[start].text != "{" or _closed(tokens, start) + 1 != len(tokens):
+    if (
+        start == len(tokens)
+        or tokens[start].text != "{"
+        or _closed(tokens, start) + 1 != len(tokens)
+    ):
         raise Unreadable("an array without elements")
     parts = _parts(tokens[start + 1 : -1], gaps=True)
-    inner = (_elements(text, part) if part[0].text == "{" else _java_text(text, part, inner=True) for part in parts)
+    inner = (
+        _elements(text, part) if part[0].text == "{" else _java_text(text, part, inner=True)
+        for part in parts
+    )
     return f"{{{','.join(inner)}}}"
 
 

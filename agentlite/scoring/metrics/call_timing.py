@@ -1,4 +1,6 @@
-"""Whether a call was due and made, by step -> precision, recall, F1, balanced accuracy, specificity of calling."""
+"""Whether a call was due and made, by step -> precision, recall, F1, balanced accuracy, specificity
+of calling.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -25,8 +27,8 @@ class Counts(NamedTuple):
 def timing(decisions: Sequence[Decision], seed: int) -> dict[str, Summary | int | None]:
     """The metrics of calling as the positive class, and how many texts could not be read.
 
-    None where there is nothing to measure it on: no call made has no precision. Text that cannot be read is never a
-    right "no call": where none was due it lowers `specificity`.
+    None where there is nothing to measure it on: no call made has no precision. Text that cannot be
+    read is never a right "no call": where none was due it lowers `specificity`.
     """
     called = [float(d.due) for d in decisions if d.called]
     due = [float(d.called) for d in decisions if d.due]
@@ -58,11 +60,15 @@ def _right_no_call(decision: Decision) -> bool:
     return not decision.due and not decision.called and decision.readable
 
 
-def _resampled(measure: Callable[[Counts], float | None], decisions: Sequence[Decision], seed: int) -> Summary | None:
+def _resampled(
+    measure: Callable[[Counts], float | None], decisions: Sequence[Decision], seed: int
+) -> Summary | None:
     rows = [(d.due, d.called, d.due and d.called, _right_no_call(d), True) for d in decisions]
     mean = measure(Counts(*map(sum, zip(*rows, strict=True)))) if rows else None
     if mean is None:
         return None
     drawn = (measure(Counts(*sums)) for sums in redrawn_sums(rows, seed))
     low, high = middle(value for value in drawn if value is not None)
-    return Summary(mean=mean, std=None, count=len(decisions), low=low, high=high, interval="bootstrap")
+    return Summary(
+        mean=mean, std=None, count=len(decisions), low=low, high=high, interval="bootstrap"
+    )

@@ -1,4 +1,6 @@
-"""Values -> how sure we can be of their mean: Wilson and bootstrap intervals, and paired differences."""
+"""Values -> how sure we can be of their mean: Wilson and bootstrap intervals, and paired
+differences.
+"""
 
 import random
 from collections import Counter
@@ -14,7 +16,9 @@ from agentlite.core.records import Step
 T = TypeVar("T")
 RESAMPLES = 2000
 AT_ONCE = 100  # resamples in memory
-FEWEST_CHANGED = 6  # five coins fall alike with a chance of 2 * .5**5 > .05: fewer records prove nothing
+FEWEST_CHANGED = (
+    6  # five coins fall alike with a chance of 2 * .5**5 > .05: fewer records prove nothing
+)
 
 
 class Interval(NamedTuple):
@@ -25,7 +29,9 @@ class Interval(NamedTuple):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The mean of `count` values and its 95 % interval. `std` is the sample's; None where there is none."""
+    """The mean of `count` values and its 95 % interval. `std` is the sample's; None where there is
+    none.
+    """
 
     mean: float
     std: float | None
@@ -36,7 +42,9 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """What the second has over the first, on average, on `count` common steps, with its 95 % interval."""
+    """What the second has over the first, on average, on `count` common steps, with its 95 %
+    interval.
+    """
 
     mean: float
     low: float
@@ -46,7 +54,9 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 def summary(values: Sequence[float], seed: int) -> Summary:
-    """Wilson's interval where all values are 0 or 1, otherwise the bootstrap's. Raises ValueError if there are none."""
+    """Wilson's interval where all values are 0 or 1, otherwise the bootstrap's. Raises ValueError
+    if there are none.
+    """
     mean, count = fmean(values), len(values)
     std = stdev(values) if count > 1 else None
     if set(values) <= {0, 1}:
@@ -57,7 +67,9 @@ def summary(values: Sequence[float], seed: int) -> Summary:
 
 
 def wilson(successes: int, count: int, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of a share (JASA 22, 1927): honest for few cases, and near 0 and 1."""
+    """Wilson's score interval of a share (JASA 22, 1927): honest for few cases, and near 0 and
+    1.
+    """
     if not count:
         return Interval(0.0, 1.0)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -65,19 +77,28 @@ def wilson(successes: int, count: int, confidence: float = 0.95) -> Interval:
     centre = (share + z * z / (2 * count)) / weight
     reach = z * sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / weight
     # at the ends the formula gives 0 and 1, rounded
-    return Interval(centre - reach if successes else 0.0, centre + reach if successes < count else 1.0)
+    return Interval(
+        centre - reach if successes else 0.0, centre + reach if successes < count else 1.0
+    )
 
 
 def bootstrap(values: Sequence[float], seed: int, resamples: int = RESAMPLES) -> Interval:
-    """The middle 95 % of the means of as many values drawn again, whatever their order. Raises ValueError if none."""
-    return middle(total / len(values) for (total,) in redrawn_sums([(value,) for value in values], seed, resamples))
+    """The middle 95 % of the means of as many values drawn again, whatever their order. Raises
+    ValueError if none.
+    """
+    return middle(
+        total / len(values)
+        for (total,) in redrawn_sums([(value,) for value in values], seed, resamples)
+    )
 
 
-def paired_difference(first: Mapping[Step, float], second: Mapping[Step, float], seed: int) -> Difference:
+def paired_difference(
+    first: Mapping[Step, float], second: Mapping[Step, float], seed: int
+) -> Difference:
     """second - first on the steps both have. Raises ValueError if there are none.
 
-    Whole records are drawn again, as the steps of one dialog rise and fall together. Beyond noise: the interval
-    leaves out 0, and enough records changed for that to mean anything.
+    Whole records are drawn again, as the steps of one dialog rise and fall together. Beyond noise:
+    the interval leaves out 0, and enough records changed for that to mean anything.
     """
     by_record: dict[str, list[float]] = {}
     for step in sorted(first.keys() & second.keys()):
@@ -97,8 +118,8 @@ def paired_difference(first: Mapping[Step, float], second: Mapping[Step, float],
 
 
 def mcnemar(first: Mapping[Step, float], second: Mapping[Step, float]) -> float | None:
-    """The exact p of McNemar's test (Psychometrika 12, 1947): of the steps on which only one of the two is right, how
-    likely is a share so far from a half. None unless all values are 0 or 1.
+    """The exact p of McNemar's test (Psychometrika 12, 1947): of the steps on which only one of the
+    two is right, how likely is a share so far from a half. None unless all values are 0 or 1.
     """
     changes = [second[step] - first[step] for step in first.keys() & second.keys()]
     if not {*first.values(), *second.values()} <= {0, 1}:
@@ -108,15 +129,21 @@ def mcnemar(first: Mapping[Step, float], second: Mapping[Step, float]) -> float 
 
 
 def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:
-    """As many values as there are, drawn with replacement, again and again: for what is no ratio of sums."""
+    """As many values as there are, drawn with replacement, again and again: for what is no ratio of
+    sums.
+    """
     generator = random.Random(seed)
     return (generator.choices(values, k=len(values)) for _ in range(resamples))
 
 
-def redrawn_sums(rows: Sequence[tuple[float, ...]], seed: int, resamples: int = RESAMPLES) -> Iterator[list[float]]:
-    """The sum of each column over as many rows, drawn with replacement, again and again; whatever their order.
+def redrawn_sums(
+    rows: Sequence[tuple[float, ...]], seed: int, resamples: int = RESAMPLES
+) -> Iterator[list[float]]:
+    """The sum of each column over as many rows, drawn with replacement, again and again; whatever
+    their order.
 
-    Equal rows are drawn together: how many of each is multinomial. Raises ValueError if there are no rows.
+    Equal rows are drawn together: how many of each is multinomial. Raises ValueError if there are
+    no rows.
     """
     import numpy
 
@@ -125,7 +152,9 @@ def redrawn_sums(rows: Sequence[tuple[float, ...]], seed: int, resamples: int = 
     distinct, counts = map(numpy.array, zip(*sorted(Counter(rows).items()), strict=True))
     generator = numpy.random.default_rng(seed)
     for start in range(0, resamples, AT_ONCE):
-        drawn = generator.multinomial(len(rows), counts / len(rows), min(AT_ONCE, resamples - start))
+        drawn = generator.multinomial(
+            len(rows), counts / len(rows), min(AT_ONCE, resamples - start)
+        )
         yield from (drawn @ distinct).tolist()
 
 

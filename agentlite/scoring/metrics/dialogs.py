@@ -1,7 +1,7 @@
 """Predictions at the steps of a dialog, and its gold -> seed 002's metrics of the whole dialog.
 
-The dialogs are recorded ones: at every step the model was shown what came before as it is recorded, not as it would
-have done it itself. Such figures are called teacher-forced.
+The dialogs are recorded ones: at every step the model was shown what came before as it is recorded,
+not as it would have done it itself. Such figures are called teacher-forced.
 """
 
 from collections import Counter, defaultdict
@@ -31,27 +31,40 @@ class Taken(NamedTuple):
 
 
 def dialogs(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Dialog]:
-    """The dialogs of which every step that is asked has a prediction, in the order of the predictions."""
+    """The dialogs of which every step that is asked has a prediction, in the order of the
+    predictions.
+    """
     by_record: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
         by_record[prediction.record_id].append(prediction)
-    return [_dialog(records[record_id], sorted(steps, key=lambda one: one.turn))
-            for record_id, steps in by_record.items() if len(steps) == len(records[record_id].asked)]  # fmt: skip
+    return [
+        _dialog(records[record_id], sorted(steps, key=lambda one: one.turn))
+        for record_id, steps in by_record.items()
+        if len(steps) == len(records[record_id].asked)
+    ]
 
 
 def plan_success_rate(taken: Taken) -> float:
-    """1 if the right tools were called in the right order. Calls of one step are made at once: they have no order."""
+    """1 if the right tools were called in the right order. Calls of one step are made at once: they
+    have no order.
+    """
     return float(list(map(sorted, taken.called)) == list(map(sorted, taken.due)))
 
 
 def plan_partial(taken: Taken) -> float:
-    """The share of the calls due, in order, that stand at their place in the order of those made; as SAGE counts."""
-    due, called = ([*chain.from_iterable(map(sorted, names))] for names in (taken.due, taken.called))
+    """The share of the calls due, in order, that stand at their place in the order of those made;
+    as SAGE counts.
+    """
+    due, called = (
+        [*chain.from_iterable(map(sorted, names))] for names in (taken.due, taken.called)
+    )
     return sum(one == other for one, other in zip(due, called, strict=False)) / len(due)
 
 
 def step_efficiency(taken: Taken) -> float:
-    """Calls due per call made, at most 1; 0 unless every tool that was due was called as often as due."""
+    """Calls due per call made, at most 1; 0 unless every tool that was due was called as often as
+    due.
+    """
     due, called = (Counter(chain.from_iterable(names)) for names in (taken.due, taken.called))
     return due.total() / called.total() if due <= called else 0.0
 
@@ -63,14 +76,19 @@ def end_to_end_success(taken: Taken) -> float:
 
 Metric = Callable[[Taken], float]
 METRICS: dict[str, Metric] = {
-    metric.__name__: metric for metric in (plan_success_rate, plan_partial, step_efficiency, end_to_end_success)
+    metric.__name__: metric
+    for metric in (plan_success_rate, plan_partial, step_efficiency, end_to_end_success)
 }
 ALWAYS = {"end_to_end_success"}  # the others are of dialogs in which a call is due
 
 
 def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
-    taken = Taken([[call.name for call in record.due(one.turn).calls] for one in steps],
-                  [[call.name for call in one.calls] for one in steps],
-                  [one.metrics.get("exact_call", one.metrics["call_decision"]) == 1 for one in steps])  # fmt: skip
-    metrics = {name: metric(taken) for name, metric in METRICS.items() if any(taken.due) or name in ALWAYS}
+    taken = Taken(
+        [[call.name for call in record.due(one.turn).calls] for one in steps],
+        [[call.name for call in one.calls] for one in steps],
+        [one.metrics.get("exact_call", one.metrics["call_decision"]) == 1 for one in steps],
+    )
+    metrics = {
+        name: metric(taken) for name, metric in METRICS.items() if any(taken.due) or name in ALWAYS
+    }
     return Dialog(record.id, metrics, steps[0].slices)

@@ -1,8 +1,10 @@
-"""Rows of KAgentBench with a model's texts -> planning, tool use, reflection, concluding, profile, and the overall.
+"""Rows of KAgentBench with a model's texts -> planning, tool use, reflection, concluding, profile,
+and the overall.
 
-`as_published` scores as the benchmark's own script does, its defects included, to compare with published figures.
-`corrected` reads ReAct's input as JSON with all its arguments, reads no thought where there is none, takes an empty
-text for an empty one, and punishes in reflection a model that repeats the last task, not a gold that does.
+`as_published` scores as the benchmark's own script does, its defects included, to compare with
+published figures. `corrected` reads ReAct's input as JSON with all its arguments, reads no thought
+where there is none, takes an empty text for an empty one, and punishes in reflection a model that
+repeats the last task, not a gold that does.
 """
 
 import json
@@ -17,15 +19,30 @@ from msgspec import Struct
 from agentlite.core.errors import UserError
 from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn, summary
-from agentlite.scoring.metrics.kagentbench_parser import ANSWERS, CORRECTED, NONE, READERS, Reader, Said
+from agentlite.scoring.metrics.kagentbench_parser import (
+    ANSWERS,
+    CORRECTED,
+    NONE,
+    READERS,
+    Reader,
+    Said,
+)
 from agentlite.scoring.metrics.rouge import rouge_l
 
 Kind = Literal["plantooluse", "reflextion", "conclusion", "profile"]  # the benchmark's own spelling
-WEIGHTS = {"planning": 0.25, "tool_use": 0.35, "reflection": 0.10, "concluding": 0.20, "profile": 0.10}
+WEIGHTS = {
+    "planning": 0.25,
+    "tool_use": 0.35,
+    "reflection": 0.10,
+    "concluding": 0.20,
+    "profile": 0.10,
+}
 
 
 class Task(Struct, frozen=True):
-    """What is done at a step, as the gold has it; `golden_result`: the text that is due at the others."""
+    """What is done at a step, as the gold has it; `golden_result`: the text that is due at the
+    others.
+    """
 
     thought: Any = NONE
     tool_name: Any = NONE
@@ -34,7 +51,9 @@ class Task(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """A query with its gold and what a model said to each prompt: a text by template, or one text for a profile."""
+    """A query with its gold and what a model said to each prompt: a text by template, or one text
+    for a profile.
+    """
 
     id: str
     type: Kind
@@ -45,7 +64,9 @@ class Row(Struct, frozen=True):
 
 
 class Rules(NamedTuple):
-    """`carried`: an empty ReAct text is read as the one before it. `repeats`: whether a step repeats the last task."""
+    """`carried`: an empty ReAct text is read as the one before it. `repeats`: whether a step
+    repeats the last task.
+    """
 
     readers: Mapping[str, Reader]
     carried: bool
@@ -53,17 +74,26 @@ class Rules(NamedTuple):
 
 
 def _is(last: Any, tool: Any, arguments: Any) -> bool:
-    return isinstance(last, dict) and (last.get("tool_name"), last.get("tool_args")) == (tool, arguments)
+    return isinstance(last, dict) and (last.get("tool_name"), last.get("tool_args")) == (
+        tool,
+        arguments,
+    )
 
 
 RULES: dict[str, Rules] = {
-    "as_published": Rules(READERS, True, lambda gold, said, last: _is(last, gold.tool_name, gold.tool_args)),
-    "corrected": Rules(CORRECTED, False, lambda gold, said, last: _is(last, said.tool, said.arguments)),
+    "as_published": Rules(
+        READERS, True, lambda gold, said, last: _is(last, gold.tool_name, gold.tool_args)
+    ),
+    "corrected": Rules(
+        CORRECTED, False, lambda gold, said, last: _is(last, said.tool, said.arguments)
+    ),
 }
 
 
 def read(benchmark: Path, predictions: Path) -> list[Row]:
-    """The rows of the benchmark, each with its prediction. Raises UserError for one that is missing, twice, unknown."""
+    """The rows of the benchmark, each with its prediction. Raises UserError for one that is
+    missing, twice, unknown.
+    """
     asked = _by_id(benchmark)
     said = _by_id(predictions)
     for key, (place, _) in said.items():
@@ -73,12 +103,19 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     missing = [key for key in asked if key not in said]
     if missing:
         kind, name = missing[0]
-        raise UserError(f"no prediction for {name} ({kind}), and {len(missing) - 1} more.",
-                        f"Predict all rows of {benchmark}.", place=str(predictions))  # fmt: skip
+        raise UserError(
+            f"no prediction for {name} ({kind}), and {len(missing) - 1} more.",
+            f"Predict all rows of {benchmark}.",
+            place=str(predictions),
+        )
     rows = []
     for key, (place, row) in asked.items():
         if "model_predict" not in said[key][1]:
-            raise UserError("the row has no model_predict.", "It holds a text for each prompt.", place=said[key][0])
+            raise UserError(
+                "the row has no model_predict.",
+                "It holds a text for each prompt.",
+                place=said[key][0],
+            )
         rows.append(_row({**row, "model_predict": said[key][1]["model_predict"]}, place))
     return rows
 
@@ -92,13 +129,20 @@ def _by_id(path: Path) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UserError(f"not a JSON row ({error}).", "Each line is a JSON object in UTF-8.",
-                                place=place) from error  # fmt: skip
+                raise UserError(
+                    f"not a JSON row ({error}).",
+                    "Each line is a JSON object in UTF-8.",
+                    place=place,
+                ) from error
             if not isinstance(row, dict) or not {"id", "type"} <= row.keys():
-                raise UserError("the row has no id or no type.", "Give a row of KAgentBench.", place=place)
+                raise UserError(
+                    "the row has no id or no type.", "Give a row of KAgentBench.", place=place
+                )
             key = str(row["type"]), str(row["id"])
             if key in found:
-                raise UserError(f"{key[1]} ({key[0]}) is there twice.", "Leave one of them.", place=place)
+                raise UserError(
+                    f"{key[1]} ({key[0]}) is there twice.", "Leave one of them.", place=place
+                )
             found[key] = place, row
     return found
 
@@ -110,16 +154,23 @@ def _row(row: dict[str, Any], place: str) -> Row:
         raise UserError(f"{error}.", "Give a row of KAgentBench.", place=place) from error
     texts = found.model_predict
     if isinstance(texts, str) != (found.type == "profile"):
-        raise UserError("model_predict is one text for a profile, else an object of texts by template.",
-                        "See the benchmark's own prompt_input.", place=place)  # fmt: skip
+        raise UserError(
+            "model_predict is one text for a profile, else an object of texts by template.",
+            "See the benchmark's own prompt_input.",
+            place=place,
+        )
     unknown = sorted(set(texts) - set(READERS)) if isinstance(texts, dict) else []
     if unknown:
-        raise UserError(f"no template is called {unknown[0]}.", f"Known: {', '.join(READERS)}.", place=place)
+        raise UserError(
+            f"no template is called {unknown[0]}.", f"Known: {', '.join(READERS)}.", place=place
+        )
     return found
 
 
 def score(rows: Sequence[Row], rules: str, seed: int) -> dict[str, Summary | None]:
-    """Each part over the queries that have it, and the overall; None where nothing, or not all, was measured."""
+    """Each part over the queries that have it, and the overall; None where nothing, or not all, was
+    measured.
+    """
     values = {
         name: [measure(row, RULES[rules]) for row in rows if row.type == kind]
         for name, (kind, measure) in PARTS.items()
@@ -129,19 +180,27 @@ def score(rows: Sequence[Row], rules: str, seed: int) -> dict[str, Summary | Non
 
 
 def overall(parts: Mapping[str, float]) -> float:
-    """The published weights: planning .25, tool use .35, reflection .10, concluding .20, profile .10."""
+    """The published weights: planning .25, tool use .35, reflection .10, concluding .20, profile
+    .10.
+    """
     return sum(weight * parts[name] for name, weight in WEIGHTS.items())
 
 
 def _overall(values: Mapping[str, Sequence[float]], seed: int) -> Summary | None:
-    """Queries are drawn again within their kind; planning and tool use together, as they are of the same ones."""
+    """Queries are drawn again within their kind; planning and tool use together, as they are of the
+    same ones.
+    """
     if not all(values.values()):
         return None
     weighted: dict[Kind, list[float]] = {}
     for name, (kind, _) in PARTS.items():
         before = weighted.get(kind, [0.0] * len(values[name]))
-        weighted[kind] = [sofar + WEIGHTS[name] * value for sofar, value in zip(before, values[name], strict=True)]
-    draws = zip(*(redrawn(sorted(kind), seed + n) for n, kind in enumerate(weighted.values())), strict=True)
+        weighted[kind] = [
+            sofar + WEIGHTS[name] * value for sofar, value in zip(before, values[name], strict=True)
+        ]
+    draws = zip(
+        *(redrawn(sorted(kind), seed + n) for n, kind in enumerate(weighted.values())), strict=True
+    )
     low, high = middle(sum(map(fmean, drawn)) for drawn in draws)
     mean = overall({name: fmean(found) for name, found in values.items()})
     count = sum(map(len, weighted.values()))
@@ -149,20 +208,30 @@ def _overall(values: Mapping[str, Sequence[float]], seed: int) -> Summary | None
 
 
 def planning(row: Row, rules: Rules) -> float:
-    """How well the thought agrees with that of a gold which calls the same tool: the mean over the prompts."""
-    return _over_prompts(row, rules, lambda said, gold: _thought(said, gold) if gold.thought != NONE else 0.0)
+    """How well the thought agrees with that of a gold which calls the same tool: the mean over the
+    prompts.
+    """
+    return _over_prompts(
+        row, rules, lambda said, gold: _thought(said, gold) if gold.thought != NONE else 0.0
+    )
 
 
 def tool_use(row: Row, rules: Rules) -> float:
     """How well the arguments agree with those of a gold which calls the same tool."""
-    return _over_prompts(row, rules, lambda said, gold: _same_tool(said, gold) and _arguments(said, gold))
+    return _over_prompts(
+        row, rules, lambda said, gold: _same_tool(said, gold) and _arguments(said, gold)
+    )
 
 
 def reflection(row: Row, rules: Rules) -> float:
     """Thought and arguments, .3 to .7; nothing for what repeats the last task."""
 
     def agreement(said: Said, gold: Task) -> float:
-        if gold.thought == NONE or not _same_tool(said, gold) or rules.repeats(gold, said, row.memory_last_task):
+        if (
+            gold.thought == NONE
+            or not _same_tool(said, gold)
+            or rules.repeats(gold, said, row.memory_last_task)
+        ):
             return 0.0
         return 0.3 * _thought(said, gold) + 0.7 * _arguments(said, gold)
 
@@ -192,7 +261,9 @@ PARTS: dict[str, tuple[Kind, Callable[[Row, Rules], float]]] = {
 def _over_prompts(row: Row, rules: Rules, agreement: Callable[[Said, Task], float]) -> float:
     """The mean over the prompts of the agreement with the nearest gold that calls a tool."""
     golds = [gold for gold in row.golden_result_list if gold.tool_name != NONE]
-    best = [max((agreement(said, gold) for gold in golds), default=0.0) for said in _read(row, rules)]
+    best = [
+        max((agreement(said, gold) for gold in golds), default=0.0) for said in _read(row, rules)
+    ]
     return fmean(best) if best else 0.0
 
 
@@ -205,15 +276,21 @@ def _thought(said: Said, gold: Task) -> float:
 
 
 def _arguments(said: Said, gold: Task) -> float:
-    """The mean over the arguments of the gold; what is given beside them costs nothing, but where there are none."""
+    """The mean over the arguments of the gold; what is given beside them costs nothing, but where
+    there are none.
+    """
     due, given = gold.tool_args, said.arguments
     if not due or not given:
         return float(due == given)
-    return fmean(rouge_l(value, given[name]) if name in given else 0.0 for name, value in due.items())
+    return fmean(
+        rouge_l(value, given[name]) if name in given else 0.0 for name, value in due.items()
+    )
 
 
 def _nearest(row: Row, answer: object) -> float:
-    return max((rouge_l(gold.golden_result, answer) for gold in row.golden_result_list), default=0.0)
+    return max(
+        (rouge_l(gold.golden_result, answer) for gold in row.golden_result_list), default=0.0
+    )
 
 
 def _text(said: Any) -> str:

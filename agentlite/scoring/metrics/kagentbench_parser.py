@@ -1,4 +1,6 @@
-"""A model's text under a template of KAgentBench -> thought, tool and arguments; or the answer that concludes."""
+"""A model's text under a template of KAgentBench -> thought, tool and arguments; or the answer that
+concludes.
+"""
 
 import json
 import re
@@ -55,7 +57,9 @@ def _toolllama(text: str, funcs: Sequence[Any]) -> Said:
 def _autogpt(text: str, funcs: Sequence[Any]) -> Said:
     value = _object(text) or {}
     thoughts = value.get("thoughts")
-    return _command(thoughts.get("text", NONE) if isinstance(thoughts, dict) else NONE, value.get("command"))
+    return _command(
+        thoughts.get("text", NONE) if isinstance(thoughts, dict) else NONE, value.get("command")
+    )
 
 
 def _kuaiagent(text: str, funcs: Sequence[Any]) -> Said:
@@ -74,7 +78,9 @@ def _command(thought: Any, command: Any) -> Said:
     if not isinstance(command, dict):
         return Said(thought)
     name, arguments = command.get("name", NONE), command.get("args")
-    return Said(thought, NONE if name == "" else name, arguments if isinstance(arguments, dict) else {})
+    return Said(
+        thought, NONE if name == "" else name, arguments if isinstance(arguments, dict) else {}
+    )
 
 
 def _protocol_first(parse: Callable[[str], Parsed], published: Reader) -> Reader:
@@ -115,15 +121,22 @@ def _autogpt_answer(text: str) -> str:
 
 def _toolllama_answer(text: str) -> str:
     before, mark, rest = text.partition('"final_answer": "')
-    answer = rest.partition('"final_answer": "')[0].replace('"', "").replace("}", "") if mark else before
+    answer = (
+        rest.partition('"final_answer": "')[0].replace('"', "").replace("}", "") if mark else before
+    )
     return "" if answer == "\n" else answer
 
 
-ANSWERS: dict[str, Callable[[str], str]] = {"AutoGPT": _autogpt_answer, "ToolLlama": _toolllama_answer}
+ANSWERS: dict[str, Callable[[str], str]] = {
+    "AutoGPT": _autogpt_answer,
+    "ToolLlama": _toolllama_answer,
+}
 
 
 def _between(text: str, start: str, ends: Sequence[str], to_the_end: bool = True) -> str | None:
-    """At least one character behind the first `start`, up to the first of the ends; None if there is none."""
+    """At least one character behind the first `start`, up to the first of the ends; None if there
+    is none.
+    """
     begin = text.find(start) + len(start)
     if begin < len(start) or begin == len(text):
         return None
@@ -132,7 +145,9 @@ def _between(text: str, start: str, ends: Sequence[str], to_the_end: bool = True
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object of a text after the script's repairs: braces balanced, bare keys quoted, bad escapes dropped."""
+    """The JSON object of a text after the script's repairs: braces balanced, bare keys quoted, bad
+    escapes dropped.
+    """
     try:
         value = json.loads(_mended(_braced(text)))
     except (ValueError, RecursionError):
@@ -141,7 +156,9 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _braced(text: str) -> str:
-    """Braces that are left open are closed; with fewer than five of them, from the first brace to the last pair."""
+    """Braces that are left open are closed; with fewer than five of them, from the first brace to
+    the last pair.
+    """
     open_ones = text.count("{") - text.count("}")
     if open_ones > 0:
         text = text.rstrip("\n") + "\n}" * open_ones

@@ -1,7 +1,8 @@
-"""Text -> tokens: sentences by Punkt's rules, words by those of nltk's `word_tokenize`, without its data.
+"""Text -> tokens: sentences by Punkt's rules, words by those of nltk's `word_tokenize`, without its
+data.
 
-Punkt was trained on English newspapers. What it learned of which words are written small is left out here; its
-abbreviations and the words that begin a sentence are those below.
+Punkt was trained on English newspapers. What it learned of which words are written small is left
+out here; its abbreviations and the words that begin a sentence are those below.
 """
 
 import re
@@ -9,23 +10,130 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 ABBREVIATIONS = {
-    "a.m", "adm", "aug", "ave", "bros", "c", "calif", "co", "col", "colo", "conn", "corp", "ct", "d", "d.c",
-    "dec", "dr", "e", "f", "feb", "fla", "fri", "ft", "g", "ga", "gen", "h", "ill", "inc", "jan", "jr", "k", "l",
-    "lt", "ltd", "m", "maj", "messrs", "mich", "minn", "mr", "mrs", "ms", "n", "n.y", "nov", "oct", "okla", "p",
-    "p.m", "pa", "ph.d", "prof", "r", "rep", "s", "sen", "sep", "sept", "sr", "st", "t", "tenn", "tues", "u.k",
-    "u.n", "u.s", "u.s.a", "v", "va", "vs", "vt", "w", "wash", "wed", "wis", "yr",
-}  # fmt: skip
+    "a.m",
+    "adm",
+    "aug",
+    "ave",
+    "bros",
+    "c",
+    "calif",
+    "co",
+    "col",
+    "colo",
+    "conn",
+    "corp",
+    "ct",
+    "d",
+    "d.c",
+    "dec",
+    "dr",
+    "e",
+    "f",
+    "feb",
+    "fla",
+    "fri",
+    "ft",
+    "g",
+    "ga",
+    "gen",
+    "h",
+    "ill",
+    "inc",
+    "jan",
+    "jr",
+    "k",
+    "l",
+    "lt",
+    "ltd",
+    "m",
+    "maj",
+    "messrs",
+    "mich",
+    "minn",
+    "mr",
+    "mrs",
+    "ms",
+    "n",
+    "n.y",
+    "nov",
+    "oct",
+    "okla",
+    "p",
+    "p.m",
+    "pa",
+    "ph.d",
+    "prof",
+    "r",
+    "rep",
+    "s",
+    "sen",
+    "sep",
+    "sept",
+    "sr",
+    "st",
+    "t",
+    "tenn",
+    "tues",
+    "u.k",
+    "u.n",
+    "u.s",
+    "u.s.a",
+    "v",
+    "va",
+    "vs",
+    "vt",
+    "w",
+    "wash",
+    "wed",
+    "wis",
+    "yr",
+}
 STARTERS = {
-    "according", "although", "among", "both", "but", "despite", "even", "he", "however", "i", "if", "in",
-    "indeed", "instead", "it", "many", "meanwhile", "moreover", "most", "nevertheless", "nor", "separately",
-    "similarly", "since", "so", "some", "the", "there", "these", "they", "this", "though", "thus", "under",
-    "when", "while", "yet",
-}  # fmt: skip
+    "according",
+    "although",
+    "among",
+    "both",
+    "but",
+    "despite",
+    "even",
+    "he",
+    "however",
+    "i",
+    "if",
+    "in",
+    "indeed",
+    "instead",
+    "it",
+    "many",
+    "meanwhile",
+    "moreover",
+    "most",
+    "nevertheless",
+    "nor",
+    "separately",
+    "similarly",
+    "since",
+    "so",
+    "some",
+    "the",
+    "there",
+    "these",
+    "they",
+    "this",
+    "though",
+    "thus",
+    "under",
+    "when",
+    "while",
+    "yet",
+}
 BLANKS = " \t\n\r\x0b\x0c"
 NO_WORD = r"[)\";}\]*:@'({\[‘’“”«»?!]"
 RUN = r"-{2,}|\.{2,}|(?:\.\s){2,}\."
 END = re.compile(rf"[.?!](?=(?P<after>{NO_WORD}|\s+(?P<next>\S+)))")
-PIECE = re.compile(rf"{RUN}|(?=[^(\"`{{\[:;&#*@)}}\]\-,])\S+?(?=\s|$|{NO_WORD}|{RUN}|,(?=$|\s|{NO_WORD}|{RUN}))|\S")
+PIECE = re.compile(
+    rf"{RUN}|(?=[^(\"`{{\[:;&#*@)}}\]\-,])\S+?(?=\s|$|{NO_WORD}|{RUN}|,(?=$|\s|{NO_WORD}|{RUN}))|\S"
+)
 CLOSING = re.compile(r"[\"')\]}‘’“”«»]+?(?:\s+|(?=--)|$)", re.MULTILINE)
 INITIAL = re.compile(r"[^\W\d]")
 NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*")
@@ -55,7 +163,9 @@ WORDS = [
 
 
 def tokens(text: str) -> list[str]:
-    """As `nltk.word_tokenize` has them: quotes, brackets, clitics and the full stop of a sentence stand alone."""
+    """As `nltk.word_tokenize` has them: quotes, brackets, clitics and the full stop of a sentence
+    stand alone.
+    """
     return [token for sentence in sentences(text) for token in words(sentence)]
 
 
@@ -71,7 +181,9 @@ def _parted(match: re.Match[str]) -> str:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Cut where the last stop of a word ends a sentence; quotes and brackets that close stay with what they close."""
+    """Cut where the last stop of a word ends a sentence; quotes and brackets that close stay with
+    what they close.
+    """
     start = 0
     for end, following in _cuts(text):
         closing = CLOSING.match(text, following)
@@ -85,7 +197,9 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def _cuts(text: str) -> Iterator[tuple[int, int]]:
-    """Where a sentence ends, and where the next one begins: judged at the last stop of each word between blanks."""
+    """Where a sentence ends, and where the next one begins: judged at the last stop of each word
+    between blanks.
+    """
     word = 0
     last: re.Match[str] | None = None
     for stop in END.finditer(text):
@@ -121,5 +235,7 @@ def _ends(piece: str, after: str) -> bool:
     if not initial and (known or piece.endswith("..")):
         return after[0].isupper() and after.lower().removesuffix(".") in STARTERS
     if initial or NUMBER.fullmatch(core):
-        return not (known or after in ";:,.!?" or after[0].islower() or (initial and after[0].isupper()))
+        return not (
+            known or after in ";:,.!?" or after[0].islower() or (initial and after[0].isupper())
+        )
     return True

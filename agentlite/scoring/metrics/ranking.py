@@ -1,6 +1,8 @@
-"""Where the right tools stand in a ranking -> Recall, Precision, NDCG, COMP and hit at k, MRR and MAP, with intervals.
+"""Where the right tools stand in a ranking -> Recall, Precision, NDCG, COMP and hit at k, MRR and
+MAP, with intervals.
 
-ToolRet's and SAGE's definitions: COMP@k, all right tools are among the first k; hit@k, any of them is.
+ToolRet's and SAGE's definitions: COMP@k, all right tools are among the first k; hit@k, any of them
+is.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +14,9 @@ from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, 
 
 
 class Ranked(NamedTuple):
-    """The ranks of a query's right tools, from 1, in rising order; `due`: how many there are, found or not."""
+    """The ranks of a query's right tools, from 1, in rising order; `due`: how many there are, found
+    or not.
+    """
 
     ranks: tuple[int, ...]
     due: int
@@ -21,7 +25,9 @@ class Ranked(NamedTuple):
 AT_K: dict[str, Callable[[Ranked, int], float]] = {
     "recall": lambda one, k: _within(one, k) / one.due,
     "precision": lambda one, k: _within(one, k) / k,
-    "ndcg": lambda one, k: _gain(rank for rank in one.ranks if rank <= k) / _gain(range(1, min(one.due, k) + 1)),
+    "ndcg": lambda one, k: (
+        _gain(rank for rank in one.ranks if rank <= k) / _gain(range(1, min(one.due, k) + 1))
+    ),
     "comp": lambda one, k: float(_within(one, k) == one.due),
     "hit": lambda one, k: float(_within(one, k) > 0),
 }
@@ -43,8 +49,8 @@ def value(one: Ranked, metric: str) -> float:
 
 
 def summaries(ranked: Sequence[Ranked], ks: Sequence[int], seed: int) -> dict[str, Summary]:
-    """Means over queries. Intervals: Wilson's of what is all or nothing, else the bootstrap's, which draws the same
-    queries for every metric."""
+    """Means over queries. Intervals: Wilson's of what is all or nothing, else the bootstrap's,
+    which draws the same queries for every metric."""
     rows = [values(one, ks) for one in ranked]
     names, count = list(rows[0]), len(rows)
     drawn = list(redrawn_sums([tuple(row.values()) for row in rows], seed))
@@ -55,8 +61,14 @@ def summaries(ranked: Sequence[Ranked], ks: Sequence[int], seed: int) -> dict[st
             found[name] = summary(column, seed)
             continue
         low, high = middle(sums[place] / count for sums in drawn)
-        found[name] = Summary(mean=sum(column) / count, std=stdev(column) if count > 1 else None, count=count, low=low,
-                              high=high, interval="bootstrap")  # fmt: skip
+        found[name] = Summary(
+            mean=sum(column) / count,
+            std=stdev(column) if count > 1 else None,
+            count=count,
+            low=low,
+            high=high,
+            interval="bootstrap",
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""What several raters gave the same units -> Krippendorff's alpha, with its interval: 1 agreement, 0 chance."""
+"""What several raters gave the same units -> Krippendorff's alpha, with its interval: 1 agreement,
+0 chance.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +12,11 @@ Difference = Callable[[float, float, Mapping[float, float]], float]
 
 
 def alpha(units: Sequence[Sequence[float]], level: str) -> float | None:
-    """By what was given to each unit, by however many raters. None where no unit has two, or all values are one.
+    """By what was given to each unit, by however many raters. None where no unit has two, or all
+    values are one.
 
-    Krippendorff, Computing Krippendorff's alpha-reliability (2011): observed over expected disagreement, both from
-    the pairs of values within a unit.
+    Krippendorff, Computing Krippendorff's alpha-reliability (2011): observed over expected
+    disagreement, both from the pairs of values within a unit.
     """
     pairs: dict[tuple[float, float], float] = defaultdict(float)
     for values in units:
@@ -24,16 +27,22 @@ def alpha(units: Sequence[Sequence[float]], level: str) -> float | None:
         totals[first] += weight
     differs = LEVELS[level]
     expected = sum(
-        totals[first] * totals[second] * differs(first, second, totals) for first in totals for second in totals
+        totals[first] * totals[second] * differs(first, second, totals)
+        for first in totals
+        for second in totals
     )
     if not expected:
         return None
-    observed = sum(weight * differs(first, second, totals) for (first, second), weight in pairs.items())
+    observed = sum(
+        weight * differs(first, second, totals) for (first, second), weight in pairs.items()
+    )
     return 1 - (sum(totals.values()) - 1) * observed / expected
 
 
 def agreement(units: Sequence[Sequence[float]], seed: int) -> dict[str, Summary | None]:
-    """Alpha at every level; units are drawn again for its interval. `count`: the units with two values or more."""
+    """Alpha at every level; units are drawn again for its interval. `count`: the units with two
+    values or more.
+    """
     rated = sorted(sorted(values) for values in units if len(values) > 1)
     return {level: _summary(rated, level, seed) for level in LEVELS}
 

@@ -1,4 +1,6 @@
-"""Two texts -> ROUGE-L as KAgentBench counts it: nltk's tokens, those with Chinese in them by character."""
+"""Two texts -> ROUGE-L as KAgentBench counts it: nltk's tokens, those with Chinese in them by
+character.
+"""
 
 import re
 import unicodedata
@@ -8,7 +10,10 @@ from functools import lru_cache
 from agentlite.scoring.metrics.punkt_tokens import tokens
 
 # rouge_chinese cuts sentences here and puts them together again: what stays is a cut inside a token
-CUTS = [re.compile(pattern) for pattern in (r"([。！？?])(?=[^”’])", r"(\.{6})(?=[^”’])", r"(…{2})(?=[^”’])")]
+CUTS = [
+    re.compile(pattern)
+    for pattern in (r"([。！？?])(?=[^”’])", r"(\.{6})(?=[^”’])", r"(…{2})(?=[^”’])")
+]
 
 
 def rouge_l(gold: object, said: object) -> float:
@@ -24,7 +29,10 @@ def rouge_l(gold: object, said: object) -> float:
 @lru_cache(maxsize=4096)
 def mixed_tokens(text: str) -> tuple[str, ...]:
     """A token with a letter that has no case (`Lo`: Chinese, say) is taken apart."""
-    parted = (list(token) if any(unicodedata.category(c) == "Lo" for c in token) else [token] for token in tokens(text))
+    parted = (
+        list(token) if any(unicodedata.category(c) == "Lo" for c in token) else [token]
+        for token in tokens(text)
+    )
     joined = " ".join(piece for token in parted for piece in token)
     for cut in CUTS:
         joined = cut.sub(r"\1 ", joined)
@@ -32,7 +40,9 @@ def mixed_tokens(text: str) -> tuple[str, ...]:
 
 
 def common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """The length of the longest common subsequence, a bit for each token of the first (Hyyro 2004)."""
+    """The length of the longest common subsequence, a bit for each token of the first (Hyyro
+    2004).
+    """
     places: dict[str, int] = {}
     for index, token in enumerate(first):
         places[token] = places.get(token, 0) | 1 << index

@@ -1,4 +1,6 @@
-"""Predictions -> metrics.json; the predictions of several models at the same steps -> compare.json."""
+"""Predictions -> metrics.json; the predictions of several models at the same steps ->
+compare.json.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,9 +31,11 @@ class Scored(Protocol):
     def slices(self) -> Mapping[str, str]: ...
 
 
-def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int) -> dict[str, Any]:
-    """What metrics.json holds: the metrics of steps and of dialogs with their intervals, over all and by slice; timing;
-    problems. None is a figure that there was nothing to measure on.
+def summarize(
+    predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int
+) -> dict[str, Any]:
+    """What metrics.json holds: the metrics of steps and of dialogs with their intervals, over all
+    and by slice; timing; problems. None is a figure that there was nothing to measure on.
 
     Raises KeyError if a prediction does not say whether a call was due.
     """
@@ -47,18 +51,30 @@ def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: 
     }
 
 
-def compare(by_model: Mapping[str, Mapping[Step, Mapping[str, float]]], seed: int) -> dict[str, Any]:
-    """What compare.json holds: what each model has over every earlier one, on what all of them answered. See scores."""
+def compare(
+    by_model: Mapping[str, Mapping[Step, Mapping[str, float]]], seed: int
+) -> dict[str, Any]:
+    """What compare.json holds: what each model has over every earlier one, on what all of them
+    answered. See scores.
+    """
     common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
     answers = [(model, {step: steps[step] for step in common}) for model, steps in by_model.items()]
-    differences = [row for earlier, later in combinations(answers, 2) for row in _differences(earlier, later, seed)]
+    differences = [
+        row
+        for earlier, later in combinations(answers, 2)
+        for row in _differences(earlier, later, seed)
+    ]
     prompts = sum(step.turn != WHOLE for step in common)
     return {"prompts": prompts, "models": list(by_model), "differences": differences}
 
 
-def scores(predictions: Sequence[Prediction], whole: Sequence[Dialog]) -> dict[Step, Mapping[str, float]]:
+def scores(
+    predictions: Sequence[Prediction], whole: Sequence[Dialog]
+) -> dict[Step, Mapping[str, float]]:
     """The metrics of each step, and those of each dialog."""
-    found: dict[Step, Mapping[str, float]] = {Step(one.record_id, WHOLE): one.metrics for one in whole}
+    found: dict[Step, Mapping[str, float]] = {
+        Step(one.record_id, WHOLE): one.metrics for one in whole
+    }
     return found | {one.step: one.metrics for one in predictions}
 
 
@@ -68,19 +84,35 @@ def _differences(
     seed: int,
 ) -> Iterator[dict[str, Any]]:
     for name in _names(first[1].values()):
-        before, after = ({step: m[name] for step, m in steps.items() if name in m} for _, steps in (first, second))
+        before, after = (
+            {step: m[name] for step, m in steps.items() if name in m}
+            for _, steps in (first, second)
+        )
         if before.keys() & after.keys():
             difference = to_builtins(paired_difference(before, after, seed))
-            yield {"metric": name, "first": first[0], "second": second[0], **difference,
-                   "mcnemar": mcnemar(before, after)}  # fmt: skip
+            yield {
+                "metric": name,
+                "first": first[0],
+                "second": second[0],
+                **difference,
+                "mcnemar": mcnemar(before, after),
+            }
 
 
 def _by(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int) -> dict[str, Any]:
     """By slice and value: the metrics of the steps and the dialogs in it."""
     names = sorted({name for one in predictions for name in one.slices})
-    return {name: {value: {"prompts": len(steps), "metrics": _summaries(steps, seed),
-                           "dialogs": _summaries(_members(whole, name).get(value, []), seed)}
-                   for value, steps in sorted(_members(predictions, name).items())} for name in names}  # fmt: skip
+    return {
+        name: {
+            value: {
+                "prompts": len(steps),
+                "metrics": _summaries(steps, seed),
+                "dialogs": _summaries(_members(whole, name).get(value, []), seed),
+            }
+            for value, steps in sorted(_members(predictions, name).items())
+        }
+        for name in names
+    }
 
 
 def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
@@ -92,8 +124,12 @@ def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
 
 
 def _summaries(scored: Sequence[Scored], seed: int) -> dict[str, Any]:
-    return {name: to_builtins(summary([one.metrics[name] for one in scored if name in one.metrics], seed))
-            for name in _names(one.metrics for one in scored)}  # fmt: skip
+    return {
+        name: to_builtins(
+            summary([one.metrics[name] for one in scored if name in one.metrics], seed)
+        )
+        for name in _names(one.metrics for one in scored)
+    }
 
 
 def _names(metrics: Iterable[Mapping[str, float]]) -> list[str]:

@@ -1,7 +1,9 @@
-"""A reading and its gold -> numbers about tool calls, by the rules of BFCL's AST checker for Python.
+"""A reading and its gold -> numbers about tool calls, by the rules of BFCL's AST checker for
+Python.
 
-Two things pass here that BFCL refuses even as the gold writes them: an object inside an object whose values are lists
-of accepted ones, and a list that begins with a float and goes on with an integer.
+Two things pass here that BFCL refuses even as the gold writes them: an object inside an object
+whose values are lists of accepted ones, and a list that begins with a float and goes on with an
+integer.
 """
 
 import re
@@ -19,14 +21,21 @@ FORGIVEN = re.compile(r"[ ,./\-_*^]")
 
 
 def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
-    """1 if the tools called are those due, each as often as due, and the text can be read. Only where a call is due."""
+    """1 if the tools called are those due, each as often as due, and the text can be read. Only
+    where a call is due.
+    """
     if not _names_tools(gold):
         return None
-    return float(not parsed.problem and Counter(c.name for c in parsed.calls) == Counter(c.name for c in gold.calls))
+    return float(
+        not parsed.problem
+        and Counter(c.name for c in parsed.calls) == Counter(c.name for c in gold.calls)
+    )
 
 
 def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | None:
-    """1 if the calls, names and arguments, satisfy the gold, and the text can be read. Only where a call is due."""
+    """1 if the calls, names and arguments, satisfy the gold, and the text can be read. Only where a
+    call is due.
+    """
     if not _names_tools(gold):
         return None
     return float(not parsed.problem and not calls_problem(parsed.calls, gold, tools))
@@ -38,20 +47,26 @@ def _names_tools(gold: Gold) -> bool:
 
 
 def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
-    """1 if it called exactly when a call was due. Text that cannot be read is never a right "no call"."""
+    """1 if it called exactly when a call was due. Text that cannot be read is never a right "no
+    call".
+    """
     return float(bool(parsed.calls) if gold.calls else not parsed.calls and not parsed.problem)
 
 
 def format_compliance(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
-    """1 if the text can be read, every tool called is on offer, and the arguments fit its schema."""
+    """1 if the text can be read, every tool called is on offer, and the arguments fit its
+    schema.
+    """
     schemas = {tool.name: tool.parameters for tool in tools}
     return float(
-        not parsed.problem and all(c.name in schemas and fits(c.arguments, schemas[c.name]) for c in parsed.calls)
+        not parsed.problem
+        and all(c.name in schemas and fits(c.arguments, schemas[c.name]) for c in parsed.calls)
     )
 
 
 METRICS: dict[str, Metric] = {
-    metric.__name__: metric for metric in (tool_selection_accuracy, exact_call, call_decision, format_compliance)
+    metric.__name__: metric
+    for metric in (tool_selection_accuracy, exact_call, call_decision, format_compliance)
 }
 
 
@@ -64,8 +79,9 @@ def score_step(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> dict[str, f
 def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> str:
     """Why the calls of a step do not satisfy its gold, in a few words; "" if they do.
 
-    As many calls as are due, in any order. Each gold call takes the first call left that satisfies it: greedy, as
-    BFCL does, so an earlier gold call can take the only call that a later one accepts.
+    As many calls as are due, in any order. Each gold call takes the first call left that satisfies
+    it: greedy, as BFCL does, so an earlier gold call can take the only call that a later one
+    accepts.
     """
     if len(calls) != len(gold.calls):
         return f"{len(calls)} calls where {len(gold.calls)} are due"
@@ -74,13 +90,18 @@ def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> s
     for due in gold.calls:
         problems = [call_problem(call, due, by_name.get(due.name)) for call in left]
         if "" not in problems:
-            return problems[0] if len(calls) == 1 else f"no call left satisfies {due.name}: {problems[0]}"
+            return (
+                problems[0]
+                if len(calls) == 1
+                else f"no call left satisfies {due.name}: {problems[0]}"
+            )
         del left[problems.index("")]
     return ""
 
 
 def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
-    """Why a call does not satisfy the gold, in a few words; "" if it does. `tool` is the one the gold names.
+    """Why a call does not satisfy the gold, in a few words; "" if it does. `tool` is the one the
+    gold names.
 
     Without a tool, or where its schema is silent, the gold's own parameters and types stand in.
     """
@@ -93,12 +114,20 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
     for name, value in call.arguments.items():
         if problem := argument_problem(name, value, gold, schema):
             return f"{name} {problem}"
-    return next((f"{name} is missing" for name, accepted in gold.arguments.items()
-                 if name not in call.arguments and "" not in accepted), "")  # fmt: skip
+    return next(
+        (
+            f"{name} is missing"
+            for name, accepted in gold.arguments.items()
+            if name not in call.arguments and "" not in accepted
+        ),
+        "",
+    )
 
 
 def argument_problem(name: str, value: Any, gold: GoldCall, schema: Schema) -> str:
-    """Why an argument of the gold's tool is not accepted, in a few words; "" if it is. `schema` is the tool's."""
+    """Why an argument of the gold's tool is not accepted, in a few words; "" if it is. `schema` is
+    the tool's.
+    """
     if name not in gold.arguments or not takes(schema, name):
         return "is not expected"
     if isinstance(value, list | dict) and not fits(value, {}):
@@ -113,12 +142,16 @@ def argument_problem(name: str, value: Any, gold: GoldCall, schema: Schema) -> s
 
 def _value_problem(value: Any, accepted: list[Any], schema: Schema) -> str:
     gold_types = (
-        {type(next(answer for answer in accepted if answer != ""))} if any(a != "" for a in accepted) else set()
+        {type(next(answer for answer in accepted if answer != ""))}
+        if any(a != "" for a in accepted)
+        else set()
     )
     types = types_of(schema) or gold_types
     if types and not is_one_of(value, types) and type(value) not in gold_types:
         return f"is a {type(value).__name__}"
-    if isinstance(value, list) and not _elements_typed(value, accepted, types_of(schema_at(schema, "items"))):
+    if isinstance(value, list) and not _elements_typed(
+        value, accepted, types_of(schema_at(schema, "items"))
+    ):
         return "has elements of a wrong type"
     # gold of another type than the declared one names a variable: no spelling is forgiven in it
     compare = COMPARISONS.get(type(value), _exactly) if gold_types <= types else _exactly
@@ -126,9 +159,12 @@ def _value_problem(value: Any, accepted: list[Any], schema: Schema) -> str:
 
 
 def _elements_typed(value: list[Any], accepted: list[Any], declared: set[type]) -> bool:
-    """Whether, beside some accepted answer, each element has the declared type or the type of one of the answer's."""
+    """Whether, beside some accepted answer, each element has the declared type or the type of one
+    of the answer's.
+    """
     return any(
-        not isinstance(answer, list) or {type(v) for v in value} <= declared | {type(a) for a in answer}
+        not isinstance(answer, list)
+        or {type(v) for v in value} <= declared | {type(a) for a in answer}
         for answer in accepted
     )
 
@@ -142,7 +178,8 @@ def _same_text(value: str, accepted: list[Any]) -> bool:
 def _same_list(value: list[Any], accepted: list[Any]) -> bool:
     """An empty list also does where the parameter may be left out."""
     return any(
-        len(value) == len(answer) and all(_loosely(v, a) for v, a in zip(value, answer, strict=True))
+        len(value) == len(answer)
+        and all(_loosely(v, a) for v, a in zip(value, answer, strict=True))
         for answer in accepted
         if isinstance(answer, list) or answer == ""
     )
@@ -156,14 +193,23 @@ def _exactly(value: Any, accepted: list[Any]) -> bool:
     return any(_strictly(value, answer) for answer in accepted)
 
 
-COMPARISONS: dict[type, Callable[[Any, list[Any]], bool]] = {str: _same_text, list: _same_list, dict: _same_object}
+COMPARISONS: dict[type, Callable[[Any, list[Any]], bool]] = {
+    str: _same_text,
+    list: _same_list,
+    dict: _same_object,
+}
 
 
 def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
-    """Whether an object has a value accepted for each of its keys, and every key that may not be left out."""
+    """Whether an object has a value accepted for each of its keys, and every key that may not be
+    left out.
+    """
     return (
         all(isinstance(choices, list) for choices in answer.values())
-        and all(key in answer and any(_loosely(v, choice) for choice in answer[key]) for key, v in value.items())
+        and all(
+            key in answer and any(_loosely(v, choice) for choice in answer[key])
+            for key, v in value.items()
+        )
         and all(key in value or "" in choices for key, choices in answer.items())
     )
 

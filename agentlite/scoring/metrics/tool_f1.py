@@ -1,7 +1,8 @@
-"""What was called at steps, and what was due -> precision, recall and F1 of names and parameters, and what went wrong.
+"""What was called at steps, and what was due -> precision, recall and F1 of names and parameters,
+and what went wrong.
 
-Micro: counts are summed over all steps before they are divided, so a step with many calls weighs more. Each interval
-comes from steps drawn again.
+Micro: counts are summed over all steps before they are divided, so a step with many calls weighs
+more. Each interval comes from steps drawn again.
 """
 
 from collections import Counter
@@ -15,7 +16,9 @@ from agentlite.scoring.metrics.tool_calls import call_problem
 
 
 class Answer(NamedTuple):
-    """What a model said at a step, the gold, the tools on offer, and the calls made before it in the dialog."""
+    """What a model said at a step, the gold, the tools on offer, and the calls made before it in
+    the dialog.
+    """
 
     parsed: Parsed
     gold: Gold
@@ -24,7 +27,9 @@ class Answer(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Of one step, or of many. A call or parameter is right if it is due; those that may be left out are not missed."""
+    """Of one step, or of many. A call or parameter is right if it is due; those that may be left
+    out are not missed.
+    """
 
     called: int = 0
     due: int = 0
@@ -38,7 +43,9 @@ class Counts(NamedTuple):
 
 
 def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | None]:
-    """Every figure, None where there is nothing to measure it on; `count`: the calls, or parameters, it is of."""
+    """Every figure, None where there is nothing to measure it on; `count`: the calls, or
+    parameters, it is of.
+    """
     rows = [count(answer) for answer in answers]
     figures = {name: measure(_total(rows)) for name, measure in SHARES.items()}
     drawn: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
@@ -46,13 +53,18 @@ def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | No
         for name, values in drawn.items():
             if figure := SHARES[name](Counts(*map(int, sums))):
                 values.append(figure.value)
-    return {name: _summary(figure, drawn[name]) if figure else None for name, figure in figures.items()}
+    return {
+        name: _summary(figure, drawn[name]) if figure else None for name, figure in figures.items()
+    }
 
 
 def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
     """The share of texts with each kind of problem, the most common first."""
     kinds = Counter(filter(None, problems))
-    return {kind: summary([float(problem == kind) for problem in problems], seed) for kind, _ in kinds.most_common()}
+    return {
+        kind: summary([float(problem == kind) for problem in problems], seed)
+        for kind, _ in kinds.most_common()
+    }
 
 
 def count(answer: Answer) -> Counts:
@@ -105,7 +117,9 @@ def _total(rows: Sequence[Counts]) -> Counts:
 
 def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
     low, high = middle(drawn)
-    return Summary(mean=figure.value, std=None, count=figure.of, low=low, high=high, interval="bootstrap")
+    return Summary(
+        mean=figure.value, std=None, count=figure.of, low=low, high=high, interval="bootstrap"
+    )
 
 
 def _paired(calls: Sequence[Call], due: Sequence[GoldCall]) -> list[tuple[GoldCall, Call | None]]:
@@ -130,7 +144,9 @@ def _agreeing(call: Call, gold: GoldCall) -> int:
 
 
 def _same(value: Any, accepted: Any) -> bool:
-    """Inside an object every key has a list of accepted values; one with "" among them may be left out."""
+    """Inside an object every key has a list of accepted values; one with "" among them may be left
+    out.
+    """
     if isinstance(value, dict) and isinstance(accepted, dict):
         return value.keys() <= accepted.keys() and all(
             any(_same(value[key], choice) for choice in choices) if key in value else "" in choices
@@ -143,7 +159,9 @@ def _same(value: Any, accepted: Any) -> bool:
 
 def _needed(gold: GoldCall, call: Call | None) -> list[str]:
     given = call.arguments if call else {}
-    return [name for name, accepted in gold.arguments.items() if "" not in accepted or name in given]
+    return [
+        name for name, accepted in gold.arguments.items() if "" not in accepted or name in given
+    ]
 
 
 def _text(value: Any) -> str:
@@ -151,7 +169,9 @@ def _text(value: Any) -> str:
 
 
 def _repeated(answer: Answer) -> int:
-    """Calls made again, in this turn or since an earlier one; but what is due may be made as often as it is due."""
+    """Calls made again, in this turn or since an earlier one; but what is due may be made as often
+    as it is due.
+    """
     if len(answer.parsed.calls) < 2 and not answer.earlier:
         return 0
     schemas = {tool.name: tool for tool in answer.tools}
@@ -161,7 +181,9 @@ def _repeated(answer: Answer) -> int:
     found = 0
     for identity, made in times.items():
         call = by_identity[identity]
-        due = sum(not call_problem(call, gold, schemas.get(gold.name)) for gold in answer.gold.calls)
+        due = sum(
+            not call_problem(call, gold, schemas.get(gold.name)) for gold in answer.gold.calls
+        )
         found += max(0, made - max(due, identity not in before))
     return found
 

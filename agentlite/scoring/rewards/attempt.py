@@ -1,4 +1,6 @@
-"""A model's text at a step, or a whole dialog, beside its gold -> the facts that the parts of a reward look at."""
+"""A model's text at a step, or a whole dialog, beside its gold -> the facts that the parts of a
+reward look at.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -21,9 +23,11 @@ class TraceStep(NamedTuple):
 
 
 class Attempt(Struct, frozen=True, dict=True):
-    """What is judged, with everything a component may look at; what several of them need is worked out once.
+    """What is judged, with everything a component may look at; what several of them need is worked
+    out once.
 
-    With a `trace` the whole dialog is judged: its calls are those of the trace, and `parsed` is the last text.
+    With a `trace` the whole dialog is judged: its calls are those of the trace, and `parsed` is the
+    last text.
     """
 
     parsed: Parsed
@@ -39,8 +43,12 @@ class Attempt(Struct, frozen=True, dict=True):
 
     @cached_property
     def made(self) -> Sequence[Call]:
-        """The calls, in an order of their own: in whichever order they were made, nothing changes."""
-        return ordered(self.parsed.calls if self.trace is None else [step.call for step in self.trace])
+        """The calls, in an order of their own: in whichever order they were made, nothing
+        changes.
+        """
+        return ordered(
+            self.parsed.calls if self.trace is None else [step.call for step in self.trace]
+        )
 
     @cached_property
     def uses(self) -> Mapping[str, Use]:
@@ -56,7 +64,9 @@ class Attempt(Struct, frozen=True, dict=True):
     def carried_out(self) -> int:
         """How many due calls of a whole dialog went well, each at a step of its own."""
         well = ordered([step.call for step in self.trace or () if step.ok])
-        return sum(use.served() for use in uses(ordered(self.gold.calls), well, self.tools).values())
+        return sum(
+            use.served() for use in uses(ordered(self.gold.calls), well, self.tools).values()
+        )
 
     @property
     def failed_steps(self) -> int:

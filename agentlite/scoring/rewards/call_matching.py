@@ -1,4 +1,6 @@
-"""Due calls and calls made -> which call does for which due one, and how well, values cast by the tool's schema."""
+"""Due calls and calls made -> which call does for which due one, and how well, values cast by the
+tool's schema.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +17,9 @@ AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
 
 class Fit(NamedTuple):
-    """How a call agrees with a due call of the same tool: its arguments, counted, and the first thing wrong."""
+    """How a call agrees with a due call of the same tool: its arguments, counted, and the first
+    thing wrong.
+    """
 
     right: int
     given: int
@@ -35,7 +39,9 @@ class Fit(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What is due of one tool, the calls made of it, and how each of them (a column) fits each due one (a row)."""
+    """What is due of one tool, the calls made of it, and how each of them (a column) fits each due
+    one (a row).
+    """
 
     due: list[GoldCall]
     made: list[Call]
@@ -43,13 +49,25 @@ class Use(NamedTuple):
 
     @property
     def matches(self) -> Iterator[tuple[GoldCall, Fit | None]]:
-        """Every due call with the call that does for it, if one is left: assigned so that most is right."""
+        """Every due call with the call that does for it, if one is left: assigned so that most is
+        right.
+        """
         columns = dict(assign([[fit.grade for fit in row] for row in self.fits]))
-        return ((due, self.fits[row][columns[row]] if row in columns else None) for row, due in enumerate(self.due))
+        return (
+            (due, self.fits[row][columns[row]] if row in columns else None)
+            for row, due in enumerate(self.due)
+        )
 
     def served(self, strict: bool = False) -> int:
         """How many due calls have a call of their own that satisfies them."""
-        return len(assign([[float(fit.strict if strict else not fit.problem) for fit in row] for row in self.fits]))
+        return len(
+            assign(
+                [
+                    [float(fit.strict if strict else not fit.problem) for fit in row]
+                    for row in self.fits
+                ]
+            )
+        )
 
 
 def uses(due: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]) -> dict[str, Use]:
@@ -65,7 +83,9 @@ def uses(due: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]) -
         found[call.name].made.append(call)
     schemas = {tool.name: tool.parameters for tool in tools}
     for name, use in found.items():
-        use.fits.extend([fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.due)
+        use.fits.extend(
+            [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.due
+        )
     return found
 
 
@@ -89,7 +109,9 @@ def fit(call: Call, due: GoldCall, schema: Schema) -> Fit:
 
 
 def needed(due: GoldCall, schema: Schema) -> list[str]:
-    """The parameters that may not be left out: by the gold, or by the schema where the gold would let them go."""
+    """The parameters that may not be left out: by the gold, or by the schema where the gold would
+    let them go.
+    """
     named = [name for name, accepted in due.arguments.items() if "" not in accepted]
     return named + [name for name in schema.get("required") or () if name not in named]
 
@@ -99,14 +121,18 @@ def _problem_after_cast(name: str, value: Any, due: GoldCall, schema: Schema) ->
 
 
 def cast(value: Any, schema: Schema) -> Any:
-    """The value in the type its schema declares, where it is only written in another: "3" for 3, or 3 for "3"."""
+    """The value in the type its schema declares, where it is only written in another: "3" for 3, or
+    3 for "3".
+    """
     types = types_of(schema)
     if types and not is_one_of(value, types):
         value = _retyped(value, types)
     if isinstance(value, list):
         return [cast(element, schema_at(schema, "items")) for element in value]
     if isinstance(value, dict):
-        return {key: cast(inner, schema_at(schema, "properties", key)) for key, inner in value.items()}
+        return {
+            key: cast(inner, schema_at(schema, "properties", key)) for key, inner in value.items()
+        }
     return value
 
 
@@ -120,15 +146,21 @@ def _retyped(value: Any, types: set[type]) -> Any:
             read = int(read)
         if not is_one_of(read, types) and str in types and isinstance(value, int | float):
             return plain(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # no JSON, a number too long, nested too deep
+    except (
+        msgspec.MsgspecError,
+        ValueError,
+        RecursionError,
+    ):  # no JSON, a number too long, nested too deep
         return value
     return read if is_one_of(read, types) else value
 
 
 def assign(worth: Table) -> list[tuple[int, int]]:
-    """The (row, column) pairs worth most together, each row and column once, none that is worth nothing.
+    """The (row, column) pairs worth most together, each row and column once, none that is worth
+    nothing.
 
-    Every assignment is weighed where the shorter side has at most EXACT; beyond, the best pair left comes next.
+    Every assignment is weighed where the shorter side has at most EXACT; beyond, the best pair left
+    comes next.
     """
     rows, columns = len(worth), len(worth[0]) if worth else 0
     if rows == columns == 1:
@@ -151,7 +183,11 @@ def _best_of_all(worth: Table) -> list[tuple[int, int]]:
 
 
 def _best_left(worth: Table) -> list[tuple[int, int]]:
-    ranked = sorted((-value, row, column) for row, values in enumerate(worth) for column, value in enumerate(values))
+    ranked = sorted(
+        (-value, row, column)
+        for row, values in enumerate(worth)
+        for column, value in enumerate(values)
+    )
     rows: set[int] = set()
     columns: set[int] = set()
     pairs = []

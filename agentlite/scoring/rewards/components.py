@@ -1,4 +1,6 @@
-"""An attempt -> its components, each in [0, 1], and its penalties, each a count: one function a part."""
+"""An attempt -> its components, each in [0, 1], and its penalties, each a count: one function a
+part.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +14,9 @@ Component = Callable[[Attempt], float]
 
 
 def task_completion(attempt: Attempt) -> float:
-    """At a step the share of what is right, call by call; over a whole dialog the success of its trace."""
+    """At a step the share of what is right, call by call; over a whole dialog the success of its
+    trace.
+    """
     due, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
         steps = max(due, attempt.carried_out + attempt.failed_steps)
@@ -42,22 +46,30 @@ def efficiency(attempt: Attempt) -> float:
 
 
 def timing_quality(attempt: Attempt) -> float:
-    """1 if it called where a call was due, and answered where none was. To say nothing is no answer."""
+    """1 if it called where a call was due, and answered where none was. To say nothing is no
+    answer.
+    """
     if attempt.gold.calls:
         return float(bool(attempt.made))
     return float(not attempt.made and attempt.readable and bool(attempt.parsed.content.strip()))
 
 
 def format_compliance(attempt: Attempt) -> float:
-    """1 if the text is finished and can be read, every tool called is on offer, and arguments fit their schemas."""
+    """1 if the text is finished and can be read, every tool called is on offer, and arguments fit
+    their schemas.
+    """
     parsed = attempt.parsed
     if attempt.trace is not None:
         parsed = Parsed(parsed.content, tuple(attempt.made), parsed.problem)
-    return metrics.format_compliance(parsed, attempt.gold, attempt.tools) if attempt.finished else 0.0
+    return (
+        metrics.format_compliance(parsed, attempt.gold, attempt.tools) if attempt.finished else 0.0
+    )
 
 
 def arguments(attempt: Attempt) -> float:
-    """ToolRL's match: tools, then parameter names and values call by call; as a share of what can be had."""
+    """ToolRL's match: tools, then parameter names and values call by call; as a share of what can
+    be had.
+    """
     if not attempt.gold.calls:
         return float(not attempt.made)
     earned = _jaccard_of_tools(attempt)
@@ -76,10 +88,14 @@ def _jaccard_of_tools(attempt: Attempt) -> float:
 
 
 def exact(attempt: Attempt) -> float:
-    """Tool-N1's binary: 1 if the calls are those due, with no cast, and the text is finished and can be read."""
+    """Tool-N1's binary: 1 if the calls are those due, with no cast, and the text is finished and
+    can be read.
+    """
     if not attempt.readable or len(attempt.made) != len(attempt.gold.calls):
         return 0.0
-    return float(sum([use.served(strict=True) for use in attempt.uses.values()]) == len(attempt.made))
+    return float(
+        sum([use.served(strict=True) for use in attempt.uses.values()]) == len(attempt.made)
+    )
 
 
 def wrong_tool(attempt: Attempt) -> int:
@@ -88,7 +104,9 @@ def wrong_tool(attempt: Attempt) -> int:
 
 
 def redundant_call(attempt: Attempt) -> int:
-    """Calls of a due tool beyond the number due, and exact repetitions; a call that is both counts once."""
+    """Calls of a due tool beyond the number due, and exact repetitions; a call that is both counts
+    once.
+    """
     if len(attempt.made) < 2:
         return 0
     return sum([max(_beyond(use), _repetitions(use)) for use in attempt.uses.values()])
@@ -99,7 +117,9 @@ def _beyond(use: Use) -> int:
 
 
 def _repetitions(use: Use) -> int:
-    """Calls that repeat another one; but as many equal ones may be made as there are due calls that accept them."""
+    """Calls that repeat another one; but as many equal ones may be made as there are due calls that
+    accept them.
+    """
     found = 0
     identities = [identity(call) for call in use.made]
     for which, times in Counter(identities).items():
@@ -126,7 +146,15 @@ def missed_call(attempt: Attempt) -> int:
 
 COMPONENTS: dict[str, Component] = {
     part.__name__: part
-    for part in (task_completion, tool_accuracy, efficiency, timing_quality, format_compliance, arguments, exact)
+    for part in (
+        task_completion,
+        tool_accuracy,
+        efficiency,
+        timing_quality,
+        format_compliance,
+        arguments,
+        exact,
+    )
 }
 PENALTIES: dict[str, Callable[[Attempt], int]] = {
     part.__name__: part for part in (wrong_tool, redundant_call, format_error, timeout, missed_call)

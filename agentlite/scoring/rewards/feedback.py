@@ -10,7 +10,9 @@ LONGEST = 200  # characters: the names in it are the model's
 
 def feedback(attempt: Attempt) -> str:
     told = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
-    return (told if told.isprintable() else "".join(c if c.isprintable() else " " for c in told))[:LONGEST]
+    return (told if told.isprintable() else "".join(c if c.isprintable() else " " for c in told))[
+        :LONGEST
+    ]
 
 
 def _of_step(attempt: Attempt) -> str:

@@ -1,4 +1,6 @@
-"""Candidates and the gold of their steps -> scores; a reward function that fails costs its candidate, counted."""
+"""Candidates and the gold of their steps -> scores; a reward function that fails costs its
+candidate, counted.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +15,9 @@ from agentlite.workspace.model_source import load_template
 
 
 class Judge(NamedTuple):
-    """What it takes to score a candidate: the records by id, how calls are read, and the user's own components."""
+    """What it takes to score a candidate: the records by id, how calls are read, and the user's own
+    components.
+    """
 
     records: Mapping[str, Record]
     protocols: Mapping[str, Protocol]
@@ -27,23 +31,39 @@ class Judge(NamedTuple):
                 due[candidate.step] = record.due(candidate.turn)
             parsed = self.protocols[candidate.protocol].read(candidate.text, record.tools)
             finished = candidate.ended != "cut"
-            attempt = Attempt(parsed, due[candidate.step], record.tools, finished=finished, text=candidate.text)
+            attempt = Attempt(
+                parsed, due[candidate.step], record.tools, finished=finished, text=candidate.text
+            )
             parts, feedback, error = judge(attempt, self.own)
             yield Score(*candidate.key, parts, feedback, error)
 
     def _record(self, candidate: Candidate) -> Record:
         record = self.records.get(candidate.record_id)
         if record is None or candidate.turn not in record.turns:
-            what = f"a candidate answers record {candidate.record_id}, turn {candidate.turn}, and there is none."
-            raise UserError(what, "Its records.jsonl is of other candidates: name the folder that pairs or grpo wrote.")
+            what = (
+                f"a candidate answers record {candidate.record_id}, turn {candidate.turn}, and "
+                "there is none."
+            )
+            raise UserError(
+                what,
+                (
+                    "Its records.jsonl is of other candidates: name the folder that pairs or grpo "
+                    "wrote."
+                ),
+            )
         return record
 
 
 def reading(setting: str, base: str) -> Mapping[str, Protocol]:
-    """How calls are read, by protocol; only the model's own needs the template of the base model."""
+    """How calls are read, by protocol; only the model's own needs the template of the base
+    model.
+    """
     names = protocol_weights(setting)
     native = any(PROTOCOLS[name].native for name in names)
-    return {name: for_template(PROTOCOLS[name], load_template(base)) if native else PROTOCOLS[name] for name in names}
+    return {
+        name: for_template(PROTOCOLS[name], load_template(base)) if native else PROTOCOLS[name]
+        for name in names
+    }
 
 
 class Tally:
@@ -60,8 +80,13 @@ class Tally:
         self.first = self.first or score.error
 
     def refuse(self, expected: int = 0) -> None:
-        """Raises UserError 4 if more failed than `limit` allows of those `expected`, or of those scored so far."""
+        """Raises UserError 4 if more failed than `limit` allows of those `expected`, or of those
+        scored so far.
+        """
         of = expected or self.scored
         if self.failed > max(1, self.limit * of):
-            what = f"a reward failed for {self.failed} candidates; {self.limit:.0%} of {of} may: {self.first}."
+            what = (
+                f"a reward failed for {self.failed} candidates; {self.limit:.0%} of {of} may: "
+                f"{self.first}."
+            )
             raise UserError(what, self.fix, place=str(self.folder), exit_code=REJECTS)

@@ -1,4 +1,6 @@
-"""`file.py:function` -> a component of the user's own, run in a child process that may raise, hang, print or die."""
+"""`file.py:function` -> a component of the user's own, run in a child process that may raise, hang,
+print or die.
+"""
 
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +16,9 @@ from agentlite.workspace.run_folder import file_digest
 
 
 def function_files(texts: Iterable[str]) -> dict[str, str]:
-    """The files of some functions, with their digests. Raises UserError 2 for what names no file or function."""
+    """The files of some functions, with their digests. Raises UserError 2 for what names no file or
+    function.
+    """
     return {named.file: file_digest(Path(named.file)) for named in _named(texts)}
 
 
@@ -45,11 +49,19 @@ def _named(texts: Iterable[str]) -> list[Named]:
     for text in texts:
         file, _, function = text.rpartition(":")
         if not file or not function.isidentifier():
-            raise UserError(f"'{text}' names no function.", "Write it as file.py:function.", place="rewards")
+            raise UserError(
+                f"'{text}' names no function.", "Write it as file.py:function.", place="rewards"
+            )
         if function in COMPONENTS or function in PENALTIES or function in found:
-            raise UserError(f"there is another part called {function}.", "Rename the function.", place=text)
+            raise UserError(
+                f"there is another part called {function}.", "Rename the function.", place=text
+            )
         if not Path(file).is_file():
-            raise UserError("no such file.", f"Write it as folder/file.py:{function}, seen from here.", place=file)
+            raise UserError(
+                "no such file.",
+                f"Write it as folder/file.py:{function}, seen from here.",
+                place=file,
+            )
         found[function] = Named(file, function)
     return list(found.values())
 

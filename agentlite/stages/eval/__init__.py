@@ -1,4 +1,6 @@
-"""finished prep + models -> answers, predictions and metrics for each model, the models compared, and the reports."""
+"""finished prep + models -> answers, predictions and metrics for each model, the models compared,
+and the reports.
+"""
 
 import json
 import re
@@ -56,14 +58,36 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Place, Plan, Result
 
 # they change which steps are asked and what is made of the answers, not what is said
-NOT_OF_THE_ANSWER = ("model", "data", "limit", "batch_size", "seed", "predictions", "compare", "gate", "general",
-                     "kagent", "endpoint", "endpoint_key", "judge", "judge_model", "judge_key", "judge_prices", "sheet",
-                     "ratings", "num_samples", "temperature", "retriever")  # fmt: skip
+NOT_OF_THE_ANSWER = (
+    "model",
+    "data",
+    "limit",
+    "batch_size",
+    "seed",
+    "predictions",
+    "compare",
+    "gate",
+    "general",
+    "kagent",
+    "endpoint",
+    "endpoint_key",
+    "judge",
+    "judge_model",
+    "judge_key",
+    "judge_prices",
+    "sheet",
+    "ratings",
+    "num_samples",
+    "temperature",
+    "retriever",
+)
 OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
 
 
 class Data(NamedTuple):
-    """What is asked: the records drawn, all of the split by id, the folder of prep, and the digest of the rows."""
+    """What is asked: the records drawn, all of the split by id, the folder of prep, and the digest
+    of the rows.
+    """
 
     records: list[Record]
     every: dict[str, Record]
@@ -98,7 +122,9 @@ class Evaluated(NamedTuple):
 
 
 def run(settings: config.Eval, place: Place) -> Result:
-    """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is said already is kept."""
+    """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is said already is
+    kept.
+    """
     gate = parse_gate(settings.gate)
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
@@ -118,21 +144,37 @@ def run(settings: config.Eval, place: Place) -> Result:
         if settings.sheet:
             refuse_unwritable(Path(settings.sheet).parent)
         first = next((one.source for one in subjects if one.source), None)
-        evaluated = {one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
-                     for one in subjects}  # fmt: skip
+        evaluated = {
+            one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
+            for one in subjects
+        }
         if settings.sheet:
-            by_model = {name: list(read_predictions(one.folder / "predictions.jsonl"))
-                        for name, one in evaluated.items()}  # fmt: skip
+            by_model = {
+                name: list(read_predictions(one.folder / "predictions.jsonl"))
+                for name, one in evaluated.items()
+            }
             write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
-        with console.waiting("eval: comparing the models, writing the report"), stages.in_turn(place.run):
+        with (
+            console.waiting("eval: comparing the models, writing the report"),
+            stages.in_turn(place.run),
+        ):
             _write_comparison(base, evaluated, data.digest, settings.seed)
             report = write_report(place.run)
     done = any(one.status == "done" for one in evaluated.values())
-    outputs = [str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()]
+    outputs = [
+        str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()
+    ]
     metrics = {name: one.metrics for name, one in evaluated.items()}
-    return Result("eval", "done" if done else "up to date", str(place.folder), metrics, outputs,
-                  round(sum(one.seconds for one in evaluated.values()), 1), f"less {report}",
-                  failures(gate, metrics[subjects[-1].name]))  # fmt: skip
+    return Result(
+        "eval",
+        "done" if done else "up to date",
+        str(place.folder),
+        metrics,
+        outputs,
+        round(sum(one.seconds for one in evaluated.values()), 1),
+        f"less {report}",
+        failures(gate, metrics[subjects[-1].name]),
+    )
 
 
 def slug(name: str) -> str:
@@ -142,35 +184,58 @@ def slug(name: str) -> str:
 
 def _asked_as(settings: config.Eval) -> str:
     """The data, and how it is asked: prep, prep-retrieve-5, prep-retrieve-5-bm25."""
-    how = "" if settings.retrieve_by == config.default("eval", "retrieve_by") else f"-{settings.retrieve_by}"
+    how = (
+        ""
+        if settings.retrieve_by == config.default("eval", "retrieve_by")
+        else f"-{settings.retrieve_by}"
+    )
     return settings.data + (f"-retrieve-{settings.retrieve}{how}" if settings.retrieve else "")
 
 
 def _check(settings: config.Eval) -> None:
     """What would fail once the models were asked fails before. Raises UserError 2."""
     if settings.max_new_tokens >= settings.max_length:
-        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
-                        "Lower it, or raise --max-length.", place="eval.max_new_tokens")  # fmt: skip
+        raise UserError(
+            f"leaves no room for a prompt: max_length is {settings.max_length}.",
+            "Lower it, or raise --max-length.",
+            place="eval.max_new_tokens",
+        )
     if settings.sheet and Path(settings.sheet).exists():
-        raise UserError("is there already: somebody may have scored it.", "Name another file, or remove that one.",
-                        place=f"--sheet {settings.sheet}")  # fmt: skip
+        raise UserError(
+            "is there already: somebody may have scored it.",
+            "Name another file, or remove that one.",
+            place=f"--sheet {settings.sheet}",
+        )
     if settings.judge and not settings.judge_model:
-        raise UserError("which model is the judge?", "Add --judge-model NAME, as the endpoint calls it.",
-                        place="--judge")  # fmt: skip
+        raise UserError(
+            "which model is the judge?",
+            "Add --judge-model NAME, as the endpoint calls it.",
+            place="--judge",
+        )
     if len(settings.judge_prices) not in (0, 2):
-        raise UserError("are two: of a million tokens read, and of a million written.", "Write them as 0.5,1.5.",
-                        place="eval.judge_prices")  # fmt: skip
+        raise UserError(
+            "are two: of a million tokens read, and of a million written.",
+            "Write them as 0.5,1.5.",
+            place="eval.judge_prices",
+        )
     if settings.judge:
         check(_endpoint(settings), "--judge")
     if settings.endpoint and not settings.model:
-        raise UserError("which of its models?", "Add --model NAME, as the server calls it.", place="--endpoint")
+        raise UserError(
+            "which of its models?", "Add --model NAME, as the server calls it.", place="--endpoint"
+        )
     if settings.endpoint and (settings.general or settings.num_samples):
-        raise UserError("needs the model itself.", "Leave it out, or leave --endpoint out.",
-                        place="--general" if settings.general else "--num-samples")  # fmt: skip
+        raise UserError(
+            "needs the model itself.",
+            "Leave it out, or leave --endpoint out.",
+            place="--general" if settings.general else "--num-samples",
+        )
     if settings.retrieve and settings.predictions:
-        raise UserError("were made of other prompts than those with the tools that are brought now.", "Prepare these, "
-                        f"agentlite prep --retrieve {settings.retrieve}, and evaluate that.",
-                        place="--predictions")  # fmt: skip
+        raise UserError(
+            "were made of other prompts than those with the tools that are brought now.",
+            f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that.",
+            place="--predictions",
+        )
     if settings.general:
         general_records(settings.general)
 
@@ -186,39 +251,61 @@ def _data(settings: config.Eval, run: Path) -> Data:
     path = find_rows(folder, settings.split)
     records = [record for row in read_rows(path) if (record := from_row(row)).tools]
     if not records:
-        raise UserError("holds no record with tools.", "Run prep with a larger share: --test 0.2.", place=str(path),
-                        exit_code=USAGE)  # fmt: skip
+        raise UserError(
+            "holds no record with tools.",
+            "Run prep with a larger share: --test 0.2.",
+            place=str(path),
+            exit_code=USAGE,
+        )
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
-    name = next(value for name, value in prepared.outputs.items() if name.startswith(settings.split))
+    name = next(
+        value for name, value in prepared.outputs.items() if name.startswith(settings.split)
+    )
     return Data(chosen, {record.id: record for record in records}, folder, name)
 
 
 def _retrieved(settings: config.Eval, data: Data, run: Path) -> Data:
-    """With the tools that the retriever brings, and no others. The model's own libraries come first: Unsloth changes
-    those below it when it is loaded."""
+    """With the tools that the retriever brings, and no others. The model's own libraries come
+    first: Unsloth changes those below it when it is loaded."""
     retriever = digest_of(settings, run)
     count = len(data.records)
     if known := learned(settings, data.records, run):
-        console.notice(f"eval: {known} of {count} records ask what {settings.retriever} learned from: prepare both "
-                       "alike, with the same seed, test and split_by")  # fmt: skip
+        console.notice(
+            f"eval: {known} of {count} records ask what {settings.retriever} learned from: prepare "
+            "both "
+            "alike, with the same seed, test and split_by"
+        )
     with console.stdout_to_stderr():
         if settings.retrieve_by in ("tuned", "hybrid") and not settings.endpoint:
             load_libraries(settings.engine)
-        with console.waiting(f"eval: bringing {settings.retrieve} tools to each of {count} records"):
+        with console.waiting(
+            f"eval: bringing {settings.retrieve} tools to each of {count} records"
+        ):
             records = offers(settings, run, "left out").all(data.records)
-    return data._replace(records=records, every={record.id: record for record in records},
-                         digest=f"{data.digest}, {retriever}")  # fmt: skip
+    return data._replace(
+        records=records,
+        every={record.id: record for record in records},
+        digest=f"{data.digest}, {retriever}",
+    )
 
 
 def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
-    """The files of --predictions, then the models. Raises UserError for two of one folder, or a file that is none."""
+    """The files of --predictions, then the models. Raises UserError for two of one folder, or a
+    file that is none.
+    """
     models = settings.model or (() if settings.predictions else ("sft",))
     subjects = [_outside(settings, file, data) for file in dict.fromkeys(settings.predictions)]
-    subjects += [_model(settings, _source(settings, name, data, run), name, data) for name in dict.fromkeys(models)]
+    subjects += [
+        _model(settings, _source(settings, name, data, run), name, data)
+        for name in dict.fromkeys(models)
+    ]
     folders = [slug(one.name) for one in subjects]
     if len(set(folders)) < len(folders):
-        raise UserError(f"two models share the folder {max(folders, key=folders.count)}.", "Evaluate them one by one,"
-                        " with --out.", place="--model")  # fmt: skip
+        raise UserError(
+            f"two models share the folder {max(folders, key=folders.count)}.",
+            "Evaluate them one by one, with --out.",
+            place="--model",
+        )
     return subjects
 
 
@@ -229,10 +316,16 @@ def _source(settings: config.Eval, name: str, data: Data, run: Path) -> Source:
 
 
 def _model(settings: config.Eval, source: Source, name: str, data: Data) -> Subject:
-    """Its plan holds only what changes an answer. Which steps are asked may differ from run to run: they are added."""
+    """Its plan holds only what changes an answer. Which steps are asked may differ from run to run:
+    they are added.
+    """
     answer = config.plain_settings(settings, NOT_OF_THE_ANSWER)
-    plan = Plan("eval", {**answer, "model": source.name, "protocol": data.protocol},
-                {"data": data.digest, "model": source.digest}, stages.versions())  # fmt: skip
+    plan = Plan(
+        "eval",
+        {**answer, "model": source.name, "protocol": data.protocol},
+        {"data": data.digest, "model": source.digest},
+        stages.versions(),
+    )
     return Subject(source.name if source.endpoint else name, plan, source)
 
 
@@ -243,26 +336,43 @@ def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
     if count := missing(steps, found):
         console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
     told = config.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))
-    plan = Plan("eval", {**told, "protocol": data.protocol},
-                {"data": data.digest, "predictions": stages.file_digest(Path(file))}, stages.versions())  # fmt: skip
+    plan = Plan(
+        "eval",
+        {**told, "protocol": data.protocol},
+        {"data": data.digest, "predictions": stages.file_digest(Path(file))},
+        stages.versions(),
+    )
     return Subject(Path(file).name.partition(".")[0], plan, file=file, said=found)
 
 
-def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, data: Data, folder: Path,
-              force: bool) -> Evaluated:  # fmt: skip
-    """Asks what is missing; whatever was said is read and scored anew, so that another metric costs no answer."""
+def _evaluate(
+    settings: config.Eval,
+    subject: Subject,
+    first: Source | None,
+    data: Data,
+    folder: Path,
+    force: bool,
+) -> Evaluated:
+    """Asks what is missing; whatever was said is read and scored anew, so that another metric costs
+    no answer.
+    """
     source = subject.source
     if source and not source.endpoint and (force or not (folder / "answers.jsonl").exists()):
         check_libraries(settings.engine)
     with stages.open_stage(folder, subject.plan, force=force) as stage:
-        template = load_template(source.base if source else find_model(data.base, folder.parents[2]).base)
+        template = load_template(
+            source.base if source else find_model(data.base, folder.parents[2]).base
+        )
         mixture = settled(data.protocol, template)
         with console.waiting(f"eval: writing the prompts of {len(data.records)} records"):
             asked = list(prompts(data.records, mixture.of, template))
         if source:
             predictions = _answers(settings, source, asked, mixture.protocols, stage)
         else:
-            predictions = [said(one, subject.said.get(one.step), mixture.protocols[one.protocol]) for one in asked]
+            predictions = [
+                said(one, subject.said.get(one.step), mixture.protocols[one.protocol])
+                for one in asked
+            ]
         whole = dialogs(predictions, data.every)
         besides = _besides(settings, subject, first, asked, mixture, predictions, data, folder)
         key = f"{len(predictions)} {_digest(predictions, settings.seed)}"
@@ -270,14 +380,24 @@ def _evaluate(settings: config.Eval, subject: Subject, first: Source | None, dat
         if known is None or not besides.items() <= known.items():
             stage.outcome = "done"
             with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
-                known = {**(known or figures(predictions, whole, data.every, settings.seed)), **besides}
+                known = {
+                    **(known or figures(predictions, whole, data.every, settings.seed)),
+                    **besides,
+                }
             write_rows(folder / "predictions.jsonl", map(to_prediction_row, predictions))
             write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))
             write_json(folder / "metrics.json", known)
-            outputs = [*(["answers.jsonl"] if source else []), "predictions.jsonl", "dialogs.jsonl", "metrics.json"]
+            outputs = [
+                *(["answers.jsonl"] if source else []),
+                "predictions.jsonl",
+                "dialogs.jsonl",
+                "metrics.json",
+            ]
             told = {"limit": settings.limit, "seed": settings.seed, "predictions": subject.file}
             stage.finish(outputs, {"steps": key, "asked": told, **_key_figures(known)})
-        return Evaluated(folder, known, scores(predictions, whole), stage.outcome, stage.done.seconds)
+        return Evaluated(
+            folder, known, scores(predictions, whole), stage.outcome, stage.done.seconds
+        )
 
 
 def _known(stage: stages.Stage, key: str) -> dict[str, Any] | None:
@@ -297,9 +417,16 @@ def _key_figures(metrics: dict[str, Any]) -> dict[str, float]:
     return {name: round(figure["mean"], 4) for name, figure in found.items() if figure}
 
 
-def _answers(settings: config.Eval, source: Source, asked: Sequence[Prompt], protocols: Mapping[str, Protocol],
-             stage: stages.Stage) -> list[Prediction]:  # fmt: skip
-    """Those that are there, and those of the prompts that were not asked yet: each is appended as it comes."""
+def _answers(
+    settings: config.Eval,
+    source: Source,
+    asked: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
+    stage: stages.Stage,
+) -> list[Prediction]:
+    """Those that are there, and those of the prompts that were not asked yet: each is appended as
+    it comes.
+    """
     keys = {one.step: prompt_key(one) for one in asked}
     path = stage.folder / "answers.jsonl"
     stage.set_aside_changed(path.name)
@@ -309,7 +436,8 @@ def _answers(settings: config.Eval, source: Source, asked: Sequence[Prompt], pro
         (stage.folder / "done.json").unlink(missing_ok=True)
         stage.status = "half"
         console.notice(
-            f"eval: {source.name}, {len(waiting)} prompts" + (f", {len(known)} there already" if known else "")
+            f"eval: {source.name}, {len(waiting)} prompts"
+            + (f", {len(known)} there already" if known else "")
         )
         with Appender(path) as file:
             for answer in _ask(settings, source, waiting, protocols, keys):
@@ -318,14 +446,24 @@ def _answers(settings: config.Eval, source: Source, asked: Sequence[Prompt], pro
     return [answered(one, known[one.step], protocols[one.protocol]) for one in asked]
 
 
-def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], protocols: Mapping[str, Protocol],
-         keys: Mapping[Step, str]) -> Iterator[Answer]:  # fmt: skip
-    """An answer to each prompt, as it comes; to one that is too long an empty one, and no model is loaded for that."""
+def _ask(
+    settings: config.Eval,
+    source: Source,
+    waiting: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
+    keys: Mapping[Step, str],
+) -> Iterator[Answer]:
+    """An answer to each prompt, as it comes; to one that is too long an empty one, and no model is
+    loaded for that.
+    """
     room = settings.max_length - settings.max_new_tokens
     fitting = [one for one in waiting if len(one.ids) <= room]
     yield from (Answer(*one.step, "", "", "cut") for one in waiting if len(one.ids) > room)
     if len(fitting) < len(waiting):
-        console.notice(f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they score 0")
+        console.notice(
+            f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they "
+            "score 0"
+        )
     if not fitting:
         return
     if source.endpoint:
@@ -335,8 +473,10 @@ def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], proto
     from agentlite.engine.load import Loading, load_to_ask
 
     turn_end = (template := load_template(source.base)).token_id(template.turn_end)
-    loaded = load_to_ask(source, Loading(settings.engine, settings.max_length, settings.load_in_4bit,
-                                         settings.load_in_8bit))  # fmt: skip
+    loaded = load_to_ask(
+        source,
+        Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
+    )
     done = 0
     with console.progress(f"eval {source.name}", len(fitting)) as advance:
         for name, protocol in protocols.items():
@@ -345,54 +485,104 @@ def _ask(settings: config.Eval, source: Source, waiting: Sequence[Prompt], proto
             for batch in generate(loaded, [one.ids for one in own], how):
                 for given in batch:
                     step = own[given.prompt].step
-                    yield Answer(*step, keys[step], given.text, "turn" if given.finished else "cut", given.new_tokens)
+                    yield Answer(
+                        *step,
+                        keys[step],
+                        given.text,
+                        "turn" if given.finished else "cut",
+                        given.new_tokens,
+                    )
                 advance(done := done + len(batch))
 
 
-def _ask_there(settings: config.Eval, source: Source, endpoint: Endpoint, asked: Sequence[Prompt],
-               keys: Mapping[Step, str]) -> Iterator[Answer]:  # fmt: skip
+def _ask_there(
+    settings: config.Eval,
+    source: Source,
+    endpoint: Endpoint,
+    asked: Sequence[Prompt],
+    keys: Mapping[Step, str],
+) -> Iterator[Answer]:
     parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
     questions = [Question(one) for one in asked]
     with console.progress(f"eval {source.name}", len(asked)) as advance:
-        for done, reply in enumerate(replies(endpoint, questions, load_template(source.base), parameters), 1):
+        for done, reply in enumerate(
+            replies(endpoint, questions, load_template(source.base), parameters), 1
+        ):
             step = asked[reply.question].step
             yield Answer(*step, keys[step], reply.text, reply.ended, reply.new_tokens)
             advance(done)
 
 
-def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], digest: str, seed: int) -> None:
-    """Of these models and of those that were evaluated before on the same steps, in the order they first came in."""
+def _write_comparison(
+    base: Path, evaluated: Mapping[str, Evaluated], digest: str, seed: int
+) -> None:
+    """Of these models and of those that were evaluated before on the same steps, in the order they
+    first came in.
+    """
     now = {one.folder.name: one.scores for one in evaluated.values()}
     by_model = {**finished_beside(base, digest, now), **now}
     if len(by_model) < 2:
         return
     path = base / "compare.json"
     before = json.loads(path.read_bytes())["models"] if path.exists() else []
-    order = [*(name for name in before if name in by_model), *(name for name in by_model if name not in before)]
+    order = [
+        *(name for name in before if name in by_model),
+        *(name for name in by_model if name not in before),
+    ]
     digests = {name: stages.file_digest(base / name / "predictions.jsonl") for name in order}
-    write_json(path, {**compare({name: by_model[name] for name in order}, seed), "predictions": digests})
+    write_json(
+        path, {**compare({name: by_model[name] for name in order}, seed), "predictions": digests}
+    )
 
 
-def _besides(settings: config.Eval, subject: Subject, first: Source | None, asked: Sequence[Prompt], mixture: Mixture,
-             predictions: Sequence[Prediction], data: Data, folder: Path) -> dict[str, Any]:  # fmt: skip
-    """What a judge thinks, what was forgotten since the first model, what draws are worth: what is asked for."""
+def _besides(
+    settings: config.Eval,
+    subject: Subject,
+    first: Source | None,
+    asked: Sequence[Prompt],
+    mixture: Mixture,
+    predictions: Sequence[Prediction],
+    data: Data,
+    folder: Path,
+) -> dict[str, Any]:
+    """What a judge thinks, what was forgotten since the first model, what draws are worth: what is
+    asked for.
+    """
     found: dict[str, Any] = {}
     source = subject.source
     loading = (settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit)
     if settings.judge:
         prices = Prices(*settings.judge_prices) if settings.judge_prices else None
-        found |= judged(predictions, data.every, _endpoint(settings), folder / "judged.jsonl", settings.seed, prices)
+        found |= judged(
+            predictions,
+            data.every,
+            _endpoint(settings),
+            folder / "judged.jsonl",
+            settings.seed,
+            prices,
+        )
     if settings.num_samples and source:
-        how = Drawing(subject.name, *loading, settings.max_new_tokens, settings.num_samples, settings.temperature, 1.0,
-                      settings.seed)  # fmt: skip
-        found |= drawn(source, asked, mixture.protocols, how, folder / "drawn.jsonl", settings.batch_size)
+        how = Drawing(
+            subject.name,
+            *loading,
+            settings.max_new_tokens,
+            settings.num_samples,
+            settings.temperature,
+            1.0,
+            settings.seed,
+        )
+        found |= drawn(
+            source, asked, mixture.protocols, how, folder / "drawn.jsonl", settings.batch_size
+        )
     if settings.general and source and first and source.digest != first.digest:
         asking = Asking(*loading, settings.batch_size)
         found |= forgotten(first, source, settings.general, mixture, asking, settings.seed)
     return found
 
 
-def _dry_run(settings: config.Eval, place: Place, subjects: Sequence[Subject], data: Data) -> Result:
+def _dry_run(
+    settings: config.Eval, place: Place, subjects: Sequence[Subject], data: Data
+) -> Result:
     """How many prompts each model would still be asked, and the memory that it takes."""
     told, force, base = {}, place.force, place.folder / slug(_asked_as(settings))
     longest = data_of("eval", settings, place.run).longest
@@ -403,9 +593,16 @@ def _dry_run(settings: config.Eval, place: Place, subjects: Sequence[Subject], d
         steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
         known = set() if force else _known_steps(folder / "answers.jsonl")
         here = one.source and not one.source.endpoint
-        memory = dry_run_memory("eval", settings, one.source.base, longest) if one.source and here else {}
-        told[one.name] = {"prompts": len(steps), "missing": len(steps - known) if one.source else 0,
-                          "memory_gib": memory}  # fmt: skip
+        memory = (
+            dry_run_memory("eval", settings, one.source.base, longest)
+            if one.source and here
+            else {}
+        )
+        told[one.name] = {
+            "prompts": len(steps),
+            "missing": len(steps - known) if one.source else 0,
+            "memory_gib": memory,
+        }
     return Result("eval", "dry run", str(base), told, [], 0.0)
 
 

@@ -1,4 +1,6 @@
-"""Finished evaluations, filled-in sheets, or rows of KAgentBench -> figures side by side; no model is asked."""
+"""Finished evaluations, filled-in sheets, or rows of KAgentBench -> figures side by side; no model
+is asked.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,66 +25,125 @@ Scores = Mapping[Step, Mapping[str, float]]  # by metric
 
 
 def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[str, Scores]:
-    """The models in `base` that are finished, on the same data, and have answered all that those of `now` have."""
+    """The models in `base` that are finished, on the same data, and have answered all that those of
+    `now` have.
+    """
     asked = set().union(*now.values())
-    found = {path.parent.name: path.parent for path in sorted(base.glob("*/done.json"))
-             if path.parent.name not in now and (path.parent / "dialogs.jsonl").exists()}  # fmt: skip
-    same = {name: _read_scores(folder) for name, folder in found.items()
-            if stages.read_plan(folder).inputs.get("data") == digest and not stages.broken_outputs(folder)}  # fmt: skip
+    found = {
+        path.parent.name: path.parent
+        for path in sorted(base.glob("*/done.json"))
+        if path.parent.name not in now and (path.parent / "dialogs.jsonl").exists()
+    }
+    same = {
+        name: _read_scores(folder)
+        for name, folder in found.items()
+        if stages.read_plan(folder).inputs.get("data") == digest
+        and not stages.broken_outputs(folder)
+    }
     return {name: steps for name, steps in same.items() if asked <= steps.keys()}
 
 
 def _read_sheets(settings: config.Eval, run: Path, gate: Sequence[Condition]) -> Result:
     if gate:
-        raise UserError("looks at what eval measures, not at sheets.", "Leave one of the two out.", place="--gate")
+        raise UserError(
+            "looks at what eval measures, not at sheets.",
+            "Leave one of the two out.",
+            place="--gate",
+        )
     if not settings.sheet:
-        raise UserError("whose answers these are is beside the sheet.", "Add --sheet FILE, as it was written.",
-                        place="--ratings")  # fmt: skip
-    found = read_ratings(Path(settings.sheet), [Path(path) for path in settings.ratings], settings.seed)
+        raise UserError(
+            "whose answers these are is beside the sheet.",
+            "Add --sheet FILE, as it was written.",
+            place="--ratings",
+        )
+    found = read_ratings(
+        Path(settings.sheet), [Path(path) for path in settings.ratings], settings.seed
+    )
     return Result("eval", "compared", settings.sheet, found, [], 0.0)
 
 
 def _score_kagent(settings: config.Eval, run: Path, gate: Sequence[Condition]) -> Result:
     """KAgentBench's own scores, as they are published and with its known defects mended."""
     if not settings.predictions:
-        raise UserError("there is nothing to score.", "Add --predictions FILE: its rows with model_predict.",
-                        place="--kagent")  # fmt: skip
+        raise UserError(
+            "there is nothing to score.",
+            "Add --predictions FILE: its rows with model_predict.",
+            place="--kagent",
+        )
     told = {}
     for file in settings.predictions:
         rows = kagent.read(Path(settings.kagent), Path(file))
         for rules in kagent.RULES:
             figures = msgspec.to_builtins(kagent.score(rows, rules, settings.seed))
-            told[f"{Path(file).name.partition('.')[0]} {rules}"] = {"prompts": len(rows), "metrics": figures}
+            told[f"{Path(file).name.partition('.')[0]} {rules}"] = {
+                "prompts": len(rows),
+                "metrics": figures,
+            }
     last = told[[*told][-1]]
-    return Result("eval", "compared", settings.kagent, {"models": told, "differences": []}, [], 0.0,
-                  failed=failures(gate, last))  # fmt: skip
+    return Result(
+        "eval",
+        "compared",
+        settings.kagent,
+        {"models": told, "differences": []},
+        [],
+        0.0,
+        failed=failures(gate, last),
+    )
 
 
 def _compare_folders(settings: config.Eval, run: Path, gate: Sequence[Condition]) -> Result:
-    """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or of other data."""
+    """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or
+    of other data.
+    """
     folders = [folder for given in settings.compare for folder in _finished(Path(given), run)]
     names = _short_names(folders)
     digests = {name: stages.read_plan(folder).inputs["data"] for name, folder in names.items()}
     if len(set(digests.values())) > 1:
-        first, other = next((one, name) for one in digests for name in digests if digests[one] != digests[name])
-        raise UserError(f"{first} and {other} answered other questions.", "Compare models on the same prep.",
-                        place="--compare")  # fmt: skip
-    metrics = {name: json.loads((folder / "metrics.json").read_bytes()) for name, folder in names.items()}
-    compared = compare({name: _read_scores(folder) for name, folder in names.items()}, settings.seed)
+        first, other = next(
+            (one, name) for one in digests for name in digests if digests[one] != digests[name]
+        )
+        raise UserError(
+            f"{first} and {other} answered other questions.",
+            "Compare models on the same prep.",
+            place="--compare",
+        )
+    metrics = {
+        name: json.loads((folder / "metrics.json").read_bytes()) for name, folder in names.items()
+    }
+    compared = compare(
+        {name: _read_scores(folder) for name, folder in names.items()}, settings.seed
+    )
     told = {"models": metrics, "differences": compared["differences"]}
-    return Result("eval", "compared", str(folders[0]), told, [], 0.0, failed=failures(gate, metrics[[*names][-1]]))
+    return Result(
+        "eval",
+        "compared",
+        str(folders[0]),
+        told,
+        [],
+        0.0,
+        failed=failures(gate, metrics[[*names][-1]]),
+    )
 
 
 def _finished(given: Path, run: Path) -> list[Path]:
     """The folder of a model, or those of all models under it."""
     here = given if given.exists() else run / given
-    found = [here] if (here / "plan.json").exists() else [path.parent for path in sorted(here.glob("**/plan.json"))]
+    found = (
+        [here]
+        if (here / "plan.json").exists()
+        else [path.parent for path in sorted(here.glob("**/plan.json"))]
+    )
     found = [
-        folder for folder in found if stages.read_plan(folder).command == "eval" and (folder / "done.json").exists()
+        folder
+        for folder in found
+        if stages.read_plan(folder).command == "eval" and (folder / "done.json").exists()
     ]
     if not found:
-        raise UserError("holds no finished evaluation.", "Name a folder that eval wrote, as runs/a/eval/prep/sft.",
-                        place=f"--compare {given}")  # fmt: skip
+        raise UserError(
+            "holds no finished evaluation.",
+            "Name a folder that eval wrote, as runs/a/eval/prep/sft.",
+            place=f"--compare {given}",
+        )
     for folder in found:
         stages.finished(folder, "eval")
     return found

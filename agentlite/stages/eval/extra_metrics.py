@@ -1,4 +1,6 @@
-"""A model that was evaluated -> what is measured besides: what it forgot, and how often k draws are all right."""
+"""A model that was evaluated -> what is measured besides: what it forgot, and how often k draws are
+all right.
+"""
 
 import math
 from collections import defaultdict
@@ -41,34 +43,57 @@ class Asking(NamedTuple):
     batch_size: int
 
 
-def forgotten(before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int) -> dict[str, Any]:
-    """Over the general rows of a file, and over questions of our own. Each loss is computed once on this machine."""
+def forgotten(
+    before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int
+) -> dict[str, Any]:
+    """Over the general rows of a file, and over questions of our own. Each loss is computed once on
+    this machine.
+    """
     records = general_records(file)
-    right = {source.digest: _right(source, asking) for source in (after, before)}  # `after` is in memory already
+    right = {
+        source.digest: _right(source, asking) for source in (after, before)
+    }  # `after` is in memory already
     harder = [_losses(source, records, mixture, asking) for source in (before, after)]
     losses = forgetting(harder[0], harder[1], seed)
     questions = questions_forgotten(right[before.digest], right[after.digest], seed)
-    return {"forgetting": {**losses, **questions},
-            "forgetting_is": {"general": file, "before": before.name, "after": after.name}}  # fmt: skip
+    return {
+        "forgetting": {**losses, **questions},
+        "forgetting_is": {"general": file, "before": before.name, "after": after.name},
+    }
 
 
 def general_records(file: str) -> list[Record]:
     """Raises UserError with file and line for a row that is none, or a file without any."""
     records = list(Prompts(file, "", "", False).records())
     if not records:
-        raise UserError("holds no row.", "Name a file of general talk, in any format that prep reads.",
-                        place=f"--general {file}")  # fmt: skip
+        raise UserError(
+            "holds no row.",
+            "Name a file of general talk, in any format that prep reads.",
+            place=f"--general {file}",
+        )
     return records
 
 
-def drawn(source: Source, prompts: Sequence[Prompt], protocols: Mapping[str, Protocol], how: Drawing, file: Path,
-          batch_size: int) -> dict[str, Any]:  # fmt: skip
-    """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each draw is appended to `file`."""
+def drawn(
+    source: Source,
+    prompts: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
+    how: Drawing,
+    file: Path,
+    batch_size: int,
+) -> dict[str, Any]:
+    """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each draw is
+    appended to `file`.
+    """
     room = how.max_length - how.max_new_tokens
     fitting = [one for one in prompts if len(one.ids) <= room]
     found = _draw(source, fitting, how, file, batch_size)
-    right = {one.step: [_is_right_step(one, candidate, protocols[one.protocol]) for candidate in found[one.step]]
-             for one in fitting}  # fmt: skip
+    right = {
+        one.step: [
+            _is_right_step(one, candidate, protocols[one.protocol]) for candidate in found[one.step]
+        ]
+        for one in fitting
+    }
     right |= {one.step: [False] * how.num_samples for one in prompts if len(one.ids) > room}
     return {"passes": passes(right, how.seed), "passes_are": {"temperature": how.temperature}}
 
@@ -76,9 +101,13 @@ def drawn(source: Source, prompts: Sequence[Prompt], protocols: Mapping[str, Pro
 def _draw(
     source: Source, prompts: Sequence[Prompt], how: Drawing, file: Path, batch_size: int
 ) -> dict[Step, list[Candidate]]:
-    """As many candidates at each step as are asked for; those that are there to these very prompts are not drawn."""
+    """As many candidates at each step as are asked for; those that are there to these very prompts
+    are not drawn.
+    """
     keys = {one.step: prompt_key(one) for one in prompts}
-    asked = digest(canonical([source.digest, how.temperature, how.top_p, how.max_new_tokens, how.seed]))
+    asked = digest(
+        canonical([source.digest, how.temperature, how.top_p, how.max_new_tokens, how.seed])
+    )
     found: dict[Step, dict[int, Candidate]] = defaultdict(dict)
     with Appender(file) as rows:
         for row in read_rows(file):
@@ -92,7 +121,11 @@ def _draw(
                 batch = left[start : start + batch_size]
                 for candidate in draw(batch) if draw else ():
                     found[candidate.step][candidate.sample] = candidate
-                    row = {"asked": asked, "prompt": keys[candidate.step], "candidate": msgspec.to_builtins(candidate)}
+                    row = {
+                        "asked": asked,
+                        "prompt": keys[candidate.step],
+                        "candidate": msgspec.to_builtins(candidate),
+                    }
                     rows.append(row)
                 advance(start + len(batch))
     return {step: [samples[n] for n in range(how.num_samples)] for step, samples in found.items()}
@@ -104,19 +137,34 @@ def _is_right_step(prompt: Prompt, candidate: Candidate, protocol: Protocol) -> 
     return metrics.get("exact_call", metrics["call_decision"]) == 1
 
 
-def _losses(source: Source, records: Sequence[Record], mixture: Mixture, asking: Asking) -> dict[str, float]:
-    """Nats a trained token, by record; one that is too long for the model, or trains nothing, is left out."""
+def _losses(
+    source: Source, records: Sequence[Record], mixture: Mixture, asking: Asking
+) -> dict[str, float]:
+    """Nats a trained token, by record; one that is too long for the model, or trains nothing, is
+    left out.
+    """
     template = load_template(source.base)
-    rows = {record.id: encoded for record in records if (encoded := _encoded(record, mixture, template, asking))}
+    rows = {
+        record.id: encoded
+        for record in records
+        if (encoded := _encoded(record, mixture, template, asking))
+    }
     if not rows:
-        raise UserError(f"no row fits into {asking.max_length} tokens.", "Raise --max-length.", place="--general")
+        raise UserError(
+            f"no row fits into {asking.max_length} tokens.",
+            "Raise --max-length.",
+            place="--general",
+        )
     from agentlite.engine.load import Loading
     from agentlite.engine.record_losses import record_losses
 
     key = digest(canonical([source.digest, mixture.name, template.name, "general"]))
     how = Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit)
-    found = all_losses(losses_file(stages.cache_folder() / "losses", key), list(rows),
-                       lambda ids: record_losses(ids, rows.__getitem__, source, how))  # fmt: skip
+    found = all_losses(
+        losses_file(stages.cache_folder() / "losses", key),
+        list(rows),
+        lambda ids: record_losses(ids, rows.__getitem__, source, how),
+    )
     return {record_id: loss for record_id, loss in found.items() if math.isfinite(loss)}
 
 
@@ -135,10 +183,20 @@ def _right(source: Source, asking: Asking) -> dict[str, bool]:
     from agentlite.engine.load import Loading, load_to_ask
 
     template, questions = load_template(source.base), list(read_rows(QUESTIONS))
-    loaded = load_to_ask(source, Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit))
-    ids = [template.encode(template.render([{"role": "user", "content": row["question"]}], prompt=True))
-           for row in questions]  # fmt: skip
+    loaded = load_to_ask(
+        source, Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit)
+    )
+    ids = [
+        template.encode(
+            template.render([{"role": "user", "content": row["question"]}], prompt=True)
+        )
+        for row in questions
+    ]
     how = Greedy(template.token_id(template.turn_end), (), ANSWER_TOKENS, asking.batch_size)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
-        return {questions[said.prompt]["question"]: is_right(said.text, questions[said.prompt]["answers"])
-                for said in chain.from_iterable(generate(loaded, ids, how))}  # fmt: skip
+        return {
+            questions[said.prompt]["question"]: is_right(
+                said.text, questions[said.prompt]["answers"]
+            )
+            for said in chain.from_iterable(generate(loaded, ids, how))
+        }

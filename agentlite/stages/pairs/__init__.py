@@ -1,4 +1,6 @@
-"""records + a model -> candidates, their scores, and pairs; or stored candidates -> pairs under other weights."""
+"""records + a model -> candidates, their scores, and pairs; or stored candidates -> pairs under
+other weights.
+"""
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +21,25 @@ from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.remote import served
 from agentlite.engine.sampler import Drawing, drawer
 from agentlite.rendering import Prompt, prompts, settled
-from agentlite.scoring.preference_pairs import Rule, build_pairs, group, read_candidates, read_scores, write_pairs
+from agentlite.scoring.preference_pairs import (
+    Rule,
+    build_pairs,
+    group,
+    read_candidates,
+    read_scores,
+    write_pairs,
+)
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Judge, Tally, reading
 from agentlite.scoring.rewards.user_functions import OwnFunctions, function_files
 from agentlite.scoring.weight_sweep import compare_weightings, read_grid, report_parts, sentences
-from agentlite.stages.pairs.candidates import SAMPLED, Stored, find_stored, is_sampled, set_aside_changed
+from agentlite.stages.pairs.candidates import (
+    SAMPLED,
+    Stored,
+    find_stored,
+    is_sampled,
+    set_aside_changed,
+)
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.lineage import lineage, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
@@ -33,7 +48,15 @@ from agentlite.workspace.run_folder import Place, Plan, Result
 # they change what is made of the candidates, not the candidates
 RANKING = ("weights", "rewards", "margin", "balance", "gold")
 # how it is done, not what comes out
-NOT_OF_THE_PLAN = ("grid", "candidates", "batch_size", "reward_seconds", "max_failures", "endpoint", "endpoint_key")
+NOT_OF_THE_PLAN = (
+    "grid",
+    "candidates",
+    "batch_size",
+    "reward_seconds",
+    "max_failures",
+    "endpoint",
+    "endpoint_key",
+)
 
 
 class Ranked(NamedTuple):
@@ -45,15 +68,24 @@ class Ranked(NamedTuple):
 
     @property
     def own_parts(self) -> set[str]:
-        return {name for score in self.scores.values() for name in score.parts} - {*COMPONENTS, *PENALTIES}
+        return {name for score in self.scores.values() for name in score.parts} - {
+            *COMPONENTS,
+            *PENALTIES,
+        }
 
 
 def run(settings: config.Pairs, place: Place) -> Result:
-    """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or 75."""
+    """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or
+    75.
+    """
     with console.stdout_to_stderr():
         if settings.grid or settings.candidates:
             stored = find_stored(settings.candidates or "pairs", place.run)
-            return _compare(settings, stored) if settings.grid else _rank_again(settings, place, stored)
+            return (
+                _compare(settings, stored)
+                if settings.grid
+                else _rank_again(settings, place, stored)
+            )
         return _sample_and_rank(settings, place)
 
 
@@ -61,9 +93,12 @@ def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
     settle_weights(settings.weights, _names(settings.rewards))
     source = _source(settings, place.run)
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
-    plan = Plan("pairs", {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
-                {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
-                stages.versions())  # fmt: skip
+    plan = Plan(
+        "pairs",
+        {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
+        {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
+        stages.versions(),
+    )
     _refuse_sampling_again(place, plan)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
@@ -74,7 +109,9 @@ def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
             try:
                 _fill(stage, settings, found, source, lineage(settings.model, place.run))
             except UserError:
-                if not (stage.folder / "candidates.jsonl").exists():  # nothing yet that is worth keeping
+                if not (
+                    stage.folder / "candidates.jsonl"
+                ).exists():  # nothing yet that is worth keeping
                     stage.fail()
                 raise
         return stage.result(_next(place))
@@ -86,70 +123,114 @@ def _source(settings: config.Pairs, run: Path) -> Source:
         return find_model(settings.model, run)
     base = setting_of(settings.data, "model", run)
     if not base:
-        raise UserError("asks at the steps of a finished prep alone.", "Run prep on those rows, and name it: --data.",
-                        place="--endpoint")  # fmt: skip
-    return served(settings.model, settings.endpoint, settings.endpoint_key, find_model(str(base), run))
+        raise UserError(
+            "asks at the steps of a finished prep alone.",
+            "Run prep on those rows, and name it: --data.",
+            place="--endpoint",
+        )
+    return served(
+        settings.model, settings.endpoint, settings.endpoint_key, find_model(str(base), run)
+    )
 
 
 def _refuse_sampling_again(place: Place, plan: Plan) -> None:
-    """Other weights need no other candidates. Raises UserError 3 with the command that ranks those that are there."""
+    """Other weights need no other candidates. Raises UserError 3 with the command that ranks those
+    that are there.
+    """
     if place.force or not is_sampled(place.folder):
         return
     before = stages.read_plan(place.folder)
     changes = stages.differences(before, plan)
     keys = {key for key in RANKING if before.settings.get(key) != plan.settings.get(key)}
     inputs = {
-        key for key in before.inputs.keys() | plan.inputs.keys() if before.inputs.get(key) != plan.inputs.get(key)
+        key
+        for key in before.inputs.keys() | plan.inputs.keys()
+        if before.inputs.get(key) != plan.inputs.get(key)
     }
     if changes and len(changes) == len(keys) + len(inputs) and not inputs & {"data", "model"}:
-        fix = (f"`agentlite pairs --from {place.out} ... --out {place.out}-2` ranks the candidates that are there, "
-               "without a model; --force samples again.")  # fmt: skip
-        raise UserError(f"its candidates are ranked otherwise: {'; '.join(changes)}.", fix, place=str(place.folder),
-                        exit_code=OTHER_PLAN)  # fmt: skip
+        fix = (
+            f"`agentlite pairs --from {place.out} ... --out {place.out}-2` ranks the candidates "
+            "that are there, "
+            "without a model; --force samples again."
+        )
+        raise UserError(
+            f"its candidates are ranked otherwise: {'; '.join(changes)}.",
+            fix,
+            place=str(place.folder),
+            exit_code=OTHER_PLAN,
+        )
 
 
 def _next(place: Place) -> str:
-    return place.next("agentlite dpo" + ("" if place.out == "pairs" else f" --data {place.out} --out dpo-{place.out}"))
+    return place.next(
+        "agentlite dpo"
+        + ("" if place.out == "pairs" else f" --data {place.out} --out dpo-{place.out}")
+    )
 
 
 def _names(functions: Iterable[str]) -> list[str]:
     return [text.rpartition(":")[2] for text in functions]
 
 
-def _fill(stage: stages.Stage, settings: config.Pairs, found: Prompts, source: Source, models: list[str]) -> None:
-    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:  # first: what cannot be imported
+def _fill(
+    stage: stages.Stage, settings: config.Pairs, found: Prompts, source: Source, models: list[str]
+) -> None:
+    with OwnFunctions(
+        settings.rewards, seconds=settings.reward_seconds
+    ) as own:  # first: what cannot be imported
         _fill_with(stage, settings, found, source, models, own)
 
 
-def _fill_with(stage: stages.Stage, settings: config.Pairs, found: Prompts, source: Source, models: list[str],
-               own: Mapping[str, Component]) -> None:  # fmt: skip
+def _fill_with(
+    stage: stages.Stage,
+    settings: config.Pairs,
+    found: Prompts,
+    source: Source,
+    models: list[str],
+    own: Mapping[str, Component],
+) -> None:
     folder = stage.folder
     records = _chosen(settings, found)
     template = load_template(source.base)
     with console.waiting(f"pairs: writing the prompts of {len(records)} records"):
-        asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
+        asked, too_long = _fitting(
+            settings, prompts(records, settled(found.protocol, template).of, template)
+        )
     write_rows(folder / "records.jsonl", map(to_row, records))
     stage.set_aside_changed("scores.jsonl")
     set_aside_changed(folder)
     if not (folder / SAMPLED).exists():
         _sample(settings, source, asked, folder)
-        write_json(folder / SAMPLED, {name: stages.file_digest(folder / f"{name}.jsonl")
-                                      for name in ("records", "candidates")})  # fmt: skip
+        write_json(
+            folder / SAMPLED,
+            {
+                name: stages.file_digest(folder / f"{name}.jsonl")
+                for name in ("records", "candidates")
+            },
+        )
     candidates = list(read_candidates(folder / "candidates.jsonl"))
-    judge = Judge({record.id: record for record in records}, reading(found.protocol, source.base), own)
+    judge = Judge(
+        {record.id: record for record in records}, reading(found.protocol, source.base), own
+    )
     tally = Tally(settings.max_failures, folder, _mend(folder.name))
     scores = _score(folder, candidates, judge, tally)
     figures = _rank(settings, folder, Ranked(candidates, scores, _due(records)))
     told = {"too_long": too_long, "failed_rewards": tally.failed, "lineage": models}
-    stage.finish([f"{name}.jsonl" for name in ("records", "candidates", "scores", "pairs")] + ["stats.json"],
-                 {**figures, **told})  # fmt: skip
+    stage.finish(
+        [f"{name}.jsonl" for name in ("records", "candidates", "scores", "pairs")] + ["stats.json"],
+        {**figures, **told},
+    )
 
 
 def _chosen(settings: config.Pairs, found: Prompts) -> list[Record]:
     records = [record for record in found.records() if record.asked]
     if not records:
-        raise UserError("holds no record with tools.", "There must be something to choose: run prep on rows with tools,"
-                        " or with a smaller --test and --dev.", place=found.place)  # fmt: skip
+        raise UserError(
+            "holds no record with tools.",
+            "There must be something to choose: run prep on rows with tools,"
+            " or with a smaller --test and --dev.",
+            place=found.place,
+        )
     return [records[index] for index in sample(records, settings.limit, settings.seed)]
 
 
@@ -157,19 +238,31 @@ def _fitting(settings: config.Pairs, asked: Iterable[Prompt]) -> tuple[list[Prom
     """The prompts that leave room for an answer, and how many do not."""
     room = settings.max_length - settings.max_new_tokens
     if room <= 0:
-        raise UserError(f"leaves no room for a prompt: max_length is {settings.max_length}.",
-                        "Lower it, or raise --max-length.", place="pairs.max_new_tokens")  # fmt: skip
+        raise UserError(
+            f"leaves no room for a prompt: max_length is {settings.max_length}.",
+            "Lower it, or raise --max-length.",
+            place="pairs.max_new_tokens",
+        )
     every = list(asked)
     fitting = [one for one in every if len(one.ids) <= room]
     if len(fitting) < len(every):
-        console.notice(f"pairs: {len(every) - len(fitting)} prompts are longer than {room} tokens and give no pair")
+        console.notice(
+            f"pairs: {len(every) - len(fitting)} prompts are longer than {room} tokens and give no "
+            "pair"
+        )
     if not fitting:
-        raise UserError(f"every prompt is longer than {room} tokens.", "Raise --max-length.", place="pairs.max_length")
+        raise UserError(
+            f"every prompt is longer than {room} tokens.",
+            "Raise --max-length.",
+            place="pairs.max_length",
+        )
     return fitting, len(every) - len(fitting)
 
 
 def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], folder: Path) -> None:
-    """Appends what is missing, batch by batch. The batches are the same in every run, so a sample is as well."""
+    """Appends what is missing, batch by batch. The batches are the same in every run, so a sample
+    is as well.
+    """
     from agentlite.engine.sample import plan_batches
 
     path = folder / "candidates.jsonl"
@@ -179,16 +272,40 @@ def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], fol
             gold = Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0)
             if gold.key not in known:
                 file.append(msgspec.structs.asdict(gold))
-        keys = [[Key(*one.step, one.protocol, settings.model, n) for n in range(settings.num_samples)] for one in asked]
+        keys = [
+            [Key(*one.step, one.protocol, settings.model, n) for n in range(settings.num_samples)]
+            for one in asked
+        ]
         batches = plan_batches([len(one.ids) for one in asked], settings.batch_size)
-        left = [batch for batch in batches if any(key not in known for index in batch for key in keys[index])]
+        left = [
+            batch
+            for batch in batches
+            if any(key not in known for index in batch for key in keys[index])
+        ]
         if left:
-            total, there = len(asked) * settings.num_samples, sum(key in known for one in keys for key in one)
-            console.notice(f"pairs: {total} candidates of {settings.model} at {len(asked)} steps"
-                           + (f", {there} there already" if there else ""))  # fmt: skip
-            draw = drawer(source, Drawing(settings.model, settings.engine, settings.max_length, settings.load_in_4bit,
-                                          settings.load_in_8bit, settings.max_new_tokens, settings.num_samples,
-                                          settings.temperature, settings.top_p, settings.seed))  # fmt: skip
+            total, there = (
+                len(asked) * settings.num_samples,
+                sum(key in known for one in keys for key in one),
+            )
+            console.notice(
+                f"pairs: {total} candidates of {settings.model} at {len(asked)} steps"
+                + (f", {there} there already" if there else "")
+            )
+            draw = drawer(
+                source,
+                Drawing(
+                    settings.model,
+                    settings.engine,
+                    settings.max_length,
+                    settings.load_in_4bit,
+                    settings.load_in_8bit,
+                    settings.max_new_tokens,
+                    settings.num_samples,
+                    settings.temperature,
+                    settings.top_p,
+                    settings.seed,
+                ),
+            )
             with console.progress("pairs", total) as advance:
                 for batch in left:
                     for candidate in draw([asked[index] for index in batch]):
@@ -198,13 +315,19 @@ def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], fol
                     advance(there)
 
 
-def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge, tally: Tally) -> dict[Key, Score]:
-    """Appends the scores that are missing; those of a reward that failed are taken again. Raises UserError 4."""
+def _score(
+    folder: Path, candidates: Sequence[Candidate], judge: Judge, tally: Tally
+) -> dict[Key, Score]:
+    """Appends the scores that are missing; those of a reward that failed are taken again. Raises
+    UserError 4.
+    """
     path = folder / "scores.jsonl"
     if path.exists():
         with Appender(path):  # cuts a torn line
             pass
-        write_rows(path, [msgspec.structs.asdict(score) for score in read_scores(path) if not score.error])
+        write_rows(
+            path, [msgspec.structs.asdict(score) for score in read_scores(path) if not score.error]
+        )
     with Appender(path) as file:
         known = {score.key: score for score in read_scores(path)}
         left = [candidate for candidate in candidates if candidate.key not in known]
@@ -219,12 +342,19 @@ def _score(folder: Path, candidates: Sequence[Candidate], judge: Judge, tally: T
 
 
 def _mend(name: str) -> str:
-    return f"Every candidate is kept. Mend it, and `agentlite pairs --from {name} --out NAME` scores them again."
+    return (
+        f"Every candidate is kept. Mend it, and `agentlite pairs --from {name} --out NAME` "
+        "scores them again."
+    )
 
 
 def _due(records: Iterable[Record]) -> dict[Step, bool]:
     """Whether a call is due, at every step."""
-    return {Step(record.id, turn): bool(record.due(turn).calls) for record in records for turn in record.asked}
+    return {
+        Step(record.id, turn): bool(record.due(turn).calls)
+        for record in records
+        for turn in record.asked
+    }
 
 
 def _rank(settings: config.Pairs, folder: Path, ranked: Ranked) -> dict[str, Any]:
@@ -235,13 +365,19 @@ def _rank(settings: config.Pairs, folder: Path, ranked: Ranked) -> dict[str, Any
         pairing = build_pairs(groups, weights, _rule(settings))
         report = report_parts(groups, weights, ranked.due)
     write_pairs(folder / "pairs.jsonl", pairing.pairs)
-    write_json(folder / "stats.json", {"weights": weights, "no_pair": pairing.reasons, "parts": report})
+    write_json(
+        folder / "stats.json", {"weights": weights, "no_pair": pairing.reasons, "parts": report}
+    )
     for sentence in sentences(report):
         console.notice(f"pairs: {sentence}")
     mean = sum(pair.margin for pair in pairing.pairs) / len(pairing.pairs) if pairing.pairs else 0.0
-    return {"steps": len(groups), "candidates": sum(one.model != GOLD for one in ranked.candidates),
-            "pairs": len(pairing.pairs), "no_pair": {name: n for name, n in pairing.reasons.items() if n},
-            "mean_margin": round(mean, 4)}  # fmt: skip
+    return {
+        "steps": len(groups),
+        "candidates": sum(one.model != GOLD for one in ranked.candidates),
+        "pairs": len(pairing.pairs),
+        "no_pair": {name: n for name, n in pairing.reasons.items() if n},
+        "mean_margin": round(mean, 4),
+    }
 
 
 def _rule(settings: config.Pairs) -> Rule:
@@ -250,15 +386,24 @@ def _rule(settings: config.Pairs) -> Rule:
 
 def _rank_again(settings: config.Pairs, place: Place, stored: Stored) -> Result:
     if place.folder.resolve() == stored.folder.resolve():
-        raise UserError("would write over the candidates' own folder.", "Give another one: --out NAME.", place="--out")
-    own = {name for score in stored.scores.values() for name in score.parts} - {*COMPONENTS, *PENALTIES}
+        raise UserError(
+            "would write over the candidates' own folder.",
+            "Give another one: --out NAME.",
+            place="--out",
+        )
+    own = {name for score in stored.scores.values() for name in score.parts} - {
+        *COMPONENTS,
+        *PENALTIES,
+    }
     settle_weights(settings.weights, {*own, *_names(settings.rewards)})
     kept = config.plain_settings(settings)
     settled = {key: kept[key] for key in (*RANKING, "candidates")} | {
         key: stored.plan.settings[key] for key in ("model", "protocol", "data", "split")
     }
     files = [
-        path for name in ("candidates", "scores", "rollouts") if (path := stored.folder / f"{name}.jsonl").exists()
+        path
+        for name in ("candidates", "scores", "rollouts")
+        if (path := stored.folder / f"{name}.jsonl").exists()
     ]
     inputs = {path.stem: stages.file_digest(path) for path in files}
     plan = Plan("pairs", settled, {**inputs, **function_files(settings.rewards)}, stages.versions())
@@ -282,20 +427,31 @@ def _fill_again(stage: stages.Stage, settings: config.Pairs, run: Path, stored: 
     tally = Tally(settings.max_failures, folder, _mend(settings.candidates))
     figures = _rank(settings, folder, _ranked(settings, stored, folder, tally))
     rescored = [name for name in ("scores.jsonl",) if (folder / name).exists()]
-    told = {"failed_rewards": tally.failed, "lineage": lineage(str(stored.plan.settings["model"]), run)}
+    told = {
+        "failed_rewards": tally.failed,
+        "lineage": lineage(str(stored.plan.settings["model"]), run),
+    }
     stage.finish(["records.jsonl", "pairs.jsonl", "stats.json", *rescored], {**figures, **told})
 
 
 def _ranked(settings: config.Pairs, stored: Stored, folder: Path | None, tally: Tally) -> Ranked:
-    """The stored scores; made anew, in `folder` if there is one, where parts of the user's own are asked for."""
+    """The stored scores; made anew, in `folder` if there is one, where parts of the user's own are
+    asked for.
+    """
     records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
     if not settings.rewards and stored.scores:
         return Ranked(stored.candidates, stored.scores, _due(records))
     base = find_model(str(stored.plan.settings["model"]), stored.folder.parent).base
     with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
-        judge = Judge({record.id: record for record in records}, reading(stored.plan.settings["protocol"], base), own)
+        judge = Judge(
+            {record.id: record for record in records},
+            reading(stored.plan.settings["protocol"], base),
+            own,
+        )
         if folder is not None:
-            return Ranked(stored.candidates, _score(folder, stored.candidates, judge, tally), _due(records))
+            return Ranked(
+                stored.candidates, _score(folder, stored.candidates, judge, tally), _due(records)
+            )
         scores: dict[Key, Score] = {}
         for score in judge(stored.candidates):
             scores[score.key] = score
@@ -310,34 +466,58 @@ def _compare(settings: config.Pairs, stored: Stored) -> Result:
     ranked = _ranked(settings, stored, None, tally)
     weightings = _weightings(settings.grid, ranked.own_parts)
     groups = group(ranked.candidates, ranked.scores)
-    with console.waiting(f"pairs: ranking {len(ranked.candidates)} candidates by {len(weightings)} weightings"):
+    with console.waiting(
+        f"pairs: ranking {len(ranked.candidates)} candidates by {len(weightings)} weightings"
+    ):
         rows = compare_weightings(groups, weightings, _rule(settings))
     report = report_parts(groups, next(iter(weightings.values())), ranked.due)
-    figures = {"weightings": rows, "parts": report, "told": sentences(report), "failed_rewards": tally.failed}
+    figures = {
+        "weightings": rows,
+        "parts": report,
+        "told": sentences(report),
+        "failed_rewards": tally.failed,
+    }
     return Result("pairs", "compared", str(stored.folder), figures, [], 0.0)
 
 
 def _weightings(grid: Sequence[str], own: set[str]) -> dict[str, dict[str, float]]:
-    """By name: the weightings of files, and those written out. Raises UserError 2 for a name that is there twice."""
+    """By name: the weightings of files, and those written out. Raises UserError 2 for a name that
+    is there twice.
+    """
     found: dict[str, dict[str, float]] = {}
     for given in grid:
-        new = ({given: settle_weights(config.parse_weights(given, given), own)} if "=" in given
-               else read_grid(config.find_file(given), own))  # fmt: skip
+        new = (
+            {given: settle_weights(config.parse_weights(given, given), own)}
+            if "=" in given
+            else read_grid(config.find_file(given), own)
+        )
         for name in found.keys() & new.keys():
-            raise UserError(f"'{name}' is there twice.", "Give each weighting a name of its own.", place=given)
+            raise UserError(
+                f"'{name}' is there twice.", "Give each weighting a name of its own.", place=given
+            )
         found |= new
     return found
 
 
-def _dry_run(settings: config.Pairs, place: Place, plan: Plan, found: Prompts, source: Source) -> Result:
+def _dry_run(
+    settings: config.Pairs, place: Place, plan: Plan, found: Prompts, source: Source
+) -> Result:
     """How many candidates there would be, and of how long prompts."""
     status = "new" if place.force else stages.compare(place.folder, plan)
     template = load_template(source.base)
     records = _chosen(settings, found)
-    asked, too_long = _fitting(settings, prompts(records, settled(found.protocol, template).of, template))
+    asked, too_long = _fitting(
+        settings, prompts(records, settled(found.protocol, template).of, template)
+    )
     longest = max(len(one.ids) for one in asked)
     memory = dry_run_memory("pairs", settings, source.base, longest + settings.max_new_tokens)
-    figures = {"folder": status, "steps": len(asked), "candidates": len(asked) * settings.num_samples,
-               "too_long": too_long, "prompt_tokens": sum(len(one.ids) for one in asked),
-               "longest_prompt": longest, "memory_gib": memory}  # fmt: skip
+    figures = {
+        "folder": status,
+        "steps": len(asked),
+        "candidates": len(asked) * settings.num_samples,
+        "too_long": too_long,
+        "prompt_tokens": sum(len(one.ids) for one in asked),
+        "longest_prompt": longest,
+        "memory_gib": memory,
+    }
     return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)

@@ -11,7 +11,8 @@ from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, r
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.run_folder import Plan
 
-SAMPLED = "sampled.json"  # written when every candidate is there: from then on they can be ranked, whatever happens
+# written when every candidate is there: from then on they can be ranked, whatever happens
+SAMPLED = "sampled.json"
 
 
 class Stored(NamedTuple):
@@ -35,17 +36,27 @@ def find_stored(name: str, run: Path) -> Stored:
         return _unfinished(folder)
     command = stages.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
     if command not in ("pairs", "grpo"):
-        raise UserError(f"is a stage of `agentlite {command}`, which samples nothing.", "Name a pairs or a grpo.",
-                        place=str(folder))  # fmt: skip
+        raise UserError(
+            f"is a stage of `agentlite {command}`, which samples nothing.",
+            "Name a pairs or a grpo.",
+            place=str(folder),
+        )
     stages.finished(folder, command)
     plan = stages.read_plan(folder)
     if plan.settings.get("candidates"):
-        raise UserError("holds pairs, and no candidates.", f"They were ranked from {plan.settings['candidates']}: add "
-                        f"--from {plan.settings['candidates']}.", place=str(folder))  # fmt: skip
+        raise UserError(
+            "holds pairs, and no candidates.",
+            f"They were ranked from {plan.settings['candidates']}: add "
+            f"--from {plan.settings['candidates']}.",
+            place=str(folder),
+        )
     if command == "grpo":
         rollouts = list(read_rollouts(folder / "rollouts.jsonl"))
         return Stored(
-            folder, [row.candidate for row in rollouts], {row.candidate.key: row.score for row in rollouts}, plan
+            folder,
+            [row.candidate for row in rollouts],
+            {row.candidate.key: row.score for row in rollouts},
+            plan,
         )
     scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
     return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), scores, plan)
@@ -64,13 +75,23 @@ def _changed(folder: Path) -> list[str]:
         digests = msgspec.json.decode((folder / SAMPLED).read_bytes(), type=dict[str, str])
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return [SAMPLED]
-    return [name for name, digest in digests.items()
-            if not (path := folder / f"{name}.jsonl").exists() or stages.file_digest(path) != digest]  # fmt: skip
+    return [
+        name
+        for name, digest in digests.items()
+        if not (path := folder / f"{name}.jsonl").exists() or stages.file_digest(path) != digest
+    ]
 
 
 def _unfinished(folder: Path) -> Stored:
-    """Sampled whole, though not scored: its candidates are as good as any. Their scores are made anew."""
+    """Sampled whole, though not scored: its candidates are as good as any. Their scores are made
+    anew.
+    """
     if changed := _changed(folder):
-        raise UserError("is not as it was sampled.", "Run pairs again with --force.",
-                        place=str(folder / f"{changed[0]}.jsonl"))  # fmt: skip
-    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), {}, stages.read_plan(folder))
+        raise UserError(
+            "is not as it was sampled.",
+            "Run pairs again with --force.",
+            place=str(folder / f"{changed[0]}.jsonl"),
+        )
+    return Stored(
+        folder, list(read_candidates(folder / "candidates.jsonl")), {}, stages.read_plan(folder)
+    )

@@ -1,4 +1,6 @@
-"""raw rows -> train, dev and test records, rejects.jsonl with a reason a row, and counts that add up."""
+"""raw rows -> train, dev and test records, rejects.jsonl with a reason a row, and counts that add
+up.
+"""
 
 import hashlib
 import io
@@ -37,7 +39,13 @@ from agentlite.data.curation.dedup import near_text
 from agentlite.data.curation.fingerprints import dialog_text
 from agentlite.data.curation.loss_cache import all_losses, losses_file
 from agentlite.data.curation.mix import check_task_weights, parse_mix
-from agentlite.data.curation.replay_buffer import Found, add_to_buffer, buffer_rows, find_buffer, replayed
+from agentlite.data.curation.replay_buffer import (
+    Found,
+    add_to_buffer,
+    buffer_rows,
+    find_buffer,
+    replayed,
+)
 from agentlite.data.curation.select import Choice, End, check_duplicates, choose
 from agentlite.data.curation.split import Traits, assign_splits, traits
 from agentlite.data.curation.stats import Sized, statistics
@@ -60,13 +68,21 @@ from agentlite.workspace.run_folder import Place, Plan, Result
 NOT_OF_THE_PLAN = ("workers",)
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 # settings that do nothing without another one
-IDLE = {"coreset_loss": "coreset_strategy", "coreset_model": "coreset_strategy", "continual_buffer_size": "replay",
-        "continual_replay_ratio": "replay", "join_tokens": "join", "retrieve_by": "retrieve",
-        "retriever": "retrieve"}  # fmt: skip
+IDLE = {
+    "coreset_loss": "coreset_strategy",
+    "coreset_model": "coreset_strategy",
+    "continual_buffer_size": "replay",
+    "continual_replay_ratio": "replay",
+    "join_tokens": "join",
+    "retrieve_by": "retrieve",
+    "retriever": "retrieve",
+}
 
 
 class Job(NamedTuple):
-    """What is to be prepared: how, from where, with which buffer of earlier records. `model`: whose losses count."""
+    """What is to be prepared: how, from where, with which buffer of earlier records. `model`: whose
+    losses count.
+    """
 
     way: Way
     stdin: BinaryIO
@@ -79,14 +95,21 @@ class Job(NamedTuple):
 
 
 def run(settings: config.Prep, place: Place) -> Result:
-    """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects` allows."""
+    """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects`
+    allows.
+    """
     settings = replace(settings, sources=_sources(settings.sources))
     _refuse_mistakes(settings)
     held_out = _sources(settings.holdout) if settings.holdout else ()
     settings = replace(settings, holdout=tuple(check_held_out(held_out, settings.sources)))
-    if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(place.folder.resolve()):
-        raise UserError("is in the folder that is written anew.", "Copy it elsewhere, and add --out NAME to keep both.",
-                        place=settings.retry_rejects)  # fmt: skip
+    if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(
+        place.folder.resolve()
+    ):
+        raise UserError(
+            "is in the folder that is written anew.",
+            "Copy it elsewhere, and add --out NAME to keep both.",
+            place=settings.retry_rejects,
+        )
     with console.stdout_to_stderr(), _spooled(settings.sources) as stdin:
         job, plan = _plan(settings, place, stdin)
         if place.dry_run:
@@ -96,7 +119,11 @@ def run(settings: config.Prep, place: Place) -> Result:
         with stages.open_stage(place.folder, plan, force=place.force) as stage:
             if stage.status != "done":
                 _fill_or_fail(stage, _with_offers(job, place.run))
-            return stage.result(place.next("agentlite sft" + ("" if place.out == "prep" else f" --data {place.out}")))
+            return stage.result(
+                place.next(
+                    "agentlite sft" + ("" if place.out == "prep" else f" --data {place.out}")
+                )
+            )
 
 
 def _with_offers(job: Job, run: Path) -> Job:
@@ -113,7 +140,9 @@ def _with_offers(job: Job, run: Path) -> Job:
 
 
 def shown(folder: Path, count: int) -> Iterator[str]:
-    """The first training records of a finished prep, rendered, the trained tokens between ⟦ and ⟧."""
+    """The first training records of a finished prep, rendered, the trained tokens between ⟦ and
+    ⟧.
+    """
     plan = stages.read_plan(folder)
     template = load_template(find_model(plan.settings["model"], folder.parent).base)
     mixture = settled(plan.settings["protocol"], template)
@@ -140,7 +169,11 @@ def _sources(given: Sequence[str]) -> tuple[str, ...]:
     found: list[str] = []
     for source in given:
         scheme, colon, rest = source.partition(":")
-        found += [f"bfcl:{part}" for part in rest.split(",")] if colon and scheme == "bfcl" else files_of(source)
+        found += (
+            [f"bfcl:{part}" for part in rest.split(",")]
+            if colon and scheme == "bfcl"
+            else files_of(source)
+        )
     return tuple(found)
 
 
@@ -149,21 +182,34 @@ def _refuse_mistakes(settings: config.Prep) -> None:
         check_format(settings.format)
     for way in settings.repair:
         if way not in WAYS:
-            raise UserError(f"no way to repair is called '{way}'.", nearest(way, WAYS), place="--repair")
+            raise UserError(
+                f"no way to repair is called '{way}'.", nearest(way, WAYS), place="--repair"
+            )
     check_duplicates(settings.duplicates)
     check_task_weights(settings.task_weights)
     parse_mix(settings.mix)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size
     if strategy and strategy not in STRATEGIES:
-        raise UserError(f"no strategy is called '{strategy}'.", nearest(strategy, STRATEGIES),
-                        place="prep.coreset_strategy")  # fmt: skip
+        raise UserError(
+            f"no strategy is called '{strategy}'.",
+            nearest(strategy, STRATEGIES),
+            place="prep.coreset_strategy",
+        )
     if bool(strategy) != bool(size):
         lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
-        raise UserError("a coreset needs a strategy and a size.", f"Add --set prep.{lacking}.", place="prep.coreset")
+        raise UserError(
+            "a coreset needs a strategy and a size.",
+            f"Add --set prep.{lacking}.",
+            place="prep.coreset",
+        )
     for name, other in IDLE.items():
         if not _is_default(settings, name) and _is_default(settings, other):
             console.notice(f"prep: {name} does nothing without {other}")
-    if not _is_default(settings, "near") and "near" not in settings.duplicates and not settings.holdout:
+    if (
+        not _is_default(settings, "near")
+        and "near" not in settings.duplicates
+        and not settings.holdout
+    ):
         console.notice("prep: near does nothing without --duplicates near or --holdout")
 
 
@@ -190,10 +236,15 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Pl
     mixture = choose_protocol(settings.protocol, template, settings.seed)
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = _digests(settings, stdin)
-    coreset_model = find_model(settings.coreset_model, place.run) if settings.coreset_model else model
+    coreset_model = (
+        find_model(settings.coreset_model, place.run) if settings.coreset_model else model
+    )
     if coreset_model.base != model.base:
-        raise UserError(f"is made of {coreset_model.base}, and the rows are tokens of {model.base}.",
-                        f"Name {model.base} or an adapter of it.", place="--coreset-model")  # fmt: skip
+        raise UserError(
+            f"is made of {coreset_model.base}, and the rows are tokens of {model.base}.",
+            f"Name {model.base} or an adapter of it.",
+            place="--coreset-model",
+        )
     inputs |= {"coreset_model": coreset_model.digest} if settings.coreset_model else {}
     stored_as = "parquet" if settings.rows == "parquet" else "jsonl"
     kept = {**config.plain_settings(settings, NOT_OF_THE_PLAN), "rows": stored_as}
@@ -206,20 +257,30 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Pl
 
 
 def _key(settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """What a run is known by in a buffer: what was asked and given, whatever the names and the order of the files."""
-    asked = {name: value for name, value in settings.items() if name not in ("sources", "holdout", "replay", "rows")}
+    """What a run is known by in a buffer: what was asked and given, whatever the names and the
+    order of the files.
+    """
+    asked = {
+        name: value
+        for name, value in settings.items()
+        if name not in ("sources", "holdout", "replay", "rows")
+    }
     return digest(canonical([asked, sorted(inputs.values())]))
 
 
 def _held_out(settings: config.Prep) -> HeldOut:
-    """Changed as the other records are, so that what was masked there is masked here; none is dropped."""
+    """Changed as the other records are, so that what was masked there is masked here; none is
+    dropped.
+    """
     if not settings.holdout:
         return HeldOut([], [], Counter())
     how = replace(settings, personal="off" if settings.personal == "drop" else settings.personal)
     found = read_held_out(settings.holdout, told(settings), lambda record: changed(record, how, {}))
     if found.unread:
-        console.notice(f"prep: {found.unread.total()} rows of the held-out files cannot be read: "
-                       f"{', '.join(sorted(found.unread))}")  # fmt: skip
+        console.notice(
+            f"prep: {found.unread.total()} rows of the held-out files cannot be read: "
+            f"{', '.join(sorted(found.unread))}"
+        )
     return found
 
 
@@ -227,16 +288,24 @@ def _digests(settings: config.Prep, stdin: BinaryIO) -> dict[str, str]:
     """Of every file of rows."""
     found = {source: _digest(source, stdin) for source in settings.sources}
     if settings.retry_rejects:
-        found["retry_rejects"] = ",".join(stages.file_digest(path) for path in raw_files(settings.retry_rejects))
+        found["retry_rejects"] = ",".join(
+            stages.file_digest(path) for path in raw_files(settings.retry_rejects)
+        )
     return found | {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
 
 
 def _refuse_changed(job: Job, plan: Plan) -> None:
-    """What was read must be what the plan says, and not half of one file and half of another. Raises UserError 3."""
+    """What was read must be what the plan says, and not half of one file and half of another.
+    Raises UserError 3.
+    """
     for name, found in _digests(job.settings, job.stdin).items():
         if found != plan.inputs[name]:
-            raise UserError("was changed while it was read.", "Run the same command again, once nobody writes to it.",
-                            place=name, exit_code=OTHER_PLAN)  # fmt: skip
+            raise UserError(
+                "was changed while it was read.",
+                "Run the same command again, once nobody writes to it.",
+                place=name,
+                exit_code=OTHER_PLAN,
+            )
 
 
 def _digest(source: str, stdin: BinaryIO) -> str:
@@ -261,7 +330,9 @@ def _fill_or_fail(stage: stages.Stage, job: Job) -> None:
 
 
 def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
-    with console.waiting(f"prep: looking for copies and leaks among {len(gathered.traits)} records"):
+    with console.waiting(
+        f"prep: looking for copies and leaks among {len(gathered.traits)} records"
+    ):
         choice = _chosen(job, gathered)
     write_rows(stage.folder / "rejects.jsonl", map(reject_row, gathered.rejects))
     _refuse_rejects(stage.folder, job.settings, gathered, choice)
@@ -275,16 +346,27 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
     with console.waiting(f"prep: writing {len(sides)} records"):
         files, written = _write_splits(stage.folder, job, gathered, sides, again, made)
     figures |= {"made": {kind: dict(counts) for kind, counts in made.items()}} if made else {}
-    write_rows(stage.folder / "ways.jsonl", chain(ways_of(gathered, choice.ends, sides), map(_replayed_way, again)))
+    write_rows(
+        stage.folder / "ways.jsonl",
+        chain(ways_of(gathered, choice.ends, sides), map(_replayed_way, again)),
+    )
     files += _write_cuts(stage.folder, gathered.cuts)
     if job.buffer:
         figures |= {"replayed": len(again), "buffer": _add_to_buffer(job, gathered, train)}
     trained = [sized for traits, sized in written if traits.split == "train"]
     counts = Counter(sides.values())
-    figures = {**gathered.counts, **{split: counts[split] for split in SPLITS}, "groups": groups,
-               "new_tools": _new_tools(gathered, sides), "train_rows": len(trained),
-               "trained_tokens": sum(sized.trained for sized in trained), **_told(gathered), **figures,
-               **statistics(*map(list, zip(*written, strict=True))), "by_file": _by_file(gathered)}  # fmt: skip
+    figures = {
+        **gathered.counts,
+        **{split: counts[split] for split in SPLITS},
+        "groups": groups,
+        "new_tools": _new_tools(gathered, sides),
+        "train_rows": len(trained),
+        "trained_tokens": sum(sized.trained for sized in trained),
+        **_told(gathered),
+        **figures,
+        **statistics(*map(list, zip(*written, strict=True))),
+        "by_file": _by_file(gathered),
+    }
     for note in choice.notes:
         console.notice(note)
     write_json(stage.folder / "stats.json", {**figures, "notes": choice.notes})
@@ -292,32 +374,51 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
 
 
 def _chosen(job: Job, gathered: Gathered) -> Choice:
-    choice = Choice(job.settings, gathered.traits, gathered.sources, gathered.sketches,
-                    lambda index: near_text(gathered.record(index)), _held_out(job.settings))  # fmt: skip
+    choice = Choice(
+        job.settings,
+        gathered.traits,
+        gathered.sources,
+        gathered.sketches,
+        lambda index: near_text(gathered.record(index)),
+        _held_out(job.settings),
+    )
     choose(choice)
     return choice
 
 
 def _splits(settings: config.Prep, choice: Choice) -> tuple[dict[int, str], int]:
-    """The side of each record that stays, and how many groups there are. Leaves out what reaches over two sides."""
+    """The side of each record that stays, and how many groups there are. Leaves out what reaches
+    over two sides.
+    """
     here = choice.here
-    found = assign_splits(here, dev=settings.dev, test=settings.test, seed=settings.seed, by=settings.split_by)
+    found = assign_splits(
+        here, dev=settings.dev, test=settings.test, seed=settings.seed, by=settings.split_by
+    )
     sides = dict(zip(choice.kept, found.splits, strict=True))
-    choice.leave_out({place: End("F332", here[stays].id) for place, stays in found.crossing.items()}
-                     | {place: End("F333") for place in found.torn})  # fmt: skip
+    choice.leave_out(
+        {place: End("F332", here[stays].id) for place, stays in found.crossing.items()}
+        | {place: End("F333") for place in found.torn}
+    )
     choice.notes += found.notes
     return {index: sides[index] for index in choice.kept}, found.groups
 
 
 def _new_tools(gathered: Gathered, sides: Mapping[int, str]) -> int:
     """How many test records call none of the tools that are called in training."""
-    called = {name for index, side in sides.items() if side == "train" for name in gathered.traits[index].tools}
+    called = {
+        name
+        for index, side in sides.items()
+        if side == "train"
+        for name in gathered.traits[index].tools
+    }
     tools = [gathered.traits[index].tools for index, side in sides.items() if side == "test"]
     return sum(bool(names) and called.isdisjoint(names) for names in tools)
 
 
 def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int, str]) -> Row:
-    """Leaves the train records out that the coreset does not choose. Returns what it chose by what."""
+    """Leaves the train records out that the coreset does not choose. Returns what it chose by
+    what.
+    """
     if not job.settings.coreset_strategy:
         return {}
     train = [index for index, side in sides.items() if side == "train"]
@@ -331,18 +432,27 @@ def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int,
 
 def _coreset(job: Job, gathered: Gathered, train: Sequence[int]) -> Coreset:
     settings = job.settings
-    chooses = settings.coreset_strategy in LOSSES and (settings.coreset_target_size or 0) < len(train)
+    chooses = settings.coreset_strategy in LOSSES and (settings.coreset_target_size or 0) < len(
+        train
+    )
     losses = _losses(job, gathered, train) if chooses else None
-    return coreset([gathered.traits[index].id for index in train], strategy=settings.coreset_strategy,
-                   target=settings.coreset_target_size, seed=settings.seed, losses=losses,
-                   text=lambda place: dialog_text(gathered.record(train[place])))  # fmt: skip
+    return coreset(
+        [gathered.traits[index].id for index in train],
+        strategy=settings.coreset_strategy,
+        target=settings.coreset_target_size,
+        seed=settings.seed,
+        losses=losses,
+        text=lambda place: dialog_text(gathered.record(train[place])),
+    )
 
 
 def _losses(job: Job, gathered: Gathered, train: Sequence[int]) -> dict[str, float]:
     """By the model, each computed once on this machine; or the proxy."""
     way, places = job.way, {gathered.traits[index].id: index for index in train}
     if job.settings.coreset_loss == "proxy":
-        return {record_id: proxy_loss(gathered.record(index)) for record_id, index in places.items()}
+        return {
+            record_id: proxy_loss(gathered.record(index)) for record_id, index in places.items()
+        }
     from agentlite.engine.load import Loading
     from agentlite.engine.record_losses import record_losses
 
@@ -350,47 +460,82 @@ def _losses(job: Job, gathered: Gathered, train: Sequence[int]) -> dict[str, flo
         record = gathered.record(places[record_id])
         return rendering.training_rows(record, way.mixture.of(record), way.template)
 
-    seed = job.settings.seed if len(way.mixture.protocols) > 1 else 0  # it decides who is rendered how
+    seed = (
+        job.settings.seed if len(way.mixture.protocols) > 1 else 0
+    )  # it decides who is rendered how
     key = digest(canonical([job.model.digest, way.mixture.name, way.template.name, seed]))
     how = Loading("unsloth", job.settings.max_length)
-    return all_losses(losses_file(stages.cache_folder() / "losses", key), list(places),
-                      lambda ids: record_losses(ids, rows, job.model, how))  # fmt: skip
+    return all_losses(
+        losses_file(stages.cache_folder() / "losses", key),
+        list(places),
+        lambda ids: record_losses(ids, rows, job.model, how),
+    )
 
 
 def _again(job: Job, gathered: Gathered, choice: Choice, sides: Mapping[int, str]) -> list[Row]:
-    """Rows of the buffer to learn again, changed as others are: none that was read here, whatever became of it, none
-    that gives away what is held out or asked in dev or test, and none that does not fit any more.
+    """Rows of the buffer to learn again, changed as others are: none that was read here, whatever
+    became of it, none that gives away what is held out or asked in dev or test, and none that does
+    not fit any more.
     """
     assert job.buffer
-    records = [record for row in buffer_rows(job.buffer) if (record := learnable(from_row(row), job.way))]
+    records = [
+        record for row in buffer_rows(job.buffer) if (record := learnable(from_row(row), job.way))
+    ]
     asked = [gathered.traits[index] for index, side in sides.items() if side != "train"]
-    leaking = leaks([traits(record) for record in records], [*choice.held_out.traits, *asked],
-                    threshold=job.settings.near)  # fmt: skip
+    leaking = leaks(
+        [traits(record) for record in records],
+        [*choice.held_out.traits, *asked],
+        threshold=job.settings.near,
+    )
     free = [to_row(record) for index, record in enumerate(records) if index not in leaking]
     count = list(sides.values()).count("train")
-    rows = replayed(free, {one.id for one in gathered.traits}, count, ratio=job.settings.continual_replay_ratio,
-                    seed=job.settings.seed, buffer=job.buffer.rows)  # fmt: skip
+    rows = replayed(
+        free,
+        {one.id for one in gathered.traits},
+        count,
+        ratio=job.settings.continual_replay_ratio,
+        seed=job.settings.seed,
+        buffer=job.buffer.rows,
+    )
     wanted = math.floor(count * job.settings.continual_replay_ratio)
     if len(rows) < wanted:
-        choice.notes.append(f"replay: {wanted} rows asked for, the buffer has {len(rows)} that may be learned here")
+        choice.notes.append(
+            f"replay: {wanted} rows asked for, the buffer has {len(rows)} that may be learned here"
+        )
     return rows
 
 
 def _replayed_way(row: Row) -> Row:
-    return {"id": row["id"], "place": "the buffer", "format": "agentlite", "end": "kept", "split": "train"}
+    return {
+        "id": row["id"],
+        "place": "the buffer",
+        "format": "agentlite",
+        "end": "kept",
+        "split": "train",
+    }
 
 
 def _add_to_buffer(job: Job, gathered: Gathered, train: Sequence[int]) -> int:
     """The number of rows that it has then."""
     assert job.buffer
     ids = [gathered.traits[index].id for index in train]
-    return add_to_buffer(job.buffer, ids, lambda place: next(gathered.spool.rows([train[place]])),
-                         capacity=job.settings.continual_buffer_size, seed=job.settings.seed).rows  # fmt: skip
+    return add_to_buffer(
+        job.buffer,
+        ids,
+        lambda place: next(gathered.spool.rows([train[place]])),
+        capacity=job.settings.continual_buffer_size,
+        seed=job.settings.seed,
+    ).rows
 
 
-def _write_splits(folder: Path, job: Job, gathered: Gathered, sides: Mapping[int, str],
-                  again: Sequence[Row],
-                  made: dict[str, Counter[str]]) -> tuple[list[str], list[tuple[Traits, Sized]]]:  # fmt: skip
+def _write_splits(
+    folder: Path,
+    job: Job,
+    gathered: Gathered,
+    sides: Mapping[int, str],
+    again: Sequence[Row],
+    made: dict[str, Counter[str]],
+) -> tuple[list[str], list[tuple[Traits, Sized]]]:
     """The files, and what was written to them. `made`: see augmented."""
     suffix = "parquet" if job.settings.rows == "parquet" else "jsonl"
     written: list[tuple[Traits, Sized]] = []
@@ -398,7 +543,9 @@ def _write_splits(folder: Path, job: Job, gathered: Gathered, sides: Mapping[int
         here = [index for index, side in sides.items() if side == split]
         rows: Iterator[Row] = ({**row, "split": split} for row in gathered.spool.rows(here))
         if split == "train" and (again or augments(job.settings)):
-            records = augmented([from_row({**row, "split": split}) for row in (*rows, *again)], job.way, made)
+            records = augmented(
+                [from_row({**row, "split": split}) for row in (*rows, *again)], job.way, made
+            )
             rows = map(to_row, records)
             written += [(traits(record), measure(record, job.way)) for record in records]
         else:
@@ -431,7 +578,10 @@ def _told(gathered: Gathered) -> dict[str, Any]:
 
 def _by_file(gathered: Gathered) -> dict[str, dict[str, Any]]:
     return {
-        source: {"formats": dict(gathered.formats[source]), **{end: counts[end] for end in ("read", *ENDS.values())}}
+        source: {
+            "formats": dict(gathered.formats[source]),
+            **{end: counts[end] for end in ("read", *ENDS.values())},
+        }
         for source, counts in gathered.by_file.items()
     }
 
@@ -445,30 +595,53 @@ def _lines(job: Job) -> Iterator[tuple[str, Line]]:
         for line in read_lines(source, stdin):
             yield source, edits(line)
     if unused := list(edits.unused()):
-        raise UserError(f"no source has {unused[0]}.", "Name the sources as they were named when it was rejected.",
-                        place=settings.retry_rejects)  # fmt: skip
+        raise UserError(
+            f"no source has {unused[0]}.",
+            "Name the sources as they were named when it was rejected.",
+            place=settings.retry_rejects,
+        )
 
 
-def _refuse_rejects(folder: Path, settings: config.Prep, gathered: Gathered, choice: Choice) -> None:
-    rejected, read = len(gathered.rejects), sum(counts["read"] for counts in gathered.by_file.values())
+def _refuse_rejects(
+    folder: Path, settings: config.Prep, gathered: Gathered, choice: Choice
+) -> None:
+    rejected, read = (
+        len(gathered.rejects),
+        sum(counts["read"] for counts in gathered.by_file.values()),
+    )
     for line in _reject_lines(gathered.rejects):
         console.notice(line)
     file = str(folder / "rejects.jsonl")
-    if settings.max_rejects < 1 and (rest := [one for one in gathered.rejects if one.code in UNKNOWN]):
+    if settings.max_rejects < 1 and (
+        rest := [one for one in gathered.rejects if one.code in UNKNOWN]
+    ):
         fix = "Fetch or mend the file; or take what was read of it: --max-rejects 1."
-        raise UserError(f"{rest[0].reason}: rows may be missing.", fix, place=rest[0].place, exit_code=REJECTS)
+        raise UserError(
+            f"{rest[0].reason}: rows may be missing.", fix, place=rest[0].place, exit_code=REJECTS
+        )
     if rejected > 1 and rejected > settings.max_rejects * read:
         fix = f"Mend them, or allow more: --max-rejects {min(1.0, rejected / read + 0.005):.2f}."
-        raise UserError(f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.", fix, place=file,
-                        exit_code=REJECTS)  # fmt: skip
+        raise UserError(
+            f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
+            fix,
+            place=file,
+            exit_code=REJECTS,
+        )
     if not choice.kept:
         left_out = gathered.left_out + Counter(end.code for end in choice.ends.values())
         if not left_out:
-            raise UserError(f"no row left of {read} read.", "The reasons are in that file.", place=file,
-                            exit_code=REJECTS)  # fmt: skip
+            raise UserError(
+                f"no row left of {read} read.",
+                "The reasons are in that file.",
+                place=file,
+                exit_code=REJECTS,
+            )
         codes = ", ".join(f"{code} {count}" for code, count in left_out.most_common())
-        raise UserError(f"no row left of {read} read: {rejected} rejected, {codes}.",
-                        CODES[left_out.most_common(1)[0][0]].hint, exit_code=REJECTS)  # fmt: skip
+        raise UserError(
+            f"no row left of {read} read: {rejected} rejected, {codes}.",
+            CODES[left_out.most_common(1)[0][0]].hint,
+            exit_code=REJECTS,
+        )
 
 
 def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
@@ -478,7 +651,8 @@ def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
         first.setdefault(reject.code, reject)
     counts = Counter(reject.code for reject in rejects)
     return [
-        f"{reject.place}: {code} {reject.reason}" + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
+        f"{reject.place}: {code} {reject.reason}"
+        + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
         for code, reject in first.items()
     ]
 
@@ -496,12 +670,16 @@ def _dry_run(job: Job, plan: Plan, place: Place) -> Result:
     _splits(job.settings, choice)
     gathered.tally(choice.ends)
     if job.settings.coreset_strategy:
-        choice.notes.append(f"of the train records, the coreset will choose {job.settings.coreset_target_size}: "
-                            "not tried here, since it may take a model")  # fmt: skip
+        choice.notes.append(
+            f"of the train records, the coreset will choose {job.settings.coreset_target_size}: "
+            "not tried here, since it may take a model"
+        )
     for note in choice.notes:
         console.notice(note)
     figures = {**gathered.counts, **_told(gathered), **choice.told, "by_file": _by_file(gathered)}
-    return Result("prep", "dry run", str(place.folder), figures, [], round(time.monotonic() - started, 1))
+    return Result(
+        "prep", "dry run", str(place.folder), figures, [], round(time.monotonic() - started, 1)
+    )
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""The id of a record, or the place of a row -> where it came from, what was done to it, and where it ended."""
+"""The id of a record, or the place of a row -> where it came from, what was done to it, and where
+it ended.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,26 +16,33 @@ MADE = ("joined", "made", "cut_from")  # what the meta of a record says of how i
 
 
 def why(folder: Path, asked: str) -> list[Row]:
-    """Every row of ways.jsonl that bears the id or the place, and rejects of that place; of one that was made, how,
-    and the ways of those it was made of. Raises UserError if there is none.
+    """Every row of ways.jsonl that bears the id or the place, and rejects of that place; of one
+    that was made, how, and the ways of those it was made of. Raises UserError if there is none.
     """
     stages.finished(folder, "prep")
     if not (folder / "ways.jsonl").exists():
-        raise UserError("has no ways.jsonl: an earlier version wrote it.", "Run prep again with --force.",
-                        place=str(folder))  # fmt: skip
+        raise UserError(
+            "has no ways.jsonl: an earlier version wrote it.",
+            "Run prep again with --force.",
+            place=str(folder),
+        )
     found = [_with_joined(row, folder) for row in _found(folder, {asked})]
     for made in _made(folder, asked) if not any(row["id"] == asked for row in found) else ():
         found += [made, *_found(folder, {*made["of"]})]
     if not found:
-        raise UserError(f"no record or row is called '{asked}'.", "Ids are in train.jsonl and ways.jsonl, places in "
-                        "rejects.jsonl, as FILE:LINE.", place=str(folder))  # fmt: skip
+        raise UserError(
+            f"no record or row is called '{asked}'.",
+            "Ids are in train.jsonl and ways.jsonl, places in rejects.jsonl, as FILE:LINE.",
+            place=str(folder),
+        )
     return found
 
 
 def told(row: Row) -> str:
     """A way in a few lines."""
     lines = [
-        f"{row['id'] or 'a row'}  from {row['place']}" + (f", read as {row['format']}" if row.get("format") else "")
+        f"{row['id'] or 'a row'}  from {row['place']}"
+        + (f", read as {row['format']}" if row.get("format") else "")
     ]
     lines += [f"  {name}: {_plain(value)}" for name, value in row.get("done", {}).items()]
     end = f"  {row['end']}" + (f" in {row['split']}" if row.get("split") else "")
@@ -53,15 +62,24 @@ def _found(folder: Path, asked: set[str]) -> Iterator[Row]:
             yield row
     for row in read_rows(folder / "rejects.jsonl"):
         if row["place"] in asked:
-            yield {"id": "", "place": row["place"], "end": "rejected", "code": row["code"], "reason": row["reason"]}
+            yield {
+                "id": "",
+                "place": row["place"],
+                "end": "rejected",
+                "code": row["code"],
+                "reason": row["reason"],
+            }
 
 
 def _with_joined(row: Row, folder: Path) -> Row:
     """A kept train record with the dialog that it is now a part of, if there is one."""
     if row["end"] != "kept" or row["split"] != "train":
         return row
-    into = (one["id"] for one in read_rows(find_rows(folder, "train"))
-            if row["id"] in json.loads(one["meta"]).get("joined", ()))  # fmt: skip
+    into = (
+        one["id"]
+        for one in read_rows(find_rows(folder, "train"))
+        if row["id"] in json.loads(one["meta"]).get("joined", ())
+    )
     found = next(into, None)
     return {**row, "joined_into": found} if found else row
 
@@ -74,7 +92,14 @@ def _made(folder: Path, asked: str) -> Iterator[Row]:
                 meta = json.loads(row["meta"])
                 done = {name: meta[name] for name in MADE if name in meta}
                 of: Sequence[str] = meta.get("joined") or [row["parent"]]
-                yield {"id": asked, "place": "prep", "done": done, "end": "made", "split": split, "of": list(of)}
+                yield {
+                    "id": asked,
+                    "place": "prep",
+                    "done": done,
+                    "end": "made",
+                    "split": split,
+                    "of": list(of),
+                }
 
 
 def _plain(value: object) -> str:

@@ -1,4 +1,6 @@
-"""finished prep and files of tools -> a model and an index that bring the right tools, beside what others bring."""
+"""finished prep and files of tools -> a model and an index that bring the right tools, beside what
+others bring.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,52 +47,88 @@ def run(settings: config.Retriever, place: Place) -> Result:
     source = find_encoder(settings.model, place.run)
     settings = _settled(settings, source)
     files = {f"tools {name}": stages.file_digest(_file(name)) for name in settings.tools}
-    digest = ",".join(value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS))
-    plan = Plan("retriever", config.plain_settings(settings), {"data": digest, "model": source.digest, **files},
-                stages.versions())  # fmt: skip
+    digest = ",".join(
+        value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS)
+    )
+    plan = Plan(
+        "retriever",
+        config.plain_settings(settings),
+        {"data": digest, "model": source.digest, **files},
+        stages.versions(),
+    )
     if place.dry_run:
         return _dry_run(settings, place, plan, data)
     if place.has_work(plan):
         from agentlite.engine.sentence_encoder import check_libraries
 
         check_libraries()
-    with console.stdout_to_stderr(), stages.open_stage(place.folder, plan, force=place.force) as stage:
+    with (
+        console.stdout_to_stderr(),
+        stages.open_stage(place.folder, plan, force=place.force) as stage,
+    ):
         if stage.status != "done":
             with failing_early(stage):
                 stage.set_aside_changed(PAIRS)
                 _fill(stage, settings, source, _read(settings, data))
         given = "" if place.out == "retriever" else f" --retriever {place.out}"
-        return stage.result(place.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}"))
+        return stage.result(
+            place.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}")
+        )
 
 
 def _settled(settings: config.Retriever, source: Source) -> config.Retriever:
     """With what its kind of model is trained by, where that is not said."""
     epochs, rate = BY_KIND[is_static(source)]
-    return replace(settings, num_epochs=settings.num_epochs or epochs,
-                   learning_rate=rate if settings.learning_rate is None else settings.learning_rate)  # fmt: skip
+    return replace(
+        settings,
+        num_epochs=settings.num_epochs or epochs,
+        learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
+    )
 
 
 def _file(name: str) -> Path:
     if not Path(name).is_file():
-        raise UserError("there is no such file.", "Name a file of tools, a row each.", place=f"--tools {name}")
+        raise UserError(
+            "there is no such file.", "Name a file of tools, a row each.", place=f"--tools {name}"
+        )
     return Path(name)
 
 
 def _read(settings: config.Retriever, data: Path) -> Work:
     with console.waiting("retriever: reading the tools"):
-        records = {split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS}
+        records = {
+            split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS
+        }
         read = read_pool(chain.from_iterable(records.values()), settings.tools)
         train = [*records["train"], *_new_examples(read, records)]
-        asked = {split: queries(train if split == "train" else records[split], read.pool) for split in SPLITS}
-    lost = [{"place": f"record {query.step.record_id}", "code": "not in the pool",
-             "problem": f"{name} is due, and no record or file has it"}
-            for query in chain.from_iterable(asked.values()) for name in query.names
-            if name not in read.pool.names]  # fmt: skip
-    several = [{"place": name, "code": "several schemas", "problem": f"{count} tools of one name: each is kept"}
-               for name, count in read.pool.versions.items()]  # fmt: skip
+        asked = {
+            split: queries(train if split == "train" else records[split], read.pool)
+            for split in SPLITS
+        }
+    lost = [
+        {
+            "place": f"record {query.step.record_id}",
+            "code": "not in the pool",
+            "problem": f"{name} is due, and no record or file has it",
+        }
+        for query in chain.from_iterable(asked.values())
+        for name in query.names
+        if name not in read.pool.names
+    ]
+    several = [
+        {
+            "place": name,
+            "code": "several schemas",
+            "problem": f"{count} tools of one name: each is kept",
+        }
+        for name, count in read.pool.versions.items()
+    ]
     if settings.max_steps != 0 and not any(query.places for query in asked["train"]):
-        raise UserError("no question in train needs a tool.", "Prepare dialogs with calls; or --max-steps 0, for an "
-                        "index by the model as it is.", place=str(data))  # fmt: skip
+        raise UserError(
+            "no question in train needs a tool.",
+            "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
+            place=str(data),
+        )
     return Work(read.pool, asked, [*read.problems, *lost, *several])
 
 
@@ -98,7 +136,11 @@ def _new_examples(read: Read, records: Mapping[str, Sequence[Record]]) -> list[R
     """Those of files of tools, but for what dev or test ask too."""
     held_out = queries(chain(records["dev"], records["test"]), read.pool)
     held = {contrasts.normal(query.text) for query in held_out}
-    kept = [one for one in read.examples if held.isdisjoint(contrasts.normal(text) for text in questions(one))]
+    kept = [
+        one
+        for one in read.examples
+        if held.isdisjoint(contrasts.normal(text) for text in questions(one))
+    ]
     if left := len(read.examples) - len(kept):
         told = f"{left} examples ask what dev or test ask: not learned"
         read.problems.append({"place": "--tools", "code": "held out", "problem": told})
@@ -106,7 +148,9 @@ def _new_examples(read: Read, records: Mapping[str, Sequence[Record]]) -> list[R
 
 
 def _tell(problems: Sequence[Row]) -> dict[str, int]:
-    """One line a kind, with the first place and how many more. Returns how many there are of each."""
+    """One line a kind, with the first place and how many more. Returns how many there are of
+    each.
+    """
     counts: dict[str, int] = {}
     for one in problems:
         counts[one["code"]] = counts.get(one["code"], 0) + 1
@@ -121,7 +165,9 @@ def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work:
     folder, told = stage.folder, _tell(work.problems)
     write_rows(folder / "problems.jsonl", work.problems)
     counts = ", ".join(f"{len(asked)} questions in {split}" for split, asked in work.asked.items())
-    console.notice(f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}")
+    console.notice(
+        f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}"
+    )
     trains = settings.max_steps != 0
     untrained = Encoder(source, settings, work.pool)
     figures: dict[str, Any] = {}
@@ -131,20 +177,31 @@ def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work:
     tuned = Encoder(made, settings, work.pool) if trains else untrained
     outputs = index.write(index.Index(work.pool, tuned.vectors), folder)
     measured = measure(folder, settings, work.asked, untrained, tuned)
-    figures |= {"tools": len(work.pool.entries), "names": len(work.pool.names),
-                **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
-                **({"problems": told} if told else {}), **measured}  # fmt: skip
+    figures |= {
+        "tools": len(work.pool.entries),
+        "names": len(work.pool.names),
+        **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
+        **({"problems": told} if told else {}),
+        **measured,
+    }
     trained = [*_files(folder / MADE), PAIRS, "metrics.jsonl"] if trains else []
-    outputs += [*trained, "problems.jsonl", *(["metrics.json", "rankings.jsonl"] if work.asked["test"] else [])]
+    outputs += [
+        *trained,
+        "problems.jsonl",
+        *(["metrics.json", "rankings.jsonl"] if work.asked["test"] else []),
+    ]
     stage.finish(outputs, figures)
 
 
 def _files(made: Path) -> list[str]:
-    return sorted(path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file())
+    return sorted(
+        path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file()
+    )
 
 
-def _train(folder: Path, settings: config.Retriever, source: Source, work: Work,
-           untrained: Encoder) -> dict[str, Any]:  # fmt: skip
+def _train(
+    folder: Path, settings: config.Retriever, source: Source, work: Work, untrained: Encoder
+) -> dict[str, Any]:
     """The pairs are written once: a run that carries on learns from those very ones."""
     from agentlite.engine import retriever as contrastive
 
@@ -155,9 +212,13 @@ def _train(folder: Path, settings: config.Retriever, source: Source, work: Work,
             rankers: dict[str, Ranker] = {}
             if settings.negatives:
                 rankers = {"bm25": BY_WORDS["bm25"](work.pool.texts), UNTRAINED: untrained.ranker}
-            rows = [{"split": split, **contrasts.to_row(pair, work.pool)} for split in ("train", "dev")
-                    for pair in contrasts.pairs(work.asked[split], work.pool, rankers, settings.negatives,
-                                                settings.seed)]  # fmt: skip
+            rows = [
+                {"split": split, **contrasts.to_row(pair, work.pool)}
+                for split in ("train", "dev")
+                for pair in contrasts.pairs(
+                    work.asked[split], work.pool, rankers, settings.negatives, settings.seed
+                )
+            ]
         write_rows(path, rows)
     found: dict[str, list[contrasts.Pair]] = {"train": [], "dev": []}
     for row in read_rows(path):
@@ -175,7 +236,13 @@ def _dry_run(settings: config.Retriever, place: Place, plan: Plan, data: Path) -
     steps = settings.max_steps
     if steps is None:
         steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
-    figures: dict[str, Any] = {"folder": status, "tools": len(work.pool.entries), "names": len(work.pool.names),
-               **{f"{split}_questions": len(asked) for split, asked in work.asked.items()}, "pairs": count,
-               "steps": steps, **({"problems": told} if told else {})}  # fmt: skip
+    figures: dict[str, Any] = {
+        "folder": status,
+        "tools": len(work.pool.entries),
+        "names": len(work.pool.names),
+        **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
+        "pairs": count,
+        "steps": steps,
+        **({"problems": told} if told else {}),
+    }
     return Result("retriever", "dry run", str(place.folder), figures, [], 0.0)

@@ -1,4 +1,6 @@
-"""A model as it was and as it is, and questions -> what every way to rank brings them: figures, rankings, latency."""
+"""A model as it was and as it is, and questions -> what every way to rank brings them: figures,
+rankings, latency.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -50,60 +52,105 @@ class Encoder:
         return by_vectors(self.vectors, self.embed)
 
 
-def measure(folder: Path, settings: config.Retriever, by_split: Mapping[str, Sequence[Query]], untrained: Encoder,
-            tuned: Encoder) -> dict[str, Any]:  # fmt: skip
-    """Every way of ranking, on the questions of test: metrics.json and rankings.jsonl. Returns what is told first;
-    nothing where no question is asked. An encoder that was not trained is both.
+def measure(
+    folder: Path,
+    settings: config.Retriever,
+    by_split: Mapping[str, Sequence[Query]],
+    untrained: Encoder,
+    tuned: Encoder,
+) -> dict[str, Any]:
+    """Every way of ranking, on the questions of test: metrics.json and rankings.jsonl. Returns what
+    is told first; nothing where no question is asked. An encoder that was not trained is both.
     """
     asked, pool = by_split["test"], untrained.pool
     if not asked:
-        console.notice("retriever: no question in test needs a tool: nothing is measured. Prepare with --test 0.2")
+        console.notice(
+            "retriever: no question in test needs a tool: nothing is measured. Prepare with --test "
+            "0.2"
+        )
         return {}
     known = {name for query in by_split["train"] for name in query.names}
-    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()} | {UNTRAINED: untrained.ranker}
+    rankers = {name: make(pool.texts) for name, make in BY_WORDS.items()} | {
+        UNTRAINED: untrained.ranker
+    }
     rankers |= {TUNED: tuned.ranker} if tuned is not untrained else {}
     best = TUNED if TUNED in rankers else UNTRAINED
-    with console.waiting(f"retriever: ranking {len(pool.entries)} tools for {len(asked)} questions"):
+    with console.waiting(
+        f"retriever: ranking {len(pool.entries)} tools for {len(asked)} questions"
+    ):
         texts = [query.text for query in asked]
         entries = {name: ranker(texts) for name, ranker in rankers.items()}
         scores = {name: by_name(one, pool.owners, len(pool.names)) for name, one in entries.items()}
-        found = list(measuring.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25")))
+        found = list(
+            measuring.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25"))
+        )
     with console.waiting("retriever: measuring"):
         figures = measuring.figures(asked, found, settings.top, known, settings.seed)
         shown = headline(figures["all"][str(found[0].size)][best])
         compared = measuring.differences(asked, found, shown[0], best, known, settings.seed)
         latency = _latency(texts, pool, rankers, tuned if best == TUNED else untrained)
-    write_json(folder / "metrics.json", {"methods": [*found[0].by_method], "ranking": figures, "differences": compared,
-                                         "latency_ms": latency})  # fmt: skip
+    write_json(
+        folder / "metrics.json",
+        {
+            "methods": [*found[0].by_method],
+            "ranking": figures,
+            "differences": compared,
+            "latency_ms": latency,
+        },
+    )
     write_rows(folder / "rankings.jsonl", _rankings(asked, pool, entries[best], found[-1], best))
     return {"ranking": _short(figures, shown), "differences": compared, "latency_ms": latency}
 
 
 def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
     """Of each method what is told first; metrics.json has the rest."""
-    return {view: {size: {method: {name: {key: one[name][key] for key in ("mean", "low", "high", "count")}
-                                   for name in shown} for method, one in methods.items()}
-                   for size, methods in sizes.items()} for view, sizes in figures.items()}  # fmt: skip
+    return {
+        view: {
+            size: {
+                method: {
+                    name: {key: one[name][key] for key in ("mean", "low", "high", "count")}
+                    for name in shown
+                }
+                for method, one in methods.items()
+            }
+            for size, methods in sizes.items()
+        }
+        for view, sizes in figures.items()
+    }
 
 
-def _rankings(asked: Sequence[Query], pool: Pool, scores: Scores, found: measuring.Found, best: str) -> list[Row]:
+def _rankings(
+    asked: Sequence[Query], pool: Pool, scores: Scores, found: measuring.Found, best: str
+) -> list[Row]:
     """What the best ranker brings to each question, for people to look at."""
     rows = []
     for number, query in enumerate(asked):
         brought = index.likeliest(scores[number : number + 1], pool, BROUGHT)
-        rows.append({**query.step._asdict(), "question": query.text, "right": query.names,
-                     "ranks": found.by_method[best][number].ranks,
-                     "brought": [pool.entries[place].tool.name for place in brought]})  # fmt: skip
+        rows.append(
+            {
+                **query.step._asdict(),
+                "question": query.text,
+                "right": query.names,
+                "ranks": found.by_method[best][number].ranks,
+                "brought": [pool.entries[place].tool.name for place in brought],
+            }
+        )
     return rows
 
 
-def _latency(texts: Sequence[str], pool: Pool, rankers: Mapping[str, Ranker], encoder: Encoder) -> dict[str, float]:
-    """Median milliseconds of one question at a time: encoding it, and searching the pool with what came of it."""
+def _latency(
+    texts: Sequence[str], pool: Pool, rankers: Mapping[str, Ranker], encoder: Encoder
+) -> dict[str, float]:
+    """Median milliseconds of one question at a time: encoding it, and searching the pool with what
+    came of it.
+    """
     some = texts[:TIMED]
     vectors = encoder.embed(some)
     timed: dict[str, Callable[[int], Any]] = {
         "encode": lambda number: encoder.embed(some[number : number + 1]),
-        "search": lambda number: index.likeliest(vectors[number : number + 1] @ encoder.vectors.T, pool, 5),
+        "search": lambda number: index.likeliest(
+            vectors[number : number + 1] @ encoder.vectors.T, pool, 5
+        ),
         "bm25": lambda number: index.likeliest(rankers["bm25"](some[number : number + 1]), pool, 5),
     }
     return {name: _median(one, len(some)) for name, one in timed.items()}

@@ -1,11 +1,14 @@
-"""Faults, thousands of them: a command is killed or failed, run again, and what it leaves compared, byte by byte.
+"""Faults, thousands of them: a command is killed or failed, run again, and what it leaves compared,
+byte by byte.
 
-    .venv/bin/python scripts/bench/faults [PART ...] [--all] [--seed 0] [--json runs/bench/faults.json]
-    .venv/bin/python scripts/bench/faults --show runs/bench/faults.json [FILE ...]
+    .venv/bin/python scripts/bench/faults [PART ...] [--all] [--seed 0] [--json
+    runs/bench/faults.json] .venv/bin/python scripts/bench/faults --show runs/bench/faults.json
+    [FILE ...]
 
-A sample of a few of each kind takes a minute or two; --all, hours. Parts that were run are added to the JSON as they
-come, so that the rest can be run later, or beside it into another file. Rows lost or doubled, folders that cannot be
-resumed, and files that are otherwise than they should be without a word: all should be 0.
+A sample of a few of each kind takes a minute or two; --all, hours. Parts that were run are added to
+the JSON as they come, so that the rest can be run later, or beside it into another file. Rows lost
+or doubled, folders that cannot be resumed, and files that are otherwise than they should be without
+a word: all should be 0.
 """
 
 import argparse
@@ -43,16 +46,23 @@ def command(name: str) -> Part:
 
 
 def harm(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
-    """What prep, eval and pairs left, harmed: finished folders file by file, half done ones by their tails."""
+    """What prep, eval and pairs left, harmed: finished folders file by file, half done ones by
+    their tails.
+    """
     found = {subject.name: subject for subject in subjects(work / "commands")}
     count = 60 if options.all else options.few
     here = [name for name in ("prep", "eval", "pairs") if not options.only or name in options.only]
     for name in here:
         yield from harmed_stages(found[name], taking(options), times=3)
-    for name, left, file in (("eval", ["plan.json"], "answers.jsonl"),
-                             ("pairs", ["plan.json", "records.jsonl"], "candidates.jsonl"),
-                             ("pairs", ["plan.json", "records.jsonl", "candidates.jsonl", "sampled.json"],
-                              "scores.jsonl")):  # fmt: skip
+    for name, left, file in (
+        ("eval", ["plan.json"], "answers.jsonl"),
+        ("pairs", ["plan.json", "records.jsonl"], "candidates.jsonl"),
+        (
+            "pairs",
+            ["plan.json", "records.jsonl", "candidates.jsonl", "sampled.json"],
+            "scores.jsonl",
+        ),
+    ):
         if name in here:
             yield from torn_tails(found[name], left, file, count, options.seed)
 
@@ -61,8 +71,12 @@ TRAINERS = ("sft", "dpo", "grpo", "retriever")
 ALL = (*TRAINERS, "pairs", "eval")
 
 
-def trained(each: Callable[[Subject, argparse.Namespace], Iterator[Tally]], steps: int, save_steps: int,
-            names: tuple[str, ...] = TRAINERS) -> Part:  # fmt: skip
+def trained(
+    each: Callable[[Subject, argparse.Namespace], Iterator[Tally]],
+    steps: int,
+    save_steps: int,
+    names: tuple[str, ...] = TRAINERS,
+) -> Part:
     """Of a tiny model that is trained and asked in earnest."""
 
     def part(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
@@ -80,12 +94,18 @@ PARTS: dict[str, Part] = {
     **{name: command(name) for name in ("prep", "eval", "pairs")},
     "harm": harm,
     "saves": trained(lambda one, told: training.saves(one, taking(told)), 4, 1),
-    "checkpoints": trained(lambda one, told: training.harmed(one, taking(told), 6 if told.all else 1), 4, 1),
+    "checkpoints": trained(
+        lambda one, told: training.harmed(one, taking(told), 6 if told.all else 1), 4, 1
+    ),
     "steps": trained(lambda one, told: training.resumed(one, taking(told)), training.STEPS, 1),
     "logs": trained(lambda one, told: training.harmed_logs(one, taking(told)), training.STEPS, 1),
     "locks": trained(lambda one, told: training.locks(one, told.times), 2, 1, ALL),
-    "moments": trained(lambda one, told: training.moments(one, told, cold=False), training.STEPS, 2, ALL),
-    "processes": trained(lambda one, told: training.moments(one, told, cold=True), training.STEPS, 2, ALL),
+    "moments": trained(
+        lambda one, told: training.moments(one, told, cold=False), training.STEPS, 2, ALL
+    ),
+    "processes": trained(
+        lambda one, told: training.moments(one, told, cold=True), training.STEPS, 2, ALL
+    ),
 }
 
 
@@ -101,7 +121,9 @@ def taking(options: argparse.Namespace) -> Take:
 
 def main() -> None:
     options = asked()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and theirs, ignore it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs, and theirs, ignore it
     if options.show:
         rows = [row for path in options.show for row in stored(path)]
         print(table(Tally(**{one.name: row[one.name] for one in fields(Tally)}) for row in rows))
@@ -114,15 +136,29 @@ def main() -> None:
 
 
 def asked() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} [all of them]"
+    )
     parser.add_argument("--all", action="store_true", help="every point, in place of a few")
-    parser.add_argument("--few", type=int, default=4, help="points of each command and kind in a sample [4]")
+    parser.add_argument(
+        "--few", type=int, default=4, help="points of each command and kind in a sample [4]"
+    )
     parser.add_argument("--only", action="append", metavar="COMMAND", help="of those of a part")
-    parser.add_argument("--times", type=int, default=3, help="whole commands, processes and locks, each [3]")
+    parser.add_argument(
+        "--times", type=int, default=3, help="whole commands, processes and locks, each [3]"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="file that what is found is added to")
-    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="print what such files hold, as one table")
+    parser.add_argument(
+        "--show",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="print what such files hold, as one table",
+    )
     options = parser.parse_args()
     if unknown := {*options.parts} - {*PARTS}:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -137,7 +173,12 @@ def run(work: Path, options: argparse.Namespace) -> list[Tally]:
         started = time.monotonic()
         for tally in PARTS[part](work, options):
             found.append(tally)
-            print(f"{tally.command} {tally.kind}: {tally.injected}", *tally.told, sep="\n  ", file=sys.stderr)
+            print(
+                f"{tally.command} {tally.kind}: {tally.injected}",
+                *tally.told,
+                sep="\n  ",
+                file=sys.stderr,
+            )
             if options.json:
                 add(options.json, tally, options)
         print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr)
@@ -154,7 +195,9 @@ def add(path: Path, tally: Tally, options: argparse.Namespace) -> None:
     now = {**asdict(tally), "by": injection.tool(), "all": options.all, "seed": options.seed}
     kept = [one for one in found if (one["command"], one["kind"]) != (tally.command, tally.kind)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"found": [*kept, now]}, indent=1, ensure_ascii=False), encoding="utf-8")
+    path.write_text(
+        json.dumps({"found": [*kept, now]}, indent=1, ensure_ascii=False), encoding="utf-8"
+    )
 
 
 def stored(path: Path) -> list[dict[str, Any]]:
@@ -168,10 +211,16 @@ def table(found: Iterable[Tally]) -> str:
         group = tally.kind.partition(": ")[0]
         name = (tally.command, group if group in ("harmed", "checkpoint") else tally.kind)
         before = rows.setdefault(name, [0] * len(COUNTS))
-        rows[name] = [one + getattr(tally, count) for one, count in zip(before, COUNTS, strict=True)]
+        rows[name] = [
+            one + getattr(tally, count) for one, count in zip(before, COUNTS, strict=True)
+        ]
     sums = [sum(column) for column in zip(*rows.values(), strict=True)]
-    lines = [["command", "fault", *COUNTS], ["---", "---", *["---:"] * len(COUNTS)],
-             *([*name, *counts] for name, counts in rows.items()), ["**all**", "", *sums]]  # fmt: skip
+    lines = [
+        ["command", "fault", *COUNTS],
+        ["---", "---", *["---:"] * len(COUNTS)],
+        *([*name, *counts] for name, counts in rows.items()),
+        ["**all**", "", *sums],
+    ]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 

@@ -1,4 +1,6 @@
-"""prep, eval and pairs without a model -> each killed or failed at a file call; what a second run leaves, compared."""
+"""prep, eval and pairs without a model -> each killed or failed at a file call; what a second run
+leaves, compared.
+"""
 
 import json
 import os
@@ -17,22 +19,49 @@ from unittest.mock import patch
 import injection
 
 KINDS = ("kill", "ENOSPC", "EIO")
-TIMES = re.compile("runtime|per_second|step_time|num_tokens")  # TRL begins to count tokens anew where it carries on
+TIMES = re.compile(
+    "runtime|per_second|step_time|num_tokens"
+)  # TRL begins to count tokens anew where it carries on
 TIMED = ("done.json", "manifest.json", "trainer_state.json", "metrics.json")
 Take = Callable[[list[Any], str], list[Any]]  # what there is -> what is tried of it
 LOCAL = {".lock", ".holder", ".holder.new"}
 DISK = 74
 SECONDS = re.compile(rb"seconds: [0-9]+|[0-9]+ s</span>")
-CITIES = ("Oslo", "Paris", "Rome", "Lyon", "Graz", "Bonn", "Bern", "Turin", "Kyiv", "Riga", "Cork", "Gent")
-TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}  # fmt: skip
+CITIES = (
+    "Oslo",
+    "Paris",
+    "Rome",
+    "Lyon",
+    "Graz",
+    "Bonn",
+    "Bern",
+    "Turin",
+    "Kyiv",
+    "Riga",
+    "Cork",
+    "Gent",
+)
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
 
 
 @dataclass
 class Tally:
-    """What was injected into a command, of one kind, and what came of it. All but the first should be 0.
+    """What was injected into a command, of one kind, and what came of it. All but the first should
+    be 0.
 
-    `unclear`: ended otherwise than killed, done, or with exit 74; `told`: what was seen where something is not 0.
+    `unclear`: ended otherwise than killed, done, or with exit 74; `told`: what was seen where
+    something is not 0.
     """
 
     command: str
@@ -51,14 +80,17 @@ class Tally:
 
 
 class Subject(NamedTuple):
-    """A command line, and the workspace it starts from. `run` is where it is run; `base` is copied there each time."""
+    """A command line, and the workspace it starts from. `run` is where it is run; `base` is copied
+    there each time.
+    """
 
     name: str
     arguments: list[str]
     base: Path
     run: Path
 
-    batch: int = 1  # answers that are asked for together, so that all are asked for again where one is missing
+    # answers that are asked for together, so that all are asked for again where one is missing
+    batch: int = 1
     stubbed: bool = True
 
     def job(self) -> None:
@@ -77,7 +109,9 @@ def sweep(subject: Subject, take: Take) -> Iterator[Tally]:
     found = injection.points(subject.job, subject.run)
     for kind in KINDS:
         tally = Tally(subject.name, kind)
-        for point in take([point for point in found if point.takes(kind)], f"{subject.name} {kind}"):
+        for point in take(
+            [point for point in found if point.takes(kind)], f"{subject.name} {kind}"
+        ):
             fresh(subject)
             end = injection.run(subject.job, subject.run, kind, point)
             if end.came:
@@ -95,12 +129,20 @@ def undisturbed(subject: Subject) -> tuple[dict[str, bytes], int]:
             raise RuntimeError(f"{subject.name}: {end.told}")
         states.append((state(subject.run), _asked(subject)))
     if states[0] != states[1]:
-        raise RuntimeError(f"{subject.name} is not the same twice: {differing(*(one for one, _ in states))}")
+        raise RuntimeError(
+            f"{subject.name} is not the same twice: {differing(*(one for one, _ in states))}"
+        )
     return states[0]
 
 
-def _judge(subject: Subject, tally: Tally, point: injection.Point, end: injection.End, expected: dict[str, bytes],
-           asked: int) -> None:  # fmt: skip
+def _judge(
+    subject: Subject,
+    tally: Tally,
+    point: injection.Point,
+    end: injection.End,
+    expected: dict[str, bytes],
+    asked: int,
+) -> None:
     tally.injected += 1
     where = f"{point.call} {point.number} ({point.told})"
     if tally.kind != "kill" and end.code not in (0, DISK):
@@ -120,7 +162,9 @@ def _judge(subject: Subject, tally: Tally, point: injection.Point, end: injectio
 
 
 def compare(tally: Tally, where: str, expected: dict[str, bytes], found: dict[str, bytes]) -> None:
-    """Counts rows that are missing or too many, and files that are otherwise than they should be."""
+    """Counts rows that are missing or too many, and files that are otherwise than they should
+    be.
+    """
     for name in differing(expected, found):
         before, after = (Counter(one.get(name, b"").splitlines()) for one in (expected, found))
         lost, doubled = (before - after).total(), (after - before).total()
@@ -130,7 +174,10 @@ def compare(tally: Tally, where: str, expected: dict[str, bytes], found: dict[st
             tally.doubled += doubled
         else:
             tally.silent += 1
-        tally.note(f"{where}: {name} {'missing' if name not in found else 'differs' if name in expected else 'extra'}")
+        tally.note(
+            f"{where}: {name} "
+            f"{'missing' if name not in found else 'differs' if name in expected else 'extra'}"
+        )
 
 
 def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
@@ -140,7 +187,9 @@ def differing(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str]:
 def state(run: Path) -> dict[str, bytes]:
     """Every file under a workspace; times of day, and how long something took, left out."""
     paths = (path for path in sorted(run.rglob("*")) if path.is_file() and path.name not in LOCAL)
-    return {path.relative_to(run).as_posix(): _timeless(path.name, path.read_bytes()) for path in paths}
+    return {
+        path.relative_to(run).as_posix(): _timeless(path.name, path.read_bytes()) for path in paths
+    }
 
 
 def _timeless(name: str, content: bytes) -> bytes:
@@ -148,10 +197,16 @@ def _timeless(name: str, content: bytes) -> bytes:
         return SECONDS.sub(b"", content)
     if name not in TIMED or is_broken(content):
         return content
-    told = {key: value for key, value in json.loads(content).items() if key not in ("seconds", "seal", "latency_ms")}
+    told = {
+        key: value
+        for key, value in json.loads(content).items()
+        if key not in ("seconds", "seal", "latency_ms")
+    }
     if name == "trainer_state.json":
-        told["log_history"] = [{key: value for key, value in row.items() if not TIMES.search(key)}
-                               for row in told["log_history"]]  # fmt: skip
+        told["log_history"] = [
+            {key: value for key, value in row.items() if not TIMES.search(key)}
+            for row in told["log_history"]
+        ]
     for files in ("files", "outputs"):
         if isinstance(told.get(files), dict):
             told[files] = {key: value for key, value in told[files].items() if key not in TIMED}
@@ -179,7 +234,9 @@ def fresh(subject: Subject) -> None:
 
 @contextmanager
 def canned(asked: Path) -> Iterator[None]:
-    """In here nothing is loaded, and what is said to a prompt depends on it alone; every answer is a line there."""
+    """In here nothing is loaded, and what is said to a prompt depends on it alone; every answer is
+    a line there.
+    """
     from agentlite.engine import generate as generation
     from agentlite.engine import load as loading
     from agentlite.engine import sample as sampling
@@ -187,7 +244,11 @@ def canned(asked: Path) -> Iterator[None]:
     def text(ids: Sequence[int], number: int) -> str:
         city = CITIES[(sum(ids) + number) % len(CITIES)]
         call = json.dumps({"name": "get_weather", "arguments": {"city": city}})
-        return f"It rains in {city}." if (len(ids) + number) % 3 == 0 else f"<tool_call>\n{call}\n</tool_call>"
+        return (
+            f"It rains in {city}."
+            if (len(ids) + number) % 3 == 0
+            else f"<tool_call>\n{call}\n</tool_call>"
+        )
 
     def told(count: int) -> None:
         with open(asked, "a", encoding="utf-8") as file:
@@ -202,8 +263,10 @@ def canned(asked: Path) -> Iterator[None]:
     def sample(loaded: Any, prompts: Sequence[Any], how: Any) -> Iterator[Any]:
         for index, one in enumerate(prompts):
             told(len(one.seeds))
-            yield from (sampling.Drawn(index, n, [1, 2, 3], text(one.prompt, n), "turn")
-                        for n in range(len(one.seeds)))  # fmt: skip
+            yield from (
+                sampling.Drawn(index, n, [1, 2, 3], text(one.prompt, n), "turn")
+                for n in range(len(one.seeds))
+            )
 
     with (
         patch.object(loading, "load_to_ask", lambda *_: None),
@@ -224,8 +287,12 @@ def _asked(subject: Subject) -> int:
 def answers_there(run: Path) -> int:
     """Whole rows of answers on disk: each was paid for."""
     paths = [*run.glob("**/answers.jsonl"), *run.glob("**/candidates.jsonl")]
-    return sum(b'"(gold)"' not in line for path in paths for line in path.read_bytes().splitlines(True)
-               if line.endswith(b"\n"))  # fmt: skip
+    return sum(
+        b'"(gold)"' not in line
+        for path in paths
+        for line in path.read_bytes().splitlines(True)
+        if line.endswith(b"\n")
+    )
 
 
 # --- the workspaces ---
@@ -235,16 +302,24 @@ def row(city: str, calls: bool, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"role": "assistant", "content": f"Good morning, {name}!"}
     if calls:
         function = {"name": "get_weather", "arguments": json.dumps({"city": city})}
-        answer = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "type": "function",
-                                                                      "function": function}]}  # fmt: skip
+        answer = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        }
     asked = f"Is it wet in {city}? I am {name}." if calls else f"Good morning from {name} in {city}"
     return {"messages": [{"role": "user", "content": asked}, answer], "tools": [TOOL]}
 
 
 def write_rows(path: Path, count: int, *, first: int = 0, broken: int = 0) -> None:
-    names = [f"{one}{other}" for other in ("a", "ta", "li", "dor", "mund", "wyn", "ric", "vin", "os")
-             for one in ("An", "Ber", "Car", "Dan", "El")]  # fmt: skip
-    rows = [json.dumps(row(CITIES[n % 12], n % 3 != 2, names[n])) for n in range(first, first + count)]
+    names = [
+        f"{one}{other}"
+        for other in ("a", "ta", "li", "dor", "mund", "wyn", "ric", "vin", "os")
+        for one in ("An", "Ber", "Car", "Dan", "El")
+    ]
+    rows = [
+        json.dumps(row(CITIES[n % 12], n % 3 != 2, names[n])) for n in range(first, first + count)
+    ]
     rows += rows[:2] if broken else []  # copies
     rows += ['{"messages": [{"role": "tool"'] * broken
     path.write_text("".join(one + "\n" for one in rows), encoding="utf-8")
@@ -252,11 +327,21 @@ def write_rows(path: Path, count: int, *, first: int = 0, broken: int = 0) -> No
 
 def write_tools(path: Path) -> None:
     """A tool for each city, of SAGE's kind, with two questions that it answers."""
-    told = [{"tool_id": f"rain_{city}", "name": f"Rain in {city}", "category": "weather",
-             "capabilities": ["rain of today"], "inputs": [], "outputs": [], "invoke_examples": [
-                 {"instruction": question, "arguments": {}, "expected_output": {}}
-                 for question in (f"Is {city} wet?", f"Do I need an umbrella in {city} today?")]}
-            for city in CITIES]  # fmt: skip
+    told = [
+        {
+            "tool_id": f"rain_{city}",
+            "name": f"Rain in {city}",
+            "category": "weather",
+            "capabilities": ["rain of today"],
+            "inputs": [],
+            "outputs": [],
+            "invoke_examples": [
+                {"instruction": question, "arguments": {}, "expected_output": {}}
+                for question in (f"Is {city} wet?", f"Do I need an umbrella in {city} today?")
+            ],
+        }
+        for city in CITIES
+    ]
     path.write_text("".join(json.dumps(one) + "\n" for one in told), encoding="utf-8")
 
 
@@ -268,26 +353,52 @@ def subjects(work: Path) -> list[Subject]:
     write_rows(work / "more.jsonl", 12, first=30)
     run, empty, prepared = work / "run", work / "empty", work / "prepared"
     empty.mkdir()
-    rows, base = str(work / "rows.jsonl"), ["--run", str(run), "--model", "smollm2-135m", "--protocol", "hermes"]
+    rows, base = (
+        str(work / "rows.jsonl"),
+        ["--run", str(run), "--model", "smollm2-135m", "--protocol", "hermes"],
+    )
     prep = ["prep", rows, *base, "--max-rejects", "0.5", "--set", "prep.workers=1"]
     replay = ["--replay", str(run / "buffer"), "--set", "prep.continual_buffer_size=9"]
     made = Subject("prep", [*prep, "--test", "0.9", "--dev", "0.0"], empty, run)
     fresh(made)
     _do(made)
     shutil.copytree(run, prepared)
-    asking = ["--run", str(run), "--model", "smollm2-135m", "--batch-size", "4", "--max-new-tokens", "8"]
+    asking = [
+        "--run",
+        str(run),
+        "--model",
+        "smollm2-135m",
+        "--batch-size",
+        "4",
+        "--max-new-tokens",
+        "8",
+    ]
     learned = Subject("prep --replay", [*prep, *replay], work / "learned", run)
     fresh(made)
-    _do(made._replace(arguments=["prep", str(work / "more.jsonl"), *base, *replay, "--out", "first"]))
+    _do(
+        made._replace(
+            arguments=["prep", str(work / "more.jsonl"), *base, *replay, "--out", "first"]
+        )
+    )
     shutil.copytree(run, work / "learned")
     found = [
-        Subject("prep", [*prep, "--dev", "0.2", "--test", "0.2", "--set", "prep.distractors=2"], empty, run),
+        Subject(
+            "prep",
+            [*prep, "--dev", "0.2", "--test", "0.2", "--set", "prep.distractors=2"],
+            empty,
+            run,
+        ),
         learned,
         Subject("prep --force", [*prep, "--dev", "0.2", "--test", "0.2", "--force"], prepared, run),
         Subject("eval", ["eval", *asking], prepared, run),
-        Subject("pairs", ["pairs", *asking, "-n", "3", "--split", "test", "--limit", "12", "--margin", "0"], prepared,
-                run, batch=12),
-    ]  # fmt: skip
+        Subject(
+            "pairs",
+            ["pairs", *asking, "-n", "3", "--split", "test", "--limit", "12", "--margin", "0"],
+            prepared,
+            run,
+            batch=12,
+        ),
+    ]
     for subject in found:
         fresh(subject)
         _do(subject)
@@ -296,5 +407,9 @@ def subjects(work: Path) -> list[Subject]:
 
 def _do(subject: Subject) -> None:
     """In this process: what it imports and remembers, its children have."""
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
         subject.job()

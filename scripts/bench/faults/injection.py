@@ -1,7 +1,9 @@
-"""A job -> the same job in a forked child, killed or failed at one of its file calls: by strace, else from Python.
+"""A job -> the same job in a forked child, killed or failed at one of its file calls: by strace,
+else from Python.
 
-strace sees every call, those of safetensors and torch too. Where it is missing, or may not attach, the functions of
-Python that open, write, sync, rename and remove are counted instead; `tool()` says which of the two it is.
+strace sees every call, those of safetensors and torch too. Where it is missing, or may not attach,
+the functions of Python that open, write, sync, rename and remove are counted instead; `tool()` says
+which of the two it is.
 """
 
 import builtins
@@ -22,8 +24,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Job = Callable[[], Any]
-WRITES = {"write", "pwrite64", "writev", "sendfile", "copy_file_range", "fsync", "fdatasync", "ftruncate", "rename",
-          "renameat", "renameat2", "mkdir", "mkdirat"}  # fmt: skip
+WRITES = {
+    "write",
+    "pwrite64",
+    "writev",
+    "sendfile",
+    "copy_file_range",
+    "fsync",
+    "fdatasync",
+    "ftruncate",
+    "rename",
+    "renameat",
+    "renameat2",
+    "mkdir",
+    "mkdirat",
+}
 REMOVES = {"unlink", "unlinkat", "rmdir"}
 READS = {"openat", "close"}
 HOW = {"kill": "signal=SIGKILL", "ENOSPC": "error=ENOSPC", "EIO": "error=EIO"}
@@ -31,7 +46,9 @@ LINE = re.compile(r"^(\d+) +(\w+)\((.*)")
 
 
 class Point(NamedTuple):
-    """A file call of a job: the `number`-th of this name. `makes`: it may make a file, so it takes room."""
+    """A file call of a job: the `number`-th of this name. `makes`: it may make a file, so it takes
+    room.
+    """
 
     call: str
     number: int
@@ -39,13 +56,17 @@ class Point(NamedTuple):
     told: str
 
     def takes(self, kind: str) -> bool:
-        """Whether such a fault can come here: a full disk where room is taken, a kill where anything is changed."""
+        """Whether such a fault can come here: a full disk where room is taken, a kill where
+        anything is changed.
+        """
         changes = self.makes or self.call in REMOVES
         return {"kill": changes, "ENOSPC": self.makes, "EIO": True}[kind]
 
 
 class End(NamedTuple):
-    """How a child ended: its exit status, negative for a signal; whether the fault came; what it printed."""
+    """How a child ended: its exit status, negative for a signal; whether the fault came; what it
+    printed.
+    """
 
     code: int
     came: bool
@@ -69,7 +90,9 @@ def run(job: Job, folder: Path, kind: str, point: Point) -> End:
         return end._replace(came=came)
     shim = Shim(folder, kind, point)
     end = forked(lambda: (shim.install(), job()))
-    return end._replace(came=end.code == -signal.SIGKILL if kind == "kill" else "INJECTED" in end.told)
+    return end._replace(
+        came=end.code == -signal.SIGKILL if kind == "kill" else "INJECTED" in end.told
+    )
 
 
 def forked(job: Job, strace: list[str] | None = None) -> End:
@@ -102,8 +125,10 @@ def tool() -> str:
     if os.environ.get("FAULTS_BY") == "Python" or not shutil.which("strace"):
         return "Python"
     try:
-        end = forked(lambda: os.rmdir("/nowhere"), ["-o", os.devnull, "-e", "trace=rmdir",
-                                                    "-e", "inject=rmdir:signal=SIGKILL"])  # fmt: skip
+        end = forked(
+            lambda: os.rmdir("/nowhere"),
+            ["-o", os.devnull, "-e", "trace=rmdir", "-e", "inject=rmdir:signal=SIGKILL"],
+        )
     except OSError:
         return "Python"
     return "strace" if end.code == -signal.SIGKILL else "Python"
@@ -114,7 +139,9 @@ def _child(job: Job, told: int, *, wait: bool) -> None:
     try:
         os.dup2(told, 1)
         os.dup2(told, 2)
-        sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
+        sys.stdout, sys.stderr = (
+            os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2)
+        )
         if wait:
             _may_be_traced()
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -186,7 +213,9 @@ def _shimmed_points(job: Job, folder: Path) -> list[Point]:
 
 
 class Shim:
-    """Python's own file calls under a folder, counted by name; at the point it dies, or the call fails."""
+    """Python's own file calls under a folder, counted by name; at the point it dies, or the call
+    fails.
+    """
 
     def __init__(self, folder: Path, kind: str, point: Point | None, log: Any = None):
         self.folder, self.kind, self.point, self.log = str(folder), kind, point, log
@@ -218,9 +247,21 @@ class Shim:
                 shim.called("ftruncate", self.name, True)
                 return super().truncate(size)
 
-        def opening(file: Any, mode: str = "r", buffering: int = -1, encoding: Any = None, errors: Any = None,
-                    newline: Any = None, closefd: bool = True, opener: Any = None) -> Any:  # fmt: skip
-            if isinstance(file, int) or "+" in mode or not str(os.fspath(file)).startswith(shim.folder):
+        def opening(
+            file: Any,
+            mode: str = "r",
+            buffering: int = -1,
+            encoding: Any = None,
+            errors: Any = None,
+            newline: Any = None,
+            closefd: bool = True,
+            opener: Any = None,
+        ) -> Any:
+            if (
+                isinstance(file, int)
+                or "+" in mode
+                or not str(os.fspath(file)).startswith(shim.folder)
+            ):
                 return opens(file, mode, buffering, encoding, errors, newline, closefd, opener)
             changes = not set(mode).isdisjoint("wax")
             shim.called("openat", file, changes)
@@ -233,8 +274,14 @@ class Shim:
             return buffer if "b" in mode else io.TextIOWrapper(buffer, encoding, errors, newline)
 
         builtins.open = io.open = opening  # type: ignore[assignment]
-        names = {"rename": "rename", "replace": "rename", "mkdir": "mkdir", "unlink": "unlink", "remove": "unlink",
-                 "rmdir": "rmdir"}  # fmt: skip
+        names = {
+            "rename": "rename",
+            "replace": "rename",
+            "mkdir": "mkdir",
+            "unlink": "unlink",
+            "remove": "unlink",
+            "rmdir": "rmdir",
+        }
         for name, call in names.items():
             setattr(os, name, self._counted(getattr(os, name), call))
         sync = os.fsync

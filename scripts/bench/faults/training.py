@@ -1,6 +1,8 @@
-"""Trainers of a tiny model -> killed at any file call of a save, at any step, at any moment; and carried on.
+"""Trainers of a tiny model -> killed at any file call of a save, at any step, at any moment; and
+carried on.
 
-Everything is imported once; each run is a forked child. On one thread, so that a fork takes nothing half done along.
+Everything is imported once; each run is a forked child. On one thread, so that a fork takes nothing
+half done along.
 """
 
 import io
@@ -22,14 +24,28 @@ from unittest.mock import patch
 
 import injection
 import tiny
-from commands import DISK, KINDS, Subject, Take, Tally, compare, differing, fresh, state, write_rows, write_tools
+from commands import (
+    DISK,
+    KINDS,
+    Subject,
+    Take,
+    Tally,
+    compare,
+    differing,
+    fresh,
+    state,
+    write_rows,
+    write_tools,
+)
 from harm import REFUSED, WAYS
 
 AT = 3  # the save that is disturbed: the first after which an earlier checkpoint goes
 STEPS = 12
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 LOCKED = 75
-SHORT = 'def short(attempt):\n    "Fewer letters earn more."\n    return 1 / (1 + len(attempt.text))\n'
+SHORT = (
+    'def short(attempt):\n    "Fewer letters earn more."\n    return 1 / (1 + len(attempt.text))\n'
+)
 
 
 def warm() -> None:
@@ -60,13 +76,38 @@ def subjects(work: Path, steps: int, save_steps: int) -> dict[str, Subject]:
     told = ["--run", str(run), "--model", str(model)]
     few = ["--max-new-tokens", "6", "--max-length", "512"]
     rewards = ["--rewards", f"{work / 'mine.py'}:short"]
-    train = ["--run", str(run), "--max-steps", str(steps), "--save-steps", str(save_steps), "--learning-rate", "0.01",
-             "--lora-r", "4"]  # fmt: skip
+    train = [
+        "--run",
+        str(run),
+        "--max-steps",
+        str(steps),
+        "--save-steps",
+        str(save_steps),
+        "--learning-rate",
+        "0.01",
+        "--lora-r",
+        "4",
+    ]
     pairs = ["pairs", *told, *few, *rewards, "-n", "3", "--margin", "0", "--batch-size", "4"]
     if not base.exists():
         (work / "empty").mkdir(exist_ok=True)
-        prep = Subject("prep", ["prep", str(work / "rows.jsonl"), *told, "--protocol", "hermes", "--test", "0.2",
-                                "--dev", "0.1"], work / "empty", run, stubbed=False)  # fmt: skip
+        prep = Subject(
+            "prep",
+            [
+                "prep",
+                str(work / "rows.jsonl"),
+                *told,
+                "--protocol",
+                "hermes",
+                "--test",
+                "0.2",
+                "--dev",
+                "0.1",
+            ],
+            work / "empty",
+            run,
+            stubbed=False,
+        )
         fresh(prep)
         _must(prep.job)
         _must(prep._replace(arguments=pairs).job)
@@ -75,14 +116,39 @@ def subjects(work: Path, steps: int, save_steps: int) -> dict[str, Subject]:
     found = {
         "sft": ["sft", *train, *small, "--set", "sft.lora_dropout=0.1"],
         "dpo": ["dpo", *train, *small],
-        "grpo": ["grpo", *train, "--model", str(model), *few, *rewards, "--batch-size", "4",
-                 "--gradient-accumulation", "2"],
-        "retriever": ["retriever", *train[:-2], "--model", str(encoder), "--tools", str(work / "tools.jsonl"),
-                      "--batch-size", "2", "--negatives", "2", "--max-length", "32"],
+        "grpo": [
+            "grpo",
+            *train,
+            "--model",
+            str(model),
+            *few,
+            *rewards,
+            "--batch-size",
+            "4",
+            "--gradient-accumulation",
+            "2",
+        ],
+        "retriever": [
+            "retriever",
+            *train[:-2],
+            "--model",
+            str(encoder),
+            "--tools",
+            str(work / "tools.jsonl"),
+            "--batch-size",
+            "2",
+            "--negatives",
+            "2",
+            "--max-length",
+            "32",
+        ],
         "pairs": [*pairs, "--out", "pairs-2"],
         "eval": ["eval", *told, "--max-new-tokens", "6", "--batch-size", "2"],
-    }  # fmt: skip
-    return {name: Subject(name, arguments, base, run, stubbed=False) for name, arguments in found.items()}
+    }
+    return {
+        name: Subject(name, arguments, base, run, stubbed=False)
+        for name, arguments in found.items()
+    }
 
 
 def _must(job: injection.Job) -> None:
@@ -95,7 +161,9 @@ def _must(job: injection.Job) -> None:
 
 
 def saves(subject: Subject, take: Take) -> Iterator[Tally]:
-    """The third checkpoint of a real run, disturbed at each file call; what the run has then, checked byte by byte."""
+    """The third checkpoint of a real run, disturbed at each file call; what the run has then,
+    checked byte by byte.
+    """
     found = subject.run.parent / "found.json"
     found.unlink(missing_ok=True)
 
@@ -104,7 +172,9 @@ def saves(subject: Subject, take: Take) -> Iterator[Tally]:
         found.write_text(json.dumps(tallies), encoding="utf-8")
 
     def job() -> None:
-        with _saving(lambda step, folder, save: _then_leave(disturb, folder, save) if step == AT else save()):
+        with _saving(
+            lambda step, folder, save: _then_leave(disturb, folder, save) if step == AT else save()
+        ):
             subject.job()
 
     fresh(subject)
@@ -122,7 +192,9 @@ def _then_leave(disturb: Callable[..., None], folder: Path, save: Callable[[], N
 
 @contextmanager
 def _saving(save: Callable[[int, Path, Callable[[], None]], None]) -> Iterator[None]:
-    """In here every save of a trainer goes through `save`: the step, the folder, and what would save."""
+    """In here every save of a trainer goes through `save`: the step, the folder, and what would
+    save.
+    """
     from agentlite.engine import checkpoints
 
     keep = checkpoints.keep
@@ -139,7 +211,11 @@ def _saving(save: Callable[[int, Path, Callable[[], None]], None]) -> Iterator[N
 
 
 def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) -> Iterator[Tally]:
-    parent, kept, logs = folder / "checkpoints", folder.parent.parent / "kept", [*folder.glob("*.jsonl")]
+    parent, kept, logs = (
+        folder / "checkpoints",
+        folder.parent.parent / "kept",
+        [*folder.glob("*.jsonl")],
+    )
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(parent, kept)
     rows, drawn = [path.read_bytes() for path in logs], random.getstate()
@@ -172,16 +248,27 @@ def _disturbed(name: str, folder: Path, save: Callable[[], None], take: Take) ->
             end = injection.run(job, folder, kind, point)
             if end.came:
                 tally.injected += 1
-                _judge_save(tally, f"{point.call} {point.number} ({point.told})", folder, end, before, after)
+                _judge_save(
+                    tally, f"{point.call} {point.number} ({point.told})", folder, end, before, after
+                )
                 restore_logs()
                 if injection.forked(job).code or (others := differing(state(parent), after)):
                     tally.unresumable += 1
-                    tally.note(f"{point.call} {point.number}: the next save is not as it should be: {others}")
+                    tally.note(
+                        f"{point.call} {point.number}: the next save is not as it should be: "
+                        f"{others}"
+                    )
         yield tally
 
 
-def _judge_save(tally: Tally, where: str, folder: Path, end: injection.End, before: dict[str, bytes],
-                after: dict[str, bytes]) -> None:  # fmt: skip
+def _judge_save(
+    tally: Tally,
+    where: str,
+    folder: Path,
+    end: injection.End,
+    before: dict[str, bytes],
+    after: dict[str, bytes],
+) -> None:
     if tally.kind != "save: kill" and end.code not in (0, DISK):
         tally.unclear += 1
         tally.note(f"{where}: exit {end.code}: {end.told[-600:]}")
@@ -207,7 +294,9 @@ def _of(files: dict[str, bytes], name: str) -> dict[str, bytes]:
 
 
 def _newest(folder: Path) -> Path | None:
-    """As a new process finds it. What it says of those that it sets aside is left unsaid: they are thousands."""
+    """As a new process finds it. What it says of those that it sets aside is left unsaid: they are
+    thousands.
+    """
     from agentlite.core.errors import UserError
     from agentlite.engine import checkpoints
 
@@ -223,22 +312,33 @@ def _newest(folder: Path) -> Path | None:
 
 
 def harmed(subject: Subject, take: Take, times: int) -> Iterator[Tally]:
-    """Each file of the newest checkpoint, in each way: it is set aside, or was not changed; the one before is whole."""
+    """Each file of the newest checkpoint, in each way: it is set aside, or was not changed; the one
+    before is whole.
+    """
     fresh(subject)
     _must(subject.job)
     folder = subject.run / subject.name
     parent, kept = folder / "checkpoints", subject.run.parent / "kept"
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(parent, kept)
-    before = {path.relative_to(kept).as_posix(): path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    before = {
+        path.relative_to(kept).as_posix(): path.read_bytes()
+        for path in kept.rglob("*")
+        if path.is_file()
+    }
     newest = max(parent.glob("checkpoint-*"), key=lambda path: int(path.name.partition("-")[2]))
     files = sorted(path.relative_to(parent) for path in newest.rglob("*") if path.is_file())
-    ways = {**WAYS, "planted": lambda path, chance: path.with_name("scaler.pt").write_bytes(b"\x80"),
-            "older": lambda path, chance: _older(path, parent, newest)}  # fmt: skip
+    ways = {
+        **WAYS,
+        "planted": lambda path, chance: path.with_name("scaler.pt").write_bytes(b"\x80"),
+        "older": lambda path, chance: _older(path, parent, newest),
+    }
     for name, way in ways.items():
         tally = Tally(subject.name, f"checkpoint: {name}")
-        for file, n in take([(file, n) for file in files for n in range(times if name == "flip" else 1)],
-                            f"{subject.name} {name}"):  # fmt: skip
+        for file, n in take(
+            [(file, n) for file in files for n in range(times if name == "flip" else 1)],
+            f"{subject.name} {name}",
+        ):
             shutil.rmtree(parent)
             shutil.copytree(kept, parent)
             way(parent / file, random.Random(f"{file} {n}"))
@@ -248,8 +348,11 @@ def harmed(subject: Subject, take: Take, times: int) -> Iterator[Tally]:
                 tally.unresumable += 1
                 tally.note(f"{file}: no checkpoint is left")
                 continue
-            here = {path.relative_to(parent).as_posix(): path.read_bytes() for path in found.rglob("*")
-                    if path.is_file()}  # fmt: skip
+            here = {
+                path.relative_to(parent).as_posix(): path.read_bytes()
+                for path in found.rglob("*")
+                if path.is_file()
+            }
             if here != _of(before, found.name):
                 tally.silent += 1
                 tally.note(f"{file}: {found.name} is taken, and not as it was saved")
@@ -266,7 +369,9 @@ def _older(path: Path, parent: Path, newest: Path) -> None:
 
 
 def resumed(subject: Subject, take: Take) -> Iterator[Tally]:
-    """Killed at each step of twelve, once its loss is logged and once it is saved; carried on to the end."""
+    """Killed at each step of twelve, once its loss is logged and once it is saved; carried on to
+    the end.
+    """
     expected = _undisturbed(subject)
     for moment in ("logged", "saved"):
         tally = Tally(subject.name, f"step {moment}")
@@ -274,29 +379,50 @@ def resumed(subject: Subject, take: Take) -> Iterator[Tally]:
             fresh(subject)
             end = injection.forked(partial(_dying, subject, moment, step))
             if end.code != -signal.SIGKILL:
-                raise RuntimeError(f"{subject.name} was not killed at step {step}: {end.told[-600:]}")
+                raise RuntimeError(
+                    f"{subject.name} was not killed at step {step}: {end.told[-600:]}"
+                )
             tally.injected += 1
-            _finish(subject, tally, f"step {step} {moment}", lambda: injection.forked(subject.job), expected)
+            _finish(
+                subject,
+                tally,
+                f"step {step} {moment}",
+                lambda: injection.forked(subject.job),
+                expected,
+            )
         yield tally
 
 
 def harmed_logs(subject: Subject, take: Take) -> Iterator[Tally]:
-    """Killed at half of twelve steps; then the rows of its steps are harmed in each way, and it is carried on."""
+    """Killed at half of twelve steps; then the rows of its steps are harmed in each way, and it is
+    carried on.
+    """
     expected = _undisturbed(subject)
     half = subject.run.parent / "half"
     shutil.rmtree(half, ignore_errors=True)
     fresh(subject)
     injection.forked(lambda: _dying(subject, "logged", STEPS // 2))
     shutil.copytree(subject.run, half)
-    logs = sorted(path.relative_to(half) for path in (half / subject.name).glob("*.jsonl")
-                  if path.name in ("metrics.jsonl", "rollouts.jsonl"))  # fmt: skip
+    logs = sorted(
+        path.relative_to(half)
+        for path in (half / subject.name).glob("*.jsonl")
+        if path.name in ("metrics.jsonl", "rollouts.jsonl")
+    )
     tally = Tally(subject.name, "rows of steps harmed")
     for file, way in take([(file, way) for file in logs for way in WAYS], f"{subject.name} logs"):
         fresh(subject._replace(base=half))
         WAYS[way](subject.run / file, random.Random(f"{file} {way}"))
         tally.injected += 1
-        # swapped with plan.json: it is refused by name, and with the right plan.json in place it would go on
-        _finish(subject, tally, f"{file} {way}", lambda: injection.forked(subject.job), expected, REFUSED)
+        # swapped with plan.json: it is refused by name, and with the right plan.json in place it
+        # would go on
+        _finish(
+            subject,
+            tally,
+            f"{file} {way}",
+            lambda: injection.forked(subject.job),
+            expected,
+            REFUSED,
+        )
     yield tally
 
 
@@ -327,13 +453,24 @@ def _undisturbed(subject: Subject) -> dict[str, bytes]:
 
 def _last(files: dict[str, bytes]) -> dict[str, bytes]:
     """All but the checkpoints before the last: a signal makes others."""
-    steps = [int(name.split("checkpoint-")[1].split("/")[0]) for name in files if "/checkpoint-" in name]
-    return {name: content for name, content in files.items()
-            if "/checkpoint-" not in name or f"/checkpoint-{max(steps)}/" in name}  # fmt: skip
+    steps = [
+        int(name.split("checkpoint-")[1].split("/")[0]) for name in files if "/checkpoint-" in name
+    ]
+    return {
+        name: content
+        for name, content in files.items()
+        if "/checkpoint-" not in name or f"/checkpoint-{max(steps)}/" in name
+    }
 
 
-def _finish(subject: Subject, tally: Tally, where: str, again: Callable[[], injection.End],
-            expected: dict[str, bytes], refused: Sequence[int] = ()) -> None:  # fmt: skip
+def _finish(
+    subject: Subject,
+    tally: Tally,
+    where: str,
+    again: Callable[[], injection.End],
+    expected: dict[str, bytes],
+    refused: Sequence[int] = (),
+) -> None:
     end = again()
     if end.code in refused:
         return
@@ -348,8 +485,8 @@ def _finish(subject: Subject, tally: Tally, where: str, again: Callable[[], inje
 
 
 def moments(subject: Subject, options: Any, *, cold: bool) -> Iterator[Tally]:
-    """Whole commands, SIGKILL, SIGTERM or SIGINT at a random moment. `cold`: processes from their start on, imports
-    and all; else forked from one that has imported everything."""
+    """Whole commands, SIGKILL, SIGTERM or SIGINT at a random moment. `cold`: processes from their
+    start on, imports and all; else forked from one that has imported everything."""
     again = (lambda: _process(subject)) if cold else (lambda: injection.forked(subject.job))
     fresh(subject)
     started = time.monotonic()
@@ -358,7 +495,9 @@ def moments(subject: Subject, options: Any, *, cold: bool) -> Iterator[Tally]:
         raise RuntimeError(end.told)
     seconds, expected = time.monotonic() - started, _last(state(subject.run))
     chance = random.Random(f"{options.seed} {subject.name} {cold}")
-    tallies = [Tally(subject.name, f"{'process' if cold else 'command'}: {one.name}") for one in SIGNALS]
+    tallies = [
+        Tally(subject.name, f"{'process' if cold else 'command'}: {one.name}") for one in SIGNALS
+    ]
     for number in range(options.times):
         tally, sent = tallies[number % 3], SIGNALS[number % 3]
         for _ in range(5):  # it may have ended before
@@ -378,7 +517,9 @@ def moments(subject: Subject, options: Any, *, cold: bool) -> Iterator[Tally]:
     yield from tallies
 
 
-def _signalled(subject: Subject, sent: signal.Signals, delay: float, *, cold: bool) -> tuple[int, str]:
+def _signalled(
+    subject: Subject, sent: signal.Signals, delay: float, *, cold: bool
+) -> tuple[int, str]:
     log = subject.run.parent / "log"
     with open(log, "wb") as told:
         if cold:
@@ -420,6 +561,8 @@ def locks(subject: Subject, count: int) -> Iterator[Tally]:
         tally.injected += 1
         if second.code != LOCKED or f"process {holder}" not in second.told:
             tally.unclear += 1
-            tally.note(f"{number}: the second process ended with {second.code}: {second.told[-400:]}")
+            tally.note(
+                f"{number}: the second process ended with {second.code}: {second.told[-400:]}"
+            )
         _finish(subject, tally, f"{number}", lambda: injection.forked(subject.job), expected)
     yield tally
