@@ -3,31 +3,19 @@ tiny model.
 """
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
+import tiny
 from hypothesis import settings
+from support.samples import OSLO, TIME, WEATHER, WEATHER_TOOL, with_template
 
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.records import Call, Message, Record
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import load_template
 
-sys.path.append(str(Path(__file__).parents[1] / "scripts/bench"))
-import tiny
-
 settings.register_profile("agentlite", deadline=None)  # the first example may import much
 settings.load_profile("agentlite")
-
-DATA = Path(__file__).parent / "data"
-WEATHER = Tool(
-    "get_weather",
-    "Weather of a city.",
-    {"type": "object", "properties": {"city": {"type": "string"}}},
-)
-TIME = Tool(
-    "get_time", "Time in a city.", {"type": "object", "properties": {"city": {"type": "string"}}}
-)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,16 +26,6 @@ def offline() -> None:
 @pytest.fixture(scope="session")
 def smollm2() -> Template:
     return load_template("smollm2-135m")
-
-
-def with_template(template: Template, name: str) -> Template:
-    """The real tokenizer under another chat template."""
-    return Template(
-        name,
-        template.tokenizer,
-        (DATA / f"{name}.jinja").read_text(encoding="utf-8"),
-        template.special,
-    )
 
 
 @pytest.fixture(scope="session")
@@ -93,21 +71,6 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "tiny-encoder"
     tiny.make_encoder(folder)
     return folder
-
-
-OSLO = {"role": "user", "content": "Is it wet in Oslo?"}
-WEATHER_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Weather of a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
 
 
 @pytest.fixture(scope="session")

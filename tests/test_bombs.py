@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import DATA
-from malformed import line
+from support.malformed_rows import line
+from support.samples import ROOT
 
 from agentlite.core.errors import UserError
 from agentlite.scoring.weight_sweep import read_grid
@@ -26,7 +26,7 @@ def limited(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(DATA.parent.parent),
+        "PYTHONPATH": str(ROOT),
         "NO_COLOR": "1",
         "OMP_NUM_THREADS": "1",
     }

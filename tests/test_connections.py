@@ -5,9 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.samples import DATA
 
 from agentlite.config.settings import PRIVATE, Sft
 
@@ -25,7 +25,6 @@ agentlite.retriever(run=run, model=encoder, max_steps=1, batch_size=2)
 agentlite.prep(rows, run=run, out="prep-1", model=tiny, protocol="hermes", dev=0.0, test=0.3, retrieve=1)
 agentlite.evaluate(run=run, model=["sft"], max_new_tokens=8, retrieve=1)
 """  # noqa: E501  (verbatim text)
-DATA = Path(__file__).parent / "data"
 TRACED = ["strace", "-f", "--seccomp-bpf", "-e", "trace=connect,sendto", "-o"]
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
+from support.samples import ROOT
 
 from agentlite.cli.main import COMMANDS, group
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 NOTEBOOK = DOCS / "first.ipynb"

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.samples import ROOT
 
-ROOT = Path(__file__).parent.parent
 TITLE = "## The first half hour"
 
 

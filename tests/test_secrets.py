@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DATA
+from support.samples import DATA, ROOT
 
 CANARY = "sk-Canary0123456789abcdef"
 SECRETS = {
@@ -82,7 +82,7 @@ def run(
         **SECRETS,
         "AGENTLITE_CACHE": str(folder / "cache"),
         "AGENTLITE_RUN": str(folder / "run"),
-        "PYTHONPATH": str(DATA.parent.parent),
+        "PYTHONPATH": str(ROOT),
         "HF_HUB_OFFLINE": "1",
         **environment,
     }
@@ -183,7 +183,7 @@ def test_a_mirror_with_a_password_is_not_told(prepared, said):
         **mirror,
     )
     command = [sys.executable, "-m", "agentlite", "doctor"]
-    there = {**os.environ, **SECRETS, **mirror, "PYTHONPATH": str(DATA.parent.parent)}
+    there = {**os.environ, **SECRETS, **mirror, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=there, timeout=120)
     said += [done.stdout, done.stderr]
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import pytest
+from support.samples import DATA, ROOT
 
 from agentlite.workspace.model_source import embedded_folder, load_template
 
-ROOT = Path(__file__).parent.parent
 HEAVY = {
     "torch",
     "transformers",
@@ -116,7 +116,7 @@ def do(*arguments: Any) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    """With the rows of tests/data, and a model's folder that has a tokenizer and no weights to
+    """With the rows of tests/support/rows, and a model's folder that has a tokenizer and no weights to
     speak of.
     """
     made = tmp_path_factory.mktemp("wheel")
@@ -126,7 +126,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     do("pip", "install", "--quiet", "--python", made / "venv" / "bin" / "python", wheel)
     folder = made / "work"
     (folder / "m").mkdir(parents=True)
-    shutil.copyfile(ROOT / "tests" / "data" / "weather.jsonl", folder / "weather.jsonl")
+    shutil.copyfile(DATA / "weather.jsonl", folder / "weather.jsonl")
     load_template("smollm2-135m")
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(embedded_folder("smollm2-135m") / name, folder / "m" / name)

@@ -5,7 +5,7 @@ where there is none.
 from pathlib import Path
 
 import pytest
-from conftest import DATA
+from support.samples import DATA
 
 import agentlite
 

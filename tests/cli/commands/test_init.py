@@ -1,0 +1,156 @@
+"""What `agentlite init` writes is prepared, trained and evaluated as it stands; agentlite.yaml is
+read and told.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.samples import ROOT
+
+
+def agentlite(*arguments: object, cwd: Path, **more: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+    environment.pop("AGENTLITE_RUN", None)
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, **more
+    )
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Path:
+    done = agentlite("init", "weather", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == (
+        "next: cd weather && agentlite prep data.jsonl && agentlite sft && agentlite eval"
+    )
+    return tmp_path / "weather"
+
+
+@pytest.mark.slow
+def test_the_three_commands_work_at_once_and_compare_the_model_before_and_after(started):
+    settings = started / "agentlite.yaml"
+    text = settings.read_text(encoding="utf-8")
+    assert text.count("num_epochs: 5 ") == 1
+    short = text.replace("num_epochs: 5 ", "max_steps: 2 ").replace(
+        "max_new_tokens: 64", "max_new_tokens: 8"
+    )
+    settings.write_text(short, encoding="utf-8")
+
+    prep = agentlite("prep", "data.jsonl", "--json", cwd=started)
+    assert prep.returncode == 0, prep.stderr
+    figures = json.loads(prep.stdout)["figures"]
+    assert {key: figures[key] for key in ("read", "kept", "rejected")} == {
+        "read": 12,
+        "kept": 11,
+        "rejected": 1,
+    }
+    assert "data.jsonl:12: E206" in prep.stderr
+    assert min(figures[side] for side in ("train", "dev", "test")) >= 1
+    assert len(figures["by_task"]) >= 3
+
+    sft = agentlite("sft", "--json", cwd=started)
+    assert sft.returncode == 0, sft.stderr
+    assert json.loads(sft.stdout)["figures"]["steps"] == 2
+
+    evaluated = agentlite("eval", "--json", cwd=started)
+    assert evaluated.returncode == 0, evaluated.stderr
+    asked = {name: one["prompts"] for name, one in json.loads(evaluated.stdout)["figures"].items()}
+    assert list(asked) == ["smollm2-135m", "sft"]
+    assert min(asked.values()) >= figures["test"]
+    assert (started / "runs" / "default" / "report.html").exists()
+    for done in (prep, sft, evaluated):
+        assert done.stderr.startswith("settings: agentlite.yaml\n")
+
+
+def test_the_sample_shows_each_kind_of_row_and_the_broken_one_can_be_mended(started):
+    rows = [
+        json.loads(line)
+        for line in (started / "data.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    calls = [sum(bool(message.get("tool_calls")) for message in row["messages"]) for row in rows]
+    assert len(rows) == 12
+    assert all(len(row["tools"]) > 1 for row in rows)
+    assert {0, 1, 2} <= set(calls)
+    assert any(
+        row["messages"][-1]["content"] and "?" in row["messages"][-1]["content"] for row in rows
+    )
+    mended = agentlite(
+        "prep", "data.jsonl", "--repair", "literal", "--dry-run", "--json", cwd=started
+    )
+    assert json.loads(mended.stdout)["figures"]["rejected"] == 0
+
+
+def test_the_readme_is_ten_lines_and_names_the_three_commands(started):
+    text = (started / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) == 10
+    for command in ("agentlite prep data.jsonl", "agentlite sft", "agentlite eval"):
+        assert f"\n    {command}" in text
+
+
+def test_a_folder_in_use_is_refused_and_stays_as_it_is(tmp_path):
+    (tmp_path / "weather").mkdir()
+    (tmp_path / "weather" / "thesis.txt").write_text("years of work", encoding="utf-8")
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = agentlite("init", "weather", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "thesis.txt" in done.stderr
+    assert os.listdir(tmp_path / "weather") == ["thesis.txt"]
+    assert agentlite("init", "file", cwd=tmp_path).returncode == 2
+
+
+def test_an_empty_folder_is_taken_also_the_current_one(tmp_path):
+    (tmp_path / ".git").mkdir()
+    done = agentlite("init", ".", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["next"].startswith("agentlite prep")
+    assert set(told["files"]) < set(os.listdir(tmp_path))
+
+
+def test_a_target_that_cannot_be_written_is_exit_74_and_the_next_try_is_not_in_its_way(tmp_path):
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+    done = agentlite("init", "weather", cwd=tmp_path, preexec_fn=limit)
+    assert done.returncode == 74, done.stderr
+    assert "Name a folder that you may write to" in done.stderr
+    assert agentlite("init", "weather", cwd=tmp_path).returncode == 0
+    assert agentlite("init", "weather/README.md/deeper", cwd=tmp_path).returncode == 74
+
+
+def test_the_file_of_the_folder_is_stronger_than_the_profile_and_weaker_than_what_is_named(
+    tmp_path,
+):
+    (tmp_path / "agentlite.yaml").write_text(
+        "sft:\n  batch_size: 3\n  lora_r: 5\n  seed: 9\n", encoding="utf-8"
+    )
+    (tmp_path / "other.yaml").write_text("sft:\n  lora_r: 6\n", encoding="utf-8")
+    done = agentlite(
+        "sft",
+        "--print-config",
+        "--profile",
+        "cpu",
+        "--config",
+        "other.yaml",
+        "--seed",
+        4,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "settings: agentlite.yaml\n"
+    found = {line.split(":")[0].strip(): line for line in done.stdout.splitlines()}
+    assert "3" in found["batch_size"]
+    assert found["batch_size"].endswith("# agentlite.yaml")
+    assert found["lora_r"].endswith("# other.yaml")
+    assert found["seed"].endswith("# --seed")
+    assert found["gradient_accumulation"].endswith("# profile cpu")
+    (tmp_path / "below").mkdir()
+    assert "agentlite.yaml" not in agentlite("sft", "--print-config", cwd=tmp_path / "below").stderr

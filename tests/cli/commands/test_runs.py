@@ -1,0 +1,184 @@
+"""`agentlite runs` says how each stage stands, and frees checkpoints that no later command
+misses.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.samples import DATA, ROOT
+
+import agentlite
+from agentlite.cli.run_listing import free, inventory
+from agentlite.core.errors import UserError
+from agentlite.workspace.run_folder import Plan, file_digest, open_stage
+
+STEPS = {
+    "max_steps": 3,
+    "save_steps": 1,
+    "batch_size": 1,
+    "gradient_accumulation": 1,
+    "profile": "cpu",
+}
+EVAL = {"max_new_tokens": 4, "profile": "cpu"}
+
+
+def cli(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "agentlite", "runs", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120
+    )
+
+
+def told(*arguments: object) -> dict[str, dict]:
+    done = cli(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return {one["stage"]: one for one in json.loads(done.stdout)["stages"]}
+
+
+@pytest.fixture(scope="module")
+def made(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "weather"
+    agentlite.prep(
+        str(DATA / "weather.jsonl"), run=str(run), model=str(tiny_model), dev=0.2, test=0.3
+    )
+    agentlite.sft(run=str(run), **STEPS)
+    agentlite.evaluate(run=str(run), model="sft", **EVAL)
+    return run
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "weather")
+    return tmp_path / "weather"
+
+
+def test_stages_are_listed_with_state_figure_size_and_age(run):
+    found = told(run)
+    assert list(found) == ["prep", "sft", "eval/prep/sft"]
+    assert {one["state"] for one in found.values()} == {"done"}
+    assert found["prep"]["figure"] == "6 of 6 rows kept"
+    assert found["sft"]["figure"].startswith("dev loss ")
+    assert found["eval/prep/sft"]["figure"].startswith("right tool ")
+    on_disk = sum(path.stat().st_size for path in (run / "sft").rglob("*") if path.is_file())
+    assert found["sft"]["bytes"] == on_disk
+    assert 0 < found["sft"]["checkpoint_bytes"] < on_disk
+    assert 0 <= found["sft"]["age"] < 3600
+
+
+def test_states_are_told_apart(run):
+    sft = run / "sft"
+    shutil.copytree(sft, run / "half")
+    (run / "half" / "done.json").unlink()
+    shutil.copytree(sft, run / "failed")
+    (run / "failed" / "plan.json").rename(run / "failed" / "failed.json")
+    shutil.copytree(sft, run / "broken")
+    (run / "broken" / "metrics.jsonl").write_bytes(b"{}\n")
+    shutil.copytree(sft, run / "unread")
+    (run / "unread" / "plan.json").write_bytes(b"{")
+    found = {name: (one["state"], one["detail"]) for name, one in told(run).items()}
+    assert found["half"] == ("half", "step 3 of 3")
+    assert found["failed"][0] == "failed"
+    assert found["broken"] == ("broken", "metrics.jsonl is not as it was left")
+    assert found["unread"] == ("broken", "plan.json cannot be read")
+    assert found["sft"] == ("done", "")
+
+
+def test_the_step_of_a_stopped_run_is_that_from_which_it_carries_on(run):
+    (run / "sft" / "done.json").unlink()
+    shutil.rmtree(run / "sft" / "checkpoints" / "checkpoint-3")
+    assert told(run)["sft"]["detail"] == "step 2 of 3"
+    shutil.rmtree(run / "sft" / "checkpoints")
+    assert told(run)["sft"]["detail"] == "step 0 of 3"
+
+
+def test_a_stage_that_is_held_is_running_and_a_killed_holder_leaves_it_half_done(tmp_path):
+    program = (
+        "import sys, time; from pathlib import Path; from agentlite.workspace.run_folder import *\n"
+        f"with open_stage(Path({str(tmp_path / 'sft')!r}), Plan('sft', {{}}, {{}}), force=False):\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    (found,) = inventory(tmp_path)
+    assert found.state == "running"
+    refused = cli("--run", tmp_path, "--rm", "sft")
+    assert refused.returncode == 75
+    assert f"process {holder.pid}" in refused.stderr
+    holder.kill()
+    holder.wait()
+    (found,) = inventory(tmp_path)
+    assert found.state == "half"
+
+
+def test_looking_does_not_take_the_lock_from_a_stage(tmp_path):
+    with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False):
+        assert inventory(tmp_path)[0].state == "running"
+        assert inventory(tmp_path)[0].state == "running"
+    with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False) as stage:
+        assert stage.status == "half"
+
+
+def test_freed_checkpoints_are_missed_by_no_command(run, tiny_model):
+    before = {
+        path: file_digest(path)
+        for path in run.rglob("*")
+        if path.is_file() and "checkpoints" not in path.parts
+    }
+    size = told(run)["sft"]["checkpoint_bytes"]
+    done = cli("--run", run, "--rm", "sft", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["bytes"] == size
+    assert not (run / "sft" / "checkpoints").exists()
+    assert {path: file_digest(path) for path in run.rglob("*") if path.is_file()} == before
+    assert told(run)["sft"]["checkpoint_bytes"] == 0
+    assert agentlite.sft(run=str(run), **STEPS).status == "up to date"
+    assert agentlite.evaluate(run=str(run), model="sft", **EVAL).status == "up to date"
+    assert agentlite.sft(run=str(run), model="sft", out="further", **STEPS).status == "done"
+    assert free(run, ["sft"])[0].bytes == 0  # again: nothing to do
+
+
+@pytest.mark.parametrize("damage", ["half", "broken", "failed"])
+def test_checkpoints_that_are_still_needed_stay_and_so_do_all_others_that_were_named(run, damage):
+    shutil.copytree(run / "sft", run / "other")
+    if damage == "half":
+        (run / "other" / "done.json").unlink()
+    elif damage == "broken":
+        shutil.rmtree(run / "other" / "adapter")
+    else:
+        (run / "other" / "plan.json").rename(run / "other" / "failed.json")
+    with pytest.raises(UserError, match="is not done"):
+        free(run, ["sft", "other"])
+    for name in ("sft", "other"):
+        assert list((run / name / "checkpoints").glob("checkpoint-*/manifest.json"))
+
+
+def test_a_stage_whose_checkpoints_were_being_freed_when_it_was_killed_is_freed_the_next_time(run):
+    (run / "sft" / "checkpoints").rename(run / "sft" / ".checkpoints-freed")
+    assert free(run, ["sft"])[0].bytes > 0
+    assert not (run / "sft" / ".checkpoints-freed").exists()
+
+
+def test_a_table_a_hint_and_several_workspaces(run):
+    shutil.copytree(run, run.with_name("b"))
+    done = cli(run)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].split() == ["stage", "state", "size", "checkpoints", "age"]
+    assert f"agentlite runs {run} --rm sft" in done.stdout
+    both = cli(run, run.with_name("b"))
+    assert (
+        sum(line.split()[0].endswith("/sft") for line in both.stdout.splitlines()) == 4
+    )  # two sft, two eval/prep/sft
+
+
+def test_a_folder_that_is_no_workspace_is_told_with_a_way_on(run):
+    above = cli(run.parent)
+    assert above.returncode == 2
+    assert f"agentlite runs {run.parent}/*" in above.stderr
+    assert cli(run / "nowhere").returncode == 2

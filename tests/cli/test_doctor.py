@@ -1,0 +1,269 @@
+"""`agentlite doctor` finds what is in the way, says what to do about it, and waits for nothing that
+does not answer.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support.samples import ROOT
+
+from agentlite.cli import doctor as checks
+from agentlite.cli.doctor import environment as surroundings
+from agentlite.cli.doctor import hardware as machine
+from agentlite.cli.doctor import packages
+from agentlite.cli.doctor import probe as asking
+from agentlite.cli.doctor.probe import HUB, MIRROR, Facts
+from agentlite.config import settings as config
+
+CARD = config.Card("NVIDIA GeForce RTX 4090", 24.0, 23.0)
+BARE = Facts(Path("runs/default"), None, None, {})
+
+
+def doctor(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    every = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "NO_COLOR": "1",
+        **environment,
+    }
+    command = [sys.executable, "-m", "agentlite", "doctor", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=every, timeout=120)
+
+
+def driver(folder: Path, answers: str) -> str:
+    """A PATH with an nvidia-smi of our own first."""
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{answers}\n", encoding="utf-8")
+    (folder / "nvidia-smi").chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch):
+    """Pretends that packages have other versions; "" for one that is not there."""
+    real = packages.version
+
+    def pretend(**versions: str) -> None:
+        monkeypatch.setattr(
+            packages, "version", lambda name: versions.get(name.replace("-", "_"), real(name))
+        )
+
+    return pretend
+
+
+def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
+    done = doctor("--json", "--run", tmp_path, CUDA_VISIBLE_DEVICES="-1")
+    told = json.loads(done.stdout)
+    assert done.returncode == bool(told["problems"])
+    names = [one["name"] for one in told["findings"]]
+    for name in (
+        "python",
+        "packages",
+        "gpu",
+        "memory",
+        "disk",
+        "compiler",
+        "can train",
+        "embedded model",
+        "hub",
+    ):
+        assert name in names
+    assert all(set(one) == {"name", "state", "found", "fix"} for one in told["findings"])
+    assert all(bool(one["fix"]) == (one["state"] != "ok") for one in told["findings"])
+    table = doctor("--run", tmp_path).stdout
+    for name in names:
+        assert f"  {name} " in table
+    program = (
+        "import sys; from agentlite.cli.doctor import findings; from pathlib import Path; "
+        "findings(Path('r')); "
+    )
+    program += "print(*{'torch', 'numpy', 'transformers'} & sys.modules.keys())"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert loaded.stdout == "\n", loaded.stderr
+
+
+def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
+    card = "NVIDIA GeForce RTX 4090, 24564, 23500, 8.9"
+    smi = f"case $1 in *driver_version*) echo 550.54.14;; *) echo '{card}';; esac"
+    done = doctor("--json", PATH=driver(tmp_path, smi), CUDA_VISIBLE_DEVICES="0")
+    found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
+    assert "RTX 4090, 22.9 of 24.0 GB free, driver 550.54.14" in found["gpu"]["found"]
+    assert "profile rtx4090" in found["can train"]["found"]
+    assert "in 4 bit: up to Qwen/Qwen2.5-14B-Instruct" in found["can train"]["found"]
+    if packages.version("torch").endswith("+cpu"):
+        assert done.returncode == 1
+        assert found["torch"]["state"] == "problem"
+        assert "--torch-backend=auto" in found["torch"]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("smi", "hidden", "state", "told"),
+    [
+        ("exit 9", "0", "problem", "fails"),
+        ("exit 9", "-1", "warning", "hidden"),
+        ("case $1 in *driver*) echo 470.1;; *) exit 2;; esac", "0", "problem", "driver 470.1"),
+    ],
+)
+def test_a_driver_that_does_not_answer_as_it_should(tmp_path, smi, hidden, state, told):
+    done = doctor("--json", PATH=driver(tmp_path, smi), CUDA_VISIBLE_DEVICES=hidden)
+    (found,) = (one for one in json.loads(done.stdout)["findings"] if one["name"] == "gpu")
+    assert found["state"] == state
+    assert told in found["found"]
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "is_bad"),
+    [
+        ("torch", "2.5.1", True),
+        ("torch", "2.13.0+cpu", False),
+        ("torch", "2.15.0+cu130", True),
+        ("transformers", "5.2.0", True),
+        ("transformers", "5.17.0", False),
+        ("trl", "1.16.0", True),
+        ("trl", "1.15.0", False),
+        ("datasets", "4.1.0", True),
+        ("datasets", "4.8.5", False),
+        ("datasets", "5.2.0", True),
+        ("litellm", "1.82.8", True),
+        ("litellm", "1.82.9", False),
+    ],
+)
+def test_versions_that_do_harm_are_known(installed, package, version, is_bad):
+    installed(**{package: version})
+    found = [one for one in packages.known_bad(BARE) if one.name == package]
+    assert bool(found) == is_bad
+    assert all(one.state == "problem" and one.fix for one in found)
+
+
+def test_what_differs_from_the_tested_set_is_named_with_the_file_to_go_back_by(installed):
+    installed(transformers="5.16.1", click="8.2.0")
+    (found,) = packages.tested(BARE)
+    assert found.state == "warning"
+    assert f"transformers 5.16.1 (tested: {packages.tested_set()['transformers']})" in found.found
+    assert "click 8.2.0" in found.found
+    assert str(packages.tested_file()) in found.fix
+    assert packages.tested_file().exists()
+
+
+def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed):
+    train = {name.replace("-", "_"): "" for name in packages.named()["train"]}
+    installed(**train)
+    (found,) = packages.installed(BARE)
+    assert found.state == "warning"
+    assert "agentlite[train]" in found.fix
+    installed(trl="")
+    (found,) = packages.installed(BARE)
+    assert (found.state, found.found) == ("problem", "not installed: trl")
+
+
+def test_a_torchvision_that_breaks_transformers_is_found(installed):
+    installed(torch="2.13.0+cpu", torchvision="0.28.0")
+    (found,) = packages.torch(BARE)
+    if "built for the CPU" in found.found:
+        assert (found.state, found.fix) == ("problem", "pip uninstall torchvision")
+
+
+def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    (found,) = machine.disk(BARE._replace(run=tmp_path / "not" / "yet"))
+    assert found.found.endswith("free for workspace, cache, models of the hub")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    problems = [
+        one for one in machine.disk(BARE._replace(run=tmp_path)) if "cannot be written" in one.found
+    ]
+    assert [one.fix for one in problems] == [
+        f"Name another folder: {way}" for way in ("--run DIR", "AGENTLITE_CACHE=DIR", "HF_HOME=DIR")
+    ]
+
+
+@pytest.mark.parametrize(("free", "state"), [(500e9, "ok"), (5e9, "warning"), (0.5e9, "problem")])
+def test_little_disk_is_a_warning_and_none_a_problem(tmp_path, monkeypatch, free, state):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free})())
+    assert {one.state for one in machine.disk(BARE._replace(run=tmp_path))} == {state}
+
+
+@pytest.mark.parametrize(("card", "state"), [(None, "ok"), (CARD, "problem")])
+def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch, card, state):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    (found,) = machine.compiler(BARE._replace(card=card))
+    assert found.state == state
+    assert "a C compiler" in found.found
+
+
+@pytest.mark.parametrize(
+    ("named", "down", "state", "fix"),
+    [
+        ("", [], "ok", ""),
+        ("", [MIRROR], "ok", ""),
+        ("", [HUB], "warning", f"export HF_ENDPOINT={MIRROR}"),
+        (
+            "https://mirror.example",
+            ["https://mirror.example"],
+            "warning",
+            "export HF_ENDPOINT=https://hf-mirror.com",
+        ),
+        (MIRROR, [MIRROR], "warning", "unset HF_ENDPOINT"),
+        ("", [HUB, MIRROR], "warning", "HTTPS_PROXY"),
+    ],
+)
+def test_where_models_can_be_had_is_said_with_the_way_around(monkeypatch, named, down, state, fix):
+    monkeypatch.setenv("HF_ENDPOINT", named)
+    servers = {url: "refused" if url in down else "" for url in (HUB, MIRROR, named) if url}
+    (found,) = surroundings.hub(BARE._replace(unreached=servers))
+    assert found.state == state
+    assert fix in found.fix
+
+
+def test_offline_nobody_is_asked(monkeypatch):
+    def never(url: str) -> str:
+        raise AssertionError(f"{url} was asked")
+
+    monkeypatch.setattr(asking, "unreached", never)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (found,) = surroundings.hub(asking.ask(Path("runs/default")))
+    assert found.found.startswith("not asked: offline")
+
+
+def test_who_does_not_answer_is_left_behind():
+    forever = threading.Event()
+    found = asking.answers({"quick": lambda: 1, "slow": forever.wait}, 0.05)
+    forever.set()
+    assert found == {"quick": 1}
+
+
+def test_a_server_that_refuses_is_unreached_and_one_that_answers_anything_is_not():
+    import http.server
+
+    server = http.server.HTTPServer(
+        ("127.0.0.1", 0), http.server.BaseHTTPRequestHandler
+    )  # 501 to everything
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    assert asking.unreached(url) == ""
+    server.shutdown()
+    server.server_close()
+    assert asking.unreached(url)
+    assert asking.unreached("no address")
+
+
+def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
+    def breaks(facts: Facts):
+        raise OSError("the disk is on fire")
+        yield
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(checks, "CHECKS", (breaks, packages.python))
+    found = checks.findings(Path("runs/default"))
+    assert [one.name for one in found] == ["breaks", "python"]
+    assert "on fire" in found[0].found

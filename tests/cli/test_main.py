@@ -1,0 +1,620 @@
+"""What users script against: stdout, exit codes, errors that name the place and the fix; each in a
+process.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from support.processes import agentlite
+from support.samples import DATA, ROOT
+
+ROWS = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
+SPLIT = ["--set", "prep.dev=0.2", "--set", "prep.test=0.3"]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(ROWS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """prep, sft and eval of a tiny model, run once."""
+    run = tmp_path_factory.mktemp("work") / "run with blanks"
+    source = run.parent / "rows.jsonl"
+    source.write_bytes(b"".join(ROWS))
+    assert agentlite("prep", source, "--run", run, "--model", tiny_model, *SPLIT).returncode == 0
+    done = agentlite("sft", "--run", run, *SFT)
+    assert done.returncode == 0, done.stderr.decode()
+    return run
+
+
+SFT = ["--max-steps", 3, "--batch-size", 1, "--gradient-accumulation", 1, "--save-steps", 1]
+EVAL = ["--max-new-tokens", 8, "--profile", "cpu"]
+
+
+def test_each_command_prints_one_json_object_and_nothing_else_and_is_then_up_to_date(
+    workspace, tiny_model
+):
+    source = workspace.parent / "rows.jsonl"
+    prep = ["prep", source, "--run", workspace, "--model", tiny_model, *SPLIT]
+    sft = ["sft", "--run", workspace, *SFT]
+    evaluation = ["eval", "--run", workspace, "--model", tiny_model, "--model", "sft", *EVAL]
+    first = agentlite(*evaluation, "--json")
+    assert first.returncode == 0, first.stderr.decode()
+    assert json.loads(first.stdout)["status"] == "done"
+    before = {path: path.stat().st_mtime_ns for path in workspace.rglob("*.json*")}
+    for command in (prep, sft, evaluation):
+        again = agentlite(*command, "--json")
+        assert again.returncode == 0, again.stderr.decode()
+        assert len(again.stdout.splitlines()) == 1
+        assert json.loads(again.stdout)["status"] == "up to date"
+    after = {path: path.stat().st_mtime_ns for path in workspace.rglob("*.json*")}
+    assert {path.name for path in before if before[path] != after.get(path)} <= {"compare.json"}
+
+
+def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(workspace, tmp_path):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["sft", "--run", tmp_path, "--max-steps", 60, "--save-steps", 5, "--batch-size", 1]
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    while not list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json")):
+        assert running.poll() is None
+        time.sleep(0.05)
+    held = agentlite(*arguments)
+    assert held.returncode == 75
+    assert f"process {running.pid}" in held.stderr.decode()
+    running.kill()
+    running.wait()
+    assert not (tmp_path / "sft" / "done.json").exists()
+    done = agentlite(*arguments, "--json")
+    assert done.returncode == 0, done.stderr.decode()
+    assert "carrying on after step" in done.stderr.decode()
+    steps = [
+        json.loads(line)["step"]
+        for line in (tmp_path / "sft" / "metrics.jsonl").read_bytes().splitlines()
+    ]
+    assert steps == list(range(1, 61))
+
+
+# `preexec_fn`: in the background, or under nohup, a signal may come ignored
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = [
+        "sft",
+        "--run",
+        tmp_path,
+        "--max-steps",
+        100000,
+        "--save-steps",
+        99999,
+        "--batch-size",
+        1,
+    ]
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, sent, signal.SIG_DFL),
+    )
+    while (
+        not (tmp_path / "sft" / "metrics.jsonl").exists()
+        or not (tmp_path / "sft" / "metrics.jsonl").stat().st_size
+    ):
+        time.sleep(0.05)
+    running.send_signal(sent)
+    _, told = running.communicate(timeout=120)
+    assert running.returncode == 128 + sent
+    assert b"carries on" in told
+    assert list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json"))
+
+
+def test_ctrl_c_and_the_same_command_again_leave_the_log_of_a_run_that_was_let_be(
+    workspace, tmp_path
+):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["sft", "--run", tmp_path, "--max-steps", 30, "--save-steps", 10, "--batch-size", 1]
+    assert agentlite(*arguments, "--out", "whole").returncode == 0
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    log = tmp_path / "sft" / "metrics.jsonl"
+    while not log.exists() or log.read_bytes().count(b"\n") < 3:
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=120) == 130
+    assert log.read_bytes().count(b"\n") < 30
+    assert agentlite(*arguments).returncode == 0
+    assert log.read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+
+
+def test_a_terminal_that_is_closed_does_not_end_a_run(workspace, tmp_path):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    arguments = ["sft", "--run", tmp_path, "--max-steps", 8, "--batch-size", 1]
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stderr and running.stderr.readline()
+    running.stderr.close()
+    assert running.stdout
+    running.stdout.close()
+    running.wait(timeout=120)
+    assert (tmp_path / "sft" / "done.json").exists()
+    assert agentlite(*arguments).returncode == 0
+
+
+def test_eval_adds_only_the_predictions_that_are_missing(workspace, tiny_model):
+    out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json"]
+    assert agentlite("eval", *out, "--limit", 1).returncode == 0
+    (file,) = workspace.glob("eval-some/*/*/answers.jsonl")
+    one = file.read_bytes()
+    assert one.count(b"\n") == 1
+    (file.parent / "done.json").unlink()  # as it is while answers are added
+    file.write_bytes(one + b'{"torn')
+    done = agentlite("eval", *out)
+    assert done.returncode == 0, done.stderr.decode()
+    assert file.read_bytes().startswith(one)
+    keys = [
+        (row["record_id"], row["turn"]) for row in map(json.loads, file.read_bytes().splitlines())
+    ]
+    assert len(keys) == len(set(keys)) > 1
+    assert json.loads(done.stdout)["figures"]["sft"]["prompts"] == len(keys)
+    before = file.read_bytes()
+    (file.parent / "predictions.jsonl").unlink()  # scored again from what was said
+    assert json.loads(agentlite("eval", *out).stdout)["status"] == "done"
+    assert file.read_bytes() == before
+    assert json.loads(agentlite("eval", *out).stdout)["status"] == "up to date"
+
+
+def test_a_gate_that_fails_is_exit_9_after_the_figures(workspace, tiny_model):
+    out = ["--run", workspace, "--out", "eval-some", *EVAL, "--model", "sft", "--json"]
+    done = agentlite("eval", *out, "--gate", "tool_selection_accuracy>=0.99")
+    assert done.returncode == 9
+    assert json.loads(done.stdout)["figures"]["sft"]["prompts"] > 1
+    assert b"tool_selection_accuracy>=0.99: it is 0" in done.stderr
+
+
+def test_a_typo_in_a_setting_is_exit_2_with_the_right_name(workspace):
+    done = agentlite("sft", "--run", workspace, "--set", "sft.lora_rr=8")
+    assert done.returncode == 2
+    assert b"sft.lora_r'" in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("sft.trl.wieght_decay=1", "weight_decay"),
+        ("sft.trl.seed=1", "sft.seed"),
+        ("sft.peft.r=8", "lora_r"),
+    ],
+)
+def test_a_typo_in_what_is_passed_through_is_exit_2_before_the_model_is_loaded(
+    workspace, setting, told
+):
+    done = agentlite("sft", "--run", workspace, "--out", "sft-typo", "--set", setting)
+    assert done.returncode == 2
+    assert told in done.stderr.decode()
+    assert (
+        workspace / "sft-typo" / "failed.json"
+    ).exists()  # so the next case, another plan, needs no --force
+    assert not (workspace / "sft-typo" / "plan.json").exists()
+
+
+def test_an_adapter_trained_further_keeps_its_shape(workspace):
+    done = agentlite("sft", "--run", workspace, "--model", "sft", "--out", "sft-2", "--lora-r", 8)
+    assert done.returncode == 2
+    assert b"lora_r 16" in done.stderr
+
+
+def test_another_setting_on_a_done_folder_is_exit_3_and_named(workspace):
+    done = agentlite("sft", "--run", workspace, *SFT, "--set", "sft.lora_r=8")
+    assert done.returncode == 3
+    assert b"sft.lora_r 16 -> 8" in done.stderr
+    assert b"--force" in done.stderr
+
+
+def test_another_setting_on_a_half_done_folder_is_exit_3_and_named(workspace, tmp_path):
+    shutil.copytree(workspace, tmp_path / "run")
+    (tmp_path / "run" / "sft" / "done.json").unlink()
+    done = agentlite("sft", "--run", tmp_path / "run", *SFT, "--set", "sft.lora_r=8")
+    assert done.returncode == 3
+    assert b"half done" in done.stderr
+    assert b"sft.lora_r 16 -> 8" in done.stderr
+
+
+def test_show_marks_the_trained_tokens_of_rows_from_stdin(tmp_path):
+    done = agentlite(
+        "prep", "-", "--run", tmp_path / "run", "--show", 2, *SPLIT, stdin=b"".join(ROWS)
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    text = done.stdout.decode()
+    assert text.count("── ") == 2
+    assert "⟦" in text
+    assert "<|im_end|>⟧" in text
+    assert "rain_mm" not in "".join(part.split("⟧")[0] for part in text.split("⟦")[1:])
+
+
+def test_rows_to_stdout_are_the_records_alone(tmp_path, rows):
+    done = agentlite("prep", rows, "--run", tmp_path / "run", "--rows", "-", *SPLIT)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(records) == len(ROWS)
+    again = agentlite("prep", "-", "--run", tmp_path / "again", *SPLIT, stdin=done.stdout)
+    assert again.returncode == 0, again.stderr.decode()
+    for split in ("train", "dev", "test"):
+        first, second = (tmp_path / run / "prep" / f"{split}.jsonl" for run in ("run", "again"))
+        assert sorted(first.read_bytes().splitlines()) == sorted(second.read_bytes().splitlines())
+
+
+def test_a_dry_run_touches_nothing(tmp_path, rows, workspace):
+    done = agentlite("prep", rows, "--run", tmp_path / "run", "--dry-run", "--json")
+    assert json.loads(done.stdout)["figures"]["kept"] == len(ROWS)
+    assert not (tmp_path / "run").exists()
+    before = sorted(workspace.rglob("*"))
+    done = agentlite("sft", "--run", workspace, "--out", "sft-other", "--dry-run", "--json")
+    assert json.loads(done.stdout)["figures"]["rows"] > 0
+    assert sorted(workspace.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "told"),
+    [
+        (b"", 4, "no rows"),
+        (b"\n\n", 4, "no rows"),
+        (ROWS[0] + b"not json\n", 0, "rows.jsonl:2"),
+        (ROWS[0] + ROWS[1][:80], 0, "rows.jsonl:2"),
+        (ROWS[0] + ROWS[1].replace(b'"user"', b'"wizard"'), 0, "wizard"),
+        (ROWS[0] + ROWS[1].replace(b'"get_time", "arg', b'"get_tame", "arg'), 0, "get_tame"),
+        (ROWS[0] + ROWS[1].replace(b'{\\"city\\": \\"Lima\\"}', b"[1]"), 0, "arguments"),
+        (ROWS[0] + ROWS[1].replace(b"Lima?", b"Lima? " * 2000), 0, "max_length"),
+        (b"nonsense\n" * 9, 4, "9 of 9 rows rejected"),
+    ],
+)
+def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, content, code, told):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    done = agentlite("prep", path, "--run", tmp_path / "run", "--json")
+    assert done.returncode == code, done.stderr.decode()
+    assert told in done.stderr.decode()
+    rejects = tmp_path / "run" / "prep" / "rejects.jsonl"
+    if code == 0:
+        figures = json.loads(done.stdout)["figures"]
+        assert figures["read"] == 2
+        assert figures["read"] == sum(
+            figures[key] for key in ("kept", "rejected", "duplicates", "filtered")
+        )
+        (reject,) = map(json.loads, rejects.read_bytes().splitlines())
+        assert reject["place"].endswith("rows.jsonl:2")
+        assert reject["raw"].encode() == content.splitlines()[1]
+    elif rejects.exists():
+        assert not (tmp_path / "run" / "prep" / "done.json").exists()
+
+
+def test_after_too_many_rejects_the_mended_file_is_taken_without_force(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(ROWS) + b"oops\noops\n")
+    assert agentlite("prep", path, "--run", tmp_path / "run").returncode == 4
+    path.write_bytes(b"".join(ROWS))
+    done = agentlite("prep", path, "--run", tmp_path / "run")
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["prep", "nowhere.jsonl"], 2, "nowhere.jsonl"),
+        (["prep", "empty-model"], 2, "no file of rows"),
+        (["prep"], 2, "sources"),
+        (["prep", "bfcl:multipel"], 2, "multiple"),
+        (["prep", "rows.jsonl", "--model", "gpt-7"], 5, "gpt-7"),
+        (["prep", "rows.jsonl", "--model", "no/such-model"], 8, "HF_HUB_OFFLINE"),
+        (["prep", "rows.jsonl", "--model", "empty-model"], 5, "config.json"),
+        (["prep", "rows.jsonl", "--model", "no-weights"], 5, "safetensors"),
+        (["prep", "rows.jsonl", "--protocol", "herms"], 2, "hermes"),
+        (["prep", "rows.jsonl", "--protocol", "chat"], 5, "takes no tools"),
+        (["sft"], 2, "agentlite prep"),
+        (["eval"], 2, "agentlite prep"),
+        (["stf"], 2, "sft"),
+        (["prep", "bad.jsonl", "--dry-run"], 4, "9 of 9 rows"),
+        (["sft", "--max-steps", "0"], 2, "max_steps"),
+        (["sft", "--lr-scheduler", "cosin"], 2, "lr_scheduler"),
+        (["eval", "--max-new-tokens", "4096"], 2, "agentlite prep"),
+        (["sft", "--lora-r", "many"], 2, "lora_r"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, arguments, code, told):
+    (tmp_path / "bad.jsonl").write_bytes(b"nonsense\n" * 9)
+    (tmp_path / "empty-model").mkdir()
+    (tmp_path / "no-weights").mkdir()
+    (tmp_path / "no-weights" / "config.json").write_text("{}", encoding="utf-8")
+    done = (
+        agentlite(*arguments, "--profile", "cpu", cwd=tmp_path)
+        if arguments != ["stf"]
+        else agentlite("stf")
+    )
+    assert done.returncode == code, done.stderr.decode()
+    assert told in done.stderr.decode()
+    assert done.stdout == b""
+
+
+def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); import "
+        "signal; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from agentlite.cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", program, "prep", str(rows), "--run", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT)
+    assert done.returncode == 74, done.stderr.decode()
+    assert not (tmp_path / "run" / "prep" / "done.json").exists()
+    assert not list((tmp_path / "run" / "prep").glob("t*.jsonl"))
+
+
+def test_print_config_is_a_file_of_settings_with_their_origin(tmp_path):
+    done = agentlite("prep", "--print-config", "--seed", 3, "--profile", "cpu")
+    assert done.returncode == 0
+    assert "  seed: 3" in done.stdout.decode()
+    assert "# --seed" in done.stdout.decode()
+
+
+def test_the_python_functions_take_a_recipe_and_the_workspace_from_the_environment(
+    tmp_path, rows, monkeypatch
+):
+    import agentlite as package
+
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"prep:\n  sources: [{rows}]\n  dev: 0.2\n  test: 0.3\n", encoding="utf-8")
+    monkeypatch.setenv("AGENTLITE_RUN", str(tmp_path / "run"))
+    assert package.prep(config=str(recipe)).figures["kept"] == len(ROWS)
+    assert (tmp_path / "run" / "prep" / "done.json").exists()
+
+
+def test_the_python_functions_are_the_commands(tmp_path, rows):
+    import agentlite as package
+
+    result = package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3)
+    assert result.status == "done"
+    assert (
+        package.prep(str(rows), run=str(tmp_path / "run"), dev=0.2, test=0.3).status == "up to date"
+    )
+    shell = agentlite("prep", rows, "--run", tmp_path / "run", *SPLIT, "--json")
+    assert json.loads(shell.stdout)["status"] == "up to date"
+
+
+# --- what prep tells without a source, and the ways out ---
+
+
+def test_the_formats_and_the_codes_are_told_without_a_source():
+    formats = agentlite("prep", "--formats")
+    assert formats.returncode == 0
+    for name in ("openai", "anthropic", "ms_agent_exec", "sage_benchmark", "text"):
+        assert f"\n{name}\n".encode() in b"\n" + formats.stdout
+    told = agentlite("prep", "--explain", "E206")
+    assert told.returncode == 0
+    assert b"--repair" in told.stdout
+    unknown = agentlite("prep", "--explain", "E266")
+    assert unknown.returncode == 2
+    assert b"Did you mean" in unknown.stderr
+
+
+def test_records_go_out_as_other_trainers_read_them_and_come_in_again(rows, tmp_path):
+    base = ["prep", rows, "--run", tmp_path, "--model", "smollm2-135m", *SPLIT]
+    mine = agentlite(*base, "--rows", "-")
+    assert mine.returncode == 0, mine.stderr.decode()
+    for shape in ("openai", "sharegpt", "ms-swift", "llamafactory"):
+        out = agentlite(*base, "--rows", "-", "--as", shape)
+        assert out.returncode == 0, out.stderr.decode()
+        again = agentlite(
+            "prep",
+            "-",
+            "--run",
+            tmp_path,
+            "--out",
+            shape,
+            "--model",
+            "smollm2-135m",
+            "--json",
+            "--set",
+            "prep.dev=0",
+            "--set",
+            "prep.test=0",
+            stdin=out.stdout,
+        )
+        assert json.loads(again.stdout)["figures"]["kept"] == len(mine.stdout.splitlines())
+    assert agentlite(*base, "--as", "openapi").returncode == 2
+
+
+def test_a_table_tells_what_became_of_every_file(tmp_path):
+    done = agentlite(
+        "prep", DATA / "formats", "--run", tmp_path, "--model", "smollm2-135m", "--max-rejects", 0.5
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    for name in ("glaive", "anthropic", "sage_tools"):
+        (line,) = [
+            line for line in done.stdout.decode().splitlines() if f"formats/{name}.jsonl" in line
+        ]
+        assert f"{name} " in line
+
+
+@pytest.mark.parametrize(
+    "protocol", ["react-zh", "toolllama", "modelscope", "autogpt", "hermes=2,react"]
+)
+def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
+    done = agentlite(
+        "prep",
+        rows,
+        "--run",
+        tmp_path,
+        "--model",
+        "smollm2-135m",
+        "--protocol",
+        protocol,
+        *SPLIT,
+        "--show",
+        6,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    shown = done.stdout.decode()
+    assert shown.count("⟦") == shown.count("⟧") >= 6
+
+
+# --- what the system refuses, and streams that are closed ---
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["prep", "ROWS", "--out", "new"],
+        ["sft", "--out", "new"],
+        ["pairs", "--model", "sft"],
+        ["grpo", "--model", "sft"],
+        ["eval", "--model", "sft"],
+        ["eval", "--model", "sft", "--sheet", "BLOCKED/sheet.csv"],
+        ["export", "sft", "--merged", "BLOCKED/model"],
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(
+    workspace, rows, tmp_path, command, monkeypatch
+):
+    from agentlite.cli.main import group
+    from agentlite.core.errors import DISK, UserError
+
+    (tmp_path / "blocked").write_bytes(b"a file is no folder")
+    for stage in ("prep", "sft"):
+        shutil.copytree(workspace / stage, tmp_path / stage)
+    if not any("BLOCKED" in part for part in command):
+        for out in ("new", "pairs", "grpo", "eval"):
+            (tmp_path / out).symlink_to(tmp_path / "blocked")
+    monkeypatch.setattr(
+        "agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded")
+    )
+    given = [
+        part.replace("BLOCKED", str(tmp_path / "blocked")).replace("ROWS", str(rows))
+        for part in command
+    ]
+    with pytest.raises(UserError) as told:
+        group([*given, "--run", str(tmp_path)], standalone_mode=False)
+    assert told.value.exit_code == DISK and str(tmp_path) in told.value.place
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["prep", "rows.jsonl", "--run", "LONG"],
+        ["prep", "LONG.jsonl"],
+        ["sft", "--config", "LONG"],
+        ["init", "LONG"],
+        ["runs", "LONG"],
+        ["chat", "LONG"],
+        ["export", "LONG", "--merged", "x"],
+    ],
+)
+def test_a_name_that_no_system_takes_is_named_and_no_fault_of_ours(rows, tmp_path, command):
+    done = agentlite(*(part.replace("LONG", "x" * 300) for part in command), cwd=tmp_path)
+    told = done.stderr.decode()
+    assert done.returncode == 74, told
+    assert "x" * 300 in told and "File name too long.\nGive it a shorter name." in told
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_closed_streams_end_nothing_and_no_file_takes_their_place(tmp_path, rows, closed):
+    line = f'exec "$@" {closed}'
+    for arguments, code in (
+        (["prep", str(rows), *SPLIT], 0),
+        (["runs"], 0),
+        (["sft", "--nosuch"], 2),
+    ):
+        command = [
+            "bash",
+            "-c",
+            line,
+            "bash",
+            sys.executable,
+            "-m",
+            "agentlite",
+            *arguments,
+            "--run",
+            str(tmp_path),
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=120)
+        assert done.returncode == code, done.stderr.decode()
+        assert b"Traceback" not in done.stderr
+    done = agentlite("prep", rows, *SPLIT, "--run", tmp_path, "--json")
+    assert json.loads(done.stdout)["status"] == "up to date"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "gbk"},
+        {"PYTHONIOENCODING": "ascii:strict"},
+    ],
+)
+def test_what_is_printed_is_utf_8_and_whole_whatever_the_locale(tmp_path, environment, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(ROWS[0].replace(b"Oslo", "Reykjavík 雷克雅未克 ☔".encode()))
+    given = ["prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0"]
+    (row,) = map(json.loads, agentlite(*given, "--rows", "-").stdout.splitlines())
+    assert "Reykjavík 雷克雅未克 ☔" in json.dumps(row, ensure_ascii=False)
+    assert "⟦" in agentlite(*given, "--show", 1).stdout.decode()
+
+
+def test_code_that_was_planted_in_the_current_folder_is_not_run(workspace, tmp_path, monkeypatch):
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    planted, mark = tmp_path / "unsloth_compiled_cache", tmp_path / "was-run"
+    planted.mkdir()
+    for name in ("__init__", "UnslothSFTTrainer", "unsloth_compiled_module_llama"):
+        (planted / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
+    before = sorted(planted.iterdir())
+    monkeypatch.delenv("UNSLOTH_COMPILE_LOCATION", raising=False)
+    done = agentlite("sft", "--run", tmp_path, *SFT, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert not mark.exists() and sorted(planted.iterdir()) == before
+
+
+def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(
+    workspace, tmp_path, monkeypatch
+):
+    from agentlite import sft
+    from agentlite.core.errors import MODEL, UserError
+    from agentlite.workspace.run_folder import file_digest
+
+    shutil.copytree(workspace / "prep", tmp_path / "prep")
+    train, done = tmp_path / "prep" / "train.jsonl", tmp_path / "prep" / "done.json"
+    rows = [json.loads(line) for line in train.read_bytes().splitlines()]
+    for message in (
+        message for row in rows for message in row["messages"] if message["role"] == "assistant"
+    ):
+        message["loss"] = False
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    told = json.loads(done.read_bytes())
+    told["outputs"]["train.jsonl"] = file_digest(train)
+    done.write_text(json.dumps({**told, "seal": ""}), encoding="utf-8")
+    monkeypatch.setattr(
+        "agentlite.engine._import", lambda engine: pytest.fail("a model was to be loaded")
+    )
+    with pytest.raises(UserError, match="no token of this row would be trained") as caught:
+        sft(run=str(tmp_path), max_steps=1)
+    assert caught.value.exit_code == MODEL

@@ -1,0 +1,215 @@
+"""agentlite.data.curation.hard_negatives: variants that are valid, say their parent and teach
+nothing wrong.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.samples import TIME, WEATHER
+
+from agentlite.core.json_schema import fits
+from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.data.curation.hard_negatives import (
+    NO_CALL_ANSWER,
+    NO_CALL_ANSWER_ZH,
+    hard_negatives,
+    with_masked_names,
+    without_right_tool,
+)
+from agentlite.data.curation.split import due_tools
+from agentlite.data.curation.validate import validate
+from agentlite.rendering import choose, render
+from agentlite.rendering import renderer as rendering
+from agentlite.rendering.template import Template
+from agentlite.scoring.metrics.tool_calls import calls_problem
+
+RATE = Tool(
+    "exchange_rate",
+    "Converts money from one currency to another.",
+    {
+        "type": "object",
+        "properties": {
+            "pair": {"type": "object", "properties": {"from": {"type": "string"}}},
+            "amount": {"type": "number"},
+        },
+        "required": ["amount"],
+    },
+)
+LIGHT = Tool(
+    "turn_on_light",
+    "Switches a lamp on.",
+    {"type": "object", "properties": {"room": {"type": "string"}}},
+)
+tool_lists = st.permutations([WEATHER, TIME, RATE, LIGHT]).flatmap(
+    lambda tools: st.integers(1, 4).map(lambda count: tuple(tools[:count]))
+)
+
+
+def asking(query: str, tools: tuple[Tool, ...], **arguments: Any) -> Record:
+    """A question that is answered by the first tool."""
+    messages = (
+        Message("user", query),
+        Message("assistant", "", (Call(tools[0].name, arguments, "call_0"),)),
+        Message("tool", "4", call_id="call_0"),
+        Message("assistant", "Four."),
+    )
+    return Record(messages=messages, tools=tools, task="tool_selection", split="train")
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    tools = draw(tool_lists)
+    arguments: dict[str, Any] = {"amount": 3, "pair": {"from": "EUR"}} if tools[0] is RATE else {}
+    if draw(st.booleans()) and tools[0] is not RATE:
+        arguments = {
+            next(iter(tools[0].parameters["properties"])): draw(st.text('ab天"{<', max_size=5))
+        }
+    record = asking(draw(st.text("abc 天", min_size=1).filter(str.strip)), tools, **arguments)
+    if draw(st.booleans()):
+        accepted = {
+            name: [{"from": ["EUR"]}] if name == "pair" else [value, ""]
+            for name, value in arguments.items()
+        }
+        record = replace(record, gold={1: Gold((GoldCall(tools[0].name, accepted),))})
+    validate(record)
+    return record
+
+
+@given(st.lists(records(), max_size=6), st.integers())
+def test_what_is_made_is_valid_and_fits_its_schemas_and_its_gold(
+    given_records: list[Record], seed: int
+) -> None:
+    made, counts = hard_negatives(given_records, removed=1, masked=1, seed=seed)
+    parents = {record.id: record for record in given_records}
+    assert sum(counter["made"] for counter in counts.values()) == len(made)
+    assert all(counter.total() == len(given_records) for counter in counts.values())
+    for record in made:
+        validate(record)
+        parent = parents[record.parent]
+        assert record.id != parent.id
+        assert record.messages[0] == parent.messages[0]
+        schemas = {tool.name: tool.parameters for tool in record.tools}
+        for turn in record.turns:
+            assert all(
+                fits(call.arguments, schemas[call.name]) for call in record.messages[turn].calls
+            )
+            assert not calls_problem(record.messages[turn].calls, record.due(turn), record.tools)
+        if record.meta["made"] == "right tool removed":
+            assert not due_tools(record) and record.tools
+            assert not due_tools(parent) & schemas.keys()
+            assert record.messages[-1].content in (NO_CALL_ANSWER, NO_CALL_ANSWER_ZH)
+            assert record.task == "timing_decision"
+
+
+@given(records(), st.integers())
+def test_masked_names_are_other_names_and_texts_are_untouched(record: Record, seed: int) -> None:
+    masked = with_masked_names(record, seed)
+    assert isinstance(masked, Record)
+    assert not {tool.name for tool in masked.tools} & {tool.name for tool in record.tools}
+    assert len({tool.name for tool in masked.tools}) == len(record.tools)
+    assert [tool.description for tool in masked.tools] == [
+        tool.description for tool in record.tools
+    ]
+    assert [(m.role, m.content, m.call_id) for m in masked.messages] == [
+        (m.role, m.content, m.call_id) for m in record.messages
+    ]
+    for before, after in zip(record.tools, masked.tools, strict=True):
+        assert not before.parameters["properties"].keys() & after.parameters["properties"].keys()
+        assert [*before.parameters["properties"].values()] == [
+            *after.parameters["properties"].values()
+        ]
+    (call,), (was,) = masked.messages[1].calls, record.messages[1].calls
+    assert [*call.arguments.values()] == [*was.arguments.values()]
+
+
+@given(records())
+def test_what_is_made_is_rendered_and_reads_back(smollm2: Template, record: Record) -> None:
+    protocol = choose("hermes", smollm2).protocols["hermes"]
+    for made in hard_negatives([record], removed=1, masked=1, seed=0).records:
+        rows = render(made, protocol, smollm2)
+        rendering.check_reading(made, rows, protocol, smollm2)
+
+
+SEARCH = Tool(
+    "web_search", "Finds pages.", {"type": "object", "properties": {"q": {"type": "string"}}}
+)
+FORECAST = Tool(
+    "weather_forecast",
+    "Next week.",
+    {"type": "object", "properties": {"place": {"type": "string"}}},
+)
+SEVERAL = Tool("all_weathers", "", {"type": "object", "properties": {}})
+SAME = Tool(
+    "rain", "The weather of a city", {"type": "object", "properties": {"place": {"type": "string"}}}
+)
+STAYS = [
+    (
+        asking("Wet?", (WEATHER, TIME), city="Oslo"),
+        "another tool could do it",
+    ),  # takes all of its arguments
+    (asking("Wet?", (WEATHER, SEARCH), city="Oslo"), "another tool could do it"),  # does much
+    (
+        asking("Wet?", (WEATHER, FORECAST), city="Oslo"),
+        "another tool could do it",
+    ),  # shares a word of the name
+    (asking("Wet?", (WEATHER, SEVERAL), city="Oslo"), "another tool could do it"),  # in the plural
+    (
+        asking("Wet?", (WEATHER, SAME), city="Oslo"),
+        "another tool could do it",
+    ),  # is described alike
+    (asking("Wet?", (WEATHER,), city="Oslo"), "no other tool on offer"),
+    (replace(asking("Wet?", (WEATHER, LIGHT)), gold={1: Gold(), 3: Gold()}), "no call is due"),
+]
+
+
+@pytest.mark.parametrize(("record", "reason"), STAYS)
+def test_no_right_tool_is_removed_where_another_might_do(record: Record, reason: str) -> None:
+    assert without_right_tool(record, (), "No.") == reason
+
+
+def test_a_tool_that_is_due_for_the_same_question_elsewhere_is_removed_too() -> None:
+    record = asking("Wet?", (WEATHER, LIGHT, RATE), city="Oslo")
+    others = [record, asking("wet", (LIGHT,))]
+    (made,) = hard_negatives(others, removed=1, masked=0, seed=0).records
+    assert made.tools == (RATE,)
+
+
+def test_a_dialog_is_kept_up_to_its_first_call() -> None:
+    first = (Message("user", "Hi"), Message("assistant", "Hello"))
+    record = asking("Wet?", (WEATHER, LIGHT), city="Oslo")
+    made = without_right_tool(
+        replace(record, messages=(*first, *record.messages), gold={1: Gold()}), (), "No."
+    )
+    assert isinstance(made, Record)
+    assert [message.content for message in made.messages] == ["Hi", "Hello", "Wet?", "No."]
+    assert made.gold == {1: Gold(), 3: Gold()}
+
+
+def test_names_stay_where_a_text_or_another_part_of_a_schema_says_them() -> None:
+    named = asking("Use get_weather for Oslo", (WEATHER,), city="Oslo")
+    either = Tool("get_weather", "", {**WEATHER.parameters, "anyOf": [{"required": ["city"]}]})
+    assert with_masked_names(named, 0) == "a text names a tool"
+    assert (
+        with_masked_names(asking("Wet?", (either,), city="Oslo"), 0)
+        == "a schema names parameters elsewhere"
+    )
+
+
+def test_the_answer_is_in_the_script_of_the_question() -> None:
+    made = hard_negatives(
+        [asking("下雨吗", (WEATHER, LIGHT), city="Oslo")], removed=1, masked=0, seed=0
+    )
+    assert made.records[0].messages[-1].content == NO_CALL_ANSWER_ZH
+
+
+def test_shares_are_kept_and_one_record_more_changes_nothing_for_the_others() -> None:
+    many = [asking(f"question {number}", (WEATHER, LIGHT), city="Oslo") for number in range(400)]
+    made = hard_negatives(many, removed=0.25, masked=0.5, seed=1)
+    assert 70 <= made.counts["removed"]["made"] <= 130
+    assert 160 <= made.counts["masked"]["made"] <= 240
+    fewer = hard_negatives(many[:0:-1], removed=0.25, masked=0.5, seed=1).records
+    assert {one.id for one in fewer} == {one.id for one in made.records if one.parent != many[0].id}
+    assert not hard_negatives(many, removed=0, masked=0, seed=1).records

@@ -1,0 +1,392 @@
+"""agentlite.data.curation.pii: what names a person or opens a door is found, what only looks so is
+not.
+"""
+
+import io
+import random
+import string
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.samples import DATA
+
+from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.pii import find, mask
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import read_raw, samples, to_record
+from agentlite.scoring.metrics.tool_calls import calls_problem
+
+chances = st.integers(0, 10**9).map(random.Random)
+LETTERS = string.ascii_letters + string.digits
+
+
+def some(alphabet: str, count: int, chance: random.Random) -> str:
+    return "".join(chance.choices(alphabet, k=count))
+
+
+def key(chance: random.Random) -> str:
+    """Put together here: a whole one in a file looks like a leak to those who look for leaks."""
+    start, alphabet, count = chance.choice(
+        [
+            ("AKIA", string.ascii_uppercase, 16),
+            ("ghp_", LETTERS, 36),
+            ("AIza", LETTERS + "-_", 35),
+            ("hf_", LETTERS, 34),
+            ("sk-proj-", LETTERS + "-", 60),
+            ("sk-", "0123456789abcdef", 32),
+            ("glpat-", LETTERS, 20),
+            ("sk_live_", LETTERS, 24),
+            ("xoxb-12345678901-", LETTERS, 24),
+            ("LTAI5t", LETTERS, 20),
+        ]
+    )
+    return f"{start}{some(alphabet, count - 2, chance)}72"
+
+
+def mail(chance: random.Random) -> str:
+    host = chance.choice(["gmail.com", "qq.com", "163.com", "mail.uni-bonn.de", "outlook.co.uk"])
+    return f"{some(string.ascii_lowercase, 5, chance)}{chance.choice(['', '.', '_'])}{some(LETTERS, 4, chance)}@{host}"  # noqa: E501  (verbatim text)
+
+
+def phone(chance: random.Random) -> str:
+    end = some(string.digits, 4, chance)
+    mobile = f"1{chance.choice('3456789')}{some(string.digits, 1, chance)}"
+    middle, area = (
+        some(string.digits, 4, chance),
+        f"{chance.choice('23489')}{some(string.digits, 2, chance)}",
+    )
+    return chance.choice(
+        [
+            f"{mobile} {middle} {end}",
+            f"+86{mobile}{middle}{end}",
+            f"+86 {mobile}-{middle}-{end}",
+            f"+44 20 7{middle[1:]} {end}",
+            f"({area}) {area}-{end}",
+            f"{area}-{area}-{end}",
+            f"+1 {area} {area} {end}",
+            f"010-6{middle[1:]}{end}",
+            f"+4915{middle}{end}",
+        ]
+    )
+
+
+def identity(chance: random.Random) -> str:
+    digits = f"{chance.choice(['110105', '310104', '440306'])}{chance.randint(1950, 2010)}{chance.randint(1, 12):02}"  # noqa: E501  (verbatim text)
+    digits += f"{chance.randint(1, 28):02}{some(string.digits, 3, chance)}"
+    weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+    return (
+        digits + "10X98765432"[sum(int(d) * w for d, w in zip(digits, weights, strict=True)) % 11]
+    )
+
+
+def card(chance: random.Random) -> str:
+    digits = chance.choice(["4", "51", "62", "6011"])
+    digits += some(string.digits, 15 - len(digits), chance)
+    total = sum(
+        int(d) if place % 2 else sum(map(int, str(2 * int(d)))) for place, d in enumerate(digits)
+    )
+    digits += str(-total % 10)
+    return chance.choice(
+        [digits, *(sep.join(digits[i : i + 4] for i in range(0, 16, 4)) for sep in " -")]
+    )
+
+
+KINDS = {"key": key, "mail": mail, "phone": phone, "identity": identity, "card": card}
+FRAMES = [
+    "{}",
+    "My number or address is {}.",
+    "请记下：{}，谢谢",
+    "我的是{}吗？",
+    '{{"contact": "{}", "city": "Oslo"}}',
+    "a\\n{}\\nb",
+]
+
+
+def saying(text: str) -> Record:
+    return Record(messages=(Message("user", text), Message("assistant", "Noted.")))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(chances, st.sampled_from(FRAMES))
+def test_a_value_is_found_in_any_sentence(kind: str, chance: random.Random, frame: str) -> None:
+    text = frame.format(KINDS[kind](chance))
+    assert find(saying(text)) == {kind: 1}, text
+
+
+MORE = {
+    "mysql://root:hu8ter2@db.internal:3306/shop": {"password": 1},
+    "Authorization: Bearer " + "a8" * 15: {"key": 1},
+    "-----BEGIN RSA PRIVATE " + "KEY-----\nMIIEow\n-----END RSA PRIVATE " + "KEY-----": {"key": 1},
+    "ey" + "JhbGciOiJIUzI1NiJ9.ey" + "JzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4": {"key": 1},
+    "call me at 2125550147": {"phone": 1},
+    '{"phone_number": "2125550147"}': {"phone": 1},
+    "call 13812345678,13912345678": {"phone": 2},
+    "请记下：13812345678，谢谢": {"phone": 1},
+    "我的是13812345678": {"phone": 1},
+    '{"mobile": 13812345678}': {"phone": 1},
+    "008613812345678": {"phone": 1},
+    "Write to _ann@mail.org_ please": {"mail": 1},
+    "ann@vip.163.com": {"mail": 1},
+    "\\u7535\\u8bdd13812345678": {"phone": 1},
+    "+86 138 1234 5678, that is 13812345678": {"phone": 1},
+    "Ann@Mail.com or ann@mail.com": {"mail": 1},
+    "13812345678@qq.com": {"mail": 1},
+}
+
+
+@pytest.mark.parametrize("text", MORE)
+def test_how_it_is_written_does_not_matter(text: str) -> None:
+    assert find(saying(text)) == MORE[text]
+
+
+NONE = [
+    "write to ann@example.com, bob@mail.example.org, user@domain.com",
+    "git clone git@github.com:a/b.git",
+    "logo@2x.png",
+    "postgres://user:password@localhost/db",
+    "http://localhost:8080/@name",
+    "npm install pkg@1.22.3",
+    "{'sku_code': '15956662254', 'orderId': 15956662254}",
+    "订单编号：13812345678",
+    "order number 15956662254",
+    "at 1700000000 or 1700000000123",
+    "2023-10-15 12:30:45 to 2023-10-16",
+    "2023-10-15T12:30:45.123456+08:00",
+    "48.858844, 2.294351; -122.4194155, 37.7749295",
+    "+48.858844 +2.294351",
+    "$1,299,000.00 and 19990000",
+    "3.14159265358979",
+    "550e8400-e29b-41d4-a716-446655440000",
+    "d41d8cd98f00b204e9800998ecf8427e",
+    "192.168.100.200",
+    "ISBN 978-3-16-148410-0",
+    "0x13812345678",
+    "v1.20.300.4000",
+    "+1234567890",
+    "4111111111111112",
+    "11010519491231002Y",
+    "110105194913310024",
+    "calculate_the_area_of_a_triangle_by_its_sides",
+    "sk-learn-is-a-library-for-machine-learning",
+    "a Bearer of good news",
+    "hotel 2125550147",
+    "contact id 2125550147",
+    "foo@1.2.beta",
+    "root@server.lan",
+    "admin@nas.local",
+    "sk-learn-ensemble-2-random-forest-3",
+    "15000000000 divided by 3",
+    "Convert 18446744073 to hex",
+    "GDP +15000000000",
+    "the call 2147483648 overflow",
+    "call 2147483648",
+    "a call 2125550147",
+    "市值13500000000",
+    "约13812345678元",
+    "内存：17179869184字节",
+    "15 138 12345 678",
+    "9007199254740991",
+    "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13",
+    "2019 2020 2021 2022",
+]
+
+
+@pytest.mark.parametrize("text", NONE)
+def test_what_only_looks_like_one_is_left_alone(text: str) -> None:
+    record = saying(text)
+    assert not find(record)
+    assert mask(record)[0] is record
+
+
+def test_the_sample_rows_of_all_formats_hold_nothing() -> None:
+    for path in sorted(DATA.glob("formats/*.jsonl")):
+        for raw in read_raw(str(path), io.BytesIO()):
+            name, parts = samples(raw.value)
+            assert not any(find(to_record(part, name)) for part in parts), path
+
+
+def told(number: Any, type: str) -> Record:
+    """The same phone in a text, an argument, gold, a result, a tool's description and meta; and
+    another.
+    """
+    tool = Tool(
+        "send_sms",
+        "Sends a text, e.g. to 139 1111 2222.",
+        {
+            "type": "object",
+            "properties": {
+                "to": {"type": type},
+                "copies": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["to"],
+        },
+    )
+    arguments = {"to": number, "copies": ["ann@mail.com"]}
+    messages = (
+        Message("user", "Text +86 138-1234-5678 and Ann@mail.com: hello!"),
+        Message("assistant", "", (Call("send_sms", arguments, "call_0"),)),
+        Message("tool", '{"13812345678": "sent"}', call_id="call_0"),
+        Message("assistant", "Sent to 13812345678."),
+    )
+    gold = {1: Gold((GoldCall("send_sms", {"to": [number], "copies": [["ann@mail.com"], ""]}),))}
+    return Record(
+        messages=messages, tools=(tool,), gold=gold, meta={"who": {"13812345678": [number]}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "type", "shown"),
+    [("13812345678", "string", "<PHONE_1>"), (13812345678, "integer", "10000000001")],
+)
+def test_a_value_has_one_mask_wherever_it_stands(number: Any, type: str, shown: str) -> None:
+    record = told(number, type)
+    masked, counts = mask(record)
+    validate(masked)
+    assert counts == find(record) == {"phone": 2, "mail": 1}
+    assert masked.messages[0].content == f"Text {shown} and <MAIL_1>: hello!"
+    assert masked.messages[2].content == f'{{"{shown}": "sent"}}'
+    assert masked.tools[0].description == "Sends a text, e.g. to <PHONE_2>."
+    assert masked.messages[1].calls[0].arguments == {
+        "to": shown if number == str(number) else int(shown),
+        "copies": ["<MAIL_1>"],
+    }
+    assert not calls_problem(masked.messages[1].calls, masked.gold[1], masked.tools)
+    assert masked.parent == record.id
+    assert not find(masked)
+    assert from_row(to_row(masked)) == masked
+
+
+@given(chances, st.integers(1, 6))
+def test_after_masking_nothing_is_found_and_each_value_has_its_own_mask(
+    chance: random.Random, count: int
+) -> None:
+    kinds = chance.choices(sorted(KINDS), k=count)
+    values = [KINDS[kind](chance) for kind in kinds]
+    record = saying(" | ".join([*values, *values]))
+    masked, counts = mask(record)
+    first, second = (
+        masked.messages[0].content.split(" | ")[:count],
+        masked.messages[0].content.split(" | ")[count:],
+    )
+    assert counts.total() == len(set(first)) <= count
+    assert first == second
+    assert [shown.strip("<>").split("_")[0].lower() for shown in first] == kinds
+    assert not find(masked)
+    assert mask(masked)[0] is masked
+
+
+def calling(text: str, arguments: dict[str, Any]) -> Record:
+    types = {str: "string", int: "integer"}
+    properties = {name: {"type": types[type(value)]} for name, value in arguments.items()}
+    tool = Tool("run", "Runs it.", {"type": "object", "properties": properties})
+    return Record(
+        messages=(
+            Message("user", text),
+            Message("assistant", "", (Call("run", arguments, "call_0"),)),
+        ),
+        tools=(tool,),
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"memory": 17179869184},
+        {"market_cap": 13500000000},
+        {"disk_limit": 17179869184},
+        {"total": 13812345678},
+        {"total": "13812345678"},
+        {"phone": 13800000000},
+    ],
+)
+def test_a_number_that_nothing_calls_a_phone_is_none(arguments: dict[str, Any]) -> None:
+    record = calling("How much is it?", arguments)
+    assert not find(record)
+    assert mask(record)[0] is record
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "shown", "argument"),
+    [
+        ("Please call 2125551234 now.", 2125551234, "Please call 1000000001 now.", 1000000001),
+        ("Call 13812345678", 13812345678, "Call 10000000001", 10000000001),
+        ("Text +86 138-1234-5678", 13812345678, "Text 10000000001", 10000000001),
+        ("Text +86 138-1234-5678", 8613812345678, "Text 1000000000001", 1000000000001),
+        ("Text +86 138-1234-5678", "13812345678", "Text <PHONE_1>", "<PHONE_1>"),
+        ("Visa 4111 1111 1111 1111", 4111111111111111, "Visa 1000000000000001", 1000000000000001),
+        ("mysql://root:80801@db:3306", 80801, "mysql://root:<PASSWORD_1>@db:3306", 80801),
+    ],
+)
+def test_a_number_has_its_mask_also_where_only_another_place_says_what_it_is(
+    text: str, value: Any, shown: str, argument: Any
+) -> None:
+    masked, counts = mask(calling(text, {"user_id": value}))
+    validate(masked)
+    assert masked.messages[0].content == shown
+    assert masked.messages[1].calls[0].arguments == {"user_id": argument}
+    assert counts.total() == 1
+    assert not find(masked)
+
+
+def test_the_mask_of_a_card_is_no_card() -> None:
+    cards = [f"62{number:014}" for number in range(300)]
+    cards = [digits for digits in cards if find(saying(f"card {digits}"))][:20]
+    masked, counts = mask(
+        calling(" card ".join(["", *cards]), {f"card{i}": int(one) for i, one in enumerate(cards)})
+    )
+    assert counts == {"card": 20}
+    assert not find(masked)
+
+
+MARKS = ["", " call ", "我", "的是", "电话", "**", *"_*`()\"':：，/.|~<="]
+
+
+@given(chances, st.lists(st.sampled_from(MARKS), min_size=3, max_size=5))
+def test_whatever_stands_around_a_value_nothing_is_left_to_be_found(
+    chance: random.Random, marks: list[str]
+) -> None:
+    values = [KINDS[chance.choice(sorted(KINDS))](chance) for _ in marks[1:]]
+    values[-1] = f"13{some(string.digits, 9, chance)}"
+    text = marks[0] + "".join(
+        f"{value}{mark}" for value, mark in zip(values, marks[1:], strict=True)
+    )
+    masked, _ = mask(saying(text))
+    assert not find(masked), text
+    assert mask(masked)[0] is masked
+
+
+def test_a_value_in_marks_is_masked() -> None:
+    assert (
+        mask(saying("Write to _ann@mail.org_ please"))[0].messages[0].content
+        == "Write to <MAIL_1>_ please"
+    )
+
+
+def test_what_a_mask_brings_near_to_a_word_is_masked_too() -> None:
+    masked, _ = mask(saying("call ann.of.the.long.name@mail.org or 13812345678"))
+    assert masked.messages[0].content == "call <MAIL_1> or <PHONE_1>"
+
+
+@pytest.mark.parametrize(
+    "ways", [("13812345678", "+8613812345678"), ("Ann@mail.org", "ann@mail.org")]
+)
+def test_two_ways_to_write_a_value_stay_two_keys(ways: tuple[str, str]) -> None:
+    record = saying(f"Call {ways[0]} or write")
+    record = msgspec.structs.replace(record, meta={"m": dict(zip(ways, "ab", strict=True))})
+    masked, counts = mask(record)
+    assert list(masked.meta["m"].values()) == ["a", "b"]
+    assert masked.messages[0].content == f"Call {next(iter(masked.meta['m']))} or write"
+    assert counts.total() == 1
+    assert not find(masked)
+
+
+def test_words_said_by_a_model_are_data() -> None:
+    """A mask that is already in a text, and characters that mean something to regular
+    expressions.
+    """
+    record = saying("<PHONE_1> (a+)+$ \\1 [x] +8613812345678")
+    assert mask(saying("phone: 2125550147"))[0].messages[0].content == "phone: <PHONE_1>"
+    assert mask(record)[0].messages[0].content == "<PHONE_1> (a+)+$ \\1 [x] <PHONE_2>"

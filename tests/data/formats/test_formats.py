@@ -1,0 +1,952 @@
+"""agentlite.data.formats: bytes become rows, rows become records, and what cannot says why."""
+
+import gzip
+import importlib.util
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.samples import DATA
+
+from agentlite.core.errors import REJECTS, RowError, UserError
+from agentlite.core.records import (
+    ANY_TOOL,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Parsed,
+    Record,
+    from_row,
+    to_row,
+)
+from agentlite.data.curation.split import TIES, traits
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, Raw, files_of, read_raw, to_record
+from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
+from agentlite.data.formats.readers import FOREIGN, LONGEST_LINE, PACKED
+from agentlite.scoring.metrics.tool_calls import calls_problem, score_step
+
+GOOD = Record(messages=(Message("user", "q"), Message("assistant", "a")))
+EMPTY = io.BytesIO()
+needs_bfcl = pytest.mark.skipif(
+    not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"
+)
+# rows of bfcl-eval 2026.3.23 whose gold no call can satisfy; two more that no Java text does, as
+# BFCL reads it
+IMPOSSIBLE = {
+    "simple_java_64",
+    "live_simple_106-63-0",
+    "live_simple_112-68-0",
+    "live_multiple_862-181-3",
+    "live_multiple_964-207-0",
+}
+UNWRITABLE = {"simple_java_36", "simple_java_65"}
+
+
+def from_stdin(content: bytes) -> list[Raw]:
+    return list(read_raw("-", io.BytesIO(content)))
+
+
+def rows_of(path: Path) -> list[Raw]:
+    return list(read_raw(str(path), EMPTY))
+
+
+def record_of(name: str, row: int = 0) -> Record:
+    return to_record(rows_of(DATA / "formats" / f"{name}.jsonl")[row].value)
+
+
+def rejected(act: Callable[[], Any]) -> str:
+    with pytest.raises(RowError) as caught:
+        act()
+    return caught.value.code
+
+
+# --- bytes -> raw rows ---
+
+
+lines_of_any_kind = st.one_of(
+    st.binary(), st.sampled_from([b'{"a": 1}', b"\xef\xbb\xbf", b"[", b"\r"])
+)
+
+
+@given(st.one_of(st.binary(), st.lists(lines_of_any_kind).map(b"\n".join)))
+@example(b"\x1f\x8b")
+@example(b"\x28\xb5\x2f\xfd\n{}")
+def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
+    content: bytes,
+) -> None:
+    lines = [line for line in content.split(b"\n") if line.removeprefix(b"\xef\xbb\xbf").strip()]
+    try:
+        raws = from_stdin(content)
+    except UserError:
+        assert not lines or content.startswith(tuple(FOREIGN))
+        return
+    if content.startswith(tuple(PACKED)):  # it says it is packed, and is not
+        assert raws[-1].error is not None and raws[-1].error.code == "E104"
+        return
+    assert [raw.content for raw in raws] == lines
+    assert all((raw.error is None) == isinstance(raw.value, dict) for raw in raws)
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6
+)
+
+
+@given(st.dictionaries(st.text(), json_values), st.booleans())
+def test_what_was_written_as_json_is_read_as_it_was(
+    value: dict[str, Any], ascii_only: bool
+) -> None:
+    line = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8")
+    (raw,) = from_stdin(line + b"\r\n")
+    assert (raw.place, raw.value, raw.error) == ("stdin:1", value, None)
+
+
+BAD_LINES = {
+    b'{"a": 1} {"b": 2}': "E121",
+    b"{'a': 1}": "E121",
+    b"{": "E121",
+    b'{"a": "\xff"}': "E109",
+    b'{"a": "\xed\xa0\x80"}': "E109",
+    b'{"a": "\0"}': "E111",
+    b'{"a": NaN}': "E116",
+    b'{"a": -Infinity}': "E116",
+    b'{"a": 1e999}': "E116",
+    b'{"a": ' + b"9" * 5000 + b"}": "E117",
+    b'{"a": "\\ud800"}': "E113",
+    b'{"a": {"b": 1}, "a": 2}': "E118",
+    b'{"a": ' + b"[" * 65 + b"]" * 65 + b"}": "E119",
+    b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}": "E119",
+    b"[1]": "E201",
+    b"null": "E201",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:24])
+def test_a_bad_line_is_rejected_with_its_code_and_the_rest_goes_on(line: bytes) -> None:
+    bad, good = from_stdin(line + b'\n\n{"good": 1}\n')
+    assert bad.error is not None
+    assert (bad.error.code, bad.content, bad.place) == (BAD_LINES[line], line, "stdin:1")
+    assert (good.value, good.place) == ({"good": 1}, "stdin:3")
+
+
+def test_keys_may_repeat_in_different_objects() -> None:
+    (raw,) = from_stdin(b'{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}], "\\u00e9": "\\ud83d\\ude00"}')
+    assert raw.value == {"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}], "é": "😀"}
+
+
+def test_a_torn_last_line_looks_cut_and_the_rows_before_it_are_kept() -> None:
+    whole, torn = from_stdin(b'{"a": 1}\n{"a": "some te')
+    assert whole.value == {"a": 1}
+    assert torn.error is not None
+    assert (torn.error.code, "looks cut" in torn.error.reason) == ("E122", True)
+
+
+def test_line_separators_of_unicode_and_carriage_returns_do_not_end_a_line() -> None:
+    (raw,) = from_stdin('\ufeff{"a": "x\u2028y\u0085z"}\r\n'.encode())
+    assert raw.value == {"a": "x\u2028y\u0085z"}
+
+
+def test_a_line_that_is_too_long_is_rejected_without_being_kept() -> None:
+    long, good = from_stdin(b'{"a": "' + b"x" * LONGEST_LINE + b'"}\n{"good": 1}\n')
+    assert long.error is not None
+    assert (long.error.code, len(long.content) < 5000, good.value) == ("E120", True, {"good": 1})
+
+
+def test_a_json_file_is_an_array_or_lines_as_its_first_byte_says(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(b' [\n {"a": 1},\n\n {"a": 2}, 3\n]\n')
+    assert [(raw.place, raw.value) for raw in rows_of(path)] == [
+        (f"{path}:2", {"a": 1}),
+        (f"{path}:4", {"a": 2}),
+        (f"{path}:4", None),
+    ]
+    path.write_bytes(b'{"a": 1}\n{"a": 2}\n')
+    assert [raw.value for raw in rows_of(path)] == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("content", [b'[{"a": 1}, {"a"', b'[{"a": 1},', b'[{"a": 1}'])
+def test_a_cut_array_keeps_its_whole_rows_and_says_that_it_is_cut(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(content)
+    whole, cut = rows_of(path)
+    assert whole.value == {"a": 1}
+    assert cut.error is not None
+    assert cut.error.code == "E105"
+
+
+@pytest.mark.parametrize(
+    ("between", "rest"),
+    [
+        ('{"b": 1},\n[]\n] ', None),
+        ('{"b": 1}]\n[{"c": 1}]\n', '[{"c": 1}]'),
+        ('{"b": 1}\n{"c": 1}]', '{"c": 1}]'),
+        ('{"b": 1} x', "x"),
+    ],
+)
+def test_what_stands_behind_an_array_or_where_a_comma_is_missing_is_a_row_that_cannot_be_read(
+    tmp_path: Path, between: str, rest: str | None
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('[\n{"a": 1}, ' + between, encoding="utf-8")
+    *good, last = rows_of(path)
+    assert [raw.value for raw in good] == [{"a": 1}, {"b": 1}]
+    assert last.error is not None
+    assert (last.error.code, last.content) == (("E105", rest.encode()) if rest else ("E201", b"[]"))
+
+
+def test_parquet_rows_are_read_with_their_number(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"a": "x"}, {"a": "é"}]), path)
+    assert [(raw.place, raw.value, json.loads(raw.content)) for raw in rows_of(path)] == [
+        (f"{path}:1", {"a": "x"}, {"a": "x"}),
+        (f"{path}:2", {"a": "é"}, {"a": "é"}),
+    ]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match="Parquet"):
+        rows_of(path)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b"\n \r\n\xef\xbb\xbf\n")
+    (tmp_path / "wide.jsonl").write_bytes('{"a": 1}'.encode("utf-16"))
+    os.mkfifo(tmp_path / "pipe")
+    expected = {
+        "row.jsonl": ("no such file", "rows.jsonl"),
+        "": ("directory", "*.jsonl"),
+        "rows.jsonl": ("no rows", "one JSON object a line"),
+        "wide.jsonl": ("UTF-16", "iconv"),
+        "pipe": ("no regular file", "prep -"),
+        "a\0b": ("cannot be read", "may read"),
+    }
+    for name, (problem, fix) in expected.items():
+        with pytest.raises(UserError) as caught:
+            rows_of(tmp_path / name)
+        assert problem in caught.value.problem
+        assert fix in caught.value.fix
+        assert (caught.value.exit_code == REJECTS) == (name == "rows.jsonl")
+
+
+def packed(content: bytes, how: str) -> bytes:
+    if how == "gzip":
+        return gzip.compress(content)
+    return zstandard.ZstdCompressor().compress(content)
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "rows"])
+def test_packed_rows_are_read_as_they_were_packed_whatever_the_name(
+    tmp_path: Path, how: str, name: str
+) -> None:
+    content = b'{"a": 1}\n\n{"a": "\xc3\xa9"}\n{"a": '
+    (tmp_path / name).write_bytes(packed(content, how))
+    found = [
+        (raw.content, raw.value, raw.error and raw.error.code) for raw in rows_of(tmp_path / name)
+    ]
+    assert found == [
+        (b'{"a": 1}', {"a": 1}, None),
+        (b'{"a": "\xc3\xa9"}', {"a": "é"}, None),
+        (b'{"a": ', None, "E122"),
+    ]
+    assert [raw.content for raw in from_stdin(packed(content, how))] == [raw for raw, _, _ in found]
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+def test_of_a_packed_file_that_is_cut_the_rows_before_the_cut_are_read_and_the_cut_is_a_reject(
+    tmp_path: Path, how: str
+) -> None:
+    rows = [json.dumps({"n": n, "text": os.urandom(200).hex()}).encode() for n in range(2000)]
+    whole = packed(b"\n".join(rows), how)
+    path = tmp_path / "rows.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    *read, last = rows_of(path)
+    assert len(read) > 500
+    assert [raw.content for raw in read] == rows[: len(read)]
+    assert last.error is not None
+    assert last.error.code == "E104"
+
+
+def test_an_array_is_read_as_rows_whatever_the_name_and_whether_packed(tmp_path: Path) -> None:
+    for name, content in {
+        "a.jsonl": b'[{"a": 1}, {"a": 2}]',
+        "b.json": b'\n[\n{"a": 1},\n {"a": 2}\n]\n',
+        "c.json.gz": gzip.compress(b'[{"a": 1},{"a": 2}]'),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        assert [raw.value for raw in rows_of(tmp_path / name)] == [{"a": 1}, {"a": 2}]
+    (tmp_path / "lists.jsonl").write_bytes(b"[1]\n[2]\n")
+    assert [raw.error and raw.error.code for raw in rows_of(tmp_path / "lists.jsonl")] == [
+        "E201",
+        "E201",
+    ]
+
+
+def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
+    for name in ("b.jsonl", "a.json", "inner/c.jsonl.gz", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}")
+    assert files_of(str(tmp_path)) == [
+        str(tmp_path / name) for name in ("a.json", "b.jsonl", "inner/c.jsonl.gz")
+    ]
+    assert files_of("-") == ["-"]
+    assert files_of("bfcl:multiple") == ["bfcl:multiple"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no file of rows"):
+        files_of(str(tmp_path / "empty"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"{}")
+    path.chmod(0)
+    with pytest.raises(UserError, match="cannot be read"):
+        rows_of(path)
+
+
+def test_an_unknown_category_names_the_nearest_first() -> None:
+    with pytest.raises(UserError) as caught:
+        list(read_raw("bfcl:multipel", EMPTY))
+    assert caught.value.fix.startswith("Known: multiple,")
+    assert all(category in caught.value.fix for category in CATEGORIES)
+
+
+# --- raw rows -> records ---
+
+
+@pytest.mark.parametrize("name", ["openai", "sharegpt", "ms_agent"])
+def test_a_record_fed_back_as_agentlite_wrote_it_is_the_same(name: str) -> None:
+    for raw in rows_of(DATA / "formats" / f"{name}.jsonl"):
+        record = to_record(raw.value)
+        validate(record)
+        assert to_record(to_row(record)) == record == from_row(to_row(record))
+
+
+KEYS = [
+    "messages",
+    "tools",
+    "gold",
+    "conversations",
+    "question",
+    "function",
+    "id",
+    "system",
+    "ground_truth",
+    "meta",
+]
+ANY_MESSAGE = {
+    "role": st.sampled_from(["user", "assistant", "tool"]) | json_values,
+    "from": st.sampled_from(["human", "gpt", "function_call", "observation"]) | json_values,
+    **dict.fromkeys(
+        ["content", "value", "tool_calls", "function_call", "tool_call_id"], json_values
+    ),
+}
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), json_values), st.sampled_from([None, *FORMATS]))
+def test_a_row_of_any_shape_is_a_record_or_a_reject(row: dict[str, Any], name: str | None) -> None:
+    with suppress(RowError):
+        assert isinstance(to_record(row, name), Record)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.fixed_dictionaries({}, optional=ANY_MESSAGE), max_size=3),
+    json_values,
+    st.sampled_from([*FORMATS]),
+)
+def test_messages_of_any_shape_are_a_record_or_a_reject(
+    messages: list[Any], tools: Any, name: str
+) -> None:
+    with suppress(RowError):
+        row = {"messages": messages, "conversations": messages, "tools": tools, "id": "x"}
+        assert isinstance(to_record(row, name), Record)
+
+
+def written_rows() -> list[Any]:
+    """A row of every format, and of every written form of a row of agentlite's own."""
+    rows = [json.loads(known.example) for known in FORMATS.values()]
+    rows += [
+        raw.value
+        for name in ("openai", "sharegpt", "ms_agent")
+        for raw in rows_of(DATA / "formats" / f"{name}.jsonl")
+    ]
+    return [*rows, *(json.loads(json.dumps(to_row(to_record(row)))) for row in rows)]
+
+
+def parts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values inside a value, those in JSON texts too: after the key of a text
+    comes None.
+    """
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        with suppress(ValueError):
+            yield from parts_of(json.loads(value), (*path, None))
+    for key, inner in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
+        yield (*path, key)
+        yield from ((*path, key, extra) for extra in EXTRA if isinstance(inner, dict))
+        yield from parts_of(inner, (*path, key))
+
+
+def with_junk(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    if not path:
+        return junk
+    if path[0] is None:
+        return json.dumps(with_junk(json.loads(value), path[1:], junk))
+    changed: Any = value.copy()
+    changed[path[0]] = with_junk(value[path[0]], path[1:], junk) if len(path) > 1 else junk
+    return changed
+
+
+JUNK = (
+    st.sampled_from(
+        [
+            None,
+            5,
+            3.0,
+            True,
+            "",
+            "True",
+            "\ud800",
+            "\0",
+            "[]",
+            "{",
+            [],
+            {},
+            ["city"],
+            [[]],
+            {"a": 1},
+            [{"a": {}}],
+            float("nan"),
+        ]
+    )
+    | json_values
+)
+EXTRA = (
+    "properties",
+    "$defs",
+    "required",
+    "type",
+    "items",
+    "joined",
+    "content",
+    "description",
+    "tool_calls",
+    "loss",
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.sampled_from(written_rows()), st.integers(1, 3))
+def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_written(
+    data: st.DataObject, row: Any, changes: int
+) -> None:
+    for _ in range(changes):
+        path = data.draw(st.sampled_from(list(parts_of(row))))
+        row = with_junk(row, path, data.draw(JUNK))
+    (raw,) = from_stdin(json.dumps(row).encode())
+    with suppress(RowError):
+        if raw.error:
+            raise raw.error
+        record = to_record(raw.value)
+        validate(record)
+        assert from_row(json.loads(json.dumps(to_row(record)))) == record
+        assert all(
+            list(tie([traits(record)] * 2))
+            for name, tie in TIES.items()
+            if name not in ("tools", "calls")
+        )
+        assert score_step(
+            Parsed("", record.messages[-1].calls), record.due(record.turns[-1]), record.tools
+        )
+
+
+def test_a_row_of_no_format_is_rejected_with_its_keys() -> None:
+    with pytest.raises(RowError) as caught:
+        to_record({"prompt": "a", "answer": "b"})
+    assert (caught.value.code, "prompt, answer" in caught.value.reason) == ("E202", True)
+
+
+def test_an_unknown_format_is_a_usage_error_with_the_nearest() -> None:
+    with pytest.raises(UserError) as caught:
+        to_record({}, "open_ai")
+    assert "openai" in caught.value.fix
+
+
+def test_openai_messages_are_read_as_said() -> None:
+    record = record_of("openai")
+    assert [message.role for message in record.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert record.messages[1].content == "Ferries from Bergen?"
+    assert record.messages[2].calls == (Call("ferries", {"port": "Bergen"}, "x1"),)
+    assert record.messages[3].call_id == "x1"
+    assert record.meta == {"source_id": "o1"}
+
+
+def openai_row(*messages: dict[str, Any], **row: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "q"}, *messages], **row}
+
+
+def called(arguments: Any) -> dict[str, Any]:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    return openai_row(
+        {"role": "assistant", "content": None, "tool_calls": [call]}, tools=[{"name": "f"}]
+    )
+
+
+@pytest.mark.parametrize(
+    "written", ['{"a": 1}', {"a": 1}, '"{\\"a\\": 1}"', {"a": 1, "foreign": None}]
+)
+def test_arguments_are_one_object_however_they_are_written(written: Any) -> None:
+    assert to_record(called(written)).messages[1].calls[0].arguments == {"a": 1}
+
+
+@pytest.mark.parametrize("written", ["", None, {}, "{}", " ", "null"])
+def test_no_arguments_are_an_empty_object(written: Any) -> None:
+    assert to_record(called(written)).messages[1].calls[0].arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [
+        ("[1]", "E208"),
+        ([1], "E208"),
+        (3, "E208"),
+        ("{'a': 1}", "E206"),
+        ("Oslo", "E206"),
+        ('{"a": NaN}', "E116"),
+        ('{"a": 1, "a": 2}', "E118"),
+    ],
+)
+def test_arguments_that_are_no_object_are_rejected(written: Any, code: str) -> None:
+    assert rejected(lambda: to_record(called(written))) == code
+
+
+def test_openai_roles_and_content_that_cannot_be_learned_are_rejected() -> None:
+    image = {"role": "assistant", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    assert rejected(lambda: to_record(openai_row(image))) == "E216"
+    assert rejected(lambda: to_record(openai_row({"role": "critic", "content": "no"}))) == "E202"
+
+
+def test_missing_ids_are_filled_in_where_only_one_call_can_be_meant() -> None:
+    calls: list[Any] = [{"function": {"name": name, "arguments": {}}} for name in ("f", "g", "g")]
+    f, g = (
+        {"role": "tool", "name": "f", "content": "1"},
+        {"role": "tool", "name": "g", "content": "2"},
+    )
+    tools = [{"name": "f"}, {"name": "g"}]
+    asked = {"role": "assistant", "tool_calls": calls[:2]}
+    unnamed = {"role": "tool", "content": "1"}  # one result is g's, so the other is f's
+    messages = to_record(openai_row(asked, g, unnamed, tools=tools)).messages
+    ids = {call.name: call.id for call in messages[1].calls}
+    assert [(message.call_id, message.content) for message in messages[2:]] == [
+        (ids["f"], "1"),
+        (ids["g"], "2"),
+    ]
+    unclear = to_record(
+        openai_row(
+            {"role": "assistant", "tool_calls": calls},
+            g,
+            g,
+            f,
+            {"role": "assistant", "content": "3"},
+            tools=tools,
+        )
+    )
+    assert rejected(lambda: validate(unclear)) == "E205"
+
+
+def test_a_legacy_function_call_and_its_result_are_a_call_and_a_tool_turn() -> None:
+    asked = {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "f", "arguments": "{}"},
+    }
+    answered = {"role": "function", "name": "f", "content": {"km": 4}}
+    record = to_record(
+        openai_row(
+            asked, answered, {"role": "assistant", "content": "4"}, functions=[{"name": "f"}]
+        )
+    )
+    validate(record)
+    assert (record.messages[2].role, record.messages[2].content) == ("tool", '{"km": 4}')
+
+
+def test_turns_can_be_taken_out_of_the_loss() -> None:
+    said = [
+        {"role": "assistant", "content": "a", **extra}
+        for extra in ({"loss": False}, {"weight": 0}, {"weight": 1}, {})
+    ]
+    assert [m.loss for m in to_record(openai_row(*said)).messages[1:]] == [False, False, True, True]
+
+
+def test_nulls_that_arrow_filled_in_are_not_parameters() -> None:
+    city = {"type": "string", "enum": None, "default": None}
+    schema = {
+        "type": "object",
+        "properties": {"city": city, "other": None},
+        "required": ["city"],
+        "items": None,
+    }
+    (tool,) = to_record(
+        openai_row(tools=[{"type": "function", "function": {"name": "f", "parameters": schema}}])
+    ).tools
+    assert tool.parameters == {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    }
+
+
+def test_a_default_of_null_that_stands_alone_is_meant() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string", "default": None}}}
+    (tool,) = to_record(openai_row(tools=json.dumps([{"name": "f", "parameters": schema}]))).tools
+    assert tool.parameters == schema
+
+
+@pytest.mark.parametrize(
+    ("tools", "code"),
+    [
+        ([{"description": "x"}], "E212"),
+        ("[{'name'", "E124"),
+        ("3", "E211"),
+        ([{"name": "f", "parameters": {"properties": {"a": 3}}}], "E211"),
+        ([{"name": "f", "parameters": {"required": "True"}}], "E211"),
+        ([{"name": "f", "parameters": {"required": True}}], "E211"),
+        ([{"name": "f", "parameters": {"required": [1]}}], "E211"),
+        ([{"name": "f", "parameters": {"properties": ["city"]}}], "E211"),
+        ([{"name": "f", "parameters": {"items": {"$defs": 5}}}], "E211"),
+    ],
+)
+def test_broken_tools_are_rejected(tools: Any, code: str) -> None:
+    assert rejected(lambda: to_record(openai_row(tools=tools))) == code
+    if isinstance(tools, list) and code == "E211":  # agentlite's own rows may be written by others
+        stored = to_row(GOOD) | {"tools": json.dumps([{"type": "function", "function": tools[0]}])}
+        assert rejected(lambda: to_record(stored)) == code
+
+
+@pytest.mark.parametrize("place", ["content", "description"])
+def test_a_number_where_a_bfcl_row_has_text_is_rejected(place: str) -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    {"content": row["question"][0][0], "description": row["function"][0]}[place][place] = 5
+    assert rejected(lambda: to_record(row)) == "E201"
+
+
+def test_what_is_said_before_a_call_and_the_call_written_as_two_turns_are_one() -> None:
+    said = {"role": "assistant", "content": "I look."}
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}],
+    }
+    turns = [
+        {"from": "human", "value": "q"},
+        {"from": "gpt", "value": "I look."},
+        {"from": "gpt", "value": '<tool_call>{"name": "f", "arguments": {}}</tool_call>'},
+    ]
+    for row in (
+        openai_row(said, call, tools=[{"name": "f"}]),
+        {"conversations": turns, "tools": [{"name": "f"}]},
+    ):
+        record = to_record(row)
+        validate(record)
+        assert record.messages[1:] == (Message("assistant", "I look.", (Call("f", {}, "call_0"),)),)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({}, {"tool_calls": None}), ({"loss": False}, {}), ({"tool_calls": [{"name": "f"}]}, {})],
+)
+def test_two_turns_of_the_assistant_that_are_not_one_are_rejected(first: Any, second: Any) -> None:
+    said = {"role": "assistant", "content": "I look.", **first}
+    call = {"role": "assistant", "content": "x", "tool_calls": [{"name": "f"}], **second}
+    record = to_record(openai_row(said, call, tools=[{"name": "f"}]))
+    assert rejected(lambda: validate(record)) in ("E203", "E204")
+    golden = openai_row(
+        {**said, "tool_calls": None}, {**call, "tool_calls": [{"name": "f"}]}, gold={"2": {}}
+    )
+    assert rejected(lambda: validate(to_record(golden))) == "E203"
+
+
+def test_sharegpt_text_with_call_blocks_is_calls_and_results_in_their_order() -> None:
+    record = record_of("sharegpt")
+    _, _, asked, first, second, _ = record.messages
+    assert asked.content == "I look both up."
+    assert [(c.name, c.arguments) for c in asked.calls] == [
+        ("tide", {"port": "Brest", "metric": True}),
+        ("tide", {"port": "Dover"}),
+    ]
+    assert (first.content, first.call_id) == ('{"high": "04:12"}', asked.calls[0].id)
+    assert (second.content, second.call_id) == ('{"high": "11:40"}', asked.calls[1].id)
+    properties = {"port": {"type": "string"}, "metric": {"type": "boolean"}}
+    assert record.tools[0].parameters == {
+        "type": "object",
+        "properties": properties,
+        "required": ["port"],
+    }
+    assert [message.loss for message in record_of("sharegpt", 1).messages] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_function_call_turns_in_a_row_are_one_turn_with_several_calls() -> None:
+    call = {"from": "function_call", "value": '{"name": "f", "arguments": {}}'}
+    turns = [
+        {"from": "human", "value": "q"},
+        call,
+        call,
+        *[{"from": "observation", "value": v} for v in "12"],
+        {"from": "gpt", "value": "a"},
+    ]
+    record = to_record({"conversations": turns, "tools": '[{"name": "f"}]'})
+    validate(record)
+    assert [len(message.calls) for message in record.messages] == [0, 2, 0, 0, 0]
+
+
+def test_a_call_block_that_is_not_closed_is_rejected() -> None:
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": '<tool_call>{"name": "f"'}]
+    assert rejected(lambda: to_record({"conversations": turns})) == "E206"
+
+
+def test_an_ms_agent_chain_is_split_at_its_observations() -> None:
+    record = record_of("ms_agent")
+    validate(record)
+    assert [m.role for m in record.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    search, found, ring, rung, answer = record.messages[1:6]
+    assert (search.content, search.calls[0].arguments) == (
+        "先搜索绿茶。",
+        {"keywords": {"种类": "绿茶"}, "limit": 2},
+    )
+    assert found.content == "[{'name': '龙井', 'price': '88'},\n {'name': '碧螺春', 'price': '90'}]"
+    assert (ring.content, ring.calls[0].name, ring.calls[0].arguments) == (
+        "现在打电话。",
+        "call_shop",
+        {},
+    )
+    assert (found.call_id, rung.call_id) == (search.calls[0].id, ring.calls[0].id)
+    assert answer.content == "推荐两款：\n1. 龙井\n2. 碧螺春"
+    assert not any("Observation" in m.content for m in record.messages if m.role == "assistant")
+
+
+def test_the_apis_of_a_react_prompt_are_tools_and_its_frame_is_gone() -> None:
+    record = record_of("ms_agent")
+    assert not any(message.role == "system" for message in record.messages)
+    search, ring = record.tools
+    assert (search.name, search.description, ring.description) == (
+        "tea_search",
+        "",
+        "This API rings the shop.",
+    )
+    assert search.parameters == {
+        "type": "object",
+        "required": ["keywords"],
+        "properties": {
+            "keywords": {"description": "茶叶关键词"},
+            "limit": {"description": "how many"},
+        },
+    }
+    row = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value
+    row["conversations"][0]["value"] = f"You sell tea.\n\n{row['conversations'][0]['value']}"
+    assert to_record(row).messages[0].content == "You sell tea."
+
+
+@pytest.mark.parametrize("system", ["You sell tea.", "", None])
+def test_a_chain_needs_no_react_prompt_before_it(system: str | None) -> None:
+    row = chain("Action: f\nAction Input: {}\nObservation: 1\nFinal Answer: a")
+    row["conversations"].insert(0, {"from": "system", "value": system})
+    record = to_record(row)
+    assert record.tools == ()
+    assert [message.role for message in record.messages if message.role != "system"][1:] == [
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+
+
+def test_a_very_long_number_in_a_react_prompt_is_text() -> None:
+    row = rows_of(DATA / "formats" / "ms_agent.jsonl")[0].value
+    before = to_record(row).tools
+    row["conversations"][0]["value"] = row["conversations"][0]["value"].replace(
+        "\n1. ", f"\n{'9' * 5000}. x: y\n1. "
+    )
+    assert to_record(row).tools == before
+
+
+def chain(text: str) -> dict[str, Any]:
+    return {"conversations": [{"from": "user", "value": "q"}, {"from": "assistant", "value": text}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Action: f\nAction Input: Oslo\nObservation: 1\nFinal Answer: a", "E206"),
+        ("Action: f\nAction Input: ['Oslo']\nObservation: 1\nFinal Answer: a", "E208"),
+        ("Action: f\nAction Input: {'a': " + "[" * 70_000 + "\nObservation: 1", "E206"),
+        ("Action: f\nAction Input: {'a': open('x')}\nObservation: 1", "E206"),
+        ("Observation: 1\nFinal Answer: a", "E214"),
+        ("Action: f\nObservation: 1\nFinal Answer: a", "E214"),
+        ("Action: f\nFinal Answer: a", "E214"),
+    ],
+)
+def test_a_chain_that_cannot_be_taken_apart_is_rejected(text: str, code: str) -> None:
+    assert rejected(lambda: to_record(chain(text), "ms_agent")) == code
+
+
+def test_an_answer_without_its_label_is_kept() -> None:
+    text = (
+        "Action: f\nAction Input: {}\nObservation: 1\nThought: I now know the final answer\nIt "
+        "is one."
+    )
+    assert to_record(chain(text)).messages[-1].content == "It is one."
+
+
+@needs_bfcl
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category: str) -> None:
+    impossible = set()
+    for raw in read_raw(f"bfcl:{category}", EMPTY):
+        try:
+            record = to_record(raw.value)
+        except RowError:
+            impossible.add(raw.value["id"])
+            continue
+        validate(record)
+        turn = record.turns[-1]
+        assert from_row(to_row(record)) == record
+        answered = category not in ANY_CALL and raw.value["id"] not in UNWRITABLE
+        assert not answered or not calls_problem(
+            record.messages[turn].calls, record.due(turn), record.tools
+        ), raw.place
+        assert turn in record.gold
+        assert record.meta == {"bfcl_id": raw.value["id"], "category": category}
+        assert bool(record.messages[turn].calls) == (category not in (*NO_CALL, *ANY_CALL))
+    assert impossible == {row for row in IMPOSSIBLE if row.startswith(f"{category}_")}
+
+
+def test_a_bfcl_answer_leaves_out_what_may_be_left_out_at_every_depth() -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    user = {"type": "dict", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
+    row["function"][0]["parameters"]["properties"] |= {
+        "by": user,
+        "all": {"type": "tuple", "items": user},
+    }
+    row["ground_truth"][0]["geo.area"] |= {
+        "by": [{"name": ["Ada", "A."], "age": [36, ""]}],
+        "h": ["", 4],
+        "all": [[{"name": ["Bo"]}, {"name": [""]}]],
+    }
+    record = to_record(row)
+    arguments = {"w": 3, "h": 4, "by": {"name": "Ada"}, "all": [{"name": "Bo"}, {}]}
+    assert record.messages[-1].calls[0].arguments == arguments
+    assert record.due(1).calls == (GoldCall("geo.area", row["ground_truth"][0]["geo.area"]),)
+    assert record.tools[0].parameters["properties"]["all"] == {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        },
+        "format": TUPLE,
+    }
+
+
+def test_where_bfcl_wants_no_call_the_sentence_said_can_be_chosen() -> None:
+    row = {**json.loads(FORMATS["bfcl"].example), "id": "irrelevance_3"}
+    del row["ground_truth"]
+    for given_answer, said in (
+        ({}, NO_CALL_ANSWER),
+        ({"bfcl": {"no_call_answer": "Not with these."}}, "Not with these."),
+    ):
+        record = to_record(row, told=given_answer)
+        assert (record.messages[-1].content, record.due(1), record.task) == (
+            said,
+            Gold(()),
+            "timing_decision",
+        )
+
+
+def test_where_bfcl_wants_any_call_there_is_none_to_learn() -> None:
+    row = {**json.loads(FORMATS["bfcl"].example), "id": "live_relevance_3"}
+    del row["ground_truth"]
+    record = to_record(row)
+    assert (record.split, record.asked, record.due(1)) == ("test", [1], Gold((GoldCall(ANY_TOOL),)))
+    for calls in ((), (Call("geo.area"),)):
+        scores = score_step(Parsed("", calls), record.due(1), record.tools)
+        assert scores.keys() == {"call_decision", "format_compliance"} and scores[
+            "call_decision"
+        ] == bool(calls)
+
+
+def test_a_java_function_is_told_as_one_of_texts_and_its_answer_is_written_in_java() -> None:
+    row = {**json.loads(FORMATS["bfcl"].example), "id": "simple_java_9"}
+    row["function"][0]["parameters"]["properties"] |= {
+        "w": {"type": "long", "description": "width"},
+        "tags": {"type": "ArrayList", "items": {"type": "String"}},
+    }
+    row["ground_truth"][0]["geo.area"] |= {"tags": [["a", "b"]]}
+    record = to_record(row)
+    properties = record.tools[0].parameters["properties"]
+    assert properties["w"] == {
+        "type": "string",
+        "format": "Java long",
+        "description": "width (text: Java long)",
+    }
+    assert (
+        properties["tags"]["format"] == "Java ArrayList<String>"
+        and properties["tags"]["type"] == "string"
+    )
+    arguments = {"w": "3L", "h": "4", "tags": 'new ArrayList<>(Arrays.asList("a", "b"))'}
+    assert record.messages[-1].calls[0].arguments == arguments
+    for name, value in (("w", "3"), ("w", 3), ("tags", ["a", "b"])):
+        assert calls_problem(
+            [Call("geo.area", arguments | {name: value})], record.due(1), record.tools
+        )
+
+
+def test_a_bfcl_row_without_its_accepted_answers_is_rejected() -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    assert rejected(lambda: to_record({**row, "id": "multi_turn_base_3"})) == "E201"
+    del row["ground_truth"]
+    assert rejected(lambda: to_record(row)) == "E201"

@@ -1,0 +1,131 @@
+"""agentlite.data.formats.kagentinstruct: one record for each prompt and response of a row."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from support.damaged_rows import Row, damaged, refused, rows, strangers
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import kagentinstruct
+
+ROWS = rows("kagentinstruct")
+EXPECTED: list[list[tuple[str, str, dict[str, Any]]]] = [
+    [
+        (
+            'Commands:\n1:{"name": "weather"}\nGOAL: Is it wet in Oslo?',
+            '{"command": {"name": "weather", "args": {"city": "Oslo"}}}',
+            {
+                "source_id": "1",
+                "query": "Is it wet in Oslo?",
+                "source": "kwai-agent",
+                "functions": ROWS[0]["functions"],
+                "function_names": ["weather"],
+                "extra_infos": {"turn": 1},
+                "sample": {"llm_name": "a model", "human_edited": False},
+            },
+        )
+    ],
+    [
+        (
+            "问题：上海天气",
+            "Thought: 查天气\nAction: get\nAction Input: {'city': '上海'}",
+            {"source_id": "2", "query": "上海天气", "source": "react"},
+        ),
+        (
+            "Observation: it's 雨",
+            "Final Answer: 雨",
+            {
+                "source_id": "2",
+                "query": "上海天气",
+                "source": "react",
+                "sample": {"llm_name": "b", "human_edited": True},
+            },
+        ),
+    ],
+    [
+        (
+            "Do it",
+            "f(1)",
+            {
+                "source_id": "3",
+                "query": "q",
+                "source": "meta-agent",
+                "functions": ["def f(x): ... (no JSON)"],
+                "function_names": ["f"],
+            },
+        )
+    ],
+    [
+        (
+            "Who are you?",
+            "A helper.",
+            {
+                "source_id": "4",
+                "query": "q",
+                "source": "profile",
+                "sample": {"score": 1},
+                "beside": {"lang": "en"},
+            },
+        )
+    ],
+    [
+        ("ab", '{"thoughts": {}}', {"query": "q", "source": "autogpt", "functions": "[]"}),
+        ("ac", "{}", {"query": "q", "source": "autogpt", "functions": "[]"}),
+        ("ad", "[]", {"query": "q", "source": "autogpt", "functions": "[]"}),
+    ],
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
+def test_each_sample_of_a_row_becomes_a_record_of_prompt_and_response(
+    row: Row, expected: list[tuple[str, str, dict[str, Any]]]
+) -> None:
+    parts = kagentinstruct.parts(row)
+    records = [kagentinstruct.read(part) for part in parts]
+    assert all(map(kagentinstruct.fits, (row, *parts)))
+    assert [
+        (*(said.content for said in record.messages), record.meta) for record in records
+    ] == expected
+    for record in records:
+        assert [message.role for message in record.messages] == ["user", "assistant"]
+        validate(record)
+
+
+def test_no_row_of_another_format_is_taken_for_one() -> None:
+    assert not [row for row in strangers("kagentinstruct") if kagentinstruct.fits(row)]
+
+
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("E201", {}),
+    ("E201", {"llm_prompt_response": []}),
+    ("E201", {"llm_prompt_response": ["x"]}),
+    ("E201", {"llm_prompt_response": {"instruction": "a", "output": "b"}}),
+    ("E216", {"llm_prompt_response": [{"instruction": "a", "output": {"b": 1}}]}),
+    ("E216", {"llm_prompt_response": [{"instruction": 1, "output": "b"}]}),
+]
+
+
+@pytest.mark.parametrize(("code", "row"), BAD)
+def test_a_row_that_cannot_be_taken_stays_one_row_and_says_why(code: str, row: Row) -> None:
+    (part,) = kagentinstruct.parts(row)
+    assert refused(lambda: kagentinstruct.read(part)) == code
+
+
+def test_a_row_of_several_samples_is_not_read_as_one() -> None:
+    assert refused(lambda: kagentinstruct.read(ROWS[1])) == "E201"
+
+
+@given(damaged("kagentinstruct"))
+def test_a_damaged_row_becomes_records_or_row_errors(row: Row) -> None:
+    assert kagentinstruct.fits(row) in (True, False)
+    parts = kagentinstruct.parts(row)
+    samples = row.get("llm_prompt_response")
+    assert len(parts) == (len(samples) if isinstance(samples, list) and samples else 1)
+    for part in parts:
+        with suppress(RowError):
+            record = kagentinstruct.read(part)
+            assert from_row(to_row(record)) == record

@@ -1,0 +1,153 @@
+"""agentlite.data.formats.sage_benchmark: what the ground truth of each task is as an answer."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.mangled_text import mangled
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Gold, Message, Record, Task, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import sage_benchmark
+from agentlite.data.formats.bfcl import NO_CALL_ANSWER
+
+ROWS = rows("sage_benchmark")
+OPEN = {"type": "object", "properties": {}, "additionalProperties": True}
+RAIN, TIDE = Tool("rain_001", "", OPEN), Tool("tide_002", "", OPEN)
+ASKED = "Is it wet in Oslo?"
+
+
+def answered(row: Row, answer: str, *tool_ids: str, task: Task, **more: Any) -> Record:
+    calls = tuple(Call(tool_id, {}, f"call_{i}") for i, tool_id in enumerate(tool_ids))
+    beside = {"ground_truth": row["ground_truth"], "metadata": row["metadata"]}
+    expected = {
+        "messages": (Message("user", ASKED), Message("assistant", answer, calls)),
+        "tools": (RAIN, TIDE),
+        "gold": {} if calls else {1: Gold(())},
+        "split": "test",
+        "meta": {"source_id": row["sample_id"], "beside": beside},
+    }
+    return Record(task=task, **(expected | more))
+
+
+def asked(text: str, answer: str, *tool_ids: str) -> tuple[Message, ...]:
+    calls = tuple(Call(tool_id, {}, f"call_{i}") for i, tool_id in enumerate(tool_ids))
+    return (Message("user", text), Message("assistant", answer, calls))
+
+
+SELECT, SELECT_TWO, PLAN, CALL, ANSWER, NO_ANSWER, DESCRIBED = ROWS
+EXPECTED = [
+    answered(SELECT, "It's about rain.", "rain_001", task="tool_selection"),
+    answered(
+        SELECT_TWO,
+        "",
+        task="tool_selection",
+        messages=asked(f"我们在海边。\n\n{ASKED}", "", "tide_002", "rain_001"),
+        gold={},
+        split="",
+    ),
+    answered(
+        PLAN,
+        "",
+        task="multi_step_planning",
+        messages=asked(
+            '{"user": "Ann"}\n\n' + ASKED,
+            "1. Look up the rain\n2. 看潮汐\n3. Look up the rain again",
+            "rain_001",
+            "tide_002",
+            "rain_001",
+        ),
+        gold={},
+    ),
+    answered(
+        CALL, "The weather changes.\nSo I look.", "rain_001", task="timing_decision", tools=(RAIN,)
+    ),
+    answered(ANSWER, "Oslo is in Norway.", task="timing_decision"),
+    answered(NO_ANSWER, NO_CALL_ANSWER, task="timing_decision", tools=()),
+    answered(
+        DESCRIBED,
+        "",
+        "rain_001",
+        task="tool_selection",
+        tools=(Tool("rain_001", "Rain: rain of today, 雨量", OPEN), TIDE),
+        meta={
+            "source_id": DESCRIBED["sample_id"],
+            "beside": {
+                key: DESCRIBED[key] for key in ("candidate_tools", "ground_truth", "metadata")
+            },
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
+def test_the_truth_of_each_task_is_the_answer_and_is_kept_whole_in_meta(
+    row: Row, expected: Record
+) -> None:
+    assert sage_benchmark.fits(row)
+    assert sage_benchmark.read(row) == expected
+    validate(expected)
+
+
+def test_no_row_of_another_format_is_taken_for_one() -> None:
+    assert not [row for row in strangers("sage_benchmark") if sage_benchmark.fits(row)]
+
+
+def sample(kind: Any, truth: Any, **row: Any) -> Row:
+    tools = ["rain_001", "tide_002"]
+    return {
+        "sample_id": "s",
+        "task_type": kind,
+        "instruction": "q",
+        "candidate_tools": tools,
+        "ground_truth": truth,
+        **row,
+    }
+
+
+def planned(**truth: Any) -> Row:
+    return sample(
+        "task_planning",
+        {"plan_steps": [{"step_id": 1, "description": "d", "tool_id": "rain_001"}], **truth},
+    )
+
+
+TOP = {"top_k": ["rain_001"]}
+BAD: list[tuple[str, Row]] = [
+    ("E201", {}),
+    ("E201", sample("tool_selection", None)),
+    ("E201", sample("tool_selection", TOP, candidate_tools={"a": 1})),
+    ("E202", sample("tool_retrieval", TOP)),
+    ("E202", sample(["tool_selection"], TOP)),
+    ("E201", sample("tool_selection", {"top_k": []})),
+    ("E201", sample("tool_selection", {"top_k": [1]})),
+    ("E201", sample("tool_selection", TOP, split="validation")),
+    ("E209", sample("tool_selection", {"top_k": ["snow_003"]})),
+    ("E212", sample("tool_selection", TOP, candidate_tools=[3])),
+    ("E216", sample("tool_selection", TOP, instruction=3)),
+    ("E216", sample("tool_selection", TOP, instruction="")),
+    ("E216", sample("tool_selection", {**TOP, "explanation": 3})),
+    ("E201", planned(plan_steps=[])),
+    ("E201", planned(plan_steps=["d"])),
+    ("E201", planned(plan_steps=[{"description": "d"}])),
+    ("E201", planned(tool_sequence=["tide_002"])),
+    ("E201", sample("timing_judgment", {"should_call_tool": "yes"})),
+    ("E201", sample("timing_judgment", {"should_call_tool": True})),
+    ("E216", sample("timing_judgment", {"should_call_tool": False, "direct_answer": 3})),
+]
+
+
+@pytest.mark.parametrize(("code", "row"), BAD)
+def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
+    assert refused(lambda: validate(sage_benchmark.read(row))) == code
+
+
+@given(damaged("sage_benchmark") | mangled("sage_benchmark"))
+def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
+    assert sage_benchmark.fits(row) in (True, False)
+    with suppress(RowError):
+        record = sage_benchmark.read(row)
+        assert from_row(to_row(record)) == record

@@ -1,0 +1,148 @@
+"""agentlite.data.formats.sage_sft: results name a tool; the call that each answers is put before
+it.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.mangled_text import mangled
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import sage_sft
+
+ROWS = rows("sage_sft")
+OPEN = {"type": "object", "properties": {}, "additionalProperties": True}
+RAIN, TIDE = Tool("rain_001", "", OPEN), Tool("tide_table_002", "", OPEN)
+EXPECTED = [
+    Record(
+        messages=(
+            Message("user", "Is it wet in Oslo?"),
+            Message(
+                "assistant",
+                "I look it up.",
+                (Call("rain_001", {"city": "Oslo", "deep": {"a": []}}, "call_0"),),
+            ),
+            Message("tool", '4 mm\n{"雨": 4}', call_id="call_0"),
+            Message("assistant", "Yes."),
+            Message("user", "And now?"),
+            Message("assistant", "Still."),
+        ),
+        tools=(RAIN,),
+        split="train",
+        meta={
+            "source_id": "sft_000001",
+            "beside": {"goal": "Plan a walk.", "metadata": {"domain": "weather"}},
+        },
+    ),
+    Record(
+        messages=(
+            Message("user", "潮汐？"),
+            Message(
+                "assistant",
+                "查一下。",
+                (
+                    Call("tide_table_002", {"port": "Brest"}, "call_0"),
+                    Call("rain_001", {}, "call_1"),
+                ),
+            ),
+            Message("tool", "04:12", call_id="call_0"),
+            Message("tool", "none", call_id="call_1"),
+            Message("assistant", "04:12。"),
+            Message("user", "好"),
+            Message("assistant", "再见", loss=False),
+        ),
+        tools=(RAIN, TIDE),
+        split="dev",
+        meta={
+            "source_id": "sft_000002",
+            "beside": {"goal": "g", "metadata": {}},
+            "turns": {"3": {"metadata": {"arguments": {"port": "Brest"}}}, "7": {"note": "ends"}},
+        },
+    ),
+    Record(
+        messages=(
+            Message("user", "a"),
+            Message("assistant", "b", (Call("rain_001", {"city": "Xi'an"}, "call_0"),)),
+            Message(
+                "tool", 'c\n{"arguments": "{\\"city\\": \\"Xi\'an\\"}", "mm": 4}', call_id="call_0"
+            ),
+            Message("assistant", "d", (Call("rain_001", {}, "call_1"),)),
+            Message("tool", "e", call_id="call_1"),
+            Message("assistant", "f"),
+        ),
+        tools=(RAIN,),
+        split="test",
+        meta={"source_id": "sft_000003", "beside": {"goal": "g", "metadata": {}}},
+    ),
+    Record(
+        messages=(Message("user", "Hi"), Message("assistant", "Hello.")),
+        tools=(RAIN,),
+        meta={"source_id": "sft_000004", "beside": {"goal": "g"}},
+    ),
+    Record(
+        messages=(
+            Message("system", "Be brief."),
+            Message("user", "Hi"),
+            Message("assistant", "Hello."),
+        ),
+        tools=(RAIN,),
+        meta={"source_id": "sft_000005", "beside": {"goal": "g"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
+def test_each_result_answers_a_call_of_its_tool_in_the_turn_before(
+    row: Row, expected: Record
+) -> None:
+    assert sage_sft.fits(row)
+    assert sage_sft.read(row) == expected
+    validate(expected)
+
+
+def test_no_row_of_another_format_is_taken_for_one() -> None:
+    assert not [row for row in strangers("sage_sft") if sage_sft.fits(row)]
+
+
+def dialog(*turns: Any, **row: Any) -> Row:
+    asked = {"role": "user", "content": "q"}
+    return {"dialog_id": "sft_1", "turns": [asked, *turns], "target_tools": ["rain_001"], **row}
+
+
+SAID = {"role": "assistant", "content": "a"}
+RESULT = {"role": "tool", "content": "r", "tool_id": "rain_001"}
+BAD: list[tuple[str, Row]] = [
+    ("E201", {}),
+    ("E201", dialog(SAID, turns="x")),
+    ("E201", dialog(SAID, target_tools=None)),
+    ("E201", dialog(SAID, target_tools=[{"tool_id": "rain_001"}])),
+    ("E201", dialog(SAID, split="validation")),
+    ("E202", dialog({"role": "critic", "content": "x"})),
+    ("E202", dialog({"role": "function_call", "content": "x"})),
+    ("E202", dialog("x")),
+    ("E204", dialog(RESULT, SAID)),
+    ("E205", dialog(SAID, {"role": "tool", "content": "r"}, SAID)),
+    ("E206", dialog(SAID, {**RESULT, "arguments": "{'a'"}, SAID)),
+    ("E208", dialog(SAID, {**RESULT, "metadata": {"arguments": [1]}}, SAID)),
+    ("E209", dialog(SAID, {**RESULT, "tool_id": "snow_002"}, SAID)),
+    ("E212", dialog(SAID, target_tools=[""])),
+    ("E216", dialog({"role": "assistant", "content": 3})),
+]
+
+
+@pytest.mark.parametrize(("code", "row"), BAD)
+def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
+    assert refused(lambda: validate(sage_sft.read(row))) == code
+
+
+@given(damaged("sage_sft") | mangled("sage_sft"))
+def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
+    assert sage_sft.fits(row) in (True, False)
+    with suppress(RowError):
+        record = sage_sft.read(row)
+        assert from_row(to_row(record)) == record

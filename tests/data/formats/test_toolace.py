@@ -1,0 +1,224 @@
+"""agentlite.data.formats.toolace: lists of calls that look like Python, with names that are
+none.
+"""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from support.damaged_rows import Row, damaged, refused, rows, strangers
+from support.mangled_text import mangled
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import toolace
+
+ROWS = rows("toolace")
+
+
+def tool(name: str, properties: dict[str, Any], **more: Any) -> Tool:
+    return Tool(name, "A tool's text.", {"type": "object", "properties": properties, **more})
+
+
+MARKET = tool(
+    "Market Trends API",
+    {"trend_type": {"type": "string"}, "country": {"type": "string"}},
+    required=["trend_type"],
+)
+ITEMS = tool(
+    "v1.2/path/get Items",
+    {
+        "filter": {"type": "object", "properties": {"名": {"type": "string"}}},
+        "from": {"type": "array", "items": {"type": "integer"}},
+        "on": {"type": "boolean"},
+        "none": {},
+    },
+)
+PING = tool("ping", {})
+EXPECTED = [
+    Record(
+        messages=(
+            Message("user", "Trends?"),
+            Message(
+                "assistant",
+                "",
+                (
+                    Call(
+                        "Market Trends API",
+                        {"trend_type": "it's (up), [down]", "country": "cn"},
+                        "call_0",
+                    ),
+                    Call(
+                        "v1.2/path/get Items",
+                        {"filter": {"名": "茶"}, "from": [1, -2], "on": True, "none": None},
+                        "call_1",
+                    ),
+                    Call("ping", {}, "call_2"),
+                ),
+            ),
+            Message("tool", '{"涨": [1]}', call_id="call_0"),
+            Message("tool", "pong", call_id="call_2"),
+            Message(
+                "tool",
+                '{"name": "v1.2/path/get Items", "results": null, "other": 1}',
+                call_id="call_1",
+            ),
+            Message("assistant", "Up."),
+        ),
+        tools=(MARKET, ITEMS, PING),
+    ),
+    Record(
+        messages=(
+            Message("user", "Which one?"),
+            Message("assistant", "[1, 2] are given; the trend_type (a word) is missing."),
+            Message("user", "market_indexes"),
+            Message(
+                "assistant",
+                "",
+                (Call("Market Trends API", {"trend_type": "market_indexes"}, "call_0"),),
+            ),
+        ),
+        tools=(MARKET,),
+    ),
+    Record(
+        messages=(
+            Message("system", "Today is Monday.\nAnswer in French."),
+            Message("user", "Ping"),
+            Message("assistant", "I wait.", (Call("ping", {}, "call_0"),)),
+            Message("tool", "pong, it's there", call_id="call_0"),
+            Message("assistant", "[]"),
+        ),
+        tools=(PING,),
+        meta={"source_id": "t3"},
+    ),
+    Record(
+        messages=(
+            Message("user", "Ping"),
+            Message("assistant", "[See](x) none of the functions can be used."),
+        )
+    ),
+    Record(
+        messages=(
+            Message("user", "Ping twice"),
+            Message("assistant", "", (Call("ping", {}, "call_0"), Call("ping", {}, "call_1"))),
+            Message("tool", "1", call_id="call_0"),
+            Message("tool", "[2]", call_id="call_1"),
+            Message("assistant", "Done."),
+        ),
+        tools=(PING,),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))
+def test_calls_are_read_whatever_their_names_and_the_frame_is_taken_off(
+    row: Row, expected: Record
+) -> None:
+    assert toolace.fits(row)
+    assert toolace.read(row) == expected
+    validate(expected)
+
+
+def test_no_row_of_another_format_is_taken_for_one() -> None:
+    assert not [row for row in strangers("toolace") if toolace.fits(row)]
+
+
+def answer(text: Any, tools: Any = '[{"name": "Rain (of) day"}, {"name": "get rain"}]') -> Row:
+    system = f"Here is a list of functions in JSON format that you can invoke:\n{tools}. \n"
+    turns = [{"from": "user", "value": "q"}, {"from": "assistant", "value": text}]
+    return {"system": system, "conversations": turns}
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("'it\\'s'", "it's"),
+        ('"a\\nb"', "a\nb"),
+        ("'a=b, c(d]'", "a=b, c(d]"),
+        ("None", None),
+        ("null", None),
+        ("True", True),
+        ("false", False),
+        ("-1.5e2", -150.0),
+        ("[]", []),
+        ("{}", {}),
+        ("(1, 'x')", [1, "x"]),
+        ("{'a': [{'b': None}]}", {"a": [{"b": None}]}),
+        ('{"中": [true, ")"]}', {"中": [True, ")"]}),
+        ("''", ""),
+    ],
+)
+def test_a_value_of_json_or_of_python_keeps_its_meaning(written: str, value: Any) -> None:
+    (call,) = toolace.read(answer(f"[get rain(a = {written}, b=1)]")).messages[1].calls
+    assert call.arguments == {"a": value, "b": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "[1, 2]",
+        "[[1](x)]",
+        "[look (here)]",
+        "[see: f(x)] for it",
+        "[g(a=1)",
+        '["f (x=1)"]',
+        "Call [get rain()].",
+    ],
+)
+def test_a_list_that_is_no_calls_is_plain_text(text: str) -> None:
+    assert toolace.read(answer(text)).messages[1] == Message("assistant", text)
+
+
+def test_calls_of_a_tool_that_is_not_declared_are_invalid() -> None:
+    assert refused(lambda: validate(toolace.read(answer("[snow(a=1)]")))) == "E209"
+
+
+BAD: list[tuple[str, Row]] = [
+    ("E201", {}),
+    ("E201", {"conversations": 3}),
+    ("E202", {"conversations": [{"from": "critic", "value": "x"}]}),
+    ("E202", {"conversations": [{"from": "function_call", "value": "x"}]}),
+    ("E216", answer(5)),
+    ("E216", {"system": 5, "conversations": [{"from": "user", "value": "q"}]}),
+    ("E206", answer("[get rain(a=1")),
+    ("E206", answer("[get rain(a=1]")),
+    ("E206", answer("[get rain('a')]")),
+    ("E206", answer("[get rain(a=b)]")),
+    ("E206", answer("[get rain(a=os.remove('b'))]")),
+    ("E206", answer("[get rain(a=1, a=2)]")),
+    ("E206", answer("[get rain(a=1), ]")),
+    ("E206", answer("[get rain(a=1) and more]")),
+    ("E206", answer("[get rain(a='it's')]")),
+    ("E116", answer("[get rain(a=NaN)]")),
+    ("E124", answer("x", '[{"name": "f"')),
+    ("E124", answer("x", "[f]")),
+    ("E212", answer("x", '[{"parameters": {}}]')),
+    ("E211", answer("x", '[{"name": "f", "parameters": {"properties": []}}]')),
+]
+
+
+@pytest.mark.parametrize(("code", "row"), BAD)
+def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
+    assert refused(lambda: toolace.read(row)) == code
+
+
+def test_fewer_results_than_calls_are_invalid() -> None:
+    row = answer("[get rain(), get rain()]")
+    results = json.dumps([{"name": "get rain", "results": 1}])
+    row["conversations"] += [
+        {"from": "tool", "value": results},
+        {"from": "assistant", "value": "a"},
+    ]
+    assert refused(lambda: validate(toolace.read(row))) == "E204"
+
+
+@given(damaged("toolace") | mangled("toolace"))
+def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
+    assert toolace.fits(row) in (True, False)
+    with suppress(RowError):
+        record = toolace.read(row)
+        assert from_row(to_row(record)) == record

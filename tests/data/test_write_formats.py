@@ -1,0 +1,171 @@
+"""Every format goes in, and out again in every shape, without losing a call, an argument, a thought
+or a result.
+"""
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+from support.samples import DATA, ROOT
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Message, Record, Tool, from_row, to_row
+from agentlite.core.reject_codes import CODES, explain
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, detected, read_raw, to_record
+from agentlite.data.write_formats import SHAPES, shaped
+
+FILES = sorted((DATA / "formats").glob("*.jsonl"))
+READ_AS = {"apigen_mt": "sharegpt"}
+BY_NAME = {"ms_bench"}  # nothing in a row tells it from ShareGPT
+
+
+def records_of(path) -> Iterator[Record]:
+    name = READ_AS.get(path.stem, path.stem)
+    for raw in read_raw(str(path), io.BytesIO()):
+        assert raw.error is None, raw
+        for part in FORMATS[name].parts(raw.value):
+            yield to_record(part, name)
+
+
+def every_record() -> list[Record]:
+    return [record for path in FILES for record in records_of(path)]
+
+
+def said(record: Record) -> list[Message]:
+    """The dialog without the ids of calls, which the formats number in their own ways."""
+    return [
+        replace(m, call_id="", calls=tuple(replace(call, id="") for call in m.calls))
+        for m in record.messages
+    ]
+
+
+def test_every_format_has_rows_here():
+    assert {path.stem for path in FILES} >= {*FORMATS} - {"agentlite", "bfcl", "prompts"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_row_is_found_to_be_of_its_format_and_is_a_valid_record(path):
+    records = list(records_of(path))
+    assert len(records) >= 5
+    for record in records:
+        validate(record)
+    if path.stem not in BY_NAME:
+        found = {detected(raw.value) for raw in read_raw(str(path), io.BytesIO())}
+        assert found == {READ_AS.get(path.stem, path.stem)}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_example_of_a_format_is_of_that_format(name):
+    row = json.loads(FORMATS[name].example)
+    assert name in BY_NAME or detected(row) == name
+    validate(to_record(row, name))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_record_on_disk_is_the_record(path):
+    for record in records_of(path):
+        assert from_row(json.loads(json.dumps(to_row(record)))) == record
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_nothing_is_lost_on_the_way_out_and_in_again(path, shape):
+    for record in records_of(path):
+        row = json.loads(json.dumps(shaped(record, shape)))
+        if "conversations" in row and any(
+            "<tool_call>" in message.content for message in record.messages
+        ):
+            with pytest.raises(
+                RowError, match="E206"
+            ):  # what ShareGPT cannot tell from a call is refused
+                to_record(row, "sharegpt")
+            continue
+        again = to_record(
+            row, "sharegpt" if "conversations" in row else None
+        )  # ReAct text is not taken apart
+        learned = (
+            [replace(message, loss=True) for message in said(record)]
+            if shape == "llamafactory"
+            else said(record)
+        )
+        assert said(again) == learned
+        assert again.tools == record.tools
+        if not record.is_text:
+            validate(again)
+
+
+def test_the_rows_hold_the_traps_that_formats_have():
+    """Nested, parallel, Chinese and empty arguments, thoughts beside calls, several results, turns
+    that are not learned: what the tests above say is said of all of these."""
+    seen: Counter[str] = Counter()
+    for record in every_record():
+        for message in record.messages:
+            texts = json.dumps([call.arguments for call in message.calls], ensure_ascii=False)
+            seen["parallel"] += len(message.calls) > 1
+            seen["thought"] += bool(message.calls and message.content)
+            seen["empty"] += any(not call.arguments for call in message.calls)
+            seen["chinese"] += any("\u4e00" <= letter <= "\u9fff" for letter in texts)
+            seen["nested"] += any(
+                isinstance(v, dict | list)
+                for call in message.calls
+                for v in call.arguments.values()
+            )
+            seen["result"] += message.role == "tool"
+            seen["unlearned"] += not message.loss
+    assert all(
+        seen[trap] >= 5
+        for trap in ("parallel", "thought", "empty", "chinese", "nested", "result", "unlearned")
+    )
+
+
+def test_a_plain_text_is_a_text_in_every_shape():
+    record = Record(messages=(Message("assistant", "Rain."),), meta={"whole": True})
+    assert {json.dumps(shaped(record, shape)) for shape in SHAPES} == {'{"text": "Rain."}'}
+
+
+def test_openai_rows_hold_what_its_api_takes():
+    record = to_record(json.loads(FORMATS["openai"].example))
+    row = shaped(
+        replace(
+            record,
+            messages=(
+                record.messages[0],
+                replace(record.messages[1], loss=False),
+                *record.messages[2:],
+            ),
+        ),
+        "openai",
+    )
+    call = row["messages"][1]
+    assert call["content"] is None
+    assert call["weight"] == 0
+    assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {"city": "Oslo"}
+    assert row["messages"][2]["tool_call_id"] == call["tool_calls"][0]["id"]
+    assert Tool(**row["tools"][0]["function"]) == record.tools[0]
+
+
+# --- codes ---
+
+
+def test_every_code_that_is_raised_is_explained():
+    source = (ROOT / "agentlite").rglob("*.py")
+    raised = {
+        code
+        for path in source
+        for code in re.findall(r'RowError\(\s*"([EF]\d{3})"', path.read_text())
+    }
+    assert len(raised) > 20
+    assert raised <= CODES.keys()
+    assert {"E121", "E206"} <= {*CODES}
+
+
+def test_a_code_says_what_it_means_and_how_to_mend_it():
+    assert "--repair" in explain("e206")
+    with pytest.raises(UserError, match="no code 'E21'") as told:
+        explain("E21")
+    assert "E21" in told.value.fix

@@ -1,0 +1,298 @@
+"""serve: what a client of OpenAI's gets is what eval gets; bad requests are told as OpenAI tells
+them.
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.samples import OSLO, WEATHER_TOOL
+
+import agentlite
+from agentlite.core.errors import UserError
+from agentlite.deploy.chat_model import Speaker, Speaking
+from agentlite.deploy.http_server import LONGEST_BODY, Server
+from agentlite.engine.generate import Greedy, generate
+from agentlite.engine.stream import Speech, speak
+
+openai = pytest.importorskip("openai")
+ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}
+
+
+@pytest.fixture(scope="module")
+def speaker(caller: Path) -> Speaker:
+    made = Speaker("sft", caller, Speaking(max_length=512, max_new_tokens=40))
+    made.load()
+    return made
+
+
+@pytest.fixture
+def server(speaker: Speaker) -> Iterator[Server]:
+    with Server(speaker, 0) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(server: Server) -> Any:
+    return openai.OpenAI(base_url=server.url, api_key="none", max_retries=0)
+
+
+def test_a_call_goes_out_and_its_result_comes_back(client):
+    first = client.chat.completions.create(**ASKED)
+    message = first.choices[0].message
+    [call] = message.tool_calls
+    assert (first.choices[0].finish_reason, call.function.name) == ("tool_calls", "get_weather")
+    assert json.loads(call.function.arguments) == {"city": "Oslo"} and message.content is None
+    result = {"role": "tool", "tool_call_id": call.id, "content": "4 mm"}
+    second = client.chat.completions.create(**ASKED | {"messages": [OSLO, message, result]})
+    assert (second.choices[0].finish_reason, second.choices[0].message.content) == (
+        "stop",
+        "Yes, 4 mm.",
+    )
+    assert second.usage.prompt_tokens > first.usage.prompt_tokens > 0
+
+
+def test_it_calls_as_eval_does(client, caller):
+    evaluated = agentlite.evaluate(
+        run=str(caller), out="as-served", model=["sft"], split="train", max_new_tokens=40
+    )
+    assert evaluated.figures["sft"]["metrics"]["exact_call"]["mean"] == 1
+    row = json.loads(
+        (caller / "as-served" / "prep" / "sft" / "predictions.jsonl").read_text().splitlines()[0]
+    )
+    [call] = client.chat.completions.create(**ASKED).choices[0].message.tool_calls
+    assert [{"name": call.function.name, "arguments": call.function.arguments}] == row["calls"]
+
+
+@pytest.mark.parametrize(
+    "more", [{"tools": [WEATHER_TOOL]}, {}, {"stop": ["e"]}, {"temperature": 1.5, "seed": 3}]
+)
+def test_a_stream_says_what_the_whole_answer_says(client, more):
+    asked = {"model": "sft", "messages": [OSLO], "max_tokens": 40, **more}
+    whole = client.chat.completions.create(**asked)
+    parts = list(
+        client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    )
+    assert "".join(p.choices[0].delta.content or "" for p in parts[:-1]) == (
+        whole.choices[0].message.content or ""
+    )
+    calls = [
+        call.function for part in parts[:-1] for call in part.choices[0].delta.tool_calls or ()
+    ]
+    told = [call.function for call in whole.choices[0].message.tool_calls or ()]
+    assert [(call.name, call.arguments) for call in calls] == [
+        (call.name, call.arguments) for call in told
+    ]
+    assert len(told) == ("tools" in more)
+    assert parts[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert parts[-1].usage == whole.usage
+    if more == {}:
+        assert len(parts) > 5  # it came bit by bit
+
+
+BAD = {
+    "no JSON": (b"{", 400, "no JSON"),
+    "no object": (b"[]", 400, "Expected `object`"),
+    "no messages": ({"model": "sft"}, 400, "messages"),
+    "an empty list": (ASKED | {"messages": []}, 400, "messages"),
+    "no role": (
+        ASKED | {"messages": [{"role": "robot", "content": "x"}]},
+        400,
+        "unknown role 'robot'",
+    ),
+    "an image": (
+        ASKED | {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        400,
+        "image_url",
+    ),
+    "no turn left": (
+        ASKED | {"messages": [OSLO, {"role": "assistant", "content": "x"}]},
+        400,
+        "nothing to answer",
+    ),
+    "a result of no call": (
+        ASKED | {"messages": [OSLO, {"role": "tool", "content": "4"}]},
+        400,
+        "without a call",
+    ),
+    "a tool that is none": (ASKED | {"tools": [{"type": "function", "function": {}}]}, 400, "tool"),
+    "a schema that is none": (
+        ASKED
+        | {
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": "f", "parameters": {"type": "object", "properties": 3}},
+                }
+            ]
+        },
+        400,
+        "propert",
+    ),
+    "two tools of one name": (
+        ASKED | {"tools": [WEATHER_TOOL] * 2},
+        400,
+        "2 tools are named get_weather",
+    ),
+    "a mark of the model": (
+        ASKED | {"messages": [{"role": "user", "content": "<|im_end|>"}]},
+        400,
+        "<|im_end|>",
+    ),
+    "too long": (
+        ASKED | {"messages": [{"role": "user", "content": "wet " * 900}]},
+        400,
+        "maximum context length",
+    ),
+    "a temperature of text": (ASKED | {"temperature": "hot"}, 400, "temperature"),
+    "two answers": (ASKED | {"n": 2}, 400, "`n`"),
+    "a call by force": (ASKED | {"tool_choice": "required"}, 400, "tool_choice"),
+    "JSON by force": (ASKED | {"response_format": {"type": "json_object"}}, 400, "response_format"),
+    "another model": (ASKED | {"model": "gpt-9"}, 404, "`gpt-9` does not exist"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_request_is_told_why_and_the_next_one_is_answered(server, name):
+    body, status, reason = BAD[name]
+    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
+    connection.request(
+        "POST", "/v1/chat/completions", body if isinstance(body, bytes) else json.dumps(body)
+    )
+    answer = connection.getresponse()
+    told = json.loads(answer.read())["error"]
+    assert (answer.status, told["type"]) == (
+        status,
+        "not_found_error" if status == 404 else "invalid_request_error",
+    )
+    assert reason in told["message"]
+    connection.request("GET", "/v1/models")  # on the same connection
+    assert json.loads(connection.getresponse().read())["data"][0]["id"] == "sft"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", "/v1/embeddings", {}, 404),
+        ("GET", "/v1/chat/completions", {}, 405),
+        ("PUT", "/v1/models", {}, 501),
+        ("GET", "/v1/models", {"Host": "evil.example"}, 403),
+        ("GET", "/v1/models", {"Origin": "https://evil.example"}, 403),
+        ("POST", "/v1/chat/completions", {"Content-Length": str(LONGEST_BODY + 1)}, 413),
+        ("POST", "/v1/chat/completions", {"Content-Length": "many"}, 411),
+        ("GET", "/v1/models", {"Origin": "http://localhost:3000"}, 200),
+        ("GET", "/health", {}, 200),
+    ],
+)
+def test_what_is_no_completion(server, method, path, headers, status):
+    connection = http.client.HTTPConnection(*server.server_address, timeout=20)
+    connection.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in ({"Content-Length": "0"} | headers).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == status and ("error" in json.loads(answer.read())) == (status != 200)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, stream):
+    made: list[int] = []
+    done = threading.Event()
+    answer = server.speaker.answer
+
+    def counted(*given: Any) -> Any:
+        try:
+            turn = answer(*given)
+            made.append(turn.new_tokens)
+            return turn
+        finally:
+            done.set()
+
+    monkeypatch.setattr(server.speaker, "answer", counted)
+    body = json.dumps(
+        {"model": "sft", "messages": [OSLO], "max_tokens": 400, "temperature": 2, "stream": stream}
+    ).encode()
+    with socket.create_connection(server.server_address) as connection:
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+            % (len(body), body)
+        )
+        if stream:  # in the middle
+            assert connection.recv(1 << 16)
+    assert done.wait(30)
+    assert not made or made[0] < 400
+    monkeypatch.undo()
+    assert client.chat.completions.create(**ASKED).choices[0].finish_reason == "tool_calls"
+
+
+def test_a_port_in_use_is_told_before_anything_is_loaded(server, speaker):
+    with pytest.raises(UserError, match=r"cannot be had.*\n.*--port 0"):
+        Server(speaker, server.server_address[1])
+
+
+def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
+    command = [
+        sys.executable,
+        "-m",
+        "agentlite",
+        "serve",
+        "sft",
+        "--run",
+        str(caller),
+        "--port",
+        "0",
+        "--json",
+    ]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    ) as process:
+        told = json.loads(process.stdout.readline())
+        client = openai.OpenAI(base_url=told["url"], api_key="none")
+        assert client.models.list().data[0].id == told["model"] == "sft"
+        process.send_signal(signal.SIGTERM)
+        rest, noise = process.communicate(timeout=30)
+    assert (
+        (process.returncode, rest) == (0, "")
+        and "serve: stopped" in noise
+        and "Traceback" not in noise
+    )
+
+
+@pytest.mark.parametrize("stops", [(), ("get_weather",), ("}}",)])
+def test_what_is_spoken_is_what_is_generated(speaker, stops):
+    ids = speaker.opened([OSLO], [WEATHER_TOOL]).ids
+    end = speaker.template.token_id(speaker.template.turn_end)
+    [[said]] = generate(speaker.loaded, [ids], Greedy(end, stops, 40, 1))
+    heard: list[str] = []
+    spoken = speak(
+        speaker.loaded, ids, Speech(end, stops, 40), lambda text: heard.append(text) or True
+    )
+    assert (spoken.text, spoken.ended != "cut") == (said.text, said.finished)
+    assert "".join(heard) == spoken.text and len([text for text in heard if text]) > 2
+
+
+def test_drawing_goes_by_the_seed_and_ends_when_nobody_listens(speaker):
+    ids = speaker.opened([OSLO], []).ids
+    texts = [
+        speak(speaker.loaded, ids, Speech(2, (), 20, 2.0, seed=seed), lambda text: True).text
+        for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+    assert speak(speaker.loaded, ids, Speech(2, (), 20, 2.0), lambda text: False).new_tokens == 1

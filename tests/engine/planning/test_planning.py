@@ -1,0 +1,503 @@
+"""The planner: its terms against what others published, what must hold of any plan, and what a user
+is told.
+"""
+
+import contextlib
+import csv
+import hashlib
+import json
+import statistics
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.cli.main import group
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.engine.planning.estimate import Data, data_of, load_of, plan
+from agentlite.engine.planning.gpus import gigabytes, machine_of, with_memory
+from agentlite.engine.planning.memory import (
+    GIB,
+    REGIMES,
+    Load,
+    Regime,
+    adapter_parameters,
+    fits,
+    memory,
+)
+from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape, shape_of
+from agentlite.engine.planning.suggest_fit import fitting, largest
+from agentlite.engine.planning.sweep_plot import sweep
+from agentlite.engine.planning.time_and_disk import CARDS, operations
+from agentlite.workspace.model_source import embedded_file
+
+POINTS = Path(__file__).with_name("published_memory.csv")
+COMMANDS = ("sft", "dpo", "grpo", "pairs", "eval")
+SEVEN = find_shape("Qwen/Qwen2.5-7B-Instruct")
+# Facts of the models' config.json: layers, hidden, heads, kv heads, head dim, intermediate,
+# vocabulary, tied.
+SHAPES = {
+    "llama-3.1-8b": Shape(32, 4096, 32, 8, 128, 14336, 128256, False, 1),
+    "llama-3.3-70b": Shape(80, 8192, 64, 8, 128, 28672, 128256, False, 1),
+    "llama-3.2-3b": Shape(28, 3072, 24, 8, 128, 8192, 128256, True, 1),
+    "llama-2-7b": Shape(32, 4096, 32, 32, 128, 11008, 32000, False, 1),
+    "llama-2-13b": Shape(40, 5120, 40, 40, 128, 13824, 32000, False, 1),
+    "llama-2-70b": Shape(80, 8192, 64, 8, 128, 28672, 32000, False, 1),
+    "codellama-34b": Shape(48, 8192, 64, 8, 128, 22016, 32000, False, 1),
+    "qwen-1.8b": Shape(24, 2048, 16, 16, 128, 5504, 151936, False, 1),
+    "qwen-7b": Shape(32, 4096, 32, 32, 128, 11008, 151936, False, 1),
+    "qwen-14b": Shape(40, 5120, 40, 40, 128, 13696, 152064, False, 1),
+}
+# What each tool did when its table was made, by its code and documentation. torchtune and LitGPT
+# print PyTorch's own peak, without the rest of a process; Unsloth's loss of 2024 had logits in 16
+# bit and their
+# gradient, beside the block.
+TOOLS = {
+    "unsloth": REGIMES["unsloth"],
+    "unsloth-2024": REGIMES["unsloth"],
+    "eager": REGIMES["hf"]._replace(fused=False),
+    "sampling": REGIMES["hf"],
+    "torchtune": Regime("kept", overhead=0),
+    "litgpt": Regime("none", fused=False, overhead=0),
+}
+# Four sequences on Qwen-7B are said to take 7.8 GB more than one, and sixteen only 7.6 more than
+# four. It is one of the points kept out, and the constants are not bent to it.
+FALSE_FIT = ("qwen readme", "sampling", "24.1")
+
+
+def published() -> list[tuple[dict[str, str], float, bool]]:
+    """Each point, the GiB planned for it, and whether it was kept out while the constants were
+    set.
+    """
+    found = []
+    with open(POINTS, encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            name = " ".join(
+                row[key] for key in ("source", "model", "tool", "bits", "rows", "length", "cached")
+            )
+            kept_out = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 3 == 0
+            counts = {
+                key: int(row[key])
+                for key in ("bits", "lora_r", "rows", "length", "sampled", "cached", "prompted")
+            }
+            load = Load(
+                SHAPES[row["model"]],
+                TOOLS[row["tool"]],
+                targets=tuple(row["targets"].split()),
+                optimizer="adamw_torch" if row["tool"] == "eager" else "adamw_8bit",
+                **counts,
+            )
+            beside = 4 * load.tokens * load.shape.vocab if row["tool"] == "unsloth-2024" else 0
+            found.append((row, (memory(load).total + beside) / GIB, kept_out))
+    return found
+
+
+@pytest.mark.parametrize("kept_out", [True, False])
+def test_published_points_are_planned_within_the_promised_error(kept_out):
+    errors = [
+        abs(planned / float(row["gib"]) - 1) for row, planned, out in published() if out == kept_out
+    ]
+    assert len(errors) >= 22
+    assert statistics.median(errors) <= 0.08
+    assert sum(error <= 0.20 for error in errors) >= 0.95 * len(errors)
+
+
+def test_what_is_said_to_fit_a_card_did_fit_but_for_one_point_of_65():
+    wrong = [
+        (row["source"], row["tool"], row["gib"])
+        for row, planned, _ in published()
+        for card in (8, 12, 16, 24, 40, 48, 80)
+        if fits(planned, card) and float(row["gib"]) > card
+    ]
+    assert wrong == [FALSE_FIT]
+
+
+@pytest.mark.parametrize(("rows", "gib"), [(1, 3.43), (2, 5.26), (4, 11.28)])
+def test_on_a_cpu_training_takes_what_was_measured(rows, gib):
+    """Peak resident memory of one step of sft of the embedded model on rows of 1,134 tokens, two
+    cores.
+    """
+    planned = total(
+        "sft",
+        find_shape("smollm2-135m"),
+        gpu=False,
+        load_in_4bit=False,
+        batch_size=rows,
+        max_length=1134,
+    )
+    assert planned / GIB == pytest.approx(gib, rel=0.2)
+    assert not fits(planned, 0.99 * gib * GIB)
+
+
+def settings_of(command: str, **changed: Any) -> Any:
+    return config.resolve(command, config.Given(changed, profile="rtx4090")).settings
+
+
+def total(command: str, shape: Shape = SEVEN, gpu: bool = True, **changed: Any) -> float:
+    return memory(load_of(command, settings_of(command, **changed), shape, gpu)).total
+
+
+ENGINES = st.sampled_from(["unsloth", "hf"])
+
+
+@given(st.sampled_from(COMMANDS), ENGINES, st.integers(1, 64), st.integers(600, 30000))
+def test_more_rows_and_longer_ones_never_take_less(command, engine, rows, length):
+    once = total(command, batch_size=rows, max_length=length, engine=engine)
+    assert once <= total(command, batch_size=rows + 1, max_length=length, engine=engine)
+    assert once <= total(command, batch_size=rows, max_length=length + 1, engine=engine)
+
+
+@given(st.sampled_from(["sft", "dpo", "grpo"]), ENGINES, st.integers(1, 256))
+def test_a_higher_rank_takes_more(command, engine, rank):
+    assert total(command, lora_r=rank, engine=engine) < total(
+        command, lora_r=rank + 1, engine=engine
+    )
+
+
+@given(st.sampled_from(COMMANDS), ENGINES, st.sampled_from(sorted(SHAPES)))
+def test_fewer_bits_never_take_more(command, engine, name):
+    """But for a small model with a large vocabulary under PEFT, which makes the embeddings float32
+    beside 8 bit.
+    """
+    if engine == "hf" and SHAPES[name].embeddings > SHAPES[name].linear / 4:
+        return
+    by_bits = [
+        total(command, SHAPES[name], engine=engine, load_in_4bit=four, load_in_8bit=eight)
+        for four, eight in ((True, False), (False, True), (False, False))
+    ]
+    assert by_bits == sorted(by_bits)
+
+
+@given(st.sampled_from(COMMANDS), ENGINES, st.integers(1, 32), st.booleans())
+def test_the_terms_add_up_to_the_total_and_the_moment_is_the_largest(command, engine, rows, gpu):
+    found = memory(
+        load_of(command, settings_of(command, engine=engine, batch_size=rows), SEVEN, gpu)
+    )
+    assert sum(found.terms.values()) == pytest.approx(found.total)
+    assert found.total == pytest.approx(max(found.moments.values()))
+    assert all(found.terms.values())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("gib", [12, 24, 80])
+def test_what_fits_fits_and_one_more_does_not(command, gib):
+    settings, machine = settings_of(command), with_memory(gib)
+    for one in fitting(command, settings, SEVEN, machine):
+        bits = {"load_in_4bit": one.bits == 4}
+
+        def holds(bits=bits, **changed):
+            return fits(total(command, **bits, **changed), machine.capacity)
+
+        if command != "pairs":  # Unsloth draws for one prompt at a time, whatever the batch
+            assert not holds(batch_size=one.batch_size + 1)
+        assert not one.batch_size or holds(batch_size=one.batch_size)
+        assert not one.max_length or holds(batch_size=1, max_length=one.max_length)
+        assert one.max_length == SEVEN.max_positions or not holds(
+            batch_size=1, max_length=one.max_length + 1
+        )
+
+
+@pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
+def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
+    settings, machine = settings_of(command), with_memory(24)
+    for one in fitting(command, settings, SEVEN, machine):
+        sets = tuple(one.paste.split("--set ")[1:])
+        pasted = config.resolve(
+            command, config.Given(sets=tuple(text.strip() for text in sets), profile="rtx4090")
+        ).settings
+        assert fits(memory(load_of(command, pasted, SEVEN, True)).total, machine.capacity)
+        assert (
+            pasted.batch_size * pasted.gradient_accumulation
+            == settings.batch_size * settings.gradient_accumulation
+        )
+
+
+@given(st.integers(0, 500), st.integers(1, 300))
+def test_the_search_finds_the_largest(limit, most):
+    assert largest(lambda number: number <= limit, most) == min(limit, most)
+
+
+def test_a_reference_an_answer_drawn_and_a_second_row_each_take_their_own():
+    sft, dpo, grpo = (
+        load_of(command, settings_of(command, batch_size=4), SEVEN, True)
+        for command in COMMANDS[:3]
+    )
+    assert dpo.tokens == 2 * sft.tokens
+    assert memory(dpo).terms["reference"] == memory(dpo).terms["adapter"]
+    assert memory(grpo).moments.keys() == {"backward", "loss", "sampling"}
+    free = load_of("dpo", settings_of("dpo", reference_free=True), SEVEN, True)
+    assert "reference" not in memory(free).terms
+
+
+def test_parameters_are_those_that_the_models_are_known_to_have():
+    """Model cards: 0.49, 1.54, 3.09, 7.61 and 14.7 billion; SmolLM2 134.5 million; Llama 8.03."""
+    told = {"0.5B": 0.494e9, "1.5B": 1.544e9, "3B": 3.086e9, "7B": 7.615e9, "14B": 14.77e9}
+    for size, parameters in told.items():
+        assert find_shape(f"Qwen/Qwen2.5-{size}-Instruct").parameters == pytest.approx(
+            parameters, rel=0.001
+        )
+    assert find_shape("smollm2-135m").parameters == pytest.approx(134.5e6, rel=0.001)
+    assert find_shape("meta-llama/Llama-3.1-8B-Instruct").parameters == pytest.approx(
+        8.03e9, rel=0.001
+    )
+
+
+def test_an_adapter_has_the_parameters_that_peft_says():
+    """PEFT on Llama-2-7B: 4,194,304 for q and v at rank 8, 39,976,960 for all linear layers at
+    16.
+    """
+    llama = SHAPES["llama-2-7b"]
+    assert adapter_parameters(llama, 8, ("q_proj", "v_proj")) == 4_194_304
+    assert adapter_parameters(llama, 16, ("all-linear",)) == 39_976_960
+    with pytest.raises(UserError, match="no layer 'q_porj'"):
+        adapter_parameters(llama, 8, ("q_porj",))
+
+
+def test_the_embedded_model_has_the_shape_of_its_own_file():
+    from gguf import GGUFReader
+
+    fields = GGUFReader(str(embedded_file("smollm2-135m"))).fields
+    said = {
+        name.removeprefix("llama."): field.contents()
+        for name, field in fields.items()
+        if name.startswith("llama.")
+    }
+    shape = find_shape("smollm2-135m")
+    assert (shape.layers, shape.hidden, shape.intermediate) == (
+        said["block_count"],
+        said["embedding_length"],
+        said["feed_forward_length"],
+    )
+    assert (shape.heads, shape.kv_heads) == (
+        said["attention.head_count"],
+        said["attention.head_count_kv"],
+    )
+
+
+CONFIG = json.loads(PUBLISHED.read_bytes())["Qwen/Qwen2.5-7B-Instruct"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"],
+)
+def test_a_missing_field_is_named_with_its_file(tmp_path, key):
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({name: value for name, value in CONFIG.items() if name != key}), encoding="utf-8"
+    )
+    answer = CliRunner().invoke(group, ["plan", "--config-json", str(path), "--run", str(tmp_path)])
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.exit_code == 5
+    assert key in answer.exception.problem and str(path) in answer.exception.place
+
+
+@pytest.mark.parametrize(
+    "changed", [{"num_experts": 8}, {"hidden_size": "large"}, {"vocab_size": 0}]
+)
+def test_what_cannot_be_planned_is_refused(changed):
+    with pytest.raises(UserError):
+        shape_of({**CONFIG, **changed}, "config.json")
+
+
+ANYTHING = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 10**6)
+    | st.text(max_size=3)
+    | st.just({})
+    | st.just([])
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*CONFIG, "head_dim", "text_config", "num_experts"]), ANYTHING)
+)
+def test_whatever_a_config_says_it_is_a_shape_or_refused(changed):
+    with contextlib.suppress(UserError):
+        assert shape_of({**CONFIG, **changed}, "config.json").parameters > 0
+
+
+@pytest.mark.parametrize("content", ["{", "[]", None])
+def test_a_config_that_is_none_is_refused(tmp_path, content):
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    answer = CliRunner().invoke(group, ["plan", "--config-json", str(path), "--run", str(tmp_path)])
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.exit_code == 5
+
+
+def test_a_config_says_what_a_published_name_says(tmp_path):
+    assert shape_of(CONFIG, "") == SEVEN == shape_of({"text_config": CONFIG}, "")
+    gemma = {**CONFIG, "model_type": "gemma", "head_dim": None}
+    gemma.pop("tie_word_embeddings")
+    assert shape_of(gemma, "").tied and shape_of(gemma, "").head_dim == 128
+
+
+def test_the_shows_line_of_the_issue_answers_in_one_json_object(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG), encoding="utf-8")
+    asked = [
+        "plan",
+        "--model",
+        "Qwen/Qwen2.5-7B-Instruct",
+        "--config-json",
+        str(path),
+        "--command",
+        "sft",
+        "--fit",
+        "12GB",
+        "--sweep",
+        str(tmp_path / "memory.svg"),
+        "--run",
+        str(tmp_path),
+        "--json",
+    ]
+    answer = CliRunner().invoke(group, asked, catch_exceptions=False)
+    told = json.loads(answer.stdout)
+    assert told["plan"]["gib"]["fits"] and told["plan"]["gib"]["of"] == 12
+    assert sum(told["plan"]["gib"]["terms"].values()) == pytest.approx(
+        told["plan"]["gib"]["total"], abs=0.05
+    )
+    four, sixteen = told["fit"]
+    assert four["max_length"] > 8192 and sixteen["max_length"] == 0  # 14 GiB of weights
+    texts = [
+        text.text
+        for text in ElementTree.parse(tmp_path / "memory.svg").iter(
+            "{http://www.w3.org/2000/svg}text"
+        )
+    ]
+    assert {"12 GB", "16 GB", "24 GB", "80 GB"} <= set(texts)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_planned_and_drawn(tmp_path, command):
+    asked = [
+        "plan",
+        "--model",
+        "smollm2-135m",
+        "--command",
+        command,
+        "--profile",
+        "rtx3060",
+        "--run",
+        str(tmp_path),
+    ]
+    answer = CliRunner().invoke(group, asked, catch_exceptions=False)
+    assert "total" in answer.stdout and "fits into 12.0 GiB" in answer.stdout
+    ElementTree.fromstring(sweep(command, settings_of(command), SEVEN, 'a "model" & more'))
+
+
+def test_a_model_that_cannot_be_had_is_named(tmp_path):
+    answer = CliRunner().invoke(group, ["plan", "--model", "some/model", "--run", str(tmp_path)])
+    assert isinstance(answer.exception, UserError)
+    assert answer.exception.exit_code == 8
+    answer = CliRunner().invoke(group, ["plan", "--run", str(tmp_path)])
+    assert isinstance(answer.exception, UserError)
+    assert "no model" in answer.exception.problem
+
+
+@pytest.mark.parametrize("text", ["", "much", "0GB", "-4", "12MB"])
+def test_a_memory_that_is_none_is_refused(text):
+    with pytest.raises(UserError):
+        gigabytes(text)
+
+
+def test_a_card_is_found_by_its_memory_and_a_profile_by_its_name():
+    assert with_memory(23.99).card == CARDS["rtx4090"]
+    assert with_memory(4).card == CARDS["cpu"]
+    assert machine_of("rtx3060").capacity == 12 * GIB == machine_of("auto", "12 GiB").capacity
+    assert not machine_of("cpu").gpu
+
+
+def test_operations_are_those_that_are_counted_by_hand():
+    """N weights, L layers, H heads of d, T tokens: 6 N + 8 L H d T with an adapter and checkpoints;
+    a forward pass more for a reference, 8 N + 8 L H d T for all parameters."""
+    load = load_of("sft", settings_of("sft", max_length=2048), SEVEN, True)
+    linear = SEVEN.linear + SEVEN.vocab * SEVEN.hidden
+    attention = SEVEN.layers * SEVEN.heads * SEVEN.head_dim * 2048
+    assert operations(load) == 6 * linear + 8 * attention
+    assert operations(load._replace(reference=True)) == 8 * linear + 10 * attention
+    assert operations(load._replace(full=True)) == 8 * linear + 8 * attention
+
+
+def prepared(run: Path, longest: int) -> None:
+    """The traces of a finished prep that the planner reads."""
+    folder = run / "prep"
+    folder.mkdir(parents=True)
+    stats = {
+        "train": 100,
+        "dev": 10,
+        "test": 20,
+        "train_rows": 90,
+        "by_source": {"file": 130},
+        "length": {"50%": 300, "100%": longest},
+        "tokens": {"all": 39000},
+    }
+    plan_file = {
+        "command": "prep",
+        "settings": {"model": "smollm2-135m", "protocol": "hermes"},
+        "inputs": {},
+    }
+    for name, content in (
+        ("stats", stats),
+        ("plan", plan_file),
+        ("done", {"outputs": {}, "figures": {}, "seconds": 1}),
+    ):
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
+    prepared(tmp_path, 777)
+    assert base_of("prep", tmp_path) == "smollm2-135m"
+    settings = settings_of("sft")
+    data = data_of("sft", settings, tmp_path)
+    assert data == Data(90, 777, 300)
+    planned = plan("sft", settings, SEVEN, with_memory(24), data)
+    assert (planned.length, planned.length_from) == (777, "prep")
+    assert planned.time["steps"] == -(-90 * 3 // 16)
+    assert plan("sft", settings, SEVEN, with_memory(24), Data()).length_from == "max_length"
+    drawn = data_of("pairs", settings_of("pairs"), tmp_path)
+    assert drawn == Data(100, 777 + 256, 300)
+
+
+def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
+    from agentlite.engine.planning.dry_run import dry_run_memory
+
+    assert (
+        "cannot be reached"
+        in dry_run_memory("sft", settings_of("sft"), "some/model", 100)["unknown"]
+    )
+
+
+def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
+    from agentlite.engine.planning.dry_run import dry_run_memory
+
+    monkeypatch.setattr(config, "card", lambda: config.Card("RTX 3060", 12.0, 12.0))
+    told = dry_run_memory(
+        "sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000
+    )
+    assert not told["fits"] and told["of"] == 12
+    assert "what fits: --set sft.load_in_4bit=true" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("profile", sorted(config.PROFILES))
+@pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "pairs", "eval"])
+def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
+    settings = config.resolve(command, config.Given(profile=profile)).settings
+    shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
+    assert plan(command, settings, shape, machine_of(profile), Data()).gib.fits
+
+
+@pytest.mark.parametrize(("max_length", "rows"), [(1024, 16), (4096, 4), (32768, 1)])
+def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int, rows: int) -> None:
+    settings = config.Sft(packing=True, batch_tokens=16384, batch_size=3, max_length=max_length)
+    load = load_of("sft", settings, find_shape("Qwen/Qwen2.5-7B-Instruct"), True)
+    assert (load.rows, load.length) == (rows, max_length)
+    assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed

@@ -1,0 +1,253 @@
+"""DPO: the reference is the start, the loss is the formula's, the ids are the pairs', a kill
+changes nothing.
+"""
+
+import math
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from support.kill_at import die_at, moments
+from support.processes import environment
+from support.trainers import dpo, preferences, source
+
+from agentlite.core.errors import UserError
+from agentlite.engine import checkpoints
+from agentlite.engine import dpo as preference
+from agentlite.engine import trainer as training
+from agentlite.engine.dpo import Preference
+from agentlite.engine.load import load
+
+
+def made(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny_model, tmp_path_factory):
+    """An adapter that says something else than the base model: what sft would have left."""
+    folder = tmp_path_factory.mktemp("start")
+    preference.train(
+        source(tiny_model), dpo(max_steps=4, learning_rate=5e-2), folder, preferences()
+    )
+    return folder / "adapter"
+
+
+def log_probability(model, prompt: list[int], answer: list[int]) -> float:
+    with torch.no_grad():
+        likely = model(torch.tensor([prompt + answer])).logits[0].double().log_softmax(-1)
+    return sum(float(likely[len(prompt) + place - 1, token]) for place, token in enumerate(answer))
+
+
+def ratios(tiny_model: Path, start: Path | None, end: Path) -> list[float]:
+    """log pi(chosen) - log pi(rejected), minus that of the reference, for every pair of the second
+    of two steps.
+    """
+    settings = training.loading(dpo())
+    before, after = (
+        load(source(tiny_model, one), settings, trainable=False).model.eval()
+        for one in (start, end)
+    )
+    return [
+        sum(
+            sign
+            * (
+                log_probability(after, row.prompt, answer)
+                - log_probability(before, row.prompt, answer)
+            )
+            for sign, answer in ((1, row.chosen), (-1, row.rejected))
+        )
+        for row in second_step()
+    ]
+
+
+def second_step() -> list[Preference]:
+    order = training.row_order([row.tokens for row in preferences()], training.Schedule(2, 5, 1), 0)
+    return [preferences()[index] for index in order[5:]]
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_at_the_first_step_the_loss_is_log_2_also_when_an_adapter_is_continued(
+    engine, tiny_model, adapter, tmp_path
+):
+    for name, start in (("new", None), ("continued", adapter)):
+        settings = dpo(engine=engine, max_steps=2)
+        figures = preference.train(
+            source(tiny_model, start), settings, made(tmp_path, name), preferences()
+        )
+        assert figures["first_loss"] == pytest.approx(math.log(2), abs=1e-6)
+        assert training.logged(tmp_path / name)[1]["loss"] != pytest.approx(math.log(2), abs=1e-3)
+
+
+def test_a_reference_that_is_not_the_start_stops_the_run(
+    tiny_model, adapter, tmp_path, monkeypatch
+):
+    keep = training.keep_reference
+
+    def forget(model):  # as where a library compares with the base model
+        keep(model)
+        for name, parameter in model.named_parameters():
+            if ".ref." in name and "lora_B" in name:
+                parameter.data.zero_()
+
+    monkeypatch.setattr(training, "keep_reference", forget)
+    with pytest.raises(UserError, match="differ before the first step") as told:
+        preference.train(source(tiny_model, adapter), dpo(), tmp_path, preferences())
+    assert told.value.exit_code == 5
+
+
+def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_path):
+    loaded = load(source(tiny_model, adapter), training.loading(dpo()), trainable=True)
+    told = preference.arguments(dpo(), tmp_path, preference.schedule(dpo(), preferences()))
+    trainer = preference.make_trainer(loaded, dpo(), told, preferences())
+    reference = {name: p for name, p in trainer.model.named_parameters() if ".ref." in name}
+    assert reference and not any(parameter.requires_grad for parameter in reference.values())
+    before = {name: parameter.clone() for name, parameter in reference.items()}
+    training.train(lambda micro: trainer, tmp_path, preference.schedule(dpo(), preferences()))
+    assert all(torch.equal(parameter, before[name]) for name, parameter in reference.items())
+    assert all(
+        torch.equal(parameter, trainer.model.get_parameter(name.replace(".ref.", ".default.")))
+        is False
+        for name, parameter in reference.items()
+        if "lora_B" in name
+    )
+    assert not list(tmp_path.glob("**/ref"))
+
+
+def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
+    model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=True).model
+    assert checkpoints.REFERENCE not in model.peft_config
+    training.keep_reference(model)
+    for name, parameter in model.named_parameters():
+        if ".ref." in name:
+            assert torch.equal(parameter, model.get_parameter(name.replace(".ref.", ".default.")))
+            assert not parameter.requires_grad
+        assert parameter.requires_grad == (".default." in name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "loss"),
+    [
+        ({}, lambda x: math.log1p(math.exp(-0.1 * x))),
+        ({"loss_type": "hinge"}, lambda x: max(0.0, 1 - 0.1 * x)),
+        (
+            {"label_smoothing": 0.2},
+            lambda x: 0.8 * math.log1p(math.exp(-0.1 * x)) + 0.2 * math.log1p(math.exp(0.1 * x)),
+        ),
+        ({"beta": 0.5}, lambda x: math.log1p(math.exp(-0.5 * x))),
+    ],
+    ids=["sigmoid", "hinge", "smoothed", "beta"],
+)
+def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tmp_path):
+    """The second of two steps: its loss by hand, from the policy of the first."""
+    chosen = dpo(batch_size=5, save_steps=1, max_steps=2, **settings)
+    preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    by_hand = [
+        loss(ratio)
+        for ratio in ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
+    ]
+    assert training.logged(tmp_path)[1]["loss"] == pytest.approx(sum(by_hand) / 5, rel=1e-4)
+
+
+def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapter, tmp_path):
+    chosen = dpo(batch_size=5, max_steps=1, sft_weight=0.5)
+    figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=False).model.eval()
+    nats = -sum(log_probability(model, row.prompt, row.chosen) for row in preferences())
+    by_hand = math.log(2) + 0.5 * nats / sum(len(row.chosen) for row in preferences())
+    assert figures["first_loss"] == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter, tmp_path):
+    chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type="ipo")
+    preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    settings = training.loading(dpo())
+    before, after = (
+        load(source(tiny_model, one), settings, trainable=False).model.eval()
+        for one in (adapter, tmp_path / "checkpoints" / "checkpoint-1")
+    )
+    total = 0.0
+    for row in second_step():
+        means = [
+            (log_probability(after, row.prompt, a) - log_probability(before, row.prompt, a))
+            / len(a)
+            for a in (row.chosen, row.rejected)
+        ]
+        total += (means[0] - means[1] - 1 / (2 * 0.1)) ** 2
+    assert training.logged(tmp_path)[1]["loss"] == pytest.approx(total / 5, rel=1e-4)
+
+
+def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_path):
+    chosen = dpo(batch_size=5, max_steps=1, reference_free=True)
+    figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=False).model.eval()
+    x = [
+        log_probability(model, row.prompt, row.chosen)
+        - log_probability(model, row.prompt, row.rejected)
+        for row in preferences()
+    ]
+    assert figures["first_loss"] == pytest.approx(
+        sum(math.log1p(math.exp(-0.1 * one)) for one in x) / 5, rel=1e-4
+    )
+
+
+def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
+    loaded = load(source(tiny_model), training.loading(dpo()), trainable=True)
+    settings = dpo(max_steps=5, batch_size=1)
+    told = preference.arguments(settings, tmp_path, preference.schedule(settings, preferences()))
+    trainer = preference.make_trainer(loaded, settings, told, preferences())
+    seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
+    for batch in trainer.get_train_dataloader():
+        columns = (batch[name] for name in ("input_ids", "attention_mask", "completion_mask"))
+        for ids, mask, answer in zip(*columns, strict=True):
+            seen[(tuple(ids[mask == 1].tolist()), tuple(ids[answer == 1].tolist()))] += 1
+    expected = Counter(
+        (tuple(row.prompt + side), tuple(side))
+        for row in preferences()
+        for side in (row.chosen, row.rejected)
+    )
+    assert seen == expected
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
+    whole = made(tmp_path, "whole")
+    preference.train(source(tiny_model, adapter), dpo(), whole, preferences())
+    expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
+    for moment in moments():
+        folder = made(tmp_path, f"killed-{moment}")
+        killed = subprocess.run(
+            [sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
+            env=environment(),
+            timeout=300,
+        )
+        assert killed.returncode == -signal.SIGKILL
+        figures = preference.train(source(tiny_model, adapter), dpo(), folder, preferences())
+        losses = [
+            [(row["step"], row["loss"]) for row in training.logged(one)] for one in (folder, whole)
+        ]
+        assert losses[0] == losses[1]
+        assert figures["steps"] == 6
+        assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"), [("beta", 1.0, "dpo.beta"), ("learning_rat", 1, "learning_rate")]
+)
+def test_what_passes_through_to_trl_is_checked(key, value, named, tiny_model, tmp_path):
+    with pytest.raises(UserError) as told:
+        preference.train(source(tiny_model), dpo(trl={key: value}), tmp_path, preferences())
+    assert named in str(told.value)
+
+
+def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
+    die_at(moment)
+    preference.train(source(Path(model), Path(adapter)), dpo(), Path(folder), preferences())
+
+
+if __name__ == "__main__":
+    _train_and_die(*sys.argv[1:])

@@ -1,0 +1,313 @@
+"""GRPO: no divergence at the start, the advantage of the formula, every part logged, a kill changes
+nothing.
+"""
+
+import importlib.util
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from support.kill_at import die_at, moments
+from support.processes import environment
+from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
+from transformers import AutoModelForCausalLM
+
+from agentlite.config import settings as config
+from agentlite.core.errors import DIVERGED, UserError
+from agentlite.engine import checkpoints
+from agentlite.engine import dpo as preference
+from agentlite.engine import grpo as group_relative
+from agentlite.engine import sample as sampling
+from agentlite.engine import trainer as training
+from agentlite.engine.grpo import Verdict, complaints
+from agentlite.engine.load import load
+from agentlite.workspace.model_source import load_template
+
+
+def followed(folder: Path) -> list[tuple[float, ...]]:
+    return [(row["step"], row["loss"], row["reward"]) for row in training.logged(folder)]
+
+
+def made(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny_model, tmp_path_factory):
+    """An adapter that says something else than the base model: what sft would have left."""
+    folder = tmp_path_factory.mktemp("start")
+    end = load_template("smollm2-135m").encode("sunny")
+    rows = [preference.Preference(prompt, end, end[::-1]) for prompt in prompts()]
+    settings = config.Dpo(
+        model="tiny", batch_size=5, gradient_accumulation=1, max_steps=4, learning_rate=5e-2
+    )
+    preference.train(source(tiny_model), settings, folder, rows)
+    return folder / "adapter"
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_continued(
+    engine, tiny_model, adapter, tmp_path
+):
+    for name, start in (("new", None), ("continued", adapter)):
+        group_relative.train(
+            source(tiny_model, start),
+            grpo(engine=engine, max_steps=2),
+            made(tmp_path, name),
+            lambda loaded: task(),
+        )
+        first, second = (row["kl"] for row in training.logged(tmp_path / name))
+        assert first == 0
+        assert second > 0
+
+
+def test_dropout_of_the_adapter_does_not_part_policy_and_reference(tiny_model, tmp_path):
+    settings = grpo(max_steps=2, lora_dropout=0.5)
+    group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
+    assert training.logged(tmp_path)[0]["kl"] == 0
+
+
+def test_a_reference_that_is_not_the_start_stops_the_run(
+    tiny_model, adapter, tmp_path, monkeypatch
+):
+    keep = training.keep_reference
+
+    def forget(model):
+        keep(model)
+        for name, parameter in model.named_parameters():
+            if ".ref." in name and "lora_B" in name:
+                parameter.data.zero_()
+
+    monkeypatch.setattr(training, "keep_reference", forget)
+    with pytest.raises(UserError, match="differ before the first step") as told:
+        group_relative.train(source(tiny_model, adapter), grpo(), tmp_path, lambda loaded: task())
+    assert told.value.exit_code == 5
+
+
+def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standard_deviations(
+    tiny_model, tmp_path, monkeypatch
+):
+    """And the reward is the weighted sum of the parts, penalties included."""
+    loaded = load(source(tiny_model), training.loading(grpo()), trainable=True)
+    trainer = group_relative.make_trainer(
+        loaded, grpo(), tmp_path, task(), group_relative.schedule(grpo(), 5)
+    )
+    batch = [trainer.train_dataset[index] for index in (0, 0, 0, 0, 1, 1, 1, 1)]
+    trainer.model.train()
+    made_of = trainer._generate_and_score_completions(batch)
+    totals = []
+    for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
+        drawn = sampling.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
+        parts = verdict(group_relative.Answer(0, 0, 0, drawn)).parts
+        totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
+    groups = torch.tensor(totals).view(2, 4)
+    expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
+    assert torch.allclose(made_of["advantages"], expected.flatten(), atol=1e-3)
+
+
+def test_every_part_is_logged_by_name_and_their_weighted_sum_is_the_reward(tiny_model, tmp_path):
+    group_relative.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
+    for row in training.logged(tmp_path):
+        assert row["reward"] == pytest.approx(
+            sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5
+        )
+
+
+@pytest.fixture(scope="module")
+def sharp_model(tiny_model, tmp_path_factory):
+    """The tiny model with a preference of its own: all but equally likely tokens cannot be taught
+    in a few steps.
+    """
+    folder = tmp_path_factory.mktemp("sharp") / "model"
+    shutil.copytree(tiny_model, folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(20)
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
+    settings = grpo(
+        max_steps=25,
+        gradient_accumulation=8,
+        learning_rate=3e-3,
+        beta=0.0,
+        save_steps=25,
+        lr_scheduler="constant",
+    )
+    group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
+    even = [row["reward/even"] for row in training.logged(tmp_path)]
+    assert sum(even[:4]) / 4 < 0.6 and sum(even[-4:]) / 4 > 0.8
+
+
+def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_path):
+    seen: list[list[int]] = []
+
+    def judge(answers):
+        seen.append([answer.prompt for answer in answers])
+        assert [answer.place for answer in answers] == list(range(len(answers)))
+        return [verdict(answer) for answer in answers]
+
+    group_relative.train(
+        source(tiny_model), grpo(max_steps=5), tmp_path, lambda loaded: task(judge)
+    )
+    assert all(len(step) == 8 and set(Counter(step).values()) == {4} for step in seen)
+    assert Counter(prompt for step in seen for prompt in step) == Counter(
+        dict.fromkeys(range(5), 8)
+    )
+
+
+def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
+    loaded = load(source(tiny_model), training.loading(grpo()), trainable=True)
+
+    def judge(answers):
+        return [
+            Verdict(None) if place == 2 else verdict(answer) for place, answer in enumerate(answers)
+        ]
+
+    trainer = group_relative.make_trainer(
+        loaded, grpo(), tmp_path, task(judge), group_relative.schedule(grpo(), 5)
+    )
+    trainer.model.train()
+    made_of = trainer._generate_and_score_completions([trainer.train_dataset[0]] * 4)
+    assert made_of["advantages"][2] == 0
+    assert made_of["advantages"].isfinite().all()
+
+
+def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
+    halt: list[Exception] = []
+
+    def judge(answers):
+        if answers[0].trained == 2:
+            halt.append(UserError("too many rewards failed."))
+        return [verdict(answer) for answer in answers]
+
+    with pytest.raises(UserError, match="too many"):
+        group_relative.train(
+            source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task(judge, halt)
+        )
+    newest = checkpoints.newest(tmp_path)
+    assert newest is not None and newest.name == "checkpoint-3"
+    figures = group_relative.train(
+        source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task()
+    )
+    assert figures["steps"] == 6
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
+    whole = made(tmp_path, "whole")
+    group_relative.train(source(tiny_model, adapter), grpo(), whole, lambda loaded: task())
+    expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
+    for moment in moments():
+        folder = made(tmp_path, f"killed-{moment}")
+        killed = subprocess.run(
+            [sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
+            env=environment(),
+            timeout=300,
+        )
+        assert killed.returncode == -signal.SIGKILL
+        group_relative.train(source(tiny_model, adapter), grpo(), folder, lambda loaded: task())
+        assert followed(folder) == followed(whole)
+        assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"trl": {"num_generations": 8}}, "grpo.group_size"),
+        ({"trl": {"num_iterations": 3}}, "is fixed"),
+        ({"trl": {"logging_steps": 10}}, "every step"),
+        ({"vllm": True}, "vLLM is not installed"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
+    settings, named, tiny_model, tmp_path, monkeypatch
+):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
+    )
+    with pytest.raises(UserError) as told:
+        group_relative.train(source(tiny_model), grpo(**settings), tmp_path, lambda loaded: task())
+    assert named in str(told.value)
+
+
+def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(tiny_model, tmp_path):
+    flat = task(
+        lambda answers: [Verdict({"even": 1.0, "long": 0.0, "timeout": 0.0}) for _ in answers]
+    )
+
+    def steps(most: int, wanted: int, code: int) -> int:
+        settings = grpo(max_flat_steps=most, max_steps=8)
+        if code:
+            with pytest.raises(
+                UserError, match=f"for {wanted} steps all answers to each prompt"
+            ) as told:
+                group_relative.train(
+                    source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
+                )
+            assert told.value.exit_code == code and "--max-flat-steps 0" in told.value.fix
+        else:
+            group_relative.train(
+                source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
+            )
+        return len(training.logged(tmp_path))
+
+    assert steps(2, 2, DIVERGED) == 3  # the step under way is finished, and saved
+    assert steps(5, 5, DIVERGED) == 6  # three of them were before
+    assert steps(0, 0, 0) == 8
+
+
+def test_one_group_that_differs_begins_the_count_anew(tiny_model, tmp_path):
+    def judge(answers):
+        differing = answers[0].trained % 3 == 1
+        return [
+            Verdict({"even": float(differing and n == 0), "long": 0.0, "timeout": 0.0})
+            for n in range(len(answers))
+        ]
+
+    figures = group_relative.train(
+        source(tiny_model), grpo(max_flat_steps=3), tmp_path, lambda loaded: task(judge)
+    )
+    assert figures["steps"] == 6 and [row["flat"] for row in training.logged(tmp_path)] == [
+        1,
+        0.5,
+        1,
+        1,
+        0.5,
+        1,
+    ]
+
+
+def test_what_teaches_nothing_is_told_in_plain_words():
+    well = {"flat": 0.25, "reward/timeout": 0.1, "kl": 0.02}
+    assert complaints([well, well]) == []
+    flat = complaints([well | {"flat": 1.0}, well | {"flat": 0.64}])
+    assert flat == [
+        "in 82% of groups all candidates score the same: raise temperature or group size, or leave "
+        "such "
+        "prompts out (--skip-solved)"
+    ]
+    assert complaints([well | {"reward/timeout": 1.0}])[0].startswith("every completion is cut off")
+    assert complaints([well | {"reward/timeout": 0.6}])[0].startswith(
+        "60% of completions are cut off"
+    )
+    assert "KL" in complaints([well | {"kl": 3.0}])[0]
+
+
+def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
+    die_at(moment)
+    group_relative.train(
+        source(Path(model), Path(adapter)), grpo(), Path(folder), lambda loaded: task()
+    )
+
+
+if __name__ == "__main__":
+    _train_and_die(*sys.argv[1:])

@@ -1,0 +1,213 @@
+"""What the trainer sees is what was masked; its order, its resume and its choice of checkpoint are
+exact.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.processes import environment
+from support.trainers import losses, rows, sft, source
+
+from agentlite.core.errors import UserError
+from agentlite.engine import checkpoints
+from agentlite.engine import load as loading
+from agentlite.engine import sft as supervised
+from agentlite.engine import trainer as training
+from agentlite.workspace.model_source import find_model
+
+
+@given(
+    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=30),
+    seed=st.integers(0, 99),
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 3)),
+)
+def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed, shape):
+    plan = training.Schedule(*shape)
+    order = training.row_order(lengths, plan, seed)
+    assert order == training.row_order(lengths, plan, seed)
+    assert len(order) == plan.rows
+    counts = Counter(order)
+    times = plan.rows // len(lengths)
+    assert all(times <= counts[row] <= times + 1 for row in range(len(lengths)))
+    assert max(lengths[row] for row in order) == max(
+        lengths[row] for row in order[: plan.batch_size]
+    )
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_model, tmp_path):
+    settings = sft(engine=engine)
+    loaded = loading.load(source(tiny_model), training.loading(settings), trainable=True)
+    told = supervised.arguments(
+        settings, tmp_path, rows(), [], supervised.schedule(settings, rows())
+    )
+    trainer = supervised.make_trainer(loaded, settings, told, rows(), [])
+    seen: Counter[tuple[int, ...]] = Counter()
+    for batch in trainer.get_train_dataloader():
+        for ids, labels, mask in zip(
+            batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True
+        ):
+            length = int(mask.sum())
+            assert all(label == -100 for label in labels[length:])
+            seen[(*ids[:length].tolist(), *labels[:length].tolist())] += 1
+    order = training.row_order(
+        [len(row.input_ids) for row in rows()], training.Schedule(6, 2, 2), 0
+    )
+    assert seen == Counter((*rows()[i].input_ids, *rows()[i].labels) for i in order)
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+@pytest.mark.parametrize("model", ["tiny", pytest.param("smollm2-135m", marks=pytest.mark.slow)])
+def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_model, tmp_path):
+    import torch
+
+    settings = sft(engine=engine, max_steps=1)
+    chosen = source(tiny_model) if model == "tiny" else find_model(model, tmp_path)
+    figures = supervised.train(chosen, settings, tmp_path, rows(), [])
+    base = loading.load(chosen, training.loading(settings), trainable=False).model.eval()
+    order = training.row_order(
+        [len(row.input_ids) for row in rows()], training.Schedule(1, 2, 2), 0
+    )
+    total = count = 0.0
+    with torch.no_grad():
+        for row in (rows()[index] for index in order):
+            log_p = base(torch.tensor([row.input_ids])).logits[0].float().log_softmax(-1)
+            for place, label in enumerate(row.labels[1:]):
+                if label != -100:
+                    total -= float(log_p[place, label])
+                    count += 1
+    assert figures["first_loss"] == pytest.approx(
+        total / count, rel=1e-4
+    )  # padded or alone: other rounding
+
+
+def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    supervised.train(source(tiny_model), sft(), whole, rows(), rows()[:2])
+    expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
+    for step in (1, 3, 5) if not os.environ.get("AGENTLITE_TEST_ALL") else range(1, 6):
+        folder = tmp_path / f"killed-{step}"
+        folder.mkdir()
+        killed = subprocess.run(
+            [sys.executable, __file__, str(tiny_model), str(folder), str(step)],
+            env=environment(),
+            timeout=300,
+        )
+        assert killed.returncode == -signal.SIGKILL
+        assert not (folder / "adapter").exists()
+        supervised.train(source(tiny_model), sft(), folder, rows(), rows()[:2])
+        assert losses(folder) == losses(whole)
+        assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
+
+
+def test_a_torn_checkpoint_is_set_aside_and_the_one_before_used(tiny_model, tmp_path):
+    supervised.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), [])
+    newest = checkpoints.newest(tmp_path)
+    assert newest is not None
+    assert newest.name == "checkpoint-4"
+    (newest / checkpoints.MANIFEST).unlink()
+    before = checkpoints.newest(tmp_path)
+    assert before is not None
+    assert before.name == "checkpoint-2"
+    assert not newest.exists() and newest.with_name("checkpoint-4.broken").exists()
+
+
+def test_the_checkpoint_with_the_least_dev_loss_becomes_the_adapter(tiny_model, tmp_path):
+    figures = supervised.train(
+        source(tiny_model), sft(learning_rate=0.5, max_steps=8), tmp_path, rows(), rows()[:2]
+    )
+    dev = {
+        row["step"]: row["dev_loss"]
+        for row in training.read_rows(tmp_path / "metrics.jsonl")
+        if "dev_loss" in row
+    }
+    assert len(set(dev.values())) > 1
+    assert figures["kept_step"] == min(dev, key=lambda step: dev[step])
+    kept = (
+        tmp_path
+        / "checkpoints"
+        / f"checkpoint-{figures['kept_step']}"
+        / "adapter_model.safetensors"
+    )
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes() == kept.read_bytes()
+
+
+def test_the_best_checkpoint_is_read_through_before_it_becomes_the_adapter(tiny_model, tmp_path):
+    supervised.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), rows()[:2])
+    best = checkpoints.best(tmp_path)
+    weights = bytearray((best / "adapter_model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (best / "adapter_model.safetensors").write_bytes(weights)
+    checkpoints._sound.clear()
+    other = checkpoints.best_whole(tmp_path)
+    assert other != best and best.with_name(f"{best.name}.broken").exists()
+    (other / checkpoints.MANIFEST).unlink()
+    with pytest.raises(UserError, match="no checkpoint that is whole"):
+        checkpoints.best_whole(tmp_path)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_exit_6(tiny_model, tmp_path):
+    with pytest.raises(UserError, match="finite") as told:
+        supervised.train(
+            source(tiny_model), sft(learning_rate=1e30, max_steps=12), tmp_path, rows(), []
+        )
+    assert told.value.exit_code == 6
+
+
+def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model, tmp_path):
+    settings = sft(lora_target_modules=("q_prj",))
+    with pytest.raises(UserError, match="q_prj") as told:
+        supervised.train(source(tiny_model), settings, tmp_path, rows(), [])
+    assert "q_proj" in told.value.fix
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (
+            ("all-linear",),
+            {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
+        ),
+        (("q_proj", "v_proj"), {"q_proj", "v_proj"}),
+    ],
+)
+def test_the_adapter_is_on_the_layers_that_were_named(targets, expected, tiny_model, tmp_path):
+    for engine in ("unsloth", "hf"):
+        settings = sft(engine=engine, max_steps=1, lora_target_modules=targets)
+        folder = tmp_path / engine
+        folder.mkdir()
+        supervised.train(source(tiny_model), settings, folder, rows(), [])
+        saved = json.loads((folder / "adapter" / "adapter_config.json").read_bytes())
+        assert set(saved["target_modules"]) == expected
+
+
+def _train_and_die(model: str, folder: str, step: int) -> None:
+    """A run that is killed without warning when it has logged a step."""
+    from agentlite.core import console
+
+    def deadly(title: str, total: int) -> object:
+        class Dying:
+            def __enter__(self) -> object:
+                return lambda done, note="": (
+                    os.kill(os.getpid(), signal.SIGKILL) if done >= step else None
+                )
+
+            def __exit__(self, *_: object) -> None: ...
+
+        return Dying()
+
+    console.progress = deadly  # type: ignore[assignment]
+    supervised.train(source(Path(model)), sft(), Path(folder), rows(), rows()[:2])
+
+
+if __name__ == "__main__":
+    _train_and_die(sys.argv[1], sys.argv[2], int(sys.argv[3]))

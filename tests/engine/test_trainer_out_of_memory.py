@@ -1,0 +1,218 @@
+"""A micro-batch that does not fit -> the same steps in smaller ones, from the last checkpoint on;
+none taken twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.samples import DATA
+from support.trainers import dpo, grpo, preferences, rows, sft, source, task
+
+import agentlite
+from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.core.row_files import read_rows
+from agentlite.engine import dpo as preference
+from agentlite.engine import generate as generation
+from agentlite.engine import grpo as group_relative
+from agentlite.engine import sample as sampling
+from agentlite.engine import sft as supervised
+from agentlite.engine import trainer as training
+from agentlite.engine.load import Loading, load_to_ask
+
+Fits = Callable[[int, int], bool]
+ENGINES = {"sft": supervised, "dpo": preference, "grpo": group_relative}
+SHAPE: dict[str, Any] = {"batch_size": 4, "gradient_accumulation": 2, "save_steps": 2}
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fits], None]:
+    """`fits` says of the number of a step and the rows of a micro-batch whether there is room."""
+
+    def limited(make: Callable[..., Any], fits: Fits) -> Callable[..., Any]:
+        def make_trainer(*given: Any) -> Any:
+            trainer = make(*given)
+            take = trainer.training_step
+
+            def training_step(*given: Any, **named: Any) -> Any:
+                if not fits(
+                    trainer.state.global_step + 1, trainer.args.per_device_train_batch_size
+                ):
+                    raise torch.OutOfMemoryError("CUDA out of memory.")
+                return take(*given, **named)
+
+            trainer.training_step = training_step
+            return trainer
+
+        return make_trainer
+
+    makers = {engine: engine.make_trainer for engine in ENGINES.values()}
+
+    def limit(fits: Fits) -> None:
+        for engine, make in makers.items():
+            monkeypatch.setattr(engine, "make_trainer", limited(make, fits))
+
+    return limit
+
+
+def train(command: str, tiny_model: Path, folder: Path, steps: int) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    model, shape = source(tiny_model), {**SHAPE, "max_steps": steps}
+    if command == "sft":
+        return supervised.train(model, sft(lora_dropout=0.0, **shape), folder, rows(), rows()[:2])
+    if command == "dpo":
+        return preference.train(model, dpo(**shape), folder, preferences())
+    return group_relative.train(model, grpo(**shape), folder, lambda loaded: task())
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["loss"]) for row in training.logged(folder)]
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_smaller_micro_batches_make_the_same_steps_down_to_single_rows(
+    batch_size: int, accumulation: int
+) -> None:
+    plan: training.Schedule | None = training.Schedule(7, batch_size, accumulation)
+    while plan and (smaller := plan.in_smaller()):
+        assert smaller.rows == plan.rows
+        assert smaller.batch_size <= plan.batch_size / 2
+        plan = smaller
+    assert plan and plan.batch_size == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "steps", "at"), [("sft", 12, 5), ("sft", 4, 1), ("dpo", 6, 5), ("grpo", 6, 4)]
+)
+def test_a_step_that_does_not_fit_is_taken_in_halves_and_learns_the_same(
+    command: str, steps: int, at: int, tiny_model: Path, tmp_path: Path, memory: Any, capsys: Any
+) -> None:
+    whole = train(command, tiny_model, tmp_path / "whole", steps)
+    memory(lambda step, rows: step < at or rows <= 2)
+    halved = train(command, tiny_model, tmp_path / "halved", steps)
+    told = capsys.readouterr().err
+    assert "out of memory; going on with batch_size 2 and gradient_accumulation 4" in told
+    assert ("carrying on after step 4" in told) == (at == 5)
+    assert (halved.pop("batch_size"), halved.pop("gradient_accumulation"), halved["steps"]) == (
+        2,
+        4,
+        steps,
+    )
+    assert halved.keys() == whole.keys()
+    expected = losses(tmp_path / "whole")
+    assert [step for step, _ in losses(tmp_path / "halved")] == list(range(1, steps + 1))
+    assert losses(tmp_path / "halved") == [
+        (step, pytest.approx(loss, rel=1e-3, abs=1e-4)) for step, loss in expected
+    ]
+
+
+def test_what_fitted_is_remembered_by_the_run_that_carries_on(
+    tiny_model: Path, tmp_path: Path, memory: Any
+) -> None:
+    tried: list[int] = []
+
+    def fits(step: int, rows: int) -> bool:
+        tried.append(rows)
+        if step == 4 and rows == 2:
+            raise KeyboardInterrupt
+        return rows <= 2
+
+    memory(fits)
+    with pytest.raises(KeyboardInterrupt):
+        train("sft", tiny_model, tmp_path, 6)
+    assert tried[0] == 4
+    tried.clear()
+    memory(lambda step, rows: not tried.append(rows))
+    train("sft", tiny_model, tmp_path, 6)
+    assert set(tried) == {2}
+
+
+def test_one_row_that_does_not_fit_is_exit_7(tiny_model: Path, tmp_path: Path, memory: Any) -> None:
+    tried: list[int] = []
+    memory(lambda step, rows: bool(tried.append(rows)))
+    with pytest.raises(UserError, match="one row alone does not fit") as error:
+        train("dpo", tiny_model, tmp_path, 6)
+    assert error.value.exit_code == OUT_OF_MEMORY
+    assert tried == [4, 2, 1]
+
+
+def test_answers_of_steps_that_are_taken_again_are_stored_once(
+    tiny_model: Path, tmp_path: Path, memory: Any
+) -> None:
+    run = str(tmp_path)
+    agentlite.prep(str(DATA / "weather.jsonl"), run=run, model=str(tiny_model), dev=0.2, test=0.3)
+    memory(lambda step, rows: step < 4 or rows <= 4)
+    figures = agentlite.grpo(
+        run=run,
+        model=str(tiny_model),
+        max_steps=4,
+        save_steps=2,
+        batch_size=8,
+        group_size=4,
+        gradient_accumulation=1,
+        max_new_tokens=6,
+        profile="cpu",
+    ).figures
+    assert (figures["steps"], figures["batch_size"]) == (4, 4)
+    drawn = [
+        (row["trained"], row["sample"])
+        for row in read_rows(tmp_path / "grpo" / "rollouts.jsonl")
+        if row["model"] == "grpo"
+    ]
+    assert Counter(drawn) == Counter(
+        (step, 8 * step + place) for step, place in product(range(4), range(8))
+    )
+
+
+def test_a_batch_of_samples_is_halved_and_draws_the_same(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_to_ask(source(tiny_model), Loading("unsloth", 128))
+    asked = [
+        sampling.Asked([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5))) for n in range(3)
+    ]
+    how = sampling.Sampling(2, 6, 1.0, 1.0)
+    expected = sampling.sample(loaded, asked, how)
+    draw, most = sampling.SAMPLERS["shared"], 2
+
+    def limited(loaded: Any, asked: Sequence[sampling.Asked], how: Any) -> Any:
+        if sum(len(one.seeds) for one in asked) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return draw(loaded, asked, how)
+
+    monkeypatch.setitem(sampling.SAMPLERS, "shared", limited)
+    assert sampling.sample(loaded, asked, how) == expected
+    most = 0
+    with pytest.raises(UserError, match="a prompt of 4 tokens") as error:
+        sampling.sample(loaded, asked, how)
+    assert error.value.exit_code == OUT_OF_MEMORY
+
+
+def test_a_batch_of_prompts_is_halved_and_says_the_same(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, how = (
+        load_to_ask(source(tiny_model), Loading("unsloth", 128)),
+        generation.Greedy(2, (), 6, 8),
+    )
+    prompts = [[5, 6, 7, 8, 9][: n + 1] for n in range(5)]
+    expected = {
+        said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch
+    }
+    batch = generation._batch
+
+    def limited(loaded: Any, prompts: Sequence[Any], *rest: Any) -> Any:
+        if len(prompts) > 1:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")
+        return batch(loaded, prompts, *rest)
+
+    monkeypatch.setattr(generation, "_batch", limited)
+    assert {
+        said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch
+    } == expected

@@ -1,0 +1,511 @@
+"""prep as a whole: whatever the bytes, counts add up and rejects can be mended; long rows are cut
+in the open.
+"""
+
+import base64
+import io
+import json
+import multiprocessing
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.malformed_rows import KINDS, Kind, call, good, line, row
+from support.samples import DATA
+
+from agentlite import prep
+from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
+from agentlite.core.records import from_row
+from agentlite.core.row_files import read_rows
+from agentlite.data import ingest_row as intake
+from agentlite.data.formats import read_lines, to_record
+from agentlite.data.write_formats import SHAPES, shaped
+from agentlite.workspace.run_folder import Result
+
+ENDS = ("kept", "rejected", "duplicates", "filtered")
+
+
+def run(source: object, folder: Path, **changes: object) -> Result:
+    given: dict[str, object] = {
+        "model": "smollm2-135m",
+        "max_rejects": 1.0,
+        "dev": 0.0,
+        "test": 0.0,
+        **changes,
+    }
+    return prep(str(source), run=str(folder), **given)
+
+
+def rejects(folder: Path, out: str = "prep") -> list[dict[str, str]]:
+    return list(read_rows(folder / out / "rejects.jsonl"))
+
+
+def records(folder: Path, out: str = "prep") -> list:
+    return [from_row(row) for row in read_rows(folder / out / "train.jsonl")]
+
+
+def content(reject: dict[str, str]) -> bytes:
+    return reject["raw"].encode() if "raw" in reject else base64.b64decode(reject["raw_base64"])
+
+
+def test_name_and_author_are_said_in_the_language_of_the_row(tmp_path: Path) -> None:
+    run(
+        DATA / "formats" / "self_cognition.jsonl",
+        tmp_path,
+        model_name=["小鸽", "Little Dove"],
+        model_author=["鸽舍", "the loft"],
+    )
+    said = [record.messages[1].content for record in records(tmp_path)]
+    assert {"我是小鸽，由鸽舍训练。", "I'm Little Dove, made by the loft. Little Dove!"} < set(said)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
+    name: str, tmp_path: Path
+) -> None:
+    kind: Kind = KINDS[name]
+    path = tmp_path / kind.name
+    path.write_bytes(kind.file() if kind.file else good() + kind.bad + b"\n" + line(n=4) + b"\n")
+    if kind.code.startswith("exit"):
+        with pytest.raises(UserError) as told:
+            run(path, tmp_path)
+        assert told.value.exit_code == int(kind.code.removeprefix("exit "))
+        return
+    figures = run(path, tmp_path).figures
+    assert figures["read"] == sum(figures[end] for end in ENDS)
+    found = rejects(tmp_path)
+    assert {reject["code"] for reject in found} == ({kind.code} if kind.code else set())
+    assert all(reject["hint"] and reject["place"].startswith(str(path)) for reject in found)
+    if not kind.file:
+        expected = 4 if kind.code or figures["duplicates"] else 5
+        assert figures["kept"] == expected
+        if kind.number not in (20, 21):  # too long to be kept, or several lines
+            assert [content(reject) for reject in found] == ([kind.bad] if kind.code else [])
+
+
+def test_the_kinds_are_those_of_the_corpus() -> None:
+    elsewhere = {2, 6}  # what is no file (test_sources.py), and Parquet (below)
+    assert {kind.number for kind in KINDS.values()} == {*range(1, 45)} - elsewhere
+
+
+def test_parquet_files_of_different_schemas_are_read_row_by_row(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    other = {**row(2), "note": "more", "tools": json.dumps(row(2)["tools"])}
+    for name, rows in {"a": [row(1)], "b": [other], "c": [{"messages": "none", "n": 3}]}.items():
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    figures = run(tmp_path, tmp_path / "run").figures
+    assert (figures["kept"], figures["rejects"]) == (2, {"E202": 1})
+    assert records(tmp_path / "run")[0].tools == records(tmp_path / "run")[1].tools
+
+
+some_lines = st.one_of(
+    st.binary(max_size=80),
+    st.sampled_from([line(n=n) for n in range(4)]),
+    st.sampled_from([k.bad for k in KINDS.values() if 0 < len(k.bad) < 10_000]),
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(some_lines, max_size=6).map(b"\n".join))
+def test_any_bytes_end_with_counts_that_add_up_and_rejects_hold_every_byte(
+    tmp_path, monkeypatch, found
+):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(found)))
+    try:
+        figures = run("-", tmp_path, force=True).figures
+    except UserError as told:  # what is no text, or holds no row that is left
+        ended = told.exit_code
+    else:
+        ended = 0
+    assert ended in (0, 2, REJECTS)
+    if ended:
+        return
+    assert figures["read"] == sum(figures[end] for end in ENDS)
+    lines = Counter(one.removeprefix(b"\xef\xbb\xbf") for one in found.split(b"\n"))
+    for reject in rejects(tmp_path):
+        assert content(reject).removeprefix(b"\xef\xbb\xbf") in lines
+    assert len(rejects(tmp_path)) == figures["rejected"]
+
+
+def test_the_counts_of_the_files_add_up_to_those_of_the_whole(tmp_path: Path) -> None:
+    figures = run(DATA / "formats", tmp_path, limit=100).figures
+    files = figures["by_file"]
+    assert len(files) == len(list((DATA / "formats").iterdir()))
+    for end in ("read", *ENDS):
+        assert sum(counts[end] for counts in files.values()) == figures[end]
+    assert figures["filtered"] > 0
+    assert all(counts["read"] == sum(counts[end] for end in ENDS) for counts in files.values())
+    assert files[str(DATA / "formats" / "glaive.jsonl")]["formats"] == {"glaive": 5}
+
+
+# --- rejects go back ---
+
+
+def test_rejects_that_were_mended_are_read_in_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good() + b'{"broken"\n' + line(n=4) + b"\n{'a': 1}\n")
+    run(path, tmp_path)
+    first, second = rejects(tmp_path)
+    edited = tmp_path / "edited.jsonl"
+    edited.write_text(
+        "".join(json.dumps(one) + "\n" for one in ({**first, "raw": line(n=9).decode()}, second))
+    )
+    figures = run(path, tmp_path, retry_rejects=str(edited), out="prep-2").figures
+    assert (figures["read"], figures["kept"], figures["rejected"]) == (6, 5, 1)
+    questions = [record.messages[0].content for record in records(tmp_path, "prep-2")]
+    assert questions[3] == "Is it wet in Oslo, question 9?"
+    assert rejects(tmp_path, "prep-2") == [second]
+
+
+def test_edited_rejects_of_other_sources_are_refused_with_the_place(tmp_path: Path) -> None:
+    path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
+    path.write_bytes(good())
+    edited.write_text(json.dumps({"place": "other.jsonl:3", "raw": "{}"}) + "\n")
+    with pytest.raises(UserError, match=r"other\.jsonl:3"):
+        run(path, tmp_path, retry_rejects=str(edited))
+    edited.write_text('{"code": "E121"}\n')
+    with pytest.raises(UserError, match=r"edited\.jsonl:1"):
+        run(path, tmp_path, retry_rejects=str(edited))
+
+
+REPAIRABLE = {
+    "literal": str(row(1)).encode(),
+    "json": line(n=1).replace(b"Yes.", b'so "yes" it is'),
+}
+
+
+@pytest.mark.parametrize("way", REPAIRABLE)
+def test_what_is_repaired_is_asked_for_and_counted(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(line(n=2) + b"\n" + REPAIRABLE[way] + b"\n")
+    assert run(path, tmp_path, out="as-it-is").figures["rejected"] == 1
+    figures = run(path, tmp_path, repair=[way], out="repaired").figures
+    assert (figures["kept"], figures["rejected"], figures["repaired"]) == (2, 0, {way: 1})
+    assert records(tmp_path, "repaired")[1].messages[0].content == "Is it wet in Oslo, question 1?"
+
+
+def test_arguments_written_in_python_are_repaired_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(
+        line(n=2) + b"\n" + line(n=1).replace(rb"{\"city\": \"Oslo\"}", b"{'city': 'Oslo'}") + b"\n"
+    )
+    assert rejects_of(path, tmp_path, "as-it-is") == ["E206"]
+    assert rejects_of(path, tmp_path, "repaired", repair=["literal"]) == []
+
+
+def rejects_of(path: Path, folder: Path, out: str, **changes: object) -> list[str]:
+    run(path, folder, out=out, **changes)
+    return [reject["code"] for reject in rejects(folder, out)]
+
+
+def test_nothing_is_repaired_that_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good())
+    run(path, tmp_path, out="a")
+    figures = run(path, tmp_path, repair=["literal", "json"], out="b").figures
+    assert "repaired" not in figures
+    assert records(tmp_path, "a") == records(tmp_path, "b")
+
+
+# --- long rows ---
+
+
+def long_dialog(steps: int) -> dict[str, object]:
+    messages = row()["messages"]
+    for n in range(steps):
+        messages += [
+            {
+                "role": "user",
+                "content": f"And in town number {n}, " + "is it wet there as well? " * 5,
+            },
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{**messages[1]["tool_calls"][0], "id": f"c{n}"}],
+            },
+            {"role": "tool", "tool_call_id": f"c{n}", "content": "3 mm"},
+            {"role": "assistant", "content": f"Yes, {n} mm."},
+        ]
+    return row(messages=messages)
+
+
+def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(json.dumps(long_dialog(20)).encode() + b"\n" + good())
+    assert run(path, tmp_path, max_length=700, out="rejected").figures["rejects"] == {"E217": 1}
+    assert run(path, tmp_path, max_length=700, long_rows="filter", out="left").figures[
+        "left_out"
+    ] == {"F302": 1}
+    figures = run(path, tmp_path, max_length=700, long_rows="cut").figures
+    assert (figures["kept"], figures["cut"]) == (4, 1)
+    (ledger,) = read_rows(tmp_path / "prep" / "cuts.jsonl")
+    cut = next(record for record in records(tmp_path) if record.id == ledger["id"])
+    assert ledger["tokens"] <= 700 < ledger["of_tokens"]
+    assert ledger["messages"] == len(cut.messages) < ledger["of_messages"] == 84
+    assert cut.parent == ledger["parent"]
+    assert cut.messages[0].content == "Is it wet in Oslo, question 0?"
+    assert cut.messages[-1].role == "assistant"
+    assert cut.tools
+    longer = json.loads(json.dumps(long_dialog(20)))
+    longer["messages"] = longer["messages"][
+        : ledger["messages"] + (2 if cut.messages[-1].calls else 4)
+    ]
+    path.write_bytes(json.dumps(longer).encode() + b"\n" + good())
+    assert rejects_of(path, tmp_path, "one more", max_length=700) == [
+        "E217"
+    ]  # no step more would have fitted
+
+
+def test_a_row_whose_first_step_does_not_fit_is_rejected_though_it_may_be_cut(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(json.dumps(long_dialog(2)).encode() + b"\n")
+    with pytest.raises(UserError):
+        run(path, tmp_path, max_length=100, long_rows="cut")
+    assert [reject["code"] for reject in rejects(tmp_path)] == ["E217"]
+
+
+# --- mixtures of protocols ---
+
+
+def test_each_record_says_which_protocol_of_a_mixture_it_has_and_stats_count_them(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good(40))
+    figures = run(path, tmp_path, protocol="hermes=3,react").figures
+    chosen = Counter(record.meta["protocol"] for record in records(tmp_path))
+    assert figures["by_protocol"] == dict(chosen.most_common())
+    assert chosen["hermes"] > chosen["react"] > 0
+    run(path, tmp_path, protocol="hermes=3,react", seed=1, out="other")
+    assert [r.meta["protocol"] for r in records(tmp_path)] != [
+        r.meta["protocol"] for r in records(tmp_path, "other")
+    ]
+
+
+def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [line(n=n % 70) for n in range(90)] + [
+        kind.bad for kind in KINDS.values() if kind.bad and kind.number != 20
+    ]
+    path.write_bytes(b"\n".join([*lines, json.dumps(long_dialog(20)).encode()] * 8))
+    same: dict[str, object] = {
+        "dev": 0.1,
+        "test": 0.2,
+        "limit": 60,
+        "protocol": "hermes,react",
+        "long_rows": "cut",
+    }
+    for workers in (1, 2, 3):
+        run(path, tmp_path, workers=workers, out=f"by-{workers}", **same)
+    files = sorted(
+        file.name
+        for file in (tmp_path / "by-1").glob("*.json*")
+        if file.name not in ("done.json", "plan.json")
+    )
+    assert {"train.jsonl", "rejects.jsonl", "cuts.jsonl", "stats.json"} <= {*files}
+    for name in files:
+        assert len({(tmp_path / f"by-{workers}" / name).read_bytes() for workers in (1, 2, 3)}) == 1
+    assert run(path, tmp_path, workers=2, out="by-1", **same).status == "up to date"
+
+
+# --- what a second reader found ---
+
+
+def test_a_line_that_is_too_long_is_never_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good() + b'{"text": "' + b"z" * (17 << 20) + b'"}\n')
+    figures = run(path, tmp_path, repair=["literal", "json"]).figures
+    assert (figures["kept"], figures["rejects"]) == (3, {"E120": 1})
+
+
+def test_of_two_objects_on_a_line_none_is_guessed_away(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(good() + line(n=8) + b" " + line(n=9) + b"\n")
+    assert run(path, tmp_path, repair=["json"]).figures["rejects"] == {"E121": 1}
+
+
+def test_what_is_said_and_what_arguments_hold_is_not_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    tools = [
+        {
+            "name": "run",
+            "parameters": {"type": "object", "properties": {"arguments": {"type": "string"}}},
+        }
+    ]
+    calls = [
+        {
+            "id": "a",
+            "type": "function",
+            "function": {"name": "run", "arguments": {"arguments": "{'a': 1}"}},
+        }
+    ]
+    path.write_bytes(
+        b'{"instruction": "Mend it", "input": "{\'a\': True}", "output": "{\'a\': 1}"}\n'
+        + line(calls=calls, tools=tools)
+        + b"\n"
+    )
+    run(path, tmp_path, repair=["literal"])
+    first, second = records(tmp_path)
+    assert first.messages[0].content == "Mend it\n{'a': True}"
+    assert second.messages[1].calls[0].arguments == {"arguments": "{'a': 1}"}
+
+
+def test_plain_texts_are_groups_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{word} " * 9}) + "\n" for word in "abcdefghij"))
+    assert run(path, tmp_path, dev=0.2, test=0.3).figures["groups"] == 10
+
+
+def test_what_breaks_an_array_or_a_packed_file_ends_the_run_unless_one_takes_what_was_read(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(b"[" + line(n=1) + b",\n" + line(n=2)[:-9] + b",\n" + line(n=3) + b"]")
+    with pytest.raises(UserError, match="rows may be missing"):
+        run(path, tmp_path, max_rejects=0.99)
+    assert run(path, tmp_path).figures["rejects"] == {"E105": 1}
+
+
+def test_two_edits_of_one_row_are_refused_and_so_is_a_file_that_would_be_wiped(
+    tmp_path: Path,
+) -> None:
+    path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
+    path.write_bytes(good() + b"{\n")
+    run(path, tmp_path)
+    (reject,) = rejects(tmp_path)
+    edited.write_text(
+        "".join(json.dumps({**reject, "raw": line(n=n).decode()}) + "\n" for n in (7, 8))
+    )
+    with pytest.raises(UserError, match="two ways"):
+        run(path, tmp_path, retry_rejects=str(edited), out="again")
+    with pytest.raises(UserError, match="written anew"):
+        run(path, tmp_path, retry_rejects=str(tmp_path / "prep" / "rejects.jsonl"), force=True)
+    edited.write_text("[1]\n")
+    with pytest.raises(UserError, match=r"edited\.jsonl:1"):
+        run(path, tmp_path, retry_rejects=str(edited), out="again")
+
+
+def one_turn(n: int) -> dict[str, object]:
+    """A question with one call or, every second time, two of a tool of its own."""
+    calls = [
+        {"id": f"{i}", "type": "function", "function": {"name": f"tool_{n}", "arguments": "{}"}}
+        for i in range(1 + n % 2)
+    ]
+    tool = {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}}
+    asked = {"role": "user", "content": f"word{n} please, and soon"}
+    return {
+        "messages": [asked, {"role": "assistant", "content": None, "tool_calls": calls}],
+        "tools": [tool],
+    }
+
+
+def test_dialogs_of_different_protocols_are_not_joined(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(one_turn(n)) + "\n" for n in range(40)))
+    run(path, tmp_path, protocol="hermes,react", join=3, max_length=4096)
+    assert any(record.meta.get("joined") for record in records(tmp_path))
+
+
+def test_parallel_results_go_out_with_their_calls(tmp_path: Path) -> None:
+    calls = [call('{"city": "Oslo"}', id="o"), call('{"city": "Rome"}', id="r")]
+    results = [
+        {"role": "tool", "tool_call_id": id, "content": content}
+        for id, content in (("r", "dry"), ("o", "wet"))
+    ]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *results,
+        {"role": "assistant", "content": "b"},
+    ]
+    record = to_record(row(messages=messages))
+    assert [message.content for message in record.messages[2:4]] == ["wet", "dry"]
+    for shape in SHAPES:
+        assert [m.content for m in to_record(shaped(record, shape)).messages[2:4]] == ["wet", "dry"]
+
+
+def test_what_a_row_says_beside_its_dialog_is_kept(tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "reasoning_content": "Because.", "content": "b", "mood": 1},
+    ]
+    record = to_record({"messages": messages, "difficulty": "hard"})
+    assert record.messages[1].content == "Because.\n\nb"
+    assert record.meta == {"turns": {"2": {"mood": 1}}, "beside": {"difficulty": "hard"}}
+
+
+# --- what happens while rows are read ---
+
+
+def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_finished(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(4)))
+
+    def meddled(source: str, stdin: object):  # the same size, and the same time
+        for number, found in enumerate(read_lines(source, stdin)):
+            if number == 1:
+                stat, content = path.stat(), path.read_bytes()
+                path.write_bytes(content.replace(b"Oslo", b"Rome"))
+                os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+                assert path.read_bytes() != content and path.stat().st_size == stat.st_size
+            yield found
+
+    monkeypatch.setattr("agentlite.stages.prep.read_lines", meddled)
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match="changed while it was read") as told:
+            run(path, tmp_path, dry_run=dry_run)
+        assert told.value.exit_code == OTHER_PLAN and told.value.place == str(path)
+        path.write_bytes(path.read_bytes().replace(b"Rome", b"Oslo"))
+    assert (
+        not list((tmp_path / "prep").glob("*.jsonl"))
+        and not (tmp_path / "prep" / "done.json").exists()
+    )
+    monkeypatch.undo()
+    assert run(path, tmp_path).status == "done"
+
+
+def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(60)))
+    run(path, tmp_path, workers=1, out="alone")
+    chunks, killed = intake._chunks, []
+
+    def deadly(lines: object):
+        for number, chunk in enumerate(chunks(lines)):
+            if number == 20:
+                killed.append(multiprocessing.active_children()[0])
+                killed[0].kill()
+            yield chunk
+
+    monkeypatch.setattr(intake, "AT_ONCE", 500)
+    monkeypatch.setattr(intake, "_chunks", deadly)
+    run(path, tmp_path, workers=2, out="killed")
+    assert killed and "a worker process died" in capsys.readouterr().err
+    for name in ("train.jsonl", "ways.jsonl", "stats.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+
+
+def test_no_name_in_a_row_is_taken_for_a_place_on_disk(tmp_path):
+    names = ("../../escaped", "/escaped", "..\\escaped", "a/../../../escaped")
+    path = tmp_path / "a" / "rows.jsonl"
+    path.parent.mkdir()
+    rows = [
+        {**row(n=n), "id": name, "source": name, "task": name, "split": "train", "name": name}
+        for n, name in enumerate(names)
+    ]
+    path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in rows))
+    assert run(path, tmp_path / "a" / "b", long_rows="cut").figures["kept"] == len(names)
+    assert not list(tmp_path.parent.glob("escaped*")) and [
+        found.name for found in tmp_path.iterdir()
+    ] == ["a"]
+    assert not [found for found in tmp_path.rglob("*") if "escaped" in found.name]

@@ -1,0 +1,460 @@
+"""prep with everything that chooses: each row's way is recorded, counts add up, runs that are
+killed go on.
+"""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.malformed_rows import call, line, row
+
+from agentlite import prep
+from agentlite.config import settings as config
+from agentlite.core.errors import UserError
+from agentlite.core.records import SPLITS, from_row
+from agentlite.core.row_files import read_rows
+from agentlite.data.curation.loss_cache import known_losses
+from agentlite.data.curation.mix import check_task_weights
+from agentlite.data.curation.validate import validate
+from agentlite.stages.prep.provenance import told, why
+from agentlite.workspace.run_folder import Result
+
+ENDS = ("kept", "rejected", "duplicates", "filtered")
+CITIES = ("Oslo", "Bergen", "Lagos", "Quito", "Hanoi", "Turin", "Perth", "Dakar", "Kyoto", "Lille")
+THINGS = ("rain", "snow", "wind", "fog", "heat", "frost", "hail", "storms", "sunshine", "thunder")
+
+
+def asked(number: int) -> dict[str, Any]:
+    """A row that has its own question and arguments."""
+    city, thing = CITIES[number % 10], THINGS[number // 10 % 10]
+    said = (
+        f"Do I have to reckon with {thing} in {city} when I travel there on day {number} of "
+        "the "
+        "year?"
+    )
+    arguments = json.dumps({"city": f"{city} {thing}", "days": number})
+    messages = row(calls=[call(arguments)])["messages"]
+    return row(messages=[{"role": "user", "content": said}, *messages[1:]])
+
+
+def chat(number: int) -> dict[str, Any]:
+    chance = random.Random(number)
+    said = [" ".join(chance.choices((*CITIES, *THINGS), k=12)) for _ in range(2)]
+    return {
+        "messages": [
+            {"role": "user", "content": said[0]},
+            {"role": "assistant", "content": said[1]},
+        ]
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text(
+        "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows), encoding="utf-8"
+    )
+    return str(path)
+
+
+def run(folder: Path, *sources: str, **changes: Any) -> Result:
+    return prep(
+        *sources, run=str(folder), **{"model": "smollm2-135m", "dev": 0.1, "test": 0.2, **changes}
+    )
+
+
+def kept(folder: Path, out: str = "prep") -> dict[str, str]:
+    """The split of each record on disk, by id."""
+    return {
+        one["id"]: split for split in SPLITS for one in read_rows(folder / out / f"{split}.jsonl")
+    }
+
+
+def ways(folder: Path, out: str = "prep") -> list[dict[str, Any]]:
+    return list(read_rows(folder / out / "ways.jsonl"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Tools, with a copy and one that asks nearly the same; chat; and what is held out."""
+    rows = [asked(number) for number in range(60)]
+    near = json.loads(
+        json.dumps(rows[3]).replace("Do I have to reckon", "Do I really have to reckon")
+    )
+    return {
+        "tools": write(tmp_path / "tools.jsonl", [*rows, rows[0], near]),
+        "chat": write(tmp_path / "chat.jsonl", [chat(number) for number in range(40)]),
+        "held": write(tmp_path / "held.jsonl", [rows[7], rows[8]]),
+    }
+
+
+def choosing(files: dict[str, str], **changes: Any) -> dict[str, Any]:
+    return {
+        "duplicates": ["equal", "near"],
+        "mix": [f"general={files['chat']}:0.2"],
+        "holdout": [files["held"]],
+        "coreset_strategy": "hybrid",
+        "coreset_target_size": 20,
+        "coreset_loss": "proxy",
+        **changes,
+    }
+
+
+def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
+    figures = run(tmp_path / "r", files["tools"], files["chat"], **choosing(files)).figures
+    assert figures["read"] == 102 == sum(figures[end] for end in ENDS)
+    found = ways(tmp_path / "r")
+    assert len(found) == 102
+    assert Counter(way["end"] for way in found) == {
+        end: figures[end] for end in ENDS if figures[end]
+    }
+    codes = Counter(way["code"] for way in found if "code" in way)
+    assert codes == figures["left_out"]
+    assert codes["D401"] == codes["D403"] == 1
+    assert codes["F331"] == 2
+    assert {way["id"]: way["split"] for way in found if way["end"] == "kept"} == kept(
+        tmp_path / "r"
+    )
+    assert figures["mixed"] == {"the rest": 58, "general": 12}
+    assert figures["train"] == 20 == sum(figures["coreset"].values())
+    assert figures["by_file"][files["tools"]]["read"] == 62
+
+
+def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
+    run(tmp_path / "r", files["tools"], files["chat"], **choosing(files), max_rejects=1.0)
+    folder = tmp_path / "r" / "prep"
+    (copy,) = why(folder, f"{files['tools']}:61")
+    assert copy["code"] == "D401"
+    assert {way["place"] for way in why(folder, copy["id"])} == {
+        f"{files['tools']}:{n}" for n in (1, 61)
+    }
+    assert "D401 The same dialog" in told(copy)
+    (leak,) = why(folder, f"{files['tools']}:8")
+    assert leak["code"] == "F331"
+    assert leak["of"] == f"{files['held']}:1"
+    with pytest.raises(UserError, match="no record or row is called 'nothing'"):
+        why(folder, "nothing")
+
+
+def test_why_follows_a_record_that_was_made_of_others(tmp_path):
+    source = tmp_path / "rows.jsonl"
+    rows = [asked(number) for number in range(6)]
+    for one in rows:
+        one["messages"] = one["messages"][:2]  # one question, one call
+    write(source, rows)
+    source.write_bytes(source.read_bytes() + line(calls=[call("broken")]) + b"\n")
+    run(tmp_path / "r", str(source), dev=0.0, test=0.0, mask_names=1.0, max_rejects=1.0)
+    folder = tmp_path / "r" / "prep"
+    made = next(one for one in read_rows(folder / "train.jsonl") if "names masked" in one["meta"])
+    first, parent = why(folder, made["id"])
+    assert (first["end"], first["of"]) == ("made", [parent["id"]])
+    assert parent["place"].startswith(str(source))
+    (reject,) = why(folder, f"{source}:7")
+    assert reject["code"] == "E206"
+    assert all(validate(from_row(one)) is None for one in read_rows(folder / "train.jsonl"))
+
+
+def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
+    run(tmp_path / "r", "bfcl:simple_python", limit=20, dev=0.0, test=0.0, join=4)
+    folder = tmp_path / "r" / "prep"
+    joined = next(one for one in read_rows(folder / "train.jsonl") if "joined" in one["meta"])
+    (part,) = why(folder, json.loads(joined["meta"])["joined"][-1])
+    assert part["joined_into"] == joined["id"]
+    assert f"kept in train, joined with others into {joined['id']}" in told(part)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"coreset_loss": "proxy"}, "coreset_loss does nothing without coreset_strategy"),
+        ({"continual_replay_ratio": 0.5}, "continual_replay_ratio does nothing without replay"),
+        ({"near": 0.7}, "near does nothing without --duplicates near or --holdout"),
+    ],
+)
+def test_a_setting_that_does_nothing_alone_is_told(given, said, tmp_path, capsys):
+    source = write(tmp_path / "rows.jsonl", [asked(number) for number in range(20)])
+    run(tmp_path / "r", source, **given)
+    assert said in capsys.readouterr().err
+    run(tmp_path / "again", source)
+    assert "does nothing" not in capsys.readouterr().err
+
+
+def test_task_weights_that_cannot_be_read_name_their_setting(tmp_path):
+    with pytest.raises(UserError, match="'much' is no number") as error:
+        run(tmp_path / "r", write(tmp_path / "rows.jsonl", [asked(1)]), task_weights="general=much")
+    assert "prep.task_weights" in error.value.place
+
+
+def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
+    """Its warm-up: a thousand rows of two tasks; then its shares, a coreset and the settings of a
+    7B model.
+    """
+    for recipe, checks in {
+        "seed-002-warmup": {"limit": 1000},
+        "seed-002": {"coreset_target_size": 8000},
+    }.items():
+        given = config.Given(files=(f"recipes/{recipe}.yaml",))
+        settings = config.resolve("prep", given).settings
+        check_task_weights(settings.task_weights)
+        assert sum(settings.task_weights.values()) == pytest.approx(1.0)
+        assert {name: getattr(settings, name) for name in checks} == checks
+    sft = config.resolve("sft", given).settings
+    assert (
+        sft.lora_r,
+        sft.lora_alpha,
+        sft.batch_size * sft.gradient_accumulation,
+        sft.learning_rate,
+    ) == (64, 128, 32, 2e-5)
+    for command in ("pairs", "dpo", "grpo", "eval"):
+        config.resolve(command, given)
+
+
+def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path):
+    with open(files["chat"], "a", encoding="utf-8") as file:  # copies in another group
+        file.writelines(json.dumps(asked(number)) + "\n" for number in range(20))
+    run(tmp_path / "r", files["tools"], files["chat"], **choosing(files))
+    for name in ("tools", "chat"):
+        lines = Path(files[name]).read_text(encoding="utf-8").splitlines(keepends=True)
+        Path(files[name]).write_text(
+            "".join(random.Random(1).sample(lines, len(lines))), encoding="utf-8"
+        )
+    run(tmp_path / "r", files["chat"], files["tools"], **choosing(files), out="again")
+    assert kept(tmp_path / "r") == kept(tmp_path / "r", "again")
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "read"),
+    [
+        ("off", 3, "ann@mail.org"),
+        ("report", 3, "ann@mail.org"),
+        ("mask", 3, "<MAIL_1>"),
+        ("drop", 2, None),
+    ],
+)
+def test_personal_data_is_kept_masked_or_dropped_as_asked(how, left, read, tmp_path):
+    rows = [asked(1), asked(2), asked(3)]
+    rows[1]["messages"][0]["content"] += " Write to ann@mail.org."
+    figures = run(
+        tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal=how, dev=0.0, test=0.0
+    ).figures
+    assert figures["kept"] == left
+    written = (tmp_path / "r" / "prep" / "train.jsonl").read_text(encoding="utf-8")
+    assert (read in written) if read else ("ann@" not in written)
+    assert figures.get("personal", {}) == ({} if how == "off" else {"mail": 1})
+    way = ways(tmp_path / "r")[1]
+    assert (way.get("code") == "F311") == (how == "drop")
+    assert how != "drop" or way["done"] == {"personal": {"mail": 1}}
+    assert way.get("done", {}).get("masked") == ({"mail": 1} if how == "mask" else None)
+
+
+def test_what_is_held_out_is_found_under_its_mask_too(tmp_path):
+    rows = [asked(number) for number in range(5)]
+    rows[1]["messages"][0]["content"] = "Please write to ann@mail.org that there is rain in Oslo."
+    held = write(tmp_path / "held.jsonl", [rows[1]])
+    figures = run(
+        tmp_path / "r", write(tmp_path / "rows.jsonl", rows), personal="mask", holdout=[held]
+    ).figures
+    assert figures["left_out"] == {"F331": 1}
+
+
+def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(files, tmp_path):
+    other = write(tmp_path / "other.jsonl", [chat(100 + number) for number in range(40)])
+    replay = {"replay": str(tmp_path / "buffer"), "continual_replay_ratio": 0.5, "dev": 0.0}
+    first = run(tmp_path / "r", files["tools"], **replay, out="first").figures
+    assert (first["replayed"], first["buffer"]) == (0, first["train"])
+    before = {one["id"] for one in read_rows(tmp_path / "r" / "first" / "train.jsonl")}
+    second = run(tmp_path / "r", other, **replay, out="second").figures
+    assert second["replayed"] == second["train"] // 2
+    learned = {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")}
+    assert len(learned & before) == second["replayed"] == second["train_rows"] - second["train"]
+    assert {
+        way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"
+    } == learned & before
+    assert run(tmp_path / "r", other, **replay, out="second").status == "up to date"
+    assert (
+        run(tmp_path / "r", other, **replay, out="second", force=True).figures["buffer"]
+        == second["buffer"]
+    )
+    assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
+
+
+def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_the_test(tmp_path):
+    rows = [asked(number) for number in range(30)]
+    rows[4]["messages"][0]["content"] += " Write to ann@mail.org."
+    buffer = {"replay": str(tmp_path / "buffer"), "continual_replay_ratio": 1.0}
+    first = write(tmp_path / "first.jsonl", rows)
+    run(tmp_path / "r", first, **buffer, dev=0.0, test=0.0, out="first")
+    held = write(tmp_path / "held.jsonl", rows[:3])
+    second = write(
+        tmp_path / "second.jsonl", [rows[1], *rows[10:20], *(chat(number) for number in range(30))]
+    )
+    done = run(
+        tmp_path / "r",
+        second,
+        **buffer,
+        holdout=[held],
+        personal="mask",
+        dev=0.0,
+        test=0.5,
+        out="second",
+    )
+    again = {way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"}
+    assert len(again) == done.figures["replayed"] > 0
+    train = (tmp_path / "r" / "second" / "train.jsonl").read_text(encoding="utf-8")
+    assert "ann@mail.org" not in train
+    test = [
+        from_row(one).messages[0].content
+        for one in read_rows(tmp_path / "r" / "second" / "test.jsonl")
+    ]
+    for question in (*test, *(one["messages"][0]["content"] for one in rows[:3])):
+        assert json.dumps(question) not in train
+    assert not again & {
+        way["id"] for way in ways(tmp_path / "r", "second") if way["place"] != "the buffer"
+    }
+
+
+def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
+    for dry_run in (True, False):
+        with pytest.raises(
+            UserError, match=r"no row left of 62 read: 0 rejected, F312 61, D401 1"
+        ) as caught:
+            run(
+                tmp_path / "r",
+                files["tools"],
+                task_weights={"tool_selection": 0.0, "tool_retrieval": 1.0},
+                dry_run=dry_run,
+            )
+        assert "weight" in caught.value.fix
+
+
+def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):
+    from agentlite.engine import record_losses as losses
+
+    monkeypatch.setattr(losses, "record_losses", lambda *_: pytest.fail("a forward pass"))
+    figures = run(
+        tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500
+    ).figures
+    assert figures["coreset"] == {"all": figures["train"]}
+
+
+def test_losses_of_a_model_with_another_tokenizer_are_refused(files, tmp_path, tiny_model):
+    with pytest.raises(UserError, match="the rows are tokens of smollm2-135m"):
+        run(
+            tmp_path / "r",
+            files["tools"],
+            coreset_strategy="hybrid",
+            coreset_target_size=5,
+            coreset_model=str(tiny_model),
+        )
+
+
+def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model_s(
+    files, tmp_path, tiny_model, monkeypatch
+):
+    from agentlite.engine import record_losses as losses
+
+    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    computed: list[str] = []
+    whole = losses.record_losses
+
+    def killed(ids, *given):
+        for record_id, loss in whole(ids, *given):
+            if len(computed) == 5:
+                raise KeyboardInterrupt
+            computed.append(record_id)
+            yield record_id, loss
+
+    def going_on(ids, *given):
+        for record_id, loss in whole(ids, *given):
+            computed.append(record_id)
+            yield record_id, loss
+
+    choose = {"coreset_strategy": "loss_topk", "coreset_target_size": 10, "model": str(tiny_model)}
+    monkeypatch.setattr(losses, "record_losses", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "r", files["tools"], **choose)
+    (file,) = (tmp_path / "cache" / "losses").iterdir()
+    assert set(known_losses(file)) == set(computed)
+    assert len(computed) == 5
+    monkeypatch.setattr(losses, "record_losses", going_on)
+    run(tmp_path / "r", files["tools"], **choose)
+    found = known_losses(file)
+    assert Counter(computed).most_common(1)[0][1] == 1
+    assert set(computed) == set(found)
+    ends = {
+        way["id"]: way
+        for way in ways(tmp_path / "r")
+        if way.get("split") == "train" or way.get("code") == "F341"
+    }
+    taken = {record_id for record_id, way in ends.items() if way["end"] == "kept"}
+    assert len(taken) == 10
+    assert min(found[one] for one in taken) >= max(found[one] for one in ends.keys() - taken)
+    _check_by_hand(tiny_model, tmp_path / "r" / "prep" / "train.jsonl", found)
+
+
+def _check_by_hand(model_folder: Path, rows: Path, found: dict[str, float]) -> None:
+    """A record's loss is the mean over its trained tokens of what plain transformers makes of
+    them.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from agentlite.rendering import choose, training_rows
+    from agentlite.workspace.model_source import load_template
+
+    template = load_template(str(model_folder))
+    protocol = choose("auto", template).of
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
+    for one in [*read_rows(rows)][:3]:
+        record = from_row(one)
+        total, count = 0.0, 0
+        for encoded in training_rows(record, protocol(record), template):
+            ids = torch.tensor([encoded.input_ids])
+            with torch.no_grad():
+                chances = model(input_ids=ids).logits.float().log_softmax(-1)[0, :-1]
+            labels = torch.tensor(encoded.labels[1:])
+            trained = labels != -100
+            total -= float(chances[trained].gather(1, labels[trained, None]).sum())
+            count += int(trained.sum())
+        assert found[one["id"]] == pytest.approx(total / count, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told_of"),
+    [
+        (
+            {"coreset_strategy": "hybird", "coreset_target_size": 5},
+            "no strategy is called 'hybird'",
+        ),
+        ({"coreset_strategy": "hybrid"}, "a coreset needs a strategy and a size"),
+        ({"coreset_target_size": 5}, "a coreset needs a strategy and a size"),
+        ({"duplicates": ["exact"]}, "no copies are called 'exact'"),
+        ({"task_weights": {"tool_selektion": 1.0}}, "no task is called 'tool_selektion'"),
+        ({"task_weights": {"tool_selection": 0.0}}, "every task weighs 0"),
+        ({"mix": ["general=none.jsonl:1"]}, "names none.jsonl"),
+        ({"mix": ["general"]}, "is no group of sources"),
+    ],
+)
+def test_a_mistake_in_what_is_asked_is_named_with_its_fix(changes, told_of, files, tmp_path):
+    with pytest.raises(UserError, match=told_of) as caught:
+        run(tmp_path / "r", files["tools"], **changes)
+    assert caught.value.fix
+
+
+def test_a_held_out_file_that_is_also_prepared_is_refused(files, tmp_path):
+    with pytest.raises(UserError, match="is what is prepared"):
+        run(tmp_path / "r", files["tools"], holdout=[files["tools"]])
+
+
+def test_a_buffer_of_another_kind_or_half_written_is_refused(files, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="no whole buffer"):
+        run(tmp_path / "r", files["tools"], replay=str(tmp_path / "mine"))
+    run(tmp_path / "r", files["tools"], replay=str(tmp_path / "buffer"))
+    (rows,) = (tmp_path / "buffer").glob("rows-*.jsonl")
+    rows.write_bytes(rows.read_bytes()[:-20])
+    with pytest.raises(UserError, match="is not as it was written"):
+        run(tmp_path / "r", files["chat"], replay=str(tmp_path / "buffer"), out="second")

@@ -1,0 +1,74 @@
+"""The rows of tests/support/rows/formats, and each of them with one inner value missing or replaced by any
+other JSON.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from support.samples import DATA
+
+from agentlite.core.errors import RowError
+
+Row = dict[str, Any]
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6
+)
+
+
+def rows_in(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def rows(format: str) -> list[Row]:
+    return rows_in(DATA / "formats" / f"{format}.jsonl")
+
+
+def strangers(format: str) -> Iterator[Row]:
+    """The rows of every other format."""
+    for path in DATA.glob("formats/*.jsonl"):
+        yield from rows_in(path) if path.stem != format else []
+
+
+def refused(act: Callable[[], Any]) -> str:
+    """The code of the RowError that it ends with."""
+    with pytest.raises(RowError) as caught:
+        act()
+    return caught.value.code
+
+
+@st.composite
+def damaged(draw: st.DrawFn, format: str) -> Row:
+    row = deepcopy(draw(st.sampled_from(rows(format))))
+    outer, key = draw(st.sampled_from(list(_places(row))))
+    if draw(st.booleans()):
+        outer[key] = draw(json_values)
+    else:
+        del outer[key]
+    return row
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every object or list in a value, with each of its keys or indexes."""
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, within in inner:
+        yield value, key
+        yield from _places(within)

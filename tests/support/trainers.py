@@ -1,0 +1,142 @@
+"""Rows, settings and tasks that train the tiny model, for the tests of the trainers."""
+
+import json
+from pathlib import Path
+
+from agentlite.config import settings as config
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.engine import grpo as group_relative
+from agentlite.engine import sample as sampling
+from agentlite.engine.dpo import Preference
+from agentlite.engine.grpo import Task, Verdict
+from agentlite.rendering import Encoded, choose, encode, render
+from agentlite.workspace.model_source import Source, load_template
+
+CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon", "Bonn", "Graz")
+TOOL = Tool(
+    "get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}}
+)
+FIVE_CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon")
+WEIGHTS = {"even": 1.0, "long": 0.5, "timeout": -0.25}
+
+
+def rows() -> list[Encoded]:
+    """Seven rows of different lengths, so that seven is no multiple of any batch."""
+    template = load_template("smollm2-135m")
+    protocol = choose("hermes", template).protocols["hermes"]
+    records = [
+        Record(
+            messages=(
+                Message("user", "Weather in " + " and ".join([city] * n)),
+                Message("assistant", calls=(Call("get_weather", {"city": city}),)),
+            ),
+            tools=(TOOL,),
+        )
+        for n, city in enumerate(CITIES, 1)
+    ]
+    return [
+        encode(row, template) for record in records for row in render(record, protocol, template)
+    ]
+
+
+def sft(**changes: object) -> config.Sft:
+    return config.Sft(
+        **{
+            "model": "tiny",
+            "batch_size": 2,
+            "gradient_accumulation": 2,
+            "max_steps": 6,
+            "save_steps": 2,
+            "lora_dropout": 0.1,
+            "learning_rate": 1e-2,
+            "warmup_ratio": 0.0,
+            **changes,
+        }
+    )
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(row["step"], row["loss"]) for row in map(json.loads, lines)]
+
+
+def source(folder: Path, adapter: Path | None = None) -> Source:
+    return Source("tiny", str(folder), adapter, "")
+
+
+def preferences() -> list[Preference]:
+    """Five pairs of different lengths, so that five is no multiple of any batch."""
+    template = load_template("smollm2-135m")
+    encode, end = template.encode, template.token_id(template.turn_end)
+    return [
+        Preference(
+            encode("Weather in " + " and ".join([city] * n)),
+            [*encode("sunny, mild"), end],
+            [*encode("who knows " * n), end],
+        )
+        for n, city in enumerate(FIVE_CITIES, 1)
+    ]
+
+
+def dpo(**changes: object) -> config.Dpo:
+    return config.Dpo(
+        **{
+            "model": "tiny",
+            "batch_size": 2,
+            "gradient_accumulation": 1,
+            "max_steps": 6,
+            "save_steps": 2,
+            "learning_rate": 1e-2,
+            "warmup_ratio": 0.0,
+            **changes,
+        }
+    )
+
+
+def prompts() -> list[list[int]]:
+    template = load_template("smollm2-135m")
+    return [
+        template.encode("Weather in " + " and ".join([city] * n))
+        for n, city in enumerate(FIVE_CITIES, 1)
+    ]
+
+
+def verdict(answer: group_relative.Answer) -> Verdict:
+    """A random model can learn this: to say tokens of even number."""
+    drawn = answer.drawn
+    even = sum(token % 2 == 0 for token in drawn.ids) / len(drawn.ids)
+    return Verdict(
+        {
+            "even": even,
+            "long": min(1.0, len(drawn.text) / 100),
+            "timeout": float(drawn.ended == "cut"),
+        }
+    )
+
+
+def task(judge=None, halt=None) -> Task:
+    judge = judge or (lambda answers: [verdict(answer) for answer in answers])
+    return Task(
+        prompts(),
+        [()] * len(FIVE_CITIES),
+        judge,
+        WEIGHTS,
+        sampling.Sampling(2, 6, 1.0, 1.0),
+        [] if halt is None else halt,
+    )
+
+
+def grpo(**changes: object) -> config.Grpo:
+    return config.Grpo(
+        **{
+            "model": "tiny",
+            "batch_size": 4,
+            "gradient_accumulation": 2,
+            "max_steps": 6,
+            "save_steps": 2,
+            "learning_rate": 1e-2,
+            "warmup_ratio": 0.0,
+            "max_new_tokens": 6,
+            **changes,
+        }
+    )
