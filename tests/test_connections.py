@@ -9,7 +9,7 @@ import sys
 import pytest
 from support.samples import DATA
 
-from agentlite.config.settings import PRIVATE, Sft
+from agentlite.config.settings import PRIVATE, SftSettings
 
 PROGRAM = """
 import sys, agentlite
@@ -108,7 +108,9 @@ def test_no_tracker_is_told_unless_it_is_asked_for(tmp_path, monkeypatch):
     load_libraries("unsloth")
     plan = schedule(1, epochs=1, max_steps=1, batch_size=1, gradient_accumulation=1)
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    asked = arguments(Sft(model="m", trl={"report_to": "wandb"}), tmp_path, plan, with_dev=False)
+    asked = arguments(
+        SftSettings(model="m", trl={"report_to": "wandb"}), tmp_path, plan, with_dev=False
+    )
     assert asked["report_to"] == "wandb" and "WANDB_MODE" not in os.environ
-    assert arguments(Sft(model="m"), tmp_path, plan, with_dev=False)["report_to"] == "none"
+    assert arguments(SftSettings(model="m"), tmp_path, plan, with_dev=False)["report_to"] == "none"
     assert os.environ["WANDB_MODE"] == "disabled"

@@ -116,8 +116,8 @@ def do(*arguments: Any) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    """With the rows of tests/support/rows, and a model's folder that has a tokenizer and no weights to
-    speak of.
+    """With the rows of tests/support/rows, and a model's folder that has a tokenizer and no weights
+    to speak of.
     """
     made = tmp_path_factory.mktemp("wheel")
     do("build", "--quiet", "--wheel", "--out-dir", made / "dist", ROOT)

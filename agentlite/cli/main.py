@@ -408,7 +408,7 @@ def _plan(
 ) -> None:
     from pathlib import Path
 
-    from agentlite.cli.commands.plan import Asked, present
+    from agentlite.cli.commands.plan import PlanRequest, present
     from agentlite.cli.commands.plan import run as answer
     from agentlite.config.settings import Given, profile_for
     from agentlite.engine.planning.gpus import gigabytes
@@ -419,7 +419,9 @@ def _plan(
     named = (model,) if model and command == "eval" else model
     flags = {key: value for key, value in (("model", named), ("data", data)) if value}
     settings = settle(command, Given(flags, sets, config, profile), Path(run)).settings
-    present(answer(Asked(command, profile, config_json, fit, sweep), settings, Path(run)), as_json)
+    present(
+        answer(PlanRequest(command, profile, config_json, fit, sweep), settings, Path(run)), as_json
+    )
 
 
 def _ways_out() -> list[click.Parameter]:
@@ -565,7 +567,7 @@ def _callback(name: str) -> Callable[..., None]:
 
         from agentlite.config.settings import Given, as_yaml
         from agentlite.stages.api import execute, settle
-        from agentlite.workspace.run_folder import Place
+        from agentlite.workspace.run_folder import RunTarget
 
         if why:
             _tell_why(Path(run) / (out or name), why, as_json)
@@ -577,7 +579,7 @@ def _callback(name: str) -> Callable[..., None]:
             return
         if shape:
             _check_shape(shape)
-        result = execute(name, resolved.settings, Place(Path(run), out or name, force, dry_run))
+        result = execute(name, resolved.settings, RunTarget(Path(run), out or name, force, dry_run))
         _present(result, as_json, show, shape, resolved.settings)
 
     return run

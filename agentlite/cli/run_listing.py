@@ -25,7 +25,7 @@ TRAINING = ("sft", "dpo", "grpo")
 SAID = {"pairs": "candidates.jsonl", "eval": "answers.jsonl"}  # a line each, as they come
 
 
-class Kept(Struct, frozen=True):
+class ListedStage(Struct, frozen=True):
     """A stage as it lies there. `detail`: how far it is, or what is wrong; `age` in seconds, since
     it was last written.
 
@@ -54,7 +54,7 @@ class Seen(NamedTuple):
     detail: str = ""
 
 
-def inventory(run: Path) -> list[Kept]:
+def inventory(run: Path) -> list[ListedStage]:
     """In the order in which they were begun. Raises UserError 2 where there is no stage."""
     folders = sorted(set(stage_folders(run)), key=_begun)
     if not folders:
@@ -96,7 +96,7 @@ def size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _kept(run: Path, folder: Path) -> Kept:
+def _kept(run: Path, folder: Path) -> ListedStage:
     seen, plan = _seen(folder), _json(_plan_file(folder))
     done = _json(folder / "done.json")
     tell = FIGURES.get(str(plan.get("command")))
@@ -106,7 +106,7 @@ def _kept(run: Path, folder: Path) -> Kept:
     ):  # figures of another version, or null
         figure = tell(done.get("figures") or {}) if tell and done else _last_loss(folder)
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
-    return Kept(
+    return ListedStage(
         str(run),
         folder.relative_to(run).as_posix(),
         str(plan.get("command", "?")),

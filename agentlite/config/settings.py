@@ -71,7 +71,7 @@ BroughtHow = Annotated[
 ]
 
 
-class Prep(Struct, frozen=True, kw_only=True):
+class PrepSettings(Struct, frozen=True, kw_only=True):
     """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
 
     sources: Annotated[
@@ -200,7 +200,7 @@ class Prep(Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(description="of the split, the sample and the shuffles")] = 0
 
 
-class Training(Struct, frozen=True, kw_only=True):
+class TrainerSettings(Struct, frozen=True, kw_only=True):
     """What every trainer is told."""
 
     data: Annotated[
@@ -254,7 +254,7 @@ class Training(Struct, frozen=True, kw_only=True):
     ] = {}
 
 
-class Sft(Training, frozen=True, kw_only=True):
+class SftSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter to say what the assistant says in the records of prep."""
 
     model: Annotated[
@@ -276,7 +276,7 @@ class Sft(Training, frozen=True, kw_only=True):
         return max(1, self.batch_tokens // self.max_length)
 
 
-class Pairs(Struct, frozen=True, kw_only=True):
+class PairsSettings(Struct, frozen=True, kw_only=True):
     """Sample several answers at every step, score them, pair the best with the worst."""
 
     data: Annotated[str, Meta(description="a finished prep; or a file of rows, or - for stdin")] = (
@@ -324,7 +324,7 @@ class Pairs(Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(description="of the sample of records and of what is drawn")] = 0
 
 
-class Dpo(Training, frozen=True, kw_only=True):
+class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter to prefer the chosen answers of pairs to the rejected ones."""
 
     data: Annotated[
@@ -351,7 +351,7 @@ class Dpo(Training, frozen=True, kw_only=True):
     ] = 0.0
 
 
-class Grpo(Training, frozen=True, kw_only=True):
+class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter on answers it samples itself, each against the others of its group."""
 
     split: Annotated[Literal["train", "dev"], Meta(description="which records of prep")] = "train"
@@ -390,7 +390,7 @@ class Grpo(Training, frozen=True, kw_only=True):
     vllm: Annotated[bool, Meta(description="sample with vLLM (CUDA; must be installed)")] = False
 
 
-class Eval(Struct, frozen=True, kw_only=True):
+class EvalSettings(Struct, frozen=True, kw_only=True):
     """Ask models at every step of the test records, score what they say, set them side by side."""
 
     model: Annotated[
@@ -452,7 +452,7 @@ class Eval(Struct, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(description="of the sample and the bootstrap")] = 0
 
 
-class Retriever(Struct, frozen=True, kw_only=True):
+class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """Train a model to bring the few tools, of many, that a question needs; and an index of
     them.
     """
@@ -515,13 +515,13 @@ class Retriever(Struct, frozen=True, kw_only=True):
 
 
 COMMANDS: dict[str, type[Struct]] = {
-    "prep": Prep,
-    "retriever": Retriever,
-    "sft": Sft,
-    "pairs": Pairs,
-    "dpo": Dpo,
-    "grpo": Grpo,
-    "eval": Eval,
+    "prep": PrepSettings,
+    "retriever": RetrieverSettings,
+    "sft": SftSettings,
+    "pairs": PairsSettings,
+    "dpo": DpoSettings,
+    "grpo": GrpoSettings,
+    "eval": EvalSettings,
 }
 LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
 SECRETS = {
@@ -627,7 +627,7 @@ def check_key(command: str, key: str, where: str) -> str:
     raise UserError(f"no setting '{command}.{key}'. {fix}", place=where)
 
 
-class Card(NamedTuple):
+class Gpu(NamedTuple):
     """An NVIDIA GPU. `total`, `free`: GB of memory. `bf16`: whether it computes in bfloat16, as
     from Ampere on.
     """
@@ -649,7 +649,7 @@ def has_gpu() -> bool:
 
 
 @functools.cache
-def card() -> Card | None:
+def card() -> Gpu | None:
     """The first NVIDIA GPU, or None; asked of its driver, since torch takes seconds to load."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
@@ -663,7 +663,7 @@ def card() -> Card | None:
             query, capture_output=True, text=True, timeout=10, check=True
         ).stdout
         name, total, free, capability = answer.splitlines()[0].rsplit(",", 3)
-        return Card(name.strip(), float(total) / 1024, float(free) / 1024, float(capability) >= 8)
+        return Gpu(name.strip(), float(total) / 1024, float(free) / 1024, float(capability) >= 8)
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
         return None
 

@@ -150,7 +150,7 @@ class Step(NamedTuple):
     turn: int
 
 
-class Key(NamedTuple):
+class CandidateKey(NamedTuple):
     """What tells one candidate from every other."""
 
     record_id: str
@@ -197,8 +197,8 @@ class Candidate(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         return Step(self.record_id, self.turn)
 
     @property
-    def key(self) -> Key:
-        return Key(self.record_id, self.turn, self.protocol, self.model, self.sample)
+    def key(self) -> CandidateKey:
+        return CandidateKey(self.record_id, self.turn, self.protocol, self.model, self.sample)
 
 
 class Score(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -218,8 +218,8 @@ class Score(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     error: str = ""
 
     @property
-    def key(self) -> Key:
-        return Key(self.record_id, self.turn, self.protocol, self.model, self.sample)
+    def key(self) -> CandidateKey:
+        return CandidateKey(self.record_id, self.turn, self.protocol, self.model, self.sample)
 
 
 class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
@@ -269,7 +269,7 @@ class Side(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     total: float
 
 
-class Pair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class PreferencePair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Two candidates of one step, the better one first."""
 
     record_id: str
@@ -287,7 +287,7 @@ class Pair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         return self.chosen.total - self.rejected.total
 
 
-class Answer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class GreedyAnswer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a model said, greedily, at a step. `prompt`: a digest of the tokens it was asked with,
     "" if it was not.
     """

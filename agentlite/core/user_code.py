@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
     place: str
 
 
-class OwnCode:
+class UserCode:
     """Functions of the user's. All run in one child, replaced when it is lost.
 
     `use`: what the child does with a function and what it is given; returns what goes back, and a

@@ -11,16 +11,18 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation.hard_negatives import hard_negatives
 from agentlite.data.curation.join_dialogs import add_distractors, join_dialogs
-from agentlite.data.ingest_row import Way, changed, measure
+from agentlite.data.ingest_row import IngestContext, changed, measure
 
 
-def augments(settings: config.Prep) -> bool:
+def augments(settings: config.PrepSettings) -> bool:
     return bool(
         settings.distractors or settings.join > 1 or settings.remove_tool or settings.mask_names
     )
 
 
-def augmented(train: list[Record], way: Way, told_made: dict[str, Counter[str]]) -> list[Record]:
+def augmented(
+    train: list[Record], way: IngestContext, told_made: dict[str, Counter[str]]
+) -> list[Record]:
     """Train rows with hard ones made of them, with foreign tools, and several in a dialog; one that
     would get too long stays as it was. `told_made` is told how many hard ones were made, and why
     others were not.
@@ -58,7 +60,7 @@ def augmented(train: list[Record], way: Way, told_made: dict[str, Counter[str]])
     return [replace(record, split="train") for record in train]
 
 
-def fits(record: Record, way: Way) -> bool:
+def fits(record: Record, way: IngestContext) -> bool:
     """Whether a changed record is still one that can be rendered, and short enough."""
     try:
         return measure(record, way).longest <= way.settings.max_length
@@ -66,7 +68,7 @@ def fits(record: Record, way: Way) -> bool:
         return False
 
 
-def learnable(record: Record, way: Way) -> Record | None:
+def learnable(record: Record, way: IngestContext) -> Record | None:
     """An earlier record as it may be learned now: without personal data, and short enough; None if
     it is not.
     """

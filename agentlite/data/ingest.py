@@ -17,8 +17,8 @@ from agentlite.core.row_files import Row, disk_errors, encode
 from agentlite.data.curation.select import End
 from agentlite.data.curation.split import Traits
 from agentlite.data.curation.stats import Sized
-from agentlite.data.formats import Line
-from agentlite.data.ingest_row import Intake, LeftOut, Taken, Way, take_all
+from agentlite.data.formats import RawLine
+from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut, take_all
 from agentlite.data.rejects import Reject
 
 ENDS = {
@@ -59,7 +59,7 @@ class Spool:
         return len(self.starts) - 1
 
 
-class Gathered(NamedTuple):
+class Ingested(NamedTuple):
     """What was read, and what became of it. Of each record that was taken: its row, its traits, its
     size, its sketch and the source it is from. `ways`: where each row that is no reject came from,
     and what was done to it.
@@ -106,9 +106,11 @@ class Gathered(NamedTuple):
             self.left_out[code] += code != KEPT
 
 
-def gather(lines: Iterable[tuple[str, Line]], way: Way, spool: Spool, ways: Spool) -> Gathered:
+def gather(
+    lines: Iterable[tuple[str, RawLine]], way: IngestContext, spool: Spool, ways: Spool
+) -> Ingested:
     """Reads every row. Those that are taken are not counted yet: some are copies, or not drawn."""
-    gathered = Gathered(
+    gathered = Ingested(
         spool,
         ways,
         [],
@@ -134,7 +136,7 @@ def gather(lines: Iterable[tuple[str, Line]], way: Way, spool: Spool, ways: Spoo
     return gathered
 
 
-def ways_of(gathered: Gathered, ends: dict[int, End], sides: dict[int, str]) -> Iterator[Row]:
+def ways_of(gathered: Ingested, ends: dict[int, End], sides: dict[int, str]) -> Iterator[Row]:
     """A row for each that was read and is no reject: where it is from, what was done to it, where
     it ended.
     """
@@ -151,14 +153,14 @@ def ways_of(gathered: Gathered, ends: dict[int, End], sides: dict[int, str]) -> 
         taken += 1
 
 
-def _add(found: Intake, gathered: Gathered) -> None:
+def _add(found: IngestedRow, gathered: Ingested) -> None:
     counts = gathered.by_file[found.source]
     gathered.repaired.update(found.repaired)
     if found.format:
         gathered.formats[found.source][found.format] += 1
     for one in found.samples:
         counts["read"] += 1
-        if isinstance(one, Taken):
+        if isinstance(one, IngestedRecord):
             _take(one, found, gathered)
         elif isinstance(one, LeftOut):
             counts["filtered"] += 1
@@ -170,7 +172,7 @@ def _add(found: Intake, gathered: Gathered) -> None:
             gathered.rejects.append(one)
 
 
-def _take(one: Taken, found: Intake, gathered: Gathered) -> None:
+def _take(one: IngestedRecord, found: IngestedRow, gathered: Ingested) -> None:
     gathered.spool.add(one.row)
     gathered.ways.add(encode(_way(one.traits.id, one.place, found, one.done)))
     gathered.traits.append(one.traits)
@@ -184,7 +186,7 @@ def _take(one: Taken, found: Intake, gathered: Gathered) -> None:
         gathered.cuts.append(one.cut)
 
 
-def _way(record_id: str, place: str, found: Intake, done: Row) -> dict[str, Any]:
+def _way(record_id: str, place: str, found: IngestedRow, done: Row) -> dict[str, Any]:
     done = {**({"repaired": list(found.repaired)} if found.repaired else {}), **done}
     return {
         "id": record_id,

@@ -30,7 +30,7 @@ from agentlite.data.curation.stats import Sized, script
 from agentlite.data.curation.task_labels import classified
 from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import Line, Raw, decoded, quick, samples, to_record
+from agentlite.data.formats import Raw, RawLine, decoded, quick, samples, to_record
 from agentlite.data.formats.json_repair import repair
 from agentlite.data.rejects import Reject
 from agentlite.rendering import Mixture, settled
@@ -45,13 +45,13 @@ REPAIRABLE = (
 )  # no JSON; of any other row it is not all there, or clear what is wrong
 AT_ONCE = 1 << 20  # bytes of rows that a process is handed
 AHEAD = 3  # chunks a process that are read before the first of them is taken
-Chunk = list[tuple[str, Line]]
+Chunk = list[tuple[str, RawLine]]
 
 
-class Way(NamedTuple):
+class IngestContext(NamedTuple):
     """How raw rows become records, and records become text."""
 
-    settings: config.Prep
+    settings: config.PrepSettings
     template: Template
     mixture: Mixture
     # where a retriever says which tools a record offers: the record with them, and what was done,
@@ -59,7 +59,7 @@ class Way(NamedTuple):
     add_tools: Callable[[Record], tuple[Record, Counter[str]]] | None = None
 
 
-class Taken(NamedTuple):
+class IngestedRecord(NamedTuple):
     """A record as it goes to disk, where it is from, what ties it to others, what it measures, what
     was done to it, how it was cut, if it was, and the sketch of its text, if near copies are looked
     for.
@@ -83,7 +83,7 @@ class LeftOut(NamedTuple):
     done: Row
 
 
-class Intake(NamedTuple):
+class IngestedRow(NamedTuple):
     """What became of one raw row: the format it is of, the ways it was repaired, and its
     samples.
     """
@@ -91,7 +91,7 @@ class Intake(NamedTuple):
     source: str
     format: str
     repaired: Sequence[str]
-    samples: Sequence[Taken | LeftOut | Reject]
+    samples: Sequence[IngestedRecord | LeftOut | Reject]
 
 
 # what becomes of personal data, and how many values of each kind there are
@@ -103,7 +103,9 @@ PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
 }
 
 
-def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Iterator[Intake]:
+def take_all(
+    lines: Iterable[tuple[str, RawLine]], way: IngestContext, workers: int
+) -> Iterator[IngestedRow]:
     """In the order of the lines, each with the source it is from, whatever the number of
     workers.
     """
@@ -111,7 +113,7 @@ def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Itera
         for source, line in lines:
             yield take(source, line, way)
         return
-    crew = Crew(workers, way)
+    crew = WorkerPool(workers, way)
     try:
         for chunk in _chunks(lines):
             crew.hand(chunk)
@@ -123,16 +125,16 @@ def take_all(lines: Iterable[tuple[str, Line]], way: Way, workers: int) -> Itera
         crew.pool.shutdown(cancel_futures=True)
 
 
-class Crew:
+class WorkerPool:
     """Worker processes, and the chunks they were handed, in order. Once one has died none works any
     more: what they have not given back, and all that follows, is taken here."""
 
-    def __init__(self, workers: int, way: Way):
+    def __init__(self, workers: int, way: IngestContext):
         self.way, self.alive = way, True
         self.pool = ProcessPoolExecutor(
             workers, get_context("spawn"), _start, (way.settings, way.template.name)
         )
-        self.handed: deque[tuple[Chunk, Future[list[Intake]] | None]] = deque()
+        self.handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
 
     def hand(self, chunk: Chunk) -> None:
         try:
@@ -143,7 +145,7 @@ class Crew:
             self._mourn()
             self.handed.append((chunk, None))
 
-    def next(self) -> list[Intake]:
+    def next(self) -> list[IngestedRow]:
         chunk, future = self.handed.popleft()
         try:
             if future:
@@ -161,21 +163,21 @@ class Crew:
         self.alive = False
 
 
-def take(source: str, line: Line, way: Way) -> Intake:
+def take(source: str, line: RawLine, way: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
     if way.settings.format in PLAIN and (record := quick(line)) is not None:
-        return Intake(source, "openai", (), [_sample(source, line, 0, lambda: record, way)])
+        return IngestedRow(source, "openai", (), [_sample(source, line, 0, lambda: record, way)])
     raw, repaired = _repaired(decoded(line), way.settings.repair)
     if raw.error:
-        return Intake(source, "", (), [_reject(raw, raw.error, 0)])
+        return IngestedRow(source, "", (), [_reject(raw, raw.error, 0)])
     asked = way.settings.format
     try:
         name, parts = samples(raw.value, None if asked == "auto" else asked)
     except RowError as error:
-        return Intake(source, "", repaired, [_reject(raw, error, 0)])
+        return IngestedRow(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
     known = told(way.settings)
-    return Intake(
+    return IngestedRow(
         source,
         name,
         repaired,
@@ -188,7 +190,7 @@ def take(source: str, line: Line, way: Way) -> Intake:
     )
 
 
-def measure(record: Record, way: Way) -> Sized:
+def measure(record: Record, way: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
     protocol, template = way.mixture.of(record), way.template
     rows = rendering.render(record, protocol, template)
@@ -212,8 +214,8 @@ def measure(record: Record, way: Way) -> Sized:
 
 
 def _sample(
-    source: str, raw: Raw | Line, number: int, read: Callable[[], Record], way: Way
-) -> Taken | LeftOut | Reject:
+    source: str, raw: Raw | RawLine, number: int, read: Callable[[], Record], way: IngestContext
+) -> IngestedRecord | LeftOut | Reject:
     found_id, done = "", Row()
     try:
         record = _checked(source, read(), way)
@@ -236,10 +238,10 @@ def _sample(
     )
     done |= {"was": found_id} if kept.id != found_id else {}
     near = next(sketches([near_text(kept)])) if "near" in way.settings.duplicates else b""
-    return Taken(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
+    return IngestedRecord(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
 
 
-def changed(record: Record, settings: config.Prep, done: Row) -> Record:
+def changed(record: Record, settings: config.PrepSettings, done: Row) -> Record:
     """The record without what is not to be learned, and with its task. `done` is told what was
     found and changed.
 
@@ -256,7 +258,7 @@ def changed(record: Record, settings: config.Prep, done: Row) -> Record:
     return record
 
 
-def told(settings: config.Prep) -> dict[str, dict[str, Any]]:
+def told(settings: config.PrepSettings) -> dict[str, dict[str, Any]]:
     """What readers have to know, by format."""
     return {
         "bfcl": {"no_call_answer": settings.no_call_answer},
@@ -264,7 +266,7 @@ def told(settings: config.Prep) -> dict[str, dict[str, Any]]:
     }
 
 
-def _checked(source: str, record: Record, way: Way) -> Record:
+def _checked(source: str, record: Record, way: IngestContext) -> Record:
     validate(record)
     if len(way.mixture.protocols) > 1:
         record = replace(record, meta={**record.meta, "protocol": way.mixture.of(record).name})
@@ -273,7 +275,7 @@ def _checked(source: str, record: Record, way: Way) -> Record:
     )
 
 
-def _fitting(record: Record, way: Way) -> tuple[Record, Sized, int]:
+def _fitting(record: Record, way: IngestContext) -> tuple[Record, Sized, int]:
     """The record, or its beginning where it is too long and may be cut; its size; the tokens before
     the cut.
 
@@ -314,11 +316,11 @@ def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
     return raw._replace(value=value, error=None), used
 
 
-def _reject(raw: Raw | Line, error: RowError, part: int) -> Reject:
+def _reject(raw: Raw | RawLine, error: RowError, part: int) -> Reject:
     return Reject(raw.place, raw.content.removesuffix(b"\n"), error.code, error.reason, part)
 
 
-def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[Chunk]:
+def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
     """Rows of about a mebibyte."""
     chunk: Chunk = []
     size = 0
@@ -332,15 +334,17 @@ def _chunks(lines: Iterable[tuple[str, Line]]) -> Iterator[Chunk]:
         yield chunk
 
 
-_WAY: list[Way] = []  # of a worker process
+_WAY: list[IngestContext] = []  # of a worker process
 
 
-def _start(settings: config.Prep, model: str) -> None:
+def _start(settings: config.PrepSettings, model: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
     threading.Thread(target=end_with_parent, daemon=True).start()
     template = load_template(model)
-    _WAY[:] = [Way(settings, template, settled(settings.protocol, template, settings.seed))]
+    _WAY[:] = [
+        IngestContext(settings, template, settled(settings.protocol, template, settings.seed))
+    ]
 
 
-def _take_chunk(chunk: Chunk) -> list[Intake]:
+def _take_chunk(chunk: Chunk) -> list[IngestedRow]:
     return [take(source, line, _WAY[0]) for source, line in chunk]

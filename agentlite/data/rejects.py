@@ -12,7 +12,7 @@ import msgspec
 from agentlite.core.errors import UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row
-from agentlite.data.formats import Line
+from agentlite.data.formats import RawLine
 
 
 class Reject(NamedTuple):
@@ -90,7 +90,7 @@ class Edits:
         self.edited = edited
         self.used: set[str] = set()
 
-    def __call__(self, line: Line) -> Line:
+    def __call__(self, line: RawLine) -> RawLine:
         """The row, or what it was edited to. Where a row holds several samples, its edits must be
         the same.
 
@@ -110,7 +110,7 @@ class Edits:
                 "rejects: edit one of them, and take the others out.",
                 place=line.place,
             )
-        return Line(line.place, changed[0] + b"\n") if changed else line
+        return RawLine(line.place, changed[0] + b"\n") if changed else line
 
     def unused(self) -> Iterator[str]:
         return (place for place in self.edited if place not in self.used)

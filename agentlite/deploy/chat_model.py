@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
     stops: tuple[str, ...] = ()
 
 
-class Speaker:
+class ChatModel:
     """`name` is the model's, as the user gave it."""
 
     def __init__(self, name: str, run: Path, how: Speaking):

@@ -10,18 +10,18 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Tool
 from agentlite.data.openai_messages import Turn, wire_calls
-from agentlite.deploy.chat_model import Speaker, Wanted
+from agentlite.deploy.chat_model import ChatModel, Wanted
 from agentlite.deploy.tool_results import Observe
 
 MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
 
 
-class Talk:
+class ChatSession:
     """`tell` is given what the model says while it comes, `note` what else a reader should know."""
 
     def __init__(
         self,
-        speaker: Speaker,
+        speaker: ChatModel,
         tools: Sequence[Tool],
         observe: Observe,
         tell: Callable[[str], None],

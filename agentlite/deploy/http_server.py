@@ -11,7 +11,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Opened
-from agentlite.deploy.chat_model import Speaker, Wanted
+from agentlite.deploy.chat_model import ChatModel, Wanted
 from agentlite.deploy.openai_api import (
     Refused,
     Request,
@@ -36,7 +36,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, speaker: Speaker, port: int):
+    def __init__(self, speaker: ChatModel, port: int):
         self.speaker, self.turn = speaker, threading.Lock()
         try:
             super().__init__((HOST, port), Handler)

@@ -71,7 +71,7 @@ class Request(Struct, frozen=True):
         return tuple(filter(None, given))
 
 
-class Completion(NamedTuple):
+class CompletionBody(NamedTuple):
     """What the bodies of one answer share."""
 
     id: str
@@ -122,8 +122,8 @@ def read_request(body: bytes, model: str) -> Request:
     return request
 
 
-def new_completion(model: str) -> Completion:
-    return Completion(f"chatcmpl-{uuid.uuid4().hex[:24]}", int(time.time()), model)
+def new_completion(model: str) -> CompletionBody:
+    return CompletionBody(f"chatcmpl-{uuid.uuid4().hex[:24]}", int(time.time()), model)
 
 
 def seed_of(request: Request) -> int:
@@ -159,7 +159,7 @@ def usage(turn: Turn) -> dict[str, int]:
     }
 
 
-def response(about: Completion, request: Request, turn: Turn) -> dict[str, Any]:
+def response(about: CompletionBody, request: Request, turn: Turn) -> dict[str, Any]:
     """The whole answer in one body."""
     calls, content = told_calls(turn, request), content_of(turn, request)
     message: dict[str, Any] = {
@@ -185,13 +185,13 @@ def response(about: Completion, request: Request, turn: Turn) -> dict[str, Any]:
     }
 
 
-def chunk(about: Completion, delta: dict[str, Any], reason: str | None = None) -> bytes:
+def chunk(about: CompletionBody, delta: dict[str, Any], reason: str | None = None) -> bytes:
     """One event of a stream."""
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
     return _chunk(about, [choice])
 
 
-def last_chunks(about: Completion, request: Request, turn: Turn, told: str) -> Iterator[bytes]:
+def last_chunks(about: CompletionBody, request: Request, turn: Turn, told: str) -> Iterator[bytes]:
     """What is left to say once the answer is whole. `told`: the text that was streamed already."""
     calls, content = told_calls(turn, request), content_of(turn, request)
     if rest := content.removeprefix(told):
@@ -204,7 +204,7 @@ def last_chunks(about: Completion, request: Request, turn: Turn, told: str) -> I
     yield b"data: [DONE]\n\n"
 
 
-def _chunk(about: Completion, choices: list[dict[str, Any]], **more: Any) -> bytes:
+def _chunk(about: CompletionBody, choices: list[dict[str, Any]], **more: Any) -> bytes:
     body = {
         "id": about.id,
         "object": "chat.completion.chunk",

@@ -13,7 +13,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Tool, canonical, plain
-from agentlite.core.user_code import Named, OwnCode
+from agentlite.core.user_code import Named, UserCode
 from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
 
@@ -121,7 +121,7 @@ def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Obser
             "Name a file of functions that bear the names of the tools.",
             place=path,
         )
-    code = OwnCode([Named(path, tool.name) for tool in tools], _call, seconds)
+    code = UserCode([Named(path, tool.name) for tool in tools], _call, seconds)
     known = {tool.name for tool in tools}
 
     def observe(call: Call) -> str:

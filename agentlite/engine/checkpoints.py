@@ -46,7 +46,7 @@ SIGNS = (
 )  # of safetensors, and of torch that cannot write
 
 
-class Manifest(stages.Sealed, frozen=True, forbid_unknown_fields=True):
+class CheckpointManifest(stages.Sealed, frozen=True, forbid_unknown_fields=True):
     """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by
     its path.
     """
@@ -59,14 +59,14 @@ class Manifest(stages.Sealed, frozen=True, forbid_unknown_fields=True):
     files: dict[str, tuple[int, str]]
 
 
-class Facts(NamedTuple):
+class StepFacts(NamedTuple):
     """What is known of a step that is to be saved. `sound`: its loss and gradients are numbers."""
 
     dev_loss: float | None = None
     sound: bool = True
 
 
-def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) -> None:
+def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFacts]) -> None:
     """From now on the trainer's checkpoints are made as said above. A full disk costs a checkpoint,
     and the run only when it has happened three times in a row, or to the last one: UserError 74."""
     write, failures = trainer._save_checkpoint, 0
@@ -103,7 +103,7 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], Facts]) 
     )  # TRL makes one beside each checkpoint, its tags in any order
 
 
-def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -> None:
+def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFacts) -> None:
     step, parent = trainer.state.global_step, folder / "checkpoints"
     made = parent / ASIDE / f"checkpoint-{step}"
     if processes.first():
@@ -127,7 +127,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: Facts) -
             shutil.rmtree(made / REFERENCE)
         _order(made / "adapter_config.json")
         _copy_logs(folder, made)
-        manifest = Manifest(
+        manifest = CheckpointManifest(
             step,
             known.dev_loss,
             _plan(folder),
@@ -338,7 +338,7 @@ def trained(model: Any) -> str:
     return digest(canonical(sorted(shapes)))
 
 
-def manifests(folder: Path) -> dict[Path, Manifest]:
+def manifests(folder: Path) -> dict[Path, CheckpointManifest]:
     """Checkpoints, oldest first, as they say they are; none that cannot say."""
     found = {}
     for path in _by_step(folder):
@@ -360,15 +360,15 @@ def best_whole(folder: Path) -> Path:
 
 def best(folder: Path) -> Path:
     """Least dev loss; the newest where none was taken."""
-    found: Mapping[Path, Manifest] = manifests(folder)
+    found: Mapping[Path, CheckpointManifest] = manifests(folder)
     losses = {
         path: manifest.dev_loss for path, manifest in found.items() if manifest.dev_loss is not None
     }
     return min(losses, key=lambda path: losses[path]) if losses else [*found][-1]
 
 
-def _read(checkpoint: Path) -> Manifest:
-    return msgspec.json.decode((checkpoint / MANIFEST).read_bytes(), type=Manifest)
+def _read(checkpoint: Path) -> CheckpointManifest:
+    return msgspec.json.decode((checkpoint / MANIFEST).read_bytes(), type=CheckpointManifest)
 
 
 def _plan(folder: Path) -> str:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import Training, default, find_file, gpu_has_bf16
+from agentlite.config.settings import TrainerSettings, default, find_file, gpu_has_bf16
 from agentlite.core import distributed as processes
 from agentlite.core.errors import UserError
 from agentlite.workspace.model_source import Source
@@ -25,7 +25,7 @@ class Mistake(NamedTuple):
     fix: str
 
 
-def inputs(settings: Training) -> dict[str, str]:
+def inputs(settings: TrainerSettings) -> dict[str, str]:
     """What a plan keeps of it: with another file or another number of processes a checkpoint cannot
     be read.
     """
@@ -38,7 +38,7 @@ def inputs(settings: Training) -> dict[str, str]:
     }
 
 
-def inherited(command: str, settings: Training) -> dict[str, tuple[Any, str]]:
+def inherited(command: str, settings: TrainerSettings) -> dict[str, tuple[Any, str]]:
     """All weights want a smaller learning rate than an adapter: a tenth of its default."""
     return (
         {"learning_rate": (default(command, "learning_rate") / 10, "--full")}
@@ -65,14 +65,14 @@ def read(name: str) -> dict[str, Any]:
     return content
 
 
-def refuse_unfit(command: str, settings: Training, source: Source) -> None:
+def refuse_unfit(command: str, settings: TrainerSettings, source: Source) -> None:
     """Raises UserError 2 for what does not go together, with the nearest that does."""
     for found in (_of_full, _of_one_process, _of_deepspeed):
         for mistake in found(command, settings, source):
             raise UserError(mistake.problem, mistake.fix, place=f"{command}.{mistake.key}")
 
 
-def _of_full(command: str, settings: Training, source: Source) -> Iterator[Mistake]:
+def _of_full(command: str, settings: TrainerSettings, source: Source) -> Iterator[Mistake]:
     if not settings.full:
         return
     if bits := _bits(settings):
@@ -95,7 +95,7 @@ def _of_full(command: str, settings: Training, source: Source) -> Iterator[Mista
         )
 
 
-def _of_one_process(command: str, settings: Training, source: Source) -> Iterator[Mistake]:
+def _of_one_process(command: str, settings: TrainerSettings, source: Source) -> Iterator[Mistake]:
     if processes.count() > 1 and not settings.deepspeed:
         yield Mistake(
             "deepspeed",
@@ -104,7 +104,7 @@ def _of_one_process(command: str, settings: Training, source: Source) -> Iterato
         )
 
 
-def _of_deepspeed(command: str, settings: Training, source: Source) -> Iterator[Mistake]:
+def _of_deepspeed(command: str, settings: TrainerSettings, source: Source) -> Iterator[Mistake]:
     if not settings.deepspeed:
         return
     config = read(settings.deepspeed)
@@ -152,7 +152,7 @@ def _of_deepspeed(command: str, settings: Training, source: Source) -> Iterator[
         )
 
 
-def _of_sizes(settings: Training, config: dict[str, Any]) -> Iterator[Mistake]:
+def _of_sizes(settings: TrainerSettings, config: dict[str, Any]) -> Iterator[Mistake]:
     """Numbers that the JSON has for what we set as well."""
     step, count = settings.batch_size * settings.gradient_accumulation, processes.count()
     total = config.get("train_batch_size", "auto")
@@ -181,7 +181,7 @@ def _of_sizes(settings: Training, config: dict[str, Any]) -> Iterator[Mistake]:
             )
 
 
-def _bits(settings: Training) -> int:
+def _bits(settings: TrainerSettings) -> int:
     return 4 if settings.load_in_4bit else 8 if settings.load_in_8bit else 0
 
 

@@ -42,7 +42,7 @@ class Preference(NamedTuple):
 
 
 def train(
-    source: Source, settings: config.Dpo, folder: Path, rows: Sequence[Preference]
+    source: Source, settings: config.DpoSettings, folder: Path, rows: Sequence[Preference]
 ) -> dict[str, Any]:
     """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference
     is not the start.
@@ -68,14 +68,14 @@ def train(
     return {**figures, **_figures(settings, training.logged(folder)[-LAST:])}
 
 
-def check(settings: config.Dpo) -> None:
+def check(settings: config.DpoSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know."""
     from trl import DPOConfig
 
     training.check_passed_through("dpo", settings, DPOConfig, OURS_OF_TRL)
 
 
-def schedule(settings: config.Dpo, rows: Sequence[Preference]) -> training.Schedule:
+def schedule(settings: config.DpoSettings, rows: Sequence[Preference]) -> training.Schedule:
     return training.schedule(
         len(rows),
         epochs=settings.num_epochs,
@@ -85,7 +85,7 @@ def schedule(settings: config.Dpo, rows: Sequence[Preference]) -> training.Sched
     )
 
 
-def arguments(settings: config.Dpo, folder: Path, micro: training.Schedule) -> Any:
+def arguments(settings: config.DpoSettings, folder: Path, micro: training.Schedule) -> Any:
     """What TRL's trainer is told: a DPOConfig."""
     from trl import DPOConfig
 
@@ -95,7 +95,7 @@ def arguments(settings: config.Dpo, folder: Path, micro: training.Schedule) -> A
 
 
 def make_trainer(
-    loaded: Loaded, settings: config.Dpo, told: Any, rows: Sequence[Preference]
+    loaded: Loaded, settings: config.DpoSettings, told: Any, rows: Sequence[Preference]
 ) -> Any:
     """A DPOTrainer over rows that are tokenised and in order already. `told`: its `arguments`."""
     from datasets import Dataset
@@ -131,7 +131,7 @@ def make_trainer(
     return trainer
 
 
-def losses(settings: config.Dpo) -> dict[str, Any]:
+def losses(settings: config.DpoSettings) -> dict[str, Any]:
     """What TRL's loss is told. TRL 1.15 does not smooth its sigmoid loss, but mixes losses: with s
     for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s of that
     of the pair swapped, which is cDPO.
@@ -163,7 +163,7 @@ def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
         )
 
 
-def _figures(settings: config.Dpo, last: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _figures(settings: config.DpoSettings, last: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Over the last steps: how far chosen is above rejected, how often, and how many nats both
     sides moved.
     """

@@ -9,7 +9,7 @@ from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
 
 
-class Said(NamedTuple):
+class Completion(NamedTuple):
     """`prompt`: its index; the text without the end of turn; whether it ended by itself; tokens it
     took.
     """
@@ -29,7 +29,9 @@ class Greedy(NamedTuple):
     batch_size: int
 
 
-def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> Iterator[list[Said]]:
+def generate(
+    loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy
+) -> Iterator[list[Completion]]:
     """A list for every batch, longest prompts first: what does not fit into memory fails at once.
     See load_to_ask.
 
@@ -63,7 +65,7 @@ def generate(loaded: Loaded, prompts: Sequence[Sequence[int]], how: Greedy) -> I
 
 def _batch(
     loaded: Loaded, prompts: Sequence[Sequence[int]], indices: Sequence[int], how: Greedy
-) -> list[Said]:
+) -> list[Completion]:
     """Padded on the left, so that every answer begins in the same column."""
     import torch
     from transformers import StoppingCriteriaList
@@ -106,13 +108,13 @@ def until_stop(text: str, stops: Sequence[str]) -> str:
     return text[: min(found)] if found else ""
 
 
-def _said(index: int, row: list[int], tokenizer: Any, how: Greedy, ends: set[int]) -> Said:
+def _said(index: int, row: list[int], tokenizer: Any, how: Greedy, ends: set[int]) -> Completion:
     end = next((place for place, token in enumerate(row) if token in ends), None)
     ended = end is not None
     kept = row[:end] if ended else _unpadded(row, tokenizer.pad_token_id)
     text = tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     stopped = until_stop(text, how.stops)
-    return Said(index, stopped or text, ended or bool(stopped), len(kept) + ended)
+    return Completion(index, stopped or text, ended or bool(stopped), len(kept) + ended)
 
 
 def _unpadded(row: list[int], pad: int) -> list[int]:

@@ -50,7 +50,7 @@ FIXED = {
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
 
 
-class Answer(NamedTuple):
+class SampledAnswer(NamedTuple):
     """An answer to be judged: to which prompt, after how many optimizer steps, at which place of
     the step's batch.
     """
@@ -58,19 +58,19 @@ class Answer(NamedTuple):
     prompt: int
     trained: int
     place: int
-    drawn: sampling.Drawn
+    drawn: sampling.Sample
 
 
-class Verdict(NamedTuple):
+class AnswerReward(NamedTuple):
     """Every part of an answer's score; none where a reward function failed."""
 
     parts: Mapping[str, float] | None
 
 
-Judge = Callable[[Sequence[Answer]], Sequence[Verdict]]
+Judge = Callable[[Sequence[SampledAnswer]], Sequence[AnswerReward]]
 
 
-class Task(NamedTuple):
+class GrpoTask(NamedTuple):
     """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and
     how parts weigh.
 
@@ -87,7 +87,7 @@ class Task(NamedTuple):
 
 
 def train(
-    source: Source, settings: config.Grpo, folder: Path, task: Callable[[Loaded], Task]
+    source: Source, settings: config.GrpoSettings, folder: Path, task: Callable[[Loaded], GrpoTask]
 ) -> dict[str, Any]:
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
     key figures. Raises what engine.training.train raises, and UserError 5 if the reference is not
@@ -95,7 +95,7 @@ def train(
     prepare(training.loading(settings))
     check(settings)
 
-    def prepared() -> tuple[Loaded, Task]:
+    def prepared() -> tuple[Loaded, GrpoTask]:
         loaded = load(source, training.loading(settings), trainable=True)
         return loaded, task(loaded)
 
@@ -133,7 +133,7 @@ def train(
     }
 
 
-def check(settings: config.Grpo) -> None:
+def check(settings: config.GrpoSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know, or cannot do."""
     from trl import GRPOConfig
 
@@ -149,7 +149,7 @@ def check(settings: config.Grpo) -> None:
             )
 
 
-def schedule(settings: config.Grpo, prompts: int) -> training.Schedule:
+def schedule(settings: config.GrpoSettings, prompts: int) -> training.Schedule:
     """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
     answers.
     """
@@ -176,7 +176,11 @@ def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int
 
 
 def make_trainer(
-    loaded: Loaded, settings: config.Grpo, folder: Path, task: Task, micro: training.Schedule
+    loaded: Loaded,
+    settings: config.GrpoSettings,
+    folder: Path,
+    task: GrpoTask,
+    micro: training.Schedule,
 ) -> Any:
     """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one
     function a part.
@@ -228,7 +232,7 @@ def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
 def _reward(part: str) -> Callable[..., list[float | None]]:
     """TRL names a reward after its function, and logs it by that name."""
 
-    def reward(verdicts: Sequence[Verdict], **_: Any) -> list[float | None]:
+    def reward(verdicts: Sequence[AnswerReward], **_: Any) -> list[float | None]:
         return [None if verdict.parts is None else verdict.parts[part] for verdict in verdicts]
 
     reward.__name__ = part
@@ -236,7 +240,7 @@ def _reward(part: str) -> Callable[..., list[float | None]]:
 
 
 def _rollout(
-    loaded: Loaded, settings: config.Grpo, task: Task
+    loaded: Loaded, settings: config.GrpoSettings, task: GrpoTask
 ) -> Callable[[list[str], Any], dict[str, Any]]:
     """What TRL calls for a step's answers: every prompt stands there once for each answer of its
     group.
@@ -251,12 +255,12 @@ def _rollout(
             for place in range(len(groups))
         ]
         asked = [
-            sampling.Asked(task.prompts[index], seed, task.stops[index])
+            sampling.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
         drawn_now = draw(trainer, loaded, asked, task.how)
         answered = [
-            Answer(groups[drawn.prompt], step, place, drawn)
+            SampledAnswer(groups[drawn.prompt], step, place, drawn)
             for place, drawn in enumerate(
                 sorted(drawn_now, key=lambda drawn: (drawn.prompt, drawn.sample))
             )
@@ -272,16 +276,16 @@ def _rollout(
 
 
 def _drawn(
-    trainer: Any, loaded: Loaded, asked: Sequence[sampling.Asked], how: sampling.Sampling
-) -> Iterable[sampling.Drawn]:
+    trainer: Any, loaded: Loaded, asked: Sequence[sampling.SampleRequest], how: sampling.Sampling
+) -> Iterable[sampling.Sample]:
     return sampling.sample(
         Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, how
     )
 
 
 def _by_vllm(
-    trainer: Any, loaded: Loaded, asked: Sequence[sampling.Asked], how: sampling.Sampling
-) -> Iterable[sampling.Drawn]:
+    trainer: Any, loaded: Loaded, asked: Sequence[sampling.SampleRequest], how: sampling.Sampling
+) -> Iterable[sampling.Sample]:
     """By the vLLM engine that TRL has started and keeps at the newest weights."""
     prompts = [list(one.prompt) for one in asked for _ in one.seeds]
     group_size = len(asked[0].seeds)

@@ -25,14 +25,14 @@ AT_ONCE = 4  # requests under way
 IN_A_ROW = 4  # prompts without a reply, one after the other, before the server is given up
 
 
-class Question(NamedTuple):
+class RemoteRequest(NamedTuple):
     """A prompt, and what its answer is drawn by: "" for the likeliest one."""
 
     prompt: Prompt
     seed: str = ""
 
 
-class Replied(NamedTuple):
+class RemoteReply(NamedTuple):
     """What the server said to question number `question`, as a model trained in the prompt's
     protocol writes it.
     """
@@ -54,10 +54,10 @@ def served(name: str, url: str, key: str, base: Source) -> Source:
 
 def replies(
     endpoint: Endpoint,
-    questions: Sequence[Question],
+    questions: Sequence[RemoteRequest],
     template: Template,
     parameters: dict[str, Any],
-) -> Iterator[Replied]:
+) -> Iterator[RemoteReply]:
     """As they come. Prompts that the server refuses are answered with nothing, unless it refuses
     all.
 
@@ -84,7 +84,7 @@ def replies(
                     refused.append((number, reply))
                     continue
                 answered = True
-                yield Replied(
+                yield RemoteReply(
                     number,
                     *written(reply, questions[number].prompt, template),
                     reply.completion_tokens,
@@ -95,7 +95,7 @@ def replies(
     if refused and not answered:
         raise _failed(endpoint, refused[0][1])
     for number, _ in refused:
-        yield Replied(number, "", "cut", 0)
+        yield RemoteReply(number, "", "cut", 0)
 
 
 def _failed(endpoint: Endpoint, reply: Reply) -> UserError:
@@ -112,7 +112,7 @@ def _messages(prompt: Prompt) -> list[dict[str, Any]]:
     return [wire_message(message) for message in prompt.record.messages[: prompt.turn]]
 
 
-def _parameters(question: Question, parameters: dict[str, Any]) -> dict[str, Any]:
+def _parameters(question: RemoteRequest, parameters: dict[str, Any]) -> dict[str, Any]:
     tools = [tool.schema for tool in question.prompt.record.tools]
     drawn = {"seed": int(digest(question.seed), 16) % 2**31} if question.seed else {}
     return {**parameters, **drawn, **({"tools": tools} if tools else {})}

@@ -12,8 +12,8 @@ from agentlite.config import settings as config
 from agentlite.engine import checkpoints, on_gpu
 from agentlite.engine import sentence_encoder as embedding
 from agentlite.engine import trainer as training
-from agentlite.retrieval.tool_pool import Pool
-from agentlite.retrieval.training_pairs import Pair, batches, with_wrong
+from agentlite.retrieval.tool_pool import ToolPool
+from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
 from agentlite.workspace.encoder_source import MADE
 from agentlite.workspace.model_source import Source
 
@@ -24,7 +24,7 @@ FIXED = {
 }
 
 
-def schedule(settings: config.Retriever, count: int) -> training.Schedule:
+def schedule(settings: config.RetrieverSettings, count: int) -> training.Schedule:
     """`count`: of pairs. No batch is larger than there are pairs."""
     size = min(settings.batch_size, count)
     steps = settings.max_steps or max(1, math.ceil(count * settings.epochs / size))
@@ -33,11 +33,11 @@ def schedule(settings: config.Retriever, count: int) -> training.Schedule:
 
 def train(
     source: Source,
-    settings: config.Retriever,
+    settings: config.RetrieverSettings,
     folder: Path,
-    pool: Pool,
-    found: Sequence[Pair],
-    dev: Sequence[Pair],
+    pool: ToolPool,
+    found: Sequence[TrainingPair],
+    dev: Sequence[TrainingPair],
 ) -> dict[str, Any]:
     """Trains with MultipleNegativesRankingLoss, watches the loss of `dev`. Leaves model/ and
     metrics.jsonl; returns the key figures. Raises what engine.training.train raises.
@@ -73,7 +73,7 @@ def train(
     return figures
 
 
-def check(settings: config.Retriever) -> None:
+def check(settings: config.RetrieverSettings) -> None:
     """Raises UserError 2 for what sentence-transformers does not know, or what is not to be
     changed.
     """
@@ -85,7 +85,7 @@ def check(settings: config.Retriever) -> None:
 
 
 def _arguments(
-    settings: config.Retriever, folder: Path, plan: training.Schedule, *, with_dev: bool
+    settings: config.RetrieverSettings, folder: Path, plan: training.Schedule, *, with_dev: bool
 ) -> Any:
     from sentence_transformers import SentenceTransformerTrainingArguments
 
@@ -106,7 +106,7 @@ def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> Any:
     return BatchSampler(SequentialSampler(dataset), batch_size, drop_last)
 
 
-def _dataset(found: Sequence[Pair], pool: Pool) -> Any:
+def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
     from datasets import Dataset
 
     texts = pool.texts

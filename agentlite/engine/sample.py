@@ -30,7 +30,7 @@ class Sampling(NamedTuple):
     top_p: float
 
 
-class Asked(NamedTuple):
+class SampleRequest(NamedTuple):
     """A prompt's ids, one seed for every sample wanted, and the strings that end an answer."""
 
     prompt: Sequence[int]
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     stops: tuple[str, ...] = ()
 
 
-class Drawn(NamedTuple):
+class Sample(NamedTuple):
     """Sample number `sample` of prompt number `prompt`: its ids, end included, and its text, end of
     turn left out.
     """
@@ -50,7 +50,7 @@ class Drawn(NamedTuple):
     ended: Ending
 
 
-def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
+def sample(loaded: Loaded, asked: Sequence[SampleRequest], how: Sampling) -> list[Sample]:
     """One batch, in halves if it does not fit into memory: what is drawn is the same. The model is
     left as it was.
 
@@ -80,12 +80,12 @@ def sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]
 class _Half(NamedTuple):
     """A part of a batch, and how many prompts, or samples of its one prompt, stand before it."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[SampleRequest]
     prompts: int = 0
     samples: int = 0
 
 
-def _halves(asked: Sequence[Asked]) -> list[_Half]:
+def _halves(asked: Sequence[SampleRequest]) -> list[_Half]:
     """Of the prompts, or of the samples of the only one; none of a single sample."""
     if (middle := len(asked) // 2) > 0:
         return [_Half(asked[:middle]), _Half(asked[middle:], prompts=middle)]
@@ -98,7 +98,7 @@ def _halves(asked: Sequence[Asked]) -> list[_Half]:
     return []
 
 
-def _sample(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
+def _sample(loaded: Loaded, asked: Sequence[SampleRequest], how: Sampling) -> list[Sample]:
     import torch
 
     was_training = loaded.model.training
@@ -125,7 +125,7 @@ def _shares(model: Any) -> bool:
     return not (on_gpu() and hasattr(model, "for_inference")) and set(layers) == {"full_attention"}
 
 
-def _shared(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
+def _shared(loaded: Loaded, asked: Sequence[SampleRequest], how: Sampling) -> list[Sample]:
     """Every step of every sample of every prompt in one call; prompts that are done leave the
     batch.
     """
@@ -180,7 +180,7 @@ class _Batch:
     is.
     """
 
-    def __init__(self, loaded: Loaded, asked: Sequence[Asked]):
+    def __init__(self, loaded: Loaded, asked: Sequence[SampleRequest]):
         import torch
         from transformers import DynamicCache
 
@@ -288,7 +288,7 @@ def read(
     ends: set[int],
     stops: tuple[str, ...],
     which: tuple[int, int],
-) -> Drawn:
+) -> Sample:
     """Sampled ids as what was said, and how it ended. What comes after a stop string is cut off.
 
     `which`: the number of the prompt and of the sample.
@@ -299,15 +299,15 @@ def read(
         length = next(
             n for n in range(1, len(ids) + 1) if until_stop(_text(tokenizer, ids[:n]), stops)
         )
-        return Drawn(*which, list(ids[:length]), stopped, "stop")
-    return Drawn(*which, list(ids), text, "turn" if finished else "cut")
+        return Sample(*which, list(ids[:length]), stopped, "stop")
+    return Sample(*which, list(ids), text, "turn" if finished else "cut")
 
 
 def _text(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def _by_one(loaded: Loaded, asked: Sequence[Asked], how: Sampling) -> list[Drawn]:
+def _by_one(loaded: Loaded, asked: Sequence[SampleRequest], how: Sampling) -> list[Sample]:
     """A prompt at a time through the model's own `generate`, seeded by the prompt's seeds."""
     import torch
     from transformers import StoppingCriteriaList

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from agentlite.config.settings import Engine
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Candidate
-from agentlite.engine.remote import Question, replies
+from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.workspace.model_source import Source, load_template
 
@@ -52,7 +52,7 @@ def drawer(source: Source, how: Drawing) -> Draw:
             tuple(f"{how.seed} {one.step} {n}" for n in range(how.num_samples)) for one in batch
         ]
         asked = [
-            sampling.Asked(one.ids, seed, PROTOCOLS[one.protocol].stops)
+            sampling.SampleRequest(one.ids, seed, PROTOCOLS[one.protocol].stops)
             for one, seed in zip(batch, seeds, strict=True)
         ]
         for drawn in sampling.sample(loaded, asked, settings):
@@ -80,7 +80,7 @@ def _asker(source: Source, endpoint: Endpoint, how: Drawing) -> Draw:
 
     def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
         which = [(one, n) for one in batch for n in range(how.num_samples)]
-        questions = [Question(one, f"{how.seed} {one.step} {n}") for one, n in which]
+        questions = [RemoteRequest(one, f"{how.seed} {one.step} {n}") for one, n in which]
         for reply in replies(endpoint, questions, template, parameters):
             one, n = which[reply.question]
             yield Candidate(

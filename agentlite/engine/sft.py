@@ -14,7 +14,11 @@ from agentlite.workspace.model_source import Source
 
 
 def train(
-    source: Source, settings: config.Sft, folder: Path, rows: list[Encoded], dev: list[Encoded]
+    source: Source,
+    settings: config.SftSettings,
+    folder: Path,
+    rows: list[Encoded],
+    dev: list[Encoded],
 ) -> dict[str, Any]:
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train
     raises.
@@ -33,7 +37,7 @@ def train(
     return training.train(make, folder, schedule(settings, rows))
 
 
-def check(settings: config.Sft) -> None:
+def check(settings: config.SftSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know, or what does not go together."""
     from trl import SFTConfig
 
@@ -45,7 +49,7 @@ def check(settings: config.Sft) -> None:
     training.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
 
 
-def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
+def schedule(settings: config.SftSettings, rows: list[Encoded]) -> training.Schedule:
     """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make
     `batch_tokens`.
     """
@@ -63,7 +67,7 @@ def schedule(settings: config.Sft, rows: list[Encoded]) -> training.Schedule:
 
 
 def arguments(
-    settings: config.Sft,
+    settings: config.SftSettings,
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
@@ -83,7 +87,7 @@ def arguments(
 
 
 def make_trainer(
-    loaded: Loaded, settings: config.Sft, told: Any, rows: list[Encoded], dev: list[Encoded]
+    loaded: Loaded, settings: config.SftSettings, told: Any, rows: list[Encoded], dev: list[Encoded]
 ) -> Any:
     """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its
     `arguments`.
@@ -113,7 +117,7 @@ def _trainer(loaded: Loaded, rows: list[Encoded]) -> Any:
     return weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
 
 
-def packs(settings: config.Sft) -> bool:
+def packs(settings: config.SftSettings) -> bool:
     """Without CUDA, packed rows would see each other."""
     return settings.packing and on_gpu()
 

@@ -405,7 +405,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         console.progress(folder.name, plan.steps) as advance,
         _journal(folder) as journal,
     ):
-        run = Run(folder, plan, journal, advance, caught, watch, trainer.model, [], [])
+        run = TrainerRun(folder, plan, journal, advance, caught, watch, trainer.model, [], [])
         _listen(trainer, _callback(run))
         checkpoints.keep(trainer, folder, plan.steps, run.facts)
         try:
@@ -422,7 +422,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     return _keep_best(folder)
 
 
-class Run(NamedTuple):
+class TrainerRun(NamedTuple):
     """What is followed while a trainer runs."""
 
     folder: Path
@@ -435,7 +435,7 @@ class Run(NamedTuple):
     bad: list[int]  # the last steps, if something in them is no finite number
     skipped: list[int]  # the last steps, if float16's loss scaling took them for nothing
 
-    def facts(self, step: int) -> checkpoints.Facts:
+    def facts(self, step: int) -> checkpoints.StepFacts:
         """Of a step that is about to be saved, and whose row is whole: it is written now. Raises
         UserError 74.
         """
@@ -444,7 +444,9 @@ class Run(NamedTuple):
         self.watch.settle()
         if together.any_of(not (self.bad or _is_finite(self.model))):
             self.bad.append(step)
-        return checkpoints.Facts(self.journal.dev.get(step) if self.journal else None, not self.bad)
+        return checkpoints.StepFacts(
+            self.journal.dev.get(step) if self.journal else None, not self.bad
+        )
 
     def judge(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
         """Raises UserError 6 where training has diverged. `scaled`: in float16."""
@@ -468,7 +470,7 @@ def _is_finite(model: Any) -> bool:
     )
 
 
-def _diverged(run: Run) -> UserError:
+def _diverged(run: TrainerRun) -> UserError:
     first = min(run.bad + run.skipped)
     return UserError(
         f"loss, gradient or weights are no finite numbers since step {first}.",
@@ -524,7 +526,7 @@ class _Journal:
         self.appender.__exit__(*error)
 
 
-def _callback(run: Run) -> Any:
+def _callback(run: TrainerRun) -> Any:
     """A TrainerCallback; built here because its base class costs seconds to import."""
     from transformers import TrainerCallback
 

@@ -88,7 +88,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return (
             values
             if isinstance(values, list | tuple | Undefined) and len(values) < SHORT
-            else Turns(self, values)
+            else WatchedTurns(self, values)
         )
 
     def look_at_the_clock(self) -> None:
@@ -182,7 +182,7 @@ GROWING: dict[str, Callable[..., int]] = {
 }
 
 
-class Turns:
+class WatchedTurns:
     """Values that look at the clock while they are gone through. A loop may ask how many there
     are.
     """

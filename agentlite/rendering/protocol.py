@@ -13,7 +13,7 @@ from agentlite.core.records import Message, Parsed, Record, Tool
 DEEPEST = 64
 
 
-class Exchange(NamedTuple):
+class PromptExchange(NamedTuple):
     """One prompt and what is said to it. A step is asked at the exchange that is `asked`; others
     are only learned.
     """
@@ -47,7 +47,7 @@ class Protocol:
     inline: bool = False
     native: bool = False
     readers: tuple[Callable[[str], Parsed], ...] = ()
-    exchanges: Callable[[Record, int], Sequence[Exchange]] | None = None
+    exchanges: Callable[[Record, int], Sequence[PromptExchange]] | None = None
     answer_tool: str = ""
     answer: Callable[[str], str] = lambda text: text
 

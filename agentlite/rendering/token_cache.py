@@ -31,7 +31,7 @@ KNOWN = {
 LONGEST, MOST = 32, 50_000
 
 
-class Words(dict[str, list[int]]):
+class TokenCache(dict[str, list[int]]):
     """The ids of each chunk; one that is not here is asked of the tokenizer."""
 
     def __init__(self, tokenizer: "Tokenizer"):
@@ -61,7 +61,7 @@ class Words(dict[str, list[int]]):
 def encoder(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
     """What gives the ids that `tokenizer.encode` gives, without those it would add."""
     if _keeps_chunks_apart(tokenizer):
-        return Words(tokenizer).encode
+        return TokenCache(tokenizer).encode
     return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
 
 

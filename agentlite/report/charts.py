@@ -22,7 +22,7 @@ LAST = ("grad_norm", "learning_rate")
 PARTS = "reward/"
 
 
-class Line(NamedTuple):
+class Series(NamedTuple):
     """What was logged under a name: (step, value), and how many rows each point is the mean of."""
 
     name: str
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    lines: list[Line]
+    lines: list[Series]
     low: float
     high: float
     svg: Markup
@@ -84,14 +84,14 @@ def _ends(figure: Json) -> list[float]:
     return [figure[end] if end in figure else figure["mean"] for end in ("low", "high")]
 
 
-def _line(name: str, rows: Sequence[Row]) -> Line:
+def _line(name: str, rows: Sequence[Row]) -> Series:
     points = [(float(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name))]
     size = math.ceil(len(points) / MOST_POINTS) or 1
     buckets = [points[start : start + size] for start in range(0, len(points), size)]
     thinned = [
         (bucket[-1][0], math.fsum(value for _, value in bucket) / len(bucket)) for bucket in buckets
     ]
-    return Line(name, thinned, points[-1][1] if points else math.nan)
+    return Series(name, thinned, points[-1][1] if points else math.nan)
 
 
 def _is_number(value: Any) -> bool:
@@ -99,20 +99,20 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) < 1e300  # which nan is not
 
 
-def _joined(lines: dict[str, Line]) -> list[list[Line]]:
+def _joined(lines: dict[str, Series]) -> list[list[Series]]:
     """Curves that are read against each other in one chart; what matters first."""
     order = [name for name in FIRST if name in lines]
     order += [name for name in lines if name not in (*FIRST, *LAST)] + [
         name for name in LAST if name in lines
     ]
-    groups: dict[str, list[Line]] = {}
+    groups: dict[str, list[Series]] = {}
     for name in order:
         head = next((group[0] for group in TOGETHER if name in group), name)
         groups.setdefault(head, []).append(lines[name])
     return list(groups.values())
 
 
-def _chart(lines: list[Line], low: float | None = None, high: float | None = None) -> Chart:
+def _chart(lines: list[Series], low: float | None = None, high: float | None = None) -> Chart:
     values = [value for line in lines for _, value in line.points]
     steps = [step for line in lines for step, _ in line.points]
     low, high = min(values) if low is None else low, max(values) if high is None else high
@@ -121,7 +121,7 @@ def _chart(lines: list[Line], low: float | None = None, high: float | None = Non
     return Chart(lines, low, high, _svg(drawn, 56, "curve"))
 
 
-def _curve(line: Line, index: int, across: tuple[float, float], up: tuple[float, float]) -> str:
+def _curve(line: Series, index: int, across: tuple[float, float], up: tuple[float, float]) -> str:
     """Few points are dotted too: a lone one would not be seen."""
     places = [
         f"{_place(step, across)} {52 - 0.48 * _place(value, up):.2f}" for step, value in line.points

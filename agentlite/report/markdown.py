@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator
 
 from agentlite.report import retrieval_tables as ranking
 from agentlite.report import tables
-from agentlite.report.read_run import Evaluation, Run, Stage
+from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
 from agentlite.report.tables import Figures
 
 WIDEST = 8  # a table with more figures than that is turned
 
 
-def markdown(run: Run) -> str:
+def markdown(run: WorkspaceRun) -> str:
     blocks = [
         f"# Report of {_cell(run.name)}",
         *_evaluations(run),
@@ -20,14 +20,14 @@ def markdown(run: Run) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _evaluations(run: Run) -> Iterator[str]:
+def _evaluations(run: WorkspaceRun) -> Iterator[str]:
     if not any(evaluation.models for evaluation in run.evaluations):
         yield tables.NO_EVALUATION
     for evaluation in run.evaluations:
         yield from _evaluation(run, evaluation)
 
 
-def _evaluation(run: Run, evaluation: Evaluation) -> Iterator[str]:
+def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     yield f"## Evaluation on {_cell(evaluation.name)}"
     yield from map(_cell, evaluation.unread)
     if not evaluation.models:
@@ -62,7 +62,7 @@ def _problems(problems: Figures) -> Iterator[str]:
     yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE
 
 
-def _retrievers(run: Run) -> Iterator[str]:
+def _retrievers(run: WorkspaceRun) -> Iterator[str]:
     for stage in run.stages:
         if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
             yield f"## What {_cell(stage.name)} brings"
@@ -74,7 +74,7 @@ def _retrievers(run: Run) -> Iterator[str]:
             yield ranking.milliseconds(figures)
 
 
-def _stages(run: Run) -> Iterator[str]:
+def _stages(run: WorkspaceRun) -> Iterator[str]:
     """The stages of the run, finished or not, in the order they are run in."""
     if run.stages:
         yield "## What the models were made of"
@@ -82,7 +82,7 @@ def _stages(run: Run) -> Iterator[str]:
     yield from map(described, run.stages)
 
 
-def described(stage: Stage) -> str:
+def described(stage: ReportedStage) -> str:
     """A stage in a few lines: settings, inputs by digest (its lineage), versions, what came out."""
     parts = {key: stage.plan.get(key) for key in ("settings", "inputs", "versions")} | {
         "figures": stage.figures

@@ -14,14 +14,14 @@ from agentlite.report import tables
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import MOST, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
-from agentlite.report.read_run import Evaluation, Json, Run, Stage
+from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
 from agentlite.report.tables import Figures
 
 FILES = Path(__file__).parent
 READER_BUDGET = 4_500_000  # characters, of all readers together: the page stays below 5 MB
 
 
-def page(run: Run) -> str:
+def page(run: WorkspaceRun) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -85,7 +85,7 @@ def _links(found: Json) -> list[tuple[str, str]]:
     return links + [(name.lower(), name) for name, needed in sections.items() if found[needed]]
 
 
-class Rows(NamedTuple):
+class PageRows(NamedTuple):
     """A table of text. `bars`: how long a bar each row gets, in per cent; none if empty."""
 
     title: str
@@ -94,7 +94,7 @@ class Rows(NamedTuple):
     bars: list[float]
 
 
-def _evaluation(run: Run, evaluation: Evaluation) -> Json:
+def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Json:
     if not evaluation.models:
         return {"evaluation": evaluation}
     metrics, models = evaluation.metrics, tables.models(evaluation.metrics)
@@ -150,7 +150,7 @@ def _by_pair(differences: list[Json]) -> list[Json]:
     ]
 
 
-def _retriever(stage: Stage) -> Json:
+def _retriever(stage: ReportedStage) -> Json:
     figures = stage.json("metrics.json")
     every, *views = ranking.tables(figures)
     return {
@@ -163,16 +163,16 @@ def _retriever(stage: Stage) -> Json:
     }
 
 
-def _trained(stage: Stage) -> Json:
+def _trained(stage: ReportedStage) -> Json:
     charts, parts = drawing.charts(stage.rows("metrics.jsonl"))
     return {"stage": stage, "charts": charts, "parts": parts}
 
 
-def _statistics(values: Json, title: str = "") -> Iterator[Rows]:
+def _statistics(values: Json, title: str = "") -> Iterator[PageRows]:
     """Numbers as a table, what consists of several as one of its own, whatever it is called."""
     single = {name: value for name, value in values.items() if not isinstance(value, dict)}
     if single:
-        yield Rows(
+        yield PageRows(
             title,
             [],
             [[name, _text(value)] for name, value in single.items()],
@@ -187,7 +187,7 @@ def _statistics(values: Json, title: str = "") -> Iterator[Rows]:
                     [key, *(_text(inner.get(column)) for column in head)]
                     for key, inner in value.items()
                 ]
-                yield Rows(called, ["", *head], body, [])
+                yield PageRows(called, ["", *head], body, [])
             else:
                 yield from _statistics(value, called)
 
@@ -207,7 +207,7 @@ def _text(value: Any) -> str:
     return tables.ABSENT if value is None else tables.short(value)
 
 
-def _versions(run: Run) -> list[tuple[str, Json]]:
+def _versions(run: WorkspaceRun) -> list[tuple[str, Json]]:
     """Each set of versions with what was made under it: as a rule, all of it."""
     plans = [(stage.name, stage.plan) for stage in run.stages]
     plans += [

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from agentlite.core.records import Record, Step, from_row
 from agentlite.core.row_files import Row, read_rows
-from agentlite.report.read_run import Evaluation, Run
+from agentlite.report.read_run import Evaluation, WorkspaceRun
 
 NO_CALL, UNREADABLE = "no call", "unreadable"
 MOST = 12
@@ -48,7 +48,7 @@ class Confused(NamedTuple):
         return sum(self.due(model) - self.right(model) for model in self.called)
 
 
-def read_answers(run: Run, evaluation: Evaluation) -> Answers:
+def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
     by_step: dict[Step, dict[str, list[Row]]] = {}
     for name, model in evaluation.models.items():
         for row in model.rows("predictions.jsonl"):
@@ -98,7 +98,7 @@ def _pairs(due: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
         yield NO_CALL, blank
 
 
-def _find(digest: str, run: Run) -> Path | None:
+def _find(digest: str, run: WorkspaceRun) -> Path | None:
     """The file that a stage of this run left under this digest."""
     return next(
         (

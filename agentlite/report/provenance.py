@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.config import settings as config
-from agentlite.report.read_run import Evaluation, Json, Run, Stage
+from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
 from agentlite.report.tables import short
 
 
@@ -26,13 +26,13 @@ class Origin(NamedTuple):
     part: str
     name: str
     digests: list[str]
-    stage: Stage | None = None
+    stage: ReportedStage | None = None
     changed: bool = False
     told: bool = False
     origins: tuple["Origin", ...] = ()
 
 
-def origins(run: Run) -> list[Origin]:
+def origins(run: WorkspaceRun) -> list[Origin]:
     """A tree for each stage that no other one was made from."""
     read = {origin.name for stage in run.stages for origin in _read_by(stage, run)}
     told: set[str] = set()
@@ -43,7 +43,7 @@ def origins(run: Run) -> list[Origin]:
     ]
 
 
-def _grown(origin: Origin, run: Run, told: set[str]) -> Origin:
+def _grown(origin: Origin, run: WorkspaceRun, told: set[str]) -> Origin:
     """With the origins of its stage, unless they were told before."""
     if origin.stage is None or origin.name in told:
         return origin._replace(told=origin.stage is not None)
@@ -53,7 +53,7 @@ def _grown(origin: Origin, run: Run, told: set[str]) -> Origin:
     )
 
 
-def _read_by(stage: Stage, run: Run) -> Iterator[Origin]:
+def _read_by(stage: ReportedStage, run: WorkspaceRun) -> Iterator[Origin]:
     for key, digest in stage.inputs.items():
         name = (
             stage.settings.get(key)
@@ -71,7 +71,7 @@ def _read_by(stage: Stage, run: Run) -> Iterator[Origin]:
         )
 
 
-def _holds(stage: Stage | None, digests: list[str]) -> bool:
+def _holds(stage: ReportedStage | None, digests: list[str]) -> bool:
     """Whether the last digest that was read (an adapter's comes after its base model's) is of what
     the stage wrote.
     """
@@ -80,7 +80,7 @@ def _holds(stage: Stage | None, digests: list[str]) -> bool:
     )
 
 
-def commands(run: Run) -> list[str]:
+def commands(run: WorkspaceRun) -> list[str]:
     """A line for every stage and evaluation, in order. Settings that a profile may choose are
     always named.
     """
@@ -135,7 +135,7 @@ def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
     )
 
 
-def _out(stage: Stage) -> list[str]:
+def _out(stage: ReportedStage) -> list[str]:
     return ["--out", stage.name] if stage.name != stage.plan["command"] else []
 
 
@@ -150,7 +150,7 @@ def _default(command: str, key: str) -> Any:
     return msgspec.json.decode(msgspec.json.encode(config.default(command, key)))
 
 
-def is_given(stage: Stage, key: str) -> bool:
+def is_given(stage: ReportedStage, key: str) -> bool:
     """Whether a setting is not the default."""
     command = stage.plan.get("command", "")
     known = command in config.COMMANDS and key in config.fields(command)

@@ -24,7 +24,7 @@ SHOWN = (
 )  # of a stage; of an evaluation, all there is
 
 
-class Stage(Struct, frozen=True, dict=True):
+class ReportedStage(Struct, frozen=True, dict=True):
     """A folder with a plan. `done` is None where the stage is not finished."""
 
     folder: Path
@@ -80,7 +80,7 @@ class Evaluation(Struct, frozen=True, dict=True):
     """
 
     folder: Path
-    models: dict[str, Stage]
+    models: dict[str, ReportedStage]
     unread: list[str]
     compared: Json
 
@@ -106,11 +106,11 @@ class Evaluation(Struct, frozen=True, dict=True):
         )
 
 
-class Run(Struct, frozen=True):
+class WorkspaceRun(Struct, frozen=True):
     """All there is in a workspace, in the order in which stages are run."""
 
     folder: Path
-    stages: list[Stage]
+    stages: list[ReportedStage]
     evaluations: list[Evaluation]
 
     @property
@@ -124,10 +124,10 @@ class Run(Struct, frozen=True):
         """
         return [sentence for stage in self.stages if (sentence := _why_unread(stage, SHOWN))]
 
-    def stage(self, name: Any) -> Stage | None:
+    def stage(self, name: Any) -> ReportedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
-    def prepared(self, evaluation: Evaluation) -> Stage | None:
+    def prepared(self, evaluation: Evaluation) -> ReportedStage | None:
         """The stage whose records were asked."""
         return self.stage(evaluation.name) or self.stage("prep")
 
@@ -141,7 +141,7 @@ class Run(Struct, frozen=True):
         return "bfcl:" in json.dumps([plans, sources, prepared.settings if prepared else {}])
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> WorkspaceRun:
     """Raises UserError where there is no such run, or where a finished stage left a file that
     cannot be read.
     """
@@ -156,7 +156,7 @@ def read_run(folder: Path) -> Run:
     known.sort(key=lambda stage: (STAGES.index(stage.kind), stage.name))
     asked = [_stage(plan.parent) for plan in folder.glob("*/*/*/plan.json")]
     evaluated = sorted({stage.folder.parent for stage in asked})
-    return Run(
+    return WorkspaceRun(
         folder,
         known,
         [
@@ -181,14 +181,14 @@ def read_json(path: Path) -> Json:
     return content
 
 
-def _stage(folder: Path) -> Stage:
+def _stage(folder: Path) -> ReportedStage:
     done = folder / "done.json"
-    return Stage(
+    return ReportedStage(
         folder, read_json(folder / "plan.json"), read_json(done) if done.exists() else None
     )
 
 
-def _evaluation(folder: Path, members: list[Stage]) -> Evaluation:
+def _evaluation(folder: Path, members: list[ReportedStage]) -> Evaluation:
     """The models as they were compared, so that the first stands first; the rest by name."""
     path = folder / "compare.json"
     compared = read_json(path) if path.exists() else {}
@@ -199,7 +199,7 @@ def _evaluation(folder: Path, members: list[Stage]) -> Evaluation:
     return Evaluation(folder, models, list(unread.values()), compared)
 
 
-def _why_unread(stage: Stage, names: Iterable[str]) -> str:
+def _why_unread(stage: ReportedStage, names: Iterable[str]) -> str:
     """A sentence, or "" for a folder that can be read."""
     again = f"Run `agentlite {stage.plan.get('command', '')}` again"
     if stage.done is None:

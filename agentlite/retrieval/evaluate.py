@@ -13,48 +13,52 @@ from msgspec import to_builtins
 
 from agentlite.retrieval.queries import Query
 from agentlite.retrieval.rankers import Scores, fused
-from agentlite.retrieval.tool_pool import Pool
+from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.scoring.metrics.confidence import paired_difference
-from agentlite.scoring.metrics.ranking import Ranked, summaries, value
+from agentlite.scoring.metrics.ranking import QueryRanking, summaries, value
 
 FUSED = "hybrid"
 VIEWS = ("all", "new tools", "known tools", "tool_retrieval")
 
 
-class Found(NamedTuple):
+class QueryRanks(NamedTuple):
     """The ranks of each query's right tools by method, at a size of the pool."""
 
     size: int
-    by_method: dict[str, list[Ranked]]
+    by_method: dict[str, list[QueryRanking]]
 
 
 def ranks(
     queries: Sequence[Query],
-    pool: Pool,
+    pool: ToolPool,
     scores: Mapping[str, Scores],
     sizes: Sequence[int],
     seed: int,
     fuse: tuple[str, str],
-) -> Iterator[Found]:
+) -> Iterator[QueryRanks]:
     """`scores`: of each name, by method; `fuse`: the two that make the hybrid. Sizes beyond the
     pool are the pool.
     """
     others = list(range(len(pool.names)))
     random.Random(seed).shuffle(others)
     for size in sorted({min(size, len(others)) for size in (*sizes, len(others))}):
-        found: dict[str, list[Ranked]] = {name: [] for name in (*scores, FUSED)}
+        found: dict[str, list[QueryRanking]] = {name: [] for name in (*scores, FUSED)}
         for number, query in enumerate(queries):
             right = [pool.names[name] for name in query.names if name in pool.names]
             here = _here(right, others, size)
             own = {name: table[number][here] for name, table in scores.items()}
             own[FUSED] = fused(*(own[name][None, :] for name in fuse))[0]
             for name, row in own.items():
-                found[name].append(Ranked(tuple(_ranks(row, len(right))), len(query.names)))
-        yield Found(size, found)
+                found[name].append(QueryRanking(tuple(_ranks(row, len(right))), len(query.names)))
+        yield QueryRanks(size, found)
 
 
 def figures(
-    queries: Sequence[Query], found: Sequence[Found], ks: Sequence[int], known: set[str], seed: int
+    queries: Sequence[Query],
+    found: Sequence[QueryRanks],
+    ks: Sequence[int],
+    known: set[str],
+    seed: int,
 ) -> dict[str, Any]:
     """By view, size and method: every metric. `known`: names that were right somewhere in
     training.
@@ -74,7 +78,7 @@ def figures(
 
 def differences(
     queries: Sequence[Query],
-    found: Sequence[Found],
+    found: Sequence[QueryRanks],
     metric: str,
     second: str,
     known: set[str],

@@ -12,19 +12,19 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Tool, plain
 from agentlite.core.row_files import read_rows, replacing, write_rows
 from agentlite.retrieval.rankers import Scores
-from agentlite.retrieval.tool_pool import Pool
+from agentlite.retrieval.tool_pool import ToolPool
 
 TOOLS, VECTORS = "index/tools.jsonl", "index/vectors.npy"
 
 
-class Index(NamedTuple):
+class ToolIndex(NamedTuple):
     """`vectors`: one of length 1 for each entry of the pool, float32."""
 
-    pool: Pool
+    pool: ToolPool
     vectors: Scores
 
 
-def write(index: Index, folder: Path) -> list[str]:
+def write(index: ToolIndex, folder: Path) -> list[str]:
     """The files that were written."""
     import numpy
 
@@ -46,11 +46,11 @@ def write(index: Index, folder: Path) -> list[str]:
     return [TOOLS, VECTORS]
 
 
-def read(folder: Path) -> Index:
+def read(folder: Path) -> ToolIndex:
     """Raises UserError for vectors that are not those of the tools."""
     import numpy
 
-    pool = Pool()
+    pool = ToolPool()
     for row in read_rows(folder / TOOLS):
         pool.add(
             Tool(row["name"], row["description"], json.loads(row["parameters"])), row["category"]
@@ -62,10 +62,10 @@ def read(folder: Path) -> Index:
             "Run `agentlite retriever` again with --force.",
             place=str(folder / VECTORS),
         )
-    return Index(pool, vectors)
+    return ToolIndex(pool, vectors)
 
 
-def likeliest(scores: Scores, pool: Pool, k: int) -> list[int]:
+def likeliest(scores: Scores, pool: ToolPool, k: int) -> list[int]:
     """The entries of the `k` likeliest names, each the likeliest of its name. `scores`: a row a
     question, of every entry; of several questions each has its first tool before any has its
     second.
@@ -78,7 +78,7 @@ def likeliest(scores: Scores, pool: Pool, k: int) -> list[int]:
     return list(found.values())[:k]
 
 
-def _first_of_names(row: Scores, pool: Pool, k: int) -> list[int]:
+def _first_of_names(row: Scores, pool: ToolPool, k: int) -> list[int]:
     """Looks at a few of the likeliest entries, and at more only where they bear too few names.
     Equal ones come in their order, on any machine.
     """
@@ -98,7 +98,7 @@ def _first_of_names(row: Scores, pool: Pool, k: int) -> list[int]:
         count = min(most, 8 * count)
 
 
-def unlikely(scores: Scores, pool: Pool, count: int, seed: str) -> list[int]:
+def unlikely(scores: Scores, pool: ToolPool, count: int, seed: str) -> list[int]:
     """Entries of that many names, drawn from the less likely half: tools that hardly do what is
     asked.
     """

@@ -12,13 +12,13 @@ from agentlite.core.records import ANY_TOOL, Record, Tool, digest
 from agentlite.retrieval.index import likeliest, unlikely
 from agentlite.retrieval.queries import questions
 from agentlite.retrieval.rankers import Ranker
-from agentlite.retrieval.tool_pool import Pool
+from agentlite.retrieval.tool_pool import ToolPool
 
 META = "retrieved"  # in a record's meta: what is said of it below
 Missing = Literal["added", "left out"]
 
 
-class Offers(NamedTuple):
+class ToolOffers(NamedTuple):
     """Brings `k` tools of the pool, those that `by` ranks first.
 
     `missing`: what becomes of a tool that is due and was not brought: "added" in the place of the
@@ -26,7 +26,7 @@ class Offers(NamedTuple):
     has it); or "left out".
     """
 
-    pool: Pool
+    pool: ToolPool
     ranker: Ranker
     k: int
     by: str

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from agentlite.core.records import ANY_TOOL, Record, Step
-from agentlite.retrieval.tool_pool import Pool
+from agentlite.retrieval.tool_pool import ToolPool
 
 SHORTEST = 16  # bytes: "yes, please" asks nothing by itself
 
@@ -37,12 +37,12 @@ def questions(record: Record) -> list[str]:
     return found
 
 
-def queries(records: Iterable[Record], pool: Pool) -> list[Query]:
+def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
     """Those for which some tool is due. Where any call will do, none is right."""
     return [query for record in records for query in _queries(record, pool)]
 
 
-def _queries(record: Record, pool: Pool) -> list[Query]:
+def _queries(record: Record, pool: ToolPool) -> list[Query]:
     asked = iter(questions(record))
     text, due, found = "", dict[str, int](), list[Query]()
 

@@ -27,7 +27,7 @@ SHAPE = (
 )
 
 
-class Entry(NamedTuple):
+class PoolEntry(NamedTuple):
     """A tool, the text it is found by, and the group of tools that it is of, "" if nothing says
     so.
     """
@@ -37,13 +37,13 @@ class Entry(NamedTuple):
     category: str = ""
 
 
-class Pool:
+class ToolPool:
     """`names`: each once, in the order they came; `owners`: the place of each entry's name among
     them.
     """
 
-    def __init__(self, entries: Iterable[Entry] = ()):
-        self.entries: list[Entry] = []
+    def __init__(self, entries: Iterable[PoolEntry] = ()):
+        self.entries: list[PoolEntry] = []
         self.names: dict[str, int] = {}
         self.owners: list[int] = []
         self._known: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Pool:
         """The place of the tool among the entries; one that is there already is not added again."""
         place = self._known.setdefault(canonical(to_builtins(tool)), len(self.entries))
         if place == len(self.entries):
-            self.entries.append(Entry(tool, text_of(tool), category or group_of(tool.name)))
+            self.entries.append(PoolEntry(tool, text_of(tool), category or group_of(tool.name)))
             self.owners.append(self.names.setdefault(tool.name, len(self.names)))
         return place
 
@@ -74,12 +74,12 @@ class Pool:
         return {name: counts[place] for name, place in self.names.items() if counts[place] > 1}
 
 
-class Read(NamedTuple):
+class ToolFile(NamedTuple):
     """A pool, the records that files of tools hold as examples of their use, and what was wrong, a
     row each.
     """
 
-    pool: Pool
+    pool: ToolPool
     examples: list[Record]
     problems: list[Row]
 
@@ -100,13 +100,13 @@ def group_of(name: str) -> str:
     return found[1] if found else ""
 
 
-def read_pool(records: Iterable[Record], files: Sequence[str]) -> Read:
+def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of
     OpenAI's shape.
 
     Raises UserError 2 where there is no tool, or a file cannot be read.
     """
-    read = Read(Pool(), [], [])
+    read = ToolFile(ToolPool(), [], [])
     for record in records:
         for tool in record.tools:
             _add(tool, "", f"record {record.id}", read)
@@ -131,7 +131,7 @@ def _rows(file: str) -> Iterator[tuple[str, Any, RowError | None]]:
             yield raw.place, one, raw.error
 
 
-def _read_row(place: str, value: Any, error: RowError | None, read: Read) -> None:
+def _read_row(place: str, value: Any, error: RowError | None, read: ToolFile) -> None:
     try:
         if error:
             raise error
@@ -149,7 +149,7 @@ def _read_row(place: str, value: Any, error: RowError | None, read: Read) -> Non
         read.problems.append({"place": place, "code": found.code, "problem": found.reason})
 
 
-def _examples(place: str, value: dict[str, Any], read: Read) -> Iterator[Record]:
+def _examples(place: str, value: dict[str, Any], read: ToolFile) -> Iterator[Record]:
     for part in sage_tools.parts(value) if value.get(sage_tools.EXAMPLES) else ():
         try:
             yield sage_tools.read(part)
@@ -159,7 +159,7 @@ def _examples(place: str, value: dict[str, Any], read: Read) -> Iterator[Record]
             )
 
 
-def _add(tool: Tool, category: str, place: str, read: Read) -> None:
+def _add(tool: Tool, category: str, place: str, read: ToolFile) -> None:
     count = len(read.pool.entries)
     if read.pool.add(tool, category) == count and not tool.description.strip():
         read.problems.append(

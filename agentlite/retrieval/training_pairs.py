@@ -15,7 +15,7 @@ from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Row
 from agentlite.retrieval.queries import Query
 from agentlite.retrieval.rankers import Ranker
-from agentlite.retrieval.tool_pool import Pool
+from agentlite.retrieval.tool_pool import ToolPool
 
 PAIRS = "pairs.jsonl"
 LOOKED_AT = 30  # of the likeliest wrong tools of each ranker
@@ -24,7 +24,7 @@ LOOKED_AT = 30  # of the likeliest wrong tools of each ranker
 SPARE = 6
 
 
-class Pair(NamedTuple):
+class TrainingPair(NamedTuple):
     """A query, the right tool and wrong ones, by their places in the pool, those that look right
     first.
 
@@ -38,8 +38,8 @@ class Pair(NamedTuple):
 
 
 def pairs(
-    queries: Sequence[Query], pool: Pool, rankers: dict[str, Ranker], count: int, seed: int
-) -> list[Pair]:
+    queries: Sequence[Query], pool: ToolPool, rankers: dict[str, Ranker], count: int, seed: int
+) -> list[TrainingPair]:
     """A pair for each tool that is due, with `count` wrong tools and some to spare, none if `count`
     is 0: by turns the likeliest of each ranker and one of the right tool's group, then any. Never
     one that is due for an equal question, or that only bears another name.
@@ -58,13 +58,13 @@ def pairs(
             group = groups[pool.entries[place].category] if pool.entries[place].category else []
             ways = [*(one[number] for one in likely.values()), chance.sample(group, len(group))]
             negatives = _by_turns(ways, pool, barred, count + SPARE, chance) if count else ()
-            found.append(Pair(query.text, place, negatives, frozenset(names)))
+            found.append(TrainingPair(query.text, place, negatives, frozenset(names)))
     return found
 
 
 def batches(
-    found: Sequence[Pair], pool: Pool, size: int, steps: int, count: int, seed: int
-) -> list[Pair]:
+    found: Sequence[TrainingPair], pool: ToolPool, size: int, steps: int, count: int, seed: int
+) -> list[TrainingPair]:
     """The pairs of `steps` batches of `size`, one after the other, with `count` wrong tools each:
     epoch after epoch in a new order, each pair as soon as no tool of its batch is right for it, nor
     its own for another one.
@@ -74,7 +74,7 @@ def batches(
     """
     chance = random.Random(seed)
     waiting: list[int] = []
-    rows: list[Pair] = []
+    rows: list[TrainingPair] = []
     for _ in range(steps):
         while len(waiting) < 4 * size:
             epoch = list(range(len(found)))
@@ -88,7 +88,9 @@ def batches(
     return rows
 
 
-def with_wrong(pair: Pair, pool: Pool, count: int, barred: frozenset[str] = frozenset()) -> Pair:
+def with_wrong(
+    pair: TrainingPair, pool: ToolPool, count: int, barred: frozenset[str] = frozenset()
+) -> TrainingPair:
     """With as many wrong tools as are wanted, none of a name that is barred; the next best where
     there are too few.
     """
@@ -97,7 +99,7 @@ def with_wrong(pair: Pair, pool: Pool, count: int, barred: frozenset[str] = froz
     return pair._replace(negatives=tuple([*fitting, *rest][:count]))
 
 
-def to_row(pair: Pair, pool: Pool) -> Row:
+def to_row(pair: TrainingPair, pool: ToolPool) -> Row:
     """As it is on disk, for people to look at too."""
     names = [pool.entries[place].tool.name for place in (pair.place, *pair.negatives)]
     return {
@@ -109,9 +111,9 @@ def to_row(pair: Pair, pool: Pool) -> Row:
     }
 
 
-def from_row(row: Row) -> Pair:
+def from_row(row: Row) -> TrainingPair:
     place, *negatives = row["places"]
-    return Pair(row["query"], place, tuple(negatives), frozenset(row["right"]))
+    return TrainingPair(row["query"], place, tuple(negatives), frozenset(row["right"]))
 
 
 def _right(queries: Iterable[Query]) -> dict[str, set[str]]:
@@ -126,12 +128,12 @@ def normal(text: str) -> str:
     return re.sub(r"[\W_]+", "", text.casefold())
 
 
-def _content(pool: Pool, place: int) -> str:
+def _content(pool: ToolPool, place: int) -> str:
     tool = pool.entries[place].tool
     return canonical([normal(tool.description), tool.parameters])
 
 
-def _twins(pool: Pool) -> dict[str, list[int]]:
+def _twins(pool: ToolPool) -> dict[str, list[int]]:
     """Entries that differ in nothing but their names."""
     found: dict[str, list[int]] = defaultdict(list)
     for place in range(len(pool.entries)):
@@ -139,14 +141,14 @@ def _twins(pool: Pool) -> dict[str, list[int]]:
     return found
 
 
-def _groups(pool: Pool) -> dict[str, list[int]]:
+def _groups(pool: ToolPool) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for place, entry in enumerate(pool.entries):
         found[entry.category].append(place)
     return found
 
 
-def _likeliest(ranker: Ranker, queries: Sequence[Query], pool: Pool) -> list[list[int]]:
+def _likeliest(ranker: Ranker, queries: Sequence[Query], pool: ToolPool) -> list[list[int]]:
     import numpy
 
     scores = ranker([query.text for query in queries])
@@ -156,7 +158,11 @@ def _likeliest(ranker: Ranker, queries: Sequence[Query], pool: Pool) -> list[lis
 
 
 def _by_turns(
-    ways: Sequence[Sequence[int]], pool: Pool, barred: set[str], count: int, chance: random.Random
+    ways: Sequence[Sequence[int]],
+    pool: ToolPool,
+    barred: set[str],
+    count: int,
+    chance: random.Random,
 ) -> tuple[int, ...]:
     """From each way in turn its first that may be taken; of a name no second one."""
     found: list[int] = []
@@ -181,14 +187,14 @@ def _by_turns(
     return tuple(found)
 
 
-def _any(pool: Pool, chance: random.Random) -> Iterator[int]:
+def _any(pool: ToolPool, chance: random.Random) -> Iterator[int]:
     """Every place once, from somewhere on."""
     start = chance.randrange(len(pool.entries))
     yield from (place % len(pool.entries) for place in range(start, start + len(pool.entries)))
 
 
 def _that_go_together(
-    waiting: Sequence[int], found: Sequence[Pair], pool: Pool, size: int
+    waiting: Sequence[int], found: Sequence[TrainingPair], pool: ToolPool, size: int
 ) -> list[int]:
     taken: list[int] = []
     right: set[str] = set()

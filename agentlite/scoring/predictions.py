@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Answer, Call, Parsed, Prediction, Record, Step, digest, plain
+from agentlite.core.records import (
+    Call,
+    GreedyAnswer,
+    Parsed,
+    Prediction,
+    Record,
+    Step,
+    digest,
+    plain,
+)
 from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.metrics.bfcl import category_of, check
@@ -29,7 +38,7 @@ SHAPE = (
 )
 
 
-class Said(NamedTuple):
+class ExternalAnswer(NamedTuple):
     """What another system said at a step: its text, or its calls where it gives them apart."""
 
     text: str
@@ -41,7 +50,7 @@ def prompt_key(prompt: Prompt) -> str:
     return digest(",".join(map(str, prompt.ids)))
 
 
-def answered(prompt: Prompt, answer: Answer, protocol: Protocol) -> Prediction:
+def answered(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Prediction:
     """The answer as the protocol reads it. One that was not finished cannot be read."""
     if not answer.prompt:
         return predicted(prompt, Parsed("", (), TOO_LONG), "", 0, finished=False)
@@ -52,7 +61,7 @@ def answered(prompt: Prompt, answer: Answer, protocol: Protocol) -> Prediction:
     return predicted(prompt, parsed, answer.text, answer.new_tokens, finished=finished)
 
 
-def said(prompt: Prompt, found: Said | None, protocol: Protocol) -> Prediction:
+def said(prompt: Prompt, found: ExternalAnswer | None, protocol: Protocol) -> Prediction:
     """What another system said. None: it said nothing, which is a problem and scores 0."""
     if found is None:
         return predicted(prompt, Parsed("", (), NOTHING), "", 0)
@@ -116,7 +125,7 @@ def difficulty(record: Record) -> str:
     )
 
 
-def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, Answer]:
+def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, GreedyAnswer]:
     """The answers that are there to these very prompts, by step; a torn last line is cut. `keys`:
     see prompt_key.
     """
@@ -124,7 +133,7 @@ def read_answers(path: Path, keys: Mapping[Step, str]) -> dict[Step, Answer]:
         return {}
     with Appender(path):
         pass
-    found = (msgspec.convert(row, Answer) for row in read_rows(path))
+    found = (msgspec.convert(row, GreedyAnswer) for row in read_rows(path))
     return {
         one.step: one for one in found if one.step in keys and one.prompt in ("", keys[one.step])
     }
@@ -143,14 +152,16 @@ def read_predictions(path: Path) -> Iterator[Prediction]:
         yield Prediction(calls=calls, **row)
 
 
-def read_said(path: Path, steps: Iterable[Step], records: Mapping[str, Record]) -> dict[Step, Said]:
+def read_said(
+    path: Path, steps: Iterable[Step], records: Mapping[str, Record]
+) -> dict[Step, ExternalAnswer]:
     """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those
     that are asked.
 
     Raises UserError with file and line for a row that is none, is there twice, or is about a step
     the data does not have.
     """
-    found: dict[Step, Said] = {}
+    found: dict[Step, ExternalAnswer] = {}
     lines: dict[Step, int] = {}
     strangers: list[tuple[int, str]] = []
     wanted = set(steps)
@@ -182,7 +193,7 @@ def read_said(path: Path, steps: Iterable[Step], records: Mapping[str, Record]) 
     return found
 
 
-def missing(steps: Sequence[Step], found: Mapping[Step, Said]) -> int:
+def missing(steps: Sequence[Step], found: Mapping[Step, ExternalAnswer]) -> int:
     return sum(step not in found for step in steps)
 
 
@@ -232,11 +243,11 @@ def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
     return Step(name, int(turn))
 
 
-def _said(row: Row, where: str) -> Said:
+def _said(row: Row, where: str) -> ExternalAnswer:
     text, calls = row.get("text", ""), row.get("calls")
     if not isinstance(text, str) or ("text" not in row and calls is None):
         raise UserError("has neither a text nor calls.", f"A row: {SHAPE}.", place=where)
-    return Said(
+    return ExternalAnswer(
         text, None if calls is None else tuple(_call(call, where) for call in _list(calls, where))
     )
 

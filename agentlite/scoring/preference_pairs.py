@@ -8,7 +8,16 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, Candidate, Key, Pair, Rollout, Score, Side, Step
+from agentlite.core.records import (
+    GOLD,
+    Candidate,
+    CandidateKey,
+    PreferencePair,
+    Rollout,
+    Score,
+    Side,
+    Step,
+)
 from agentlite.core.row_files import encode, replacing
 from agentlite.scoring.rewards import total
 
@@ -28,7 +37,7 @@ UNIT = (
 )
 
 
-class Rule(NamedTuple):
+class PairRule(NamedTuple):
     """Which pairs are made. `gold`: it is chosen where every sampled candidate fails, or takes no
     part at all.
     """
@@ -38,7 +47,7 @@ class Rule(NamedTuple):
     gold: Literal["never", "failed"] = "never"
 
 
-class Scored(msgspec.Struct, frozen=True, gc=False):
+class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
     candidate: Candidate
     parts: Mapping[str, float]
 
@@ -46,11 +55,11 @@ class Scored(msgspec.Struct, frozen=True, gc=False):
 class Pairing(NamedTuple):
     """The pairs, and how many steps gave none for each reason: together, all the steps."""
 
-    pairs: list[Pair]
+    pairs: list[PreferencePair]
     reasons: dict[str, int]
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class WeighedCandidate(msgspec.Struct, frozen=True, gc=False):
     """A candidate as it is weighed: its text without the blanks around it, and which of the
     distinct parts it has.
     """
@@ -71,12 +80,12 @@ class Rivals(NamedTuple):
     The gold is there only where it may be chosen.
     """
 
-    sampled: list[Entry]
-    speaking: list[Entry]
-    gold: list[Entry]
+    sampled: list[WeighedCandidate]
+    speaking: list[WeighedCandidate]
+    gold: list[WeighedCandidate]
 
 
-class Prepared(NamedTuple):
+class PreparedStep(NamedTuple):
     """Steps as many weightings weigh them: candidates with equal parts share them, and so their
     total.
     """
@@ -98,7 +107,7 @@ class Prepared(NamedTuple):
         return [round(total(parts, counted) * UNIT) for parts in self.parts]
 
 
-class Scales(NamedTuple):
+class PairScales(NamedTuple):
     """How a step is weighed: totals and the least margin in billionths, and whether lengths are
     balanced.
     """
@@ -108,11 +117,11 @@ class Scales(NamedTuple):
     balance: bool
 
 
-class Choice(NamedTuple):
+class PairChoice(NamedTuple):
     """The two candidates that a step's pair is made of, and what they earn, in billionths."""
 
-    chosen: Entry
-    rejected: Entry
+    chosen: WeighedCandidate
+    rejected: WeighedCandidate
     high: int
     low: int
 
@@ -121,12 +130,14 @@ class Choice(NamedTuple):
         return (self.high - self.low) / UNIT
 
 
-def group(candidates: Iterable[Candidate], scores: Mapping[Key, Score]) -> dict[Step, list[Scored]]:
+def group(
+    candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score]
+) -> dict[Step, list[ScoredCandidate]]:
     """The scored candidates of every step; a step stays, though none of its candidates was scored.
 
     Raises UserError for a candidate that was scored on other parts than the first one.
     """
-    groups: dict[Step, list[Scored]] = {}
+    groups: dict[Step, list[ScoredCandidate]] = {}
     first: Mapping[str, float] | None = None
     for candidate in candidates:
         scored = groups.setdefault(candidate.step, [])
@@ -135,55 +146,55 @@ def group(candidates: Iterable[Candidate], scores: Mapping[Key, Score]) -> dict[
             first = score.parts if first is None else first
             if score.parts.keys() != first.keys():
                 raise _other_parts(candidate, first.keys() ^ score.parts.keys())
-            scored.append(Scored(candidate, score.parts))
+            scored.append(ScoredCandidate(candidate, score.parts))
     return groups
 
 
 def build_pairs(
-    groups: Mapping[Step, Sequence[Scored]], weights: Mapping[str, float], rule: Rule
+    groups: Mapping[Step, Sequence[ScoredCandidate]], weights: Mapping[str, float], rule: PairRule
 ) -> Pairing:
     """A pair a step, or the reason why there is none."""
     found = list(choices(prepare(groups, rule), weights, rule))
     return Pairing(
-        [_pair(choice) for choice in found if isinstance(choice, Choice)], count_reasons(found)
+        [_pair(choice) for choice in found if isinstance(choice, PairChoice)], count_reasons(found)
     )
 
 
-def count_reasons(found: Iterable[Choice | Reason]) -> dict[str, int]:
+def count_reasons(found: Iterable[PairChoice | Reason]) -> dict[str, int]:
     """Every reason, and how many steps gave no pair for it."""
     counts: dict[str, int] = dict.fromkeys(REASONS, 0)
     for choice in found:
-        if not isinstance(choice, Choice):
+        if not isinstance(choice, PairChoice):
             counts[choice] += 1
     return counts
 
 
-def prepare(groups: Mapping[Step, Sequence[Scored]], rule: Rule) -> Prepared:
+def prepare(groups: Mapping[Step, Sequence[ScoredCandidate]], rule: PairRule) -> PreparedStep:
     """Does once what no weighting changes."""
     names = next((list(one.parts) for scored in groups.values() for one in scored), [])
     numbers: dict[tuple[float, ...], int] = {}
     distinct: list[Mapping[str, float]] = []
     steps = []
     for scored in groups.values():
-        sampled: list[Entry] = []
-        gold: list[Entry] = []
+        sampled: list[WeighedCandidate] = []
+        gold: list[WeighedCandidate] = []
         for one in sorted(scored, key=_place):
             candidate, parts = one.candidate, one.parts
             number = numbers.setdefault(tuple(map(parts.__getitem__, names)), len(distinct))
             if number == len(distinct):
                 distinct.append(parts)
-            entry = Entry(candidate, candidate.text.strip(), number)
+            entry = WeighedCandidate(candidate, candidate.text.strip(), number)
             (gold if candidate.model == GOLD else sampled).append(entry)
         failed = rule.gold == "failed" and all(distinct[one.parts]["exact"] < 1 for one in sampled)
         steps.append(Rivals(sampled, _speaking(sampled), _speaking(gold) if failed else []))
-    return Prepared(steps, distinct)
+    return PreparedStep(steps, distinct)
 
 
 def choices(
-    prepared: Prepared, weights: Mapping[str, float], rule: Rule
-) -> Iterator[Choice | Reason]:
+    prepared: PreparedStep, weights: Mapping[str, float], rule: PairRule
+) -> Iterator[PairChoice | Reason]:
     """What each step gives, in order."""
-    scales = Scales(prepared.totals(weights), max(1, rule.margin * UNIT - 0.5), rule.balance)
+    scales = PairScales(prepared.totals(weights), max(1, rule.margin * UNIT - 0.5), rule.balance)
     lean = 0  # by how many characters the chosen texts so far are longer than the rejected ones
     for step in prepared.steps:
         choice = (
@@ -191,7 +202,7 @@ def choices(
             or _best(step.speaking, step.sampled, scales, lean)
             or _reason(step.sampled, scales)
         )
-        if isinstance(choice, Choice):
+        if isinstance(choice, PairChoice):
             lean += choice.chosen.length - choice.rejected.length
         yield choice
 
@@ -204,27 +215,30 @@ def read_scores(path: Path) -> Iterator[Score]:
     return _read(path, Score)
 
 
-def read_pairs(path: Path) -> Iterator[Pair]:
-    return _read(path, Pair)
+def read_pairs(path: Path) -> Iterator[PreferencePair]:
+    return _read(path, PreferencePair)
 
 
 def read_rollouts(path: Path) -> Iterator[Rollout]:
     return _read(path, Rollout)
 
 
-def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
+def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
     with replacing(path) as file:
         file.writelines(map(_line, pairs))
 
 
-def _speaking(entries: list[Entry]) -> list[Entry]:
+def _speaking(entries: list[WeighedCandidate]) -> list[WeighedCandidate]:
     """The very same list if all say something, as most do: its totals are then looked up once."""
     return entries if all(one.text for one in entries) else [one for one in entries if one.text]
 
 
 def _best(
-    better: Sequence[Entry], worse: Sequence[Entry], scales: Scales, lean: int
-) -> Choice | None:
+    better: Sequence[WeighedCandidate],
+    worse: Sequence[WeighedCandidate],
+    scales: PairScales,
+    lean: int,
+) -> PairChoice | None:
     """The widest admissible pair, or the one that keeps lengths in balance; None if there is
     none.
     """
@@ -238,7 +252,7 @@ def _best(
         return None
     chosen, rejected = better[highs.index(high)], worse[lows.index(low)]
     if chosen.text != rejected.text and not scales.balance:
-        return Choice(chosen, rejected, high, low)
+        return PairChoice(chosen, rejected, high, low)
     admissible = [
         (abs(lean + one.length - other.length) if scales.balance else 0, low - high, i, j)
         for i, (one, high) in enumerate(zip(better, highs, strict=True))
@@ -248,10 +262,10 @@ def _best(
     if not admissible:
         return None
     *_, i, j = min(admissible)
-    return Choice(better[i], worse[j], highs[i], lows[j])
+    return PairChoice(better[i], worse[j], highs[i], lows[j])
 
 
-def _reason(sampled: Sequence[Entry], scales: Scales) -> Reason:
+def _reason(sampled: Sequence[WeighedCandidate], scales: PairScales) -> Reason:
     """Why no pair can be made of these."""
     if len(sampled) < 2:
         return "failed"
@@ -267,19 +281,19 @@ def _reason(sampled: Sequence[Entry], scales: Scales) -> Reason:
     return "empty text" if wide else "small margin"
 
 
-def _place(scored: Scored) -> tuple[int, str, str]:
+def _place(scored: ScoredCandidate) -> tuple[int, str, str]:
     """The first among equals is the first by sample, in whatever order they were read."""
     candidate = scored.candidate
     return candidate.sample, candidate.model, candidate.protocol
 
 
-def _pair(choice: Choice) -> Pair:
+def _pair(choice: PairChoice) -> PreferencePair:
     candidate = choice.chosen.candidate
     chosen, rejected = _side(choice.chosen, choice.high), _side(choice.rejected, choice.low)
-    return Pair(candidate.record_id, candidate.turn, candidate.protocol, chosen, rejected)
+    return PreferencePair(candidate.record_id, candidate.turn, candidate.protocol, chosen, rejected)
 
 
-def _side(entry: Entry, earned: int) -> Side:
+def _side(entry: WeighedCandidate, earned: int) -> Side:
     candidate = entry.candidate
     return Side(candidate.text, candidate.ended, candidate.model, candidate.sample, earned / UNIT)
 
@@ -296,7 +310,7 @@ def _other_parts(candidate: Candidate, names: Iterable[str]) -> UserError:
     )
 
 
-def _line(pair: Pair) -> bytes:
+def _line(pair: PreferencePair) -> bytes:
     try:
         return msgspec.json.encode(pair) + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which a model's text may hold

@@ -15,11 +15,11 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.scoring.preference_pairs import (
     UNIT,
-    Choice,
-    Prepared,
+    PairChoice,
+    PairRule,
+    PreparedStep,
     Reason,
-    Rule,
-    Scored,
+    ScoredCandidate,
     choices,
     count_reasons,
     prepare,
@@ -33,13 +33,13 @@ HOW = (
     "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
 )
 
-Found = Sequence[Choice | Reason]
+Found = Sequence[PairChoice | Reason]
 
 
 def compare_weightings(
-    groups: Mapping[Step, Sequence[Scored]],
+    groups: Mapping[Step, Sequence[ScoredCandidate]],
     weightings: Mapping[str, Mapping[str, float]],
-    rule: Rule,
+    rule: PairRule,
 ) -> list[dict[str, Any]]:
     """A row a weighting, in order: its pairs, and what is different from the first one's.
 
@@ -56,8 +56,8 @@ def compare_weightings(
     ]
 
 
-def _row(prepared: Prepared, found: Found, first: Found) -> dict[str, Any]:
-    pairs = [choice for choice in found if isinstance(choice, Choice)]
+def _row(prepared: PreparedStep, found: Found, first: Found) -> dict[str, Any]:
+    pairs = [choice for choice in found if isinstance(choice, PairChoice)]
     return {
         "steps": len(found),
         "pairs": len(pairs),
@@ -72,11 +72,11 @@ def _row(prepared: Prepared, found: Found, first: Found) -> dict[str, Any]:
 def _differences(found: Found, first: Found) -> dict[str, int]:
     flipped = gained = lost = 0
     for here, there in zip(found, first, strict=True):
-        if isinstance(here, Choice) and isinstance(there, Choice):
+        if isinstance(here, PairChoice) and isinstance(there, PairChoice):
             flipped += here.chosen.text != there.chosen.text
         else:
-            gained += isinstance(here, Choice)
-            lost += isinstance(there, Choice)
+            gained += isinstance(here, PairChoice)
+            lost += isinstance(there, PairChoice)
     return {"flipped": flipped, "gained": gained, "lost": lost}
 
 
@@ -97,7 +97,9 @@ class Column(NamedTuple):
 
 
 def report_parts(
-    groups: Mapping[Step, Sequence[Scored]], weights: Mapping[str, float], due: Mapping[Step, bool]
+    groups: Mapping[Step, Sequence[ScoredCandidate]],
+    weights: Mapping[str, float],
+    due: Mapping[Step, bool],
 ) -> dict[str, Any]:
     """What the parts of the sampled candidates tell; the gold takes no part.
 
@@ -107,7 +109,7 @@ def report_parts(
     differences from the step's mean, since pairs are made within a step. `abstaining`: the mean
     total of those that call and those that do not, where a call is `due` and where none is.
     """
-    prepared = prepare(groups, Rule())
+    prepared = prepare(groups, PairRule())
     columns = {
         name: _column(prepared, name) for name in (prepared.parts[0] if prepared.parts else ())
     }
@@ -126,7 +128,7 @@ def report_parts(
     }
 
 
-def _column(prepared: Prepared, name: str) -> Column:
+def _column(prepared: PreparedStep, name: str) -> Column:
     values: list[float] = []
     deviations: list[float] = []
     compared = differing = 0
@@ -162,7 +164,7 @@ def _together(deviations: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]
 
 
 def _abstaining(
-    prepared: Prepared, totals: Sequence[int], due: Mapping[Step, bool]
+    prepared: PreparedStep, totals: Sequence[int], due: Mapping[Step, bool]
 ) -> dict[str, Any]:
     earned: dict[str, dict[str, list[float]]] = {
         kind: {"calling": [], "abstaining": []} for kind in SITUATIONS

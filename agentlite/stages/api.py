@@ -12,7 +12,7 @@ from agentlite.core import distributed as processes
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
 from agentlite.engine import deepspeed as sharding
-from agentlite.workspace.run_folder import DEFAULT_RUN, Place, Result
+from agentlite.workspace.run_folder import DEFAULT_RUN, Result, RunTarget
 
 
 def prep(*sources: str, run: str | None = None, **options: Any) -> Result:
@@ -76,7 +76,7 @@ def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
         {key: value for key, value in options.items() if value is not None}, sets, files, profile
     )
     settings = settle(command, given, Path(run)).settings
-    return execute(command, settings, Place(Path(run), out or command, force, dry_run))
+    return execute(command, settings, RunTarget(Path(run), out or command, force, dry_run))
 
 
 def settle(command: str, given: Given, run: Path) -> Resolved:
@@ -91,7 +91,7 @@ def settle(command: str, given: Given, run: Path) -> Resolved:
     return resolve(command, given, inherit(first.settings, run)) if inherit else first
 
 
-def execute(command: str, settings: Any, place: Place) -> Result:
+def execute(command: str, settings: Any, place: RunTarget) -> Result:
     """Runs a stage; of several processes the first runs it, and the others join it where all are
     needed.
     """

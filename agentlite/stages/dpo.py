@@ -30,10 +30,10 @@ from agentlite.workspace.lineage import (
     setting_of,
 )
 from agentlite.workspace.model_source import Source, find_model, load_template, trained_files
-from agentlite.workspace.run_folder import Place, Plan, Result
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 
-def inherit(settings: config.Dpo, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: config.DpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
     """The model that the pairs were sampled from, and the shape of the adapter that is
     continued.
     """
@@ -45,7 +45,7 @@ def inherit(settings: config.Dpo, run: Path) -> dict[str, tuple[Any, str]]:
     }
 
 
-def run(settings: config.Dpo, place: Place) -> Result:
+def run(settings: config.DpoSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
     data = stages.find_stage(settings.data, place.run)
     paired = stages.finished(data, "pairs")
@@ -77,7 +77,7 @@ def run(settings: config.Dpo, place: Place) -> Result:
         return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
 
 
-def _refuse_mistakes(settings: config.Dpo, data: Path) -> None:
+def _refuse_mistakes(settings: config.DpoSettings, data: Path) -> None:
     if settings.label_smoothing and settings.loss_type != "sigmoid":
         raise UserError(
             f"{settings.loss_type} has no label smoothing.",
@@ -92,7 +92,9 @@ def _refuse_mistakes(settings: config.Dpo, data: Path) -> None:
         )
 
 
-def read_preferences(settings: config.Dpo, data: Path, template: Template) -> Iterator[Preference]:
+def read_preferences(
+    settings: config.DpoSettings, data: Path, template: Template
+) -> Iterator[Preference]:
     """The pairs as ids. Raises UserError with file and line for a pair that cannot be trained
     on.
     """
@@ -138,7 +140,11 @@ def read_preferences(settings: config.Dpo, data: Path, template: Template) -> It
 
 
 def _fill(
-    stage: stages.Stage, settings: config.Dpo, data: Path, source: Source, models: list[str]
+    stage: stages.StageFolder,
+    settings: config.DpoSettings,
+    data: Path,
+    source: Source,
+    models: list[str],
 ) -> None:
     with console.waiting("dpo: reading the pairs"):
         rows = list(read_preferences(settings, data, load_template(source.base)))
@@ -156,7 +162,9 @@ def _fill(
     stage.finish([*files, "metrics.jsonl"], told)
 
 
-def _dry_run(settings: config.Dpo, place: Place, plan: Plan, data: Path, source: Source) -> Result:
+def _dry_run(
+    settings: config.DpoSettings, place: RunTarget, plan: Plan, data: Path, source: Source
+) -> Result:
     """Checks pairs and template; says how many steps and tokens there would be."""
     status = "new" if place.force else stages.compare(place.folder, plan)
     rows = list(read_preferences(settings, data, load_template(source.base)))

@@ -11,7 +11,7 @@ import msgspec
 from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, Candidate, Key, Rollout, Score, to_row
+from agentlite.core.records import GOLD, Candidate, CandidateKey, Rollout, Score, to_row
 from agentlite.core.row_files import Appender, PatientAppender, write_rows
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
@@ -24,8 +24,8 @@ from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import Prompt, prompts, settled
 from agentlite.scoring.preference_pairs import read_rollouts
 from agentlite.scoring.rewards import settle_weights, total
-from agentlite.scoring.rewards.scorer import Judge, Tally, reading
-from agentlite.scoring.rewards.user_functions import OwnFunctions, function_files
+from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.lineage import (
     adapter_shape,
@@ -35,7 +35,7 @@ from agentlite.workspace.lineage import (
     refuse_other_adapter,
 )
 from agentlite.workspace.model_source import Source, find_model, load_template, trained_files
-from agentlite.workspace.run_folder import Place, Plan, Result
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 BATCH = 8  # prompts screened at once
 NOT_OF_THE_PLAN = (
@@ -49,12 +49,12 @@ MEND = (
 )
 
 
-def inherit(settings: config.Grpo, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: config.GrpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
     """The shape of the adapter that is continued."""
     return {**adapter_shape(settings.model, run), **sharding.inherited("grpo", settings)}
 
 
-def run(settings: config.Grpo, place: Place) -> Result:
+def run(settings: config.GrpoSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a
     signal.
     """
@@ -93,7 +93,7 @@ def run(settings: config.Grpo, place: Place) -> Result:
         )
 
 
-def _refuse_mistakes(settings: config.Grpo) -> None:
+def _refuse_mistakes(settings: config.GrpoSettings) -> None:
     answers = settings.batch_size * settings.gradient_accumulation
     if answers % settings.group_size:
         fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
@@ -111,11 +111,13 @@ def _refuse_mistakes(settings: config.Grpo) -> None:
         )
 
 
-def _names(settings: config.Grpo) -> list[str]:
+def _names(settings: config.GrpoSettings) -> list[str]:
     return [text.rpartition(":")[2] for text in settings.rewards]
 
 
-def _asked(settings: config.Grpo, found: Prompts, source: Source) -> tuple[list[Prompt], int]:
+def _asked(
+    settings: config.GrpoSettings, found: Prompts, source: Source
+) -> tuple[list[Prompt], int]:
     """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none
     does.
     """
@@ -139,7 +141,11 @@ def _asked(settings: config.Grpo, found: Prompts, source: Source) -> tuple[list[
 
 
 def _fill(
-    stage: stages.Stage, settings: config.Grpo, found: Prompts, source: Source, models: list[str]
+    stage: stages.StageFolder,
+    settings: config.GrpoSettings,
+    found: Prompts,
+    source: Source,
+    models: list[str],
 ) -> None:
     folder = stage.folder
     with console.waiting("grpo: writing the prompts"):
@@ -147,8 +153,8 @@ def _fill(
     records = {one.record.id: one.record for one in asked}
     write_rows(folder / "records.jsonl", map(to_row, records.values()))
     console.notice(f"grpo: {len(asked)} prompts, groups of {settings.group_size}")
-    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
-        judge = Judge(records, reading(found.protocol, source.base), own)
+    with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
+        judge = Scorer(records, reading(found.protocol, source.base), own)
         with Rollouts(folder, settings, judge, asked) as rollouts:
             figures = group_relative.train(
                 source, settings, folder, lambda loaded: rollouts.task(loaded, source)
@@ -171,7 +177,9 @@ class Rollouts:
     Rows of steps after the newest checkpoint go: those steps are taken again.
     """
 
-    def __init__(self, folder: Path, settings: config.Grpo, judge: Judge, asked: list[Prompt]):
+    def __init__(
+        self, folder: Path, settings: config.GrpoSettings, judge: Scorer, asked: list[Prompt]
+    ):
         self.folder, self.settings, self.judge, self.asked = folder, settings, judge, asked
         self.weights = settle_weights(settings.weights, judge.own)
         self.halt: list[Exception] = []
@@ -226,7 +234,7 @@ class Rollouts:
             self.tally.count(score)
         return scores
 
-    def task(self, loaded: Loaded, source: Source) -> group_relative.Task:
+    def task(self, loaded: Loaded, source: Source) -> group_relative.GrpoTask:
         self.file.__exit__(None, None, None)
         self._carry_on()
         template = load_template(source.base)
@@ -242,11 +250,13 @@ class Rollouts:
             [one.ids for one in self.asked],
             [self.judge.protocols[one.protocol].stops for one in self.asked],
         )
-        return group_relative.Task(
+        return group_relative.GrpoTask(
             ids, stops, self.verdicts, self.weights, how, self.halt, self.settle
         )
 
-    def verdicts(self, answers: Sequence[group_relative.Answer]) -> list[group_relative.Verdict]:
+    def verdicts(
+        self, answers: Sequence[group_relative.SampledAnswer]
+    ) -> list[group_relative.AnswerReward]:
         """Judges the answers of an optimizer step. Where too many rewards failed, the step is the
         last one.
         """
@@ -262,13 +272,15 @@ class Rollouts:
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
-        return [group_relative.Verdict(None if score.error else score.parts) for score in scores]
+        return [
+            group_relative.AnswerReward(None if score.error else score.parts) for score in scores
+        ]
 
     def settle(self) -> None:
         self.file.settle()
 
     def _candidate(
-        self, prompt: Prompt, drawn: sampling.Drawn, model: str, number: int, trained: int
+        self, prompt: Prompt, drawn: sampling.Sample, model: str, number: int, trained: int
     ) -> Candidate:
         return Candidate(
             *prompt.step,
@@ -296,13 +308,13 @@ class Rollouts:
         """A group of answers to each prompt, unless they are there."""
         group, name, seed = range(self.settings.group_size), self.settings.model, self.settings.seed
         if all(
-            Key(*one.step, one.protocol, name, number) in self.rows
+            CandidateKey(*one.step, one.protocol, name, number) in self.rows
             for one in batch
             for number in group
         ):
             return
         asked = [
-            sampling.Asked(
+            sampling.SampleRequest(
                 one.ids,
                 tuple(f"{seed} {one.step} {number}" for number in group),
                 self.judge.protocols[one.protocol].stops,
@@ -337,7 +349,7 @@ class Rollouts:
 
 
 def _dry_run(
-    settings: config.Grpo, place: Place, plan: Plan, found: Prompts, source: Source
+    settings: config.GrpoSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
 ) -> Result:
     """How many steps and answers there would be, and of how long prompts."""
     status = "new" if place.force else stages.compare(place.folder, plan)

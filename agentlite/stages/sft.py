@@ -34,14 +34,14 @@ from agentlite.workspace.model_source import (
     load_template,
     trained_files,
 )
-from agentlite.workspace.run_folder import Place, Plan, Result
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 TOKENS_A_SECOND = (
     155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
 )
 
 
-def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: config.SftSettings, run: Path) -> dict[str, tuple[Any, str]]:
     """The model of prep; and, from the stage that is continued, the shape of its adapter."""
     model = setting_of(settings.data, "model", run)
     return {
@@ -51,7 +51,7 @@ def inherit(settings: config.Sft, run: Path) -> dict[str, tuple[Any, str]]:
     }
 
 
-def run(settings: config.Sft, place: Place) -> Result:
+def run(settings: config.SftSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
     data = stages.find_stage(settings.data, place.run)
     prepared = stages.finished(data, "prep")
@@ -87,7 +87,9 @@ def run(settings: config.Sft, place: Place) -> Result:
         )
 
 
-def read_encoded(settings: config.Sft, data: Path, split: str, template: Template) -> list[Encoded]:
+def read_encoded(
+    settings: config.SftSettings, data: Path, split: str, template: Template
+) -> list[Encoded]:
     """The training rows of a split. Raises UserError if one is longer than `max_length` or trains
     nothing.
     """
@@ -120,7 +122,11 @@ def read_encoded(settings: config.Sft, data: Path, split: str, template: Templat
 
 
 def _fill(
-    stage: stages.Stage, settings: config.Sft, data: Path, source: Source, models: list[str]
+    stage: stages.StageFolder,
+    settings: config.SftSettings,
+    data: Path,
+    source: Source,
+    models: list[str],
 ) -> None:
     template = load_template(source.base)
     with console.waiting("sft: reading the rows"):
@@ -144,7 +150,9 @@ def _fill(
     stage.finish([*files, "metrics.jsonl"], {**figures, "lineage": [*models, stage.folder.name]})
 
 
-def _dry_run(settings: config.Sft, place: Place, plan: Plan, data: Path, source: Source) -> Result:
+def _dry_run(
+    settings: config.SftSettings, place: RunTarget, plan: Plan, data: Path, source: Source
+) -> Result:
     """Checks rows and template; says how many steps and tokens there would be."""
     status = "new" if place.force else stages.compare(place.folder, plan)
     template = load_template(source.base)

@@ -12,8 +12,8 @@ from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import read_rows
 from agentlite.engine import sentence_encoder as embedding
 from agentlite.retrieval import index
-from agentlite.retrieval.index import Index
-from agentlite.retrieval.offer_tools import Missing, Offers
+from agentlite.retrieval.index import ToolIndex
+from agentlite.retrieval.offer_tools import Missing, ToolOffers
 from agentlite.retrieval.queries import questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
 from agentlite.retrieval.training_pairs import PAIRS, normal
@@ -23,7 +23,7 @@ from agentlite.workspace.encoder_source import MADE, find_encoder
 PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
 
 
-def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
+def digest_of(settings: config.PrepSettings | config.EvalSettings, run: Path) -> str:
     """Names the tools, and the model that ranks them. Raises UserError for a stage that is not
     finished.
     """
@@ -39,7 +39,7 @@ def digest_of(settings: config.Prep | config.Eval, run: Path) -> str:
     )
 
 
-def learned(settings: config.Eval, records: Iterable[Record], run: Path) -> int:
+def learned(settings: config.EvalSettings, records: Iterable[Record], run: Path) -> int:
     """How many of the records ask what the retriever learned from: it was trained on another
     split.
     """
@@ -53,7 +53,7 @@ def learned(settings: config.Eval, records: Iterable[Record], run: Path) -> int:
     )
 
 
-def check_packages(settings: config.Prep | config.Eval) -> None:
+def check_packages(settings: config.PrepSettings | config.EvalSettings) -> None:
     """Raises UserError 5 for what the way to rank needs."""
     if settings.retrieve_by in ("tuned", "hybrid"):
         embedding.check_libraries()
@@ -65,7 +65,9 @@ def check_packages(settings: config.Prep | config.Eval) -> None:
         )
 
 
-def offers(settings: config.Prep | config.Eval, run: Path, missing: Missing) -> Offers:
+def offers(
+    settings: config.PrepSettings | config.EvalSettings, run: Path, missing: Missing
+) -> ToolOffers:
     """Raises UserError 2, 5 or 8."""
     assert settings.retrieve
     check_packages(settings)
@@ -76,10 +78,12 @@ def offers(settings: config.Prep | config.Eval, run: Path, missing: Missing) -> 
     if settings.retrieve > names:
         console.notice(f"{folder}: has {names} tools, not {settings.retrieve}: all are brought")
     ranker = METHODS[settings.retrieve_by](found, folder, run)
-    return Offers(found.pool, ranker, min(settings.retrieve, names), settings.retrieve_by, missing)
+    return ToolOffers(
+        found.pool, ranker, min(settings.retrieve, names), settings.retrieve_by, missing
+    )
 
 
-def _tuned(found: Index, folder: Path, run: Path) -> Ranker:
+def _tuned(found: ToolIndex, folder: Path, run: Path) -> Ranker:
     source = find_encoder(str(folder), run)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
@@ -87,18 +91,18 @@ def _tuned(found: Index, folder: Path, run: Path) -> Ranker:
     return by_vectors(found.vectors, lambda texts: embedding.embed(model, texts))
 
 
-def _hybrid(found: Index, folder: Path, run: Path) -> Ranker:
+def _hybrid(found: ToolIndex, folder: Path, run: Path) -> Ranker:
     tuned, words = _tuned(found, folder, run), BY_WORDS["bm25"](found.pool.texts)
     return lambda texts: fused_by_name(
         tuned(texts), words(texts), found.pool.owners, len(found.pool.names)
     )
 
 
-def _by_words(name: str) -> Callable[[Index, Path, Path], Ranker]:
+def _by_words(name: str) -> Callable[[ToolIndex, Path, Path], Ranker]:
     return lambda found, folder, run: BY_WORDS[name](found.pool.texts)
 
 
-METHODS: dict[str, Callable[[Index, Path, Path], Ranker]] = {
+METHODS: dict[str, Callable[[ToolIndex, Path, Path], Ranker]] = {
     "tuned": _tuned,
     "hybrid": _hybrid,
     **{name: _by_words(name) for name in BY_WORDS},

@@ -13,7 +13,7 @@ from agentlite.core.errors import DISK, REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Place
+from agentlite.workspace.run_folder import RunTarget
 
 # in a folder that `agentlite export` wrote: what it is, and of which settings the rest depends
 EXPORTED = "export.json"
@@ -51,7 +51,7 @@ def lineage(name: str, run: Path) -> list[str]:
     return [*lineage(str(earlier), run), name] if earlier and earlier != name else [name]
 
 
-def refuse_circle(model: str, place: Place) -> None:
+def refuse_circle(model: str, place: RunTarget) -> None:
     """A stage cannot be made from what was made from it. Raises UserError 2."""
     if place.out in lineage(model, place.run):
         raise UserError(
@@ -74,7 +74,7 @@ def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path)
 
 
 @contextmanager
-def failing_early(stage: stages.Stage) -> Iterator[None]:
+def failing_early(stage: stages.StageFolder) -> Iterator[None]:
     """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it
     needs no --force. A full disk, or a reward that fails, is none: the same command carries on,
     with what was drawn until then."""

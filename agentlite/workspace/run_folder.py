@@ -42,7 +42,7 @@ Status = Literal["new", "half", "done"]
 Outcome = Literal["done", "up to date", "dry run", "compared"]
 
 
-class Place(NamedTuple):
+class RunTarget(NamedTuple):
     """Where a command writes, and how it was asked to."""
 
     run: Path
@@ -114,7 +114,7 @@ class Result(Struct, frozen=True):
     failed: list[str] = []  # conditions of a gate, in words
 
 
-class Stage:
+class StageFolder:
     """A folder held by this process. `status` says what is in it for this very plan."""
 
     def __init__(self, folder: Path, plan: Plan, status: Status):
@@ -166,14 +166,14 @@ class Stage:
 
 
 @contextmanager
-def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
+def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder]:
     """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75
     (held), 74 (disk).
 
     Of several processes only the first does; the others are there only where it has found work.
     """
     if not processes.first():
-        yield Stage(folder, plan, "half")
+        yield StageFolder(folder, plan, "half")
         return
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[Stage]:
         elif status == "half":
             _tell_other_versions(folder, plan)
             _tell_what_is_gone(folder)
-        yield Stage(folder, plan, status)
+        yield StageFolder(folder, plan, status)
 
 
 def _tell_other_versions(folder: Path, plan: Plan) -> None:

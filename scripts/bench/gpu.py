@@ -32,11 +32,11 @@ sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been instal
 from agentlite.config import settings as config  # noqa: E402
 from agentlite.core import console  # noqa: E402
 from agentlite.core.row_files import write_json  # noqa: E402
-from agentlite.engine.planning.estimate import Data, load_of, plan  # noqa: E402
+from agentlite.engine.planning.estimate import RowLengths, load_of, plan  # noqa: E402
 from agentlite.engine.planning.gpus import Machine, with_memory  # noqa: E402
 from agentlite.engine.planning.memory import GIB, Load, memory  # noqa: E402
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of  # noqa: E402
-from agentlite.engine.planning.time_and_disk import CARDS, Card, operations  # noqa: E402
+from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed, operations  # noqa: E402
 
 # of steps in a cell, as the planner reckons; the rest of its minutes goes to building and loading
 SECONDS = 70
@@ -141,7 +141,7 @@ class Here(NamedTuple):
 
     name: str
     gib: float
-    card: Card
+    card: GpuSpeed
 
 
 def main() -> int:
@@ -212,7 +212,7 @@ def look() -> Here | None:
     )
 
 
-def card_of(name: str, gib: float) -> Card:
+def card_of(name: str, gib: float) -> GpuSpeed:
     """By its name; that of a known card with no more memory where the name is not known."""
     known = [
         card
@@ -316,7 +316,7 @@ def steps_of(cell: Cell, here: Here) -> int:
         settings_of(cell, False, 1),
         shape_of(facts(cell, False), cell.model),
         machine,
-        Data(),
+        RowLengths(),
     )
     seconds = SECONDS / (2 if cell.beside else 1)
     return max(FEWEST, min(MOST, int(seconds / a_step.time["seconds_a_step"])))
@@ -372,7 +372,7 @@ def attended(lengths: Sequence[int]) -> float:
     return sum(length**2 for length in lengths) / sum(lengths)
 
 
-def share_of_peak(tokens_a_second: float, operations_a_token: float, card: Card) -> float:
+def share_of_peak(tokens_a_second: float, operations_a_token: float, card: GpuSpeed) -> float:
     """MFU where the operations are the model's, HFU where what is computed again counts as well."""
     return tokens_a_second * operations_a_token / (card.tflops * 1e12)
 

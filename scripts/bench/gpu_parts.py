@@ -143,11 +143,13 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
 
     def judge(answers: Sequence[Any]) -> list[Any]:
         clock.drawn += sum(len(prompts[one.prompt]) + len(one.drawn.ids) for one in answers)
-        return [group_relative.Verdict({"chance": chance.random()}) for _ in answers]
+        return [group_relative.AnswerReward({"chance": chance.random()}) for _ in answers]
 
     def task(loaded: Any) -> Any:
         how = sampling.Sampling(loaded.tokenizer.eos_token_id, settings.max_new_tokens, 1.0, 1.0)
-        return group_relative.Task(prompts, [()] * len(prompts), judge, {"chance": 1.0}, how, [])
+        return group_relative.GrpoTask(
+            prompts, [()] * len(prompts), judge, {"chance": 1.0}, how, []
+        )
 
     return group_relative.train(source, settings, folder, task)
 

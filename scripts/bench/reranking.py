@@ -96,7 +96,7 @@ def comparing(run: Path, runs: int) -> dict[str, Any]:
 
 def seconds_to_rank(folder: Path) -> float:
     from agentlite.scoring.preference_pairs import (
-        Rule,
+        PairRule,
         build_pairs,
         group,
         read_candidates,
@@ -109,7 +109,7 @@ def seconds_to_rank(folder: Path) -> float:
     scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
     groups = group(read_candidates(folder / "candidates.jsonl"), scores)
     write_pairs(
-        folder.parent / "again.jsonl", build_pairs(groups, settle_weights({}), Rule()).pairs
+        folder.parent / "again.jsonl", build_pairs(groups, settle_weights({}), PairRule()).pairs
     )
     return time.process_time() - started
 
@@ -142,7 +142,9 @@ def make_stage(folder: Path) -> None:
             rows["scores"].append(
                 plain(Score(*candidate.key, parts, "city has a value that is not accepted"))
             )
-    plan = stages.Plan("pairs", {**config.plain_settings(config.Pairs()), "protocol": "hermes"}, {})
+    plan = stages.Plan(
+        "pairs", {**config.plain_settings(config.PairsSettings()), "protocol": "hermes"}, {}
+    )
     with stages.open_stage(folder, plan, force=False) as stage:
         for name, written in rows.items():
             write_rows(folder / f"{name}.jsonl", written)

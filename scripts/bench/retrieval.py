@@ -131,7 +131,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     words = BY_WORDS["bm25"](pool.texts)
     bm25_seconds = time.perf_counter() - started
-    table = index.Index(pool, vectors)
+    table = index.ToolIndex(pool, vectors)
     found = {
         "tools": len(pool.entries),
         "names": len(pool.names),
@@ -153,7 +153,7 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
     from agentlite.core.records import from_row
     from agentlite.core.row_files import read_rows
     from agentlite.retrieval.queries import questions
-    from agentlite.retrieval.tool_pool import Pool
+    from agentlite.retrieval.tool_pool import ToolPool
 
     prepared = work / "query" / "prep"
     if not prepared.exists():
@@ -164,7 +164,7 @@ def many_tools(work: Path) -> tuple[Any, list[str]]:
         for row in read_rows(prepared / f"{split}.jsonl")
     ]
     tools = [tool for record in records for tool in record.tools]
-    pool = Pool()
+    pool = ToolPool()
     number = 0
     while len(pool.entries) < TOOLS:
         tool = tools[number % len(tools)]

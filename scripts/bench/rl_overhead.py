@@ -138,8 +138,8 @@ def settings(command: str, steps: int) -> Any:
 
     shared = {"model": ALIAS, "max_steps": steps, "save_steps": 10_000, "learning_rate": 1e-4}
     if command == "dpo":
-        return config.Dpo(**shared, batch_size=1, gradient_accumulation=2)
-    return config.Grpo(
+        return config.DpoSettings(**shared, batch_size=1, gradient_accumulation=2)
+    return config.GrpoSettings(
         **shared, batch_size=4, gradient_accumulation=2, group_size=GROUP, max_new_tokens=NEW_TOKENS
     )
 
@@ -171,15 +171,15 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     from agentlite.engine import trainer as training
     from agentlite.rendering import PROTOCOLS
     from agentlite.scoring.rewards import WEIGHTS
-    from agentlite.scoring.rewards.scorer import Judge
-    from agentlite.scoring.rewards.user_functions import OwnFunctions
+    from agentlite.scoring.rewards.scorer import Scorer
+    from agentlite.scoring.rewards.user_functions import UserFunctions
     from agentlite.stages.grpo import Rollouts
 
     asked = steps()
-    with tempfile.TemporaryDirectory() as folder, OwnFunctions([f"{__file__}:digits_of"]) as own:
+    with tempfile.TemporaryDirectory() as folder, UserFunctions([f"{__file__}:digits_of"]) as own:
         weights = {**dict.fromkeys(WEIGHTS, 0.0), "digits_of": 1.0}
         chosen = replace(settings("grpo", options.steps), weights=weights)
-        judge = Judge({one.record.id: one.record for one in asked}, PROTOCOLS, own)
+        judge = Scorer({one.record.id: one.record for one in asked}, PROTOCOLS, own)
         with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
             how = sampling.Sampling(-1, NEW_TOKENS, 1.0, 1.0)
             drawn: list[dict[str, Any]] = []
@@ -193,7 +193,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
                 )
                 return rollouts.verdicts(answers)
 
-            task = group_relative.Task(
+            task = group_relative.GrpoTask(
                 [one.ids for one in asked], [()] * len(asked), verdicts, rollouts.weights, how, []
             )
             result = _ours(

@@ -95,7 +95,7 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
 
     def ours(batch: Sequence[list[int]]) -> int:
         asked = [
-            sampling.Asked(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples)))
+            sampling.SampleRequest(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples)))
             for ids in batch
         ]
         return sum(len(drawn.ids) for drawn in sampling.sample(loaded, asked, how))

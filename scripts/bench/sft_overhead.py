@@ -71,7 +71,7 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
 def settings(steps: int) -> Any:
     from agentlite.config import settings as config
 
-    return config.Sft(
+    return config.SftSettings(
         model=ALIAS,
         max_steps=steps,
         batch_size=1,

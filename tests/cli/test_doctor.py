@@ -17,11 +17,11 @@ from agentlite.cli.doctor import environment as surroundings
 from agentlite.cli.doctor import hardware as machine
 from agentlite.cli.doctor import packages
 from agentlite.cli.doctor import probe as asking
-from agentlite.cli.doctor.probe import HUB, MIRROR, Facts
+from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts
 from agentlite.config import settings as config
 
-CARD = config.Card("NVIDIA GeForce RTX 4090", 24.0, 23.0)
-BARE = Facts(Path("runs/default"), None, None, {})
+CARD = config.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
+BARE = ProbedFacts(Path("runs/default"), None, None, {})
 
 
 def doctor(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -258,7 +258,7 @@ def test_a_server_that_refuses_is_unreached_and_one_that_answers_anything_is_not
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
-    def breaks(facts: Facts):
+    def breaks(facts: ProbedFacts):
         raise OSError("the disk is on fire")
         yield
 

@@ -19,7 +19,7 @@ from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.deploy.chat_model import Speaker, Speaking
+from agentlite.deploy.chat_model import ChatModel, Speaking
 from agentlite.deploy.http_server import LONGEST_BODY, Server
 from agentlite.engine.generate import Greedy, generate
 from agentlite.engine.stream import Speech, speak
@@ -29,14 +29,14 @@ ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_T
 
 
 @pytest.fixture(scope="module")
-def speaker(caller: Path) -> Speaker:
-    made = Speaker("sft", caller, Speaking(max_length=512, max_new_tokens=40))
+def speaker(caller: Path) -> ChatModel:
+    made = ChatModel("sft", caller, Speaking(max_length=512, max_new_tokens=40))
     made.load()
     return made
 
 
 @pytest.fixture
-def server(speaker: Speaker) -> Iterator[Server]:
+def server(speaker: ChatModel) -> Iterator[Server]:
     with Server(speaker, 0) as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()

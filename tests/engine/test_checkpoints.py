@@ -208,7 +208,9 @@ def test_a_folder_that_vanishes_while_it_is_trained_is_not_made_again(
     folder = tmp_path / "run"
     folder.mkdir()
     monkeypatch.setattr(
-        training.Run, "judge", lambda *_, **__: folder.exists() and folder.rename(tmp_path / "gone")
+        training.TrainerRun,
+        "judge",
+        lambda *_, **__: folder.exists() and folder.rename(tmp_path / "gone"),
     )
     with pytest.raises(FileNotFoundError):
         supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
@@ -255,8 +257,8 @@ def test_a_run_that_has_no_good_step_ends_with_6_and_not_with_a_fault(
     assert caught.value.exit_code == DIVERGED and not checkpoints.manifests(tmp_path)
 
 
-def run(tmp_path: Path) -> training.Run:
-    return training.Run(
+def run(tmp_path: Path) -> training.TrainerRun:
+    return training.TrainerRun(
         tmp_path,
         training.Schedule(9, 1, 1),
         None,
@@ -294,7 +296,9 @@ def test_one_step_that_is_no_number_ends_neither_the_run_nor_what_comes_after_it
     write_rows(tmp_path / "metrics.jsonl", steps)
     with training._Journal(tmp_path) as journal:
         assert journal.dev == {1: 2.0}
-    figures = preference._figures(config.Dpo(reference_free=True), training.logged(tmp_path))
+    figures = preference._figures(
+        config.DpoSettings(reference_free=True), training.logged(tmp_path)
+    )
     assert figures == {"margin": 0.5, "accuracy": 1.0}
     assert training.mean(steps, "kl") == 0.0
 

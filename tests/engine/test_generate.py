@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.engine.generate import Greedy, Said, generate
+from agentlite.engine.generate import Completion, Greedy, generate
 from agentlite.engine.load import Loaded, Loading, add_adapter, load, load_to_ask
 from agentlite.workspace.model_source import Source, load_template
 
@@ -18,7 +18,7 @@ def loaded(request: pytest.FixtureRequest, tiny_model: Path) -> Loaded:
 
 def say(
     loaded: Loaded, batch_size: int, stops: tuple[str, ...] = (), turn_end: int = 2
-) -> dict[int, Said]:
+) -> dict[int, Completion]:
     template = load_template("smollm2-135m")
     ids = [template.encode(prompt) for prompt in PROMPTS]
     batches = list(generate(loaded, ids, Greedy(turn_end, stops, 12, batch_size)))
@@ -49,7 +49,7 @@ def test_an_answer_ends_before_the_end_of_turn(loaded):
     ids = torch.tensor([load_template("smollm2-135m").encode(PROMPTS[0])])
     first = int(loaded.model(ids).logits[0, -1].argmax())
     ended = say(loaded, 1, turn_end=first)[0]
-    assert ended == Said(0, "", True, 1)
+    assert ended == Completion(0, "", True, 1)
 
 
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])

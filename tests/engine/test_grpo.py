@@ -24,7 +24,7 @@ from agentlite.engine import dpo as preference
 from agentlite.engine import grpo as group_relative
 from agentlite.engine import sample as sampling
 from agentlite.engine import trainer as training
-from agentlite.engine.grpo import Verdict, complaints
+from agentlite.engine.grpo import AnswerReward, complaints
 from agentlite.engine.load import load
 from agentlite.workspace.model_source import load_template
 
@@ -44,7 +44,7 @@ def adapter(tiny_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("start")
     end = load_template("smollm2-135m").encode("sunny")
     rows = [preference.Preference(prompt, end, end[::-1]) for prompt in prompts()]
-    settings = config.Dpo(
+    settings = config.DpoSettings(
         model="tiny", batch_size=5, gradient_accumulation=1, max_steps=4, learning_rate=5e-2
     )
     preference.train(source(tiny_model), settings, folder, rows)
@@ -104,7 +104,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
         drawn = sampling.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
-        parts = verdict(group_relative.Answer(0, 0, 0, drawn)).parts
+        parts = verdict(group_relative.SampledAnswer(0, 0, 0, drawn)).parts
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)
     expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
@@ -169,7 +169,8 @@ def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
 
     def judge(answers):
         return [
-            Verdict(None) if place == 2 else verdict(answer) for place, answer in enumerate(answers)
+            AnswerReward(None) if place == 2 else verdict(answer)
+            for place, answer in enumerate(answers)
         ]
 
     trainer = group_relative.make_trainer(
@@ -241,7 +242,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
 
 def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(tiny_model, tmp_path):
     flat = task(
-        lambda answers: [Verdict({"even": 1.0, "long": 0.0, "timeout": 0.0}) for _ in answers]
+        lambda answers: [AnswerReward({"even": 1.0, "long": 0.0, "timeout": 0.0}) for _ in answers]
     )
 
     def steps(most: int, wanted: int, code: int) -> int:
@@ -269,7 +270,7 @@ def test_one_group_that_differs_begins_the_count_anew(tiny_model, tmp_path):
     def judge(answers):
         differing = answers[0].trained % 3 == 1
         return [
-            Verdict({"even": float(differing and n == 0), "long": 0.0, "timeout": 0.0})
+            AnswerReward({"even": float(differing and n == 0), "long": 0.0, "timeout": 0.0})
             for n in range(len(answers))
         ]
 

@@ -38,7 +38,7 @@ def how(**changes):
 
 def asked(prompts=PROMPTS, seeds=SEEDS, stops=()):
     return [
-        sampling.Asked(prompt, tuple(f"{prompt} {seed}" for seed in seeds), stops)
+        sampling.SampleRequest(prompt, tuple(f"{prompt} {seed}" for seed in seeds), stops)
         for prompt in prompts
     ]
 

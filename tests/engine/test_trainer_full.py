@@ -117,7 +117,7 @@ def test_all_weights_get_a_tenth_of_an_adapters_learning_rate_unless_told(run):
     settings, origin = resolve(
         "sft",
         Given({"full": True}, profile="cpu"),
-        sharding.inherited("sft", config.Sft(full=True)),
+        sharding.inherited("sft", config.SftSettings(full=True)),
     )
     assert (settings.learning_rate, origin["learning_rate"]) == (pytest.approx(2e-5), "--full")
     told, _ = resolve(
@@ -152,7 +152,7 @@ SHARED = {"engine": "hf", "deepspeed": "deepspeed/zero2.json"}
 def test_what_cannot_work_is_refused_with_what_can(given, source, said, mended, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(UserError) as told:
-        sharding.refuse_unfit("sft", config.Sft(**given), source)
+        sharding.refuse_unfit("sft", config.SftSettings(**given), source)
     assert said in str(told.value) and mended in told.value.fix
     assert told.value.exit_code == 2
 
@@ -165,10 +165,12 @@ def refused(command: str, settings: Any) -> str:
 
 def test_numbers_of_processes_that_disagree_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "one of 2 processes" in refused("sft", config.Sft())
-    assert "grpo runs in one process" in refused("grpo", config.Grpo(**SHARED))
+    assert "one of 2 processes" in refused("sft", config.SftSettings())
+    assert "grpo runs in one process" in refused("grpo", config.GrpoSettings(**SHARED))
     path = tmp_path / "own.json"
-    settings = config.Sft(engine="hf", deepspeed=str(path), batch_size=2, gradient_accumulation=3)
+    settings = config.SftSettings(
+        engine="hf", deepspeed=str(path), batch_size=2, gradient_accumulation=3
+    )
     for sizes, said in (
         ({"train_batch_size": 24}, "Start 4 processes"),
         ({"train_batch_size": 7}, 'Better set it to "auto"'),
@@ -185,27 +187,29 @@ def test_numbers_of_processes_that_disagree_are_refused(monkeypatch, tmp_path):
 
 def test_weighed_tokens_and_zero_3_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    sharding.refuse_unfit("sft", config.Sft(**SHARED, segment_weights="hermes"), WHOLE)
-    settings = config.Sft(engine="hf", deepspeed="deepspeed/zero3.json", segment_weights="hermes")
+    sharding.refuse_unfit("sft", config.SftSettings(**SHARED, segment_weights="hermes"), WHOLE)
+    settings = config.SftSettings(
+        engine="hf", deepspeed="deepspeed/zero3.json", segment_weights="hermes"
+    )
     assert "zero2.json" in refused("sft", settings)
 
 
 def test_deepspeed_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "agentlite[deepspeed]" in refused("sft", config.Sft(**SHARED))
+    assert "agentlite[deepspeed]" in refused("sft", config.SftSettings(**SHARED))
 
 
 def test_a_card_without_bfloat16_trains_an_adapter_but_not_all_weights(monkeypatch, tmp_path):
     monkeypatch.setattr(sharding, "gpu_has_bf16", lambda: False)
-    sharding.refuse_unfit("sft", config.Sft(), WHOLE)
-    assert "Leave --full out" in refused("sft", config.Sft(full=True))
+    sharding.refuse_unfit("sft", config.SftSettings(), WHOLE)
+    assert "Leave --full out" in refused("sft", config.SftSettings(full=True))
     monkeypatch.setenv("WORLD_SIZE", "2")
     sharding.refuse_unfit(
-        "sft", config.Sft(full=True, **SHARED), WHOLE
+        "sft", config.SftSettings(full=True, **SHARED), WHOLE
     )  # in float16, beside weights in float32
     path = tmp_path / "own.json"
     path.write_text('{"bf16": {"enabled": true}}', encoding="utf-8")
-    assert "bfloat16" in refused("sft", config.Sft(engine="hf", deepspeed=str(path)))
+    assert "bfloat16" in refused("sft", config.SftSettings(engine="hf", deepspeed=str(path)))
 
 
 def test_the_shipped_files_of_deepspeed_leave_every_size_to_us():

@@ -175,13 +175,14 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
 ) -> None:
     loaded = load_to_ask(source(tiny_model), Loading("unsloth", 128))
     asked = [
-        sampling.Asked([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5))) for n in range(3)
+        sampling.SampleRequest([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5)))
+        for n in range(3)
     ]
     how = sampling.Sampling(2, 6, 1.0, 1.0)
     expected = sampling.sample(loaded, asked, how)
     draw, most = sampling.SAMPLERS["shared"], 2
 
-    def limited(loaded: Any, asked: Sequence[sampling.Asked], how: Any) -> Any:
+    def limited(loaded: Any, asked: Sequence[sampling.SampleRequest], how: Any) -> Any:
         if sum(len(one.seeds) for one in asked) > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return draw(loaded, asked, how)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from agentlite.rendering.template import Template
-from agentlite.rendering.token_cache import KNOWN, Words, encoder
+from agentlite.rendering.token_cache import KNOWN, TokenCache, encoder
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 SPLITS = [
@@ -81,7 +81,7 @@ def tokenizer(request, smollm2: Template) -> Tokenizer:
 @given(text=texts)
 def test_ids_are_those_of_the_whole_text(tokenizer, text):
     encode = encoder(tokenizer)
-    assert isinstance(encode.__self__, Words)
+    assert isinstance(encode.__self__, TokenCache)
     expected = tokenizer.encode(text, add_special_tokens=False).ids
     assert encode(text) == expected
     assert encode(text) == expected  # from memory

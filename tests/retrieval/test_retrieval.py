@@ -15,12 +15,12 @@ from agentlite.data.formats import sage_tools
 from agentlite.retrieval import evaluate as measuring
 from agentlite.retrieval import index
 from agentlite.retrieval import training_pairs as contrasts
-from agentlite.retrieval.offer_tools import META, Offers, counted
+from agentlite.retrieval.offer_tools import META, ToolOffers, counted
 from agentlite.retrieval.queries import queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places, words
-from agentlite.retrieval.tool_pool import Pool, read_pool
+from agentlite.retrieval.tool_pool import ToolPool, read_pool
 from agentlite.scoring.metrics import retrieval_loss as bringing
-from agentlite.scoring.metrics.ranking import Ranked, summaries, values
+from agentlite.scoring.metrics.ranking import QueryRanking, summaries, values
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
 
@@ -172,7 +172,7 @@ def test_a_name_has_the_best_score_of_its_versions():
 
 
 def test_metrics_are_those_that_were_worked_out_by_hand():
-    found = values(Ranked((1, 4), 3), (3, 5))
+    found = values(QueryRanking((1, 4), 3), (3, 5))
     assert found["recall@3"] == pytest.approx(1 / 3)
     assert found["recall@5"] == pytest.approx(2 / 3)
     assert found["precision@5"] == pytest.approx(2 / 5)
@@ -182,23 +182,25 @@ def test_metrics_are_those_that_were_worked_out_by_hand():
     assert found["ndcg@5"] == pytest.approx((1 + 1 / math.log2(5)) / ideal)
     assert found["mrr"] == 1
     assert found["map"] == pytest.approx((1 + 2 / 4) / 3)
-    assert values(Ranked((1, 2), 2), (5,)) == {
+    assert values(QueryRanking((1, 2), 2), (5,)) == {
         **dict.fromkeys(("recall@5", "ndcg@5", "comp@5", "hit@5", "mrr", "map"), pytest.approx(1)),
         "precision@5": 0.4,
     }
-    assert values(Ranked((), 1), (5,))["mrr"] == 0
+    assert values(QueryRanking((), 1), (5,))["mrr"] == 0
 
 
 @given(st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=20))
 @settings(max_examples=30)
 def test_more_places_never_find_less_and_the_mean_lies_in_its_interval(ranked):
-    found = summaries([Ranked(tuple(sorted(one)), len(one)) for one in ranked], (1, 5, 10), seed=0)
+    found = summaries(
+        [QueryRanking(tuple(sorted(one)), len(one)) for one in ranked], (1, 5, 10), seed=0
+    )
     for name in ("recall", "comp", "hit"):
         assert found[f"{name}@1"].mean <= found[f"{name}@5"].mean <= found[f"{name}@10"].mean
     assert all(one.low - 1e-9 <= one.mean <= one.high + 1e-9 for one in found.values())
 
 
-def asked_of(count: int) -> tuple[Pool, list]:
+def asked_of(count: int) -> tuple[ToolPool, list]:
     tools = tuple(tool(f"tool_{number}", f"does {number}") for number in range(count))
     records = [
         record(f"please do number {number}", f"tool_{number}", tools=tools)
@@ -236,7 +238,7 @@ def test_a_tie_counts_against_the_right_tool():
 
 
 def test_of_equally_likely_tools_the_first_are_brought():
-    pool = Pool()
+    pool = ToolPool()
     for number in range(300):
         pool.add(tool(f"tool_{number}"))
     scores = numpy.zeros((1, 300), numpy.float32)
@@ -251,7 +253,7 @@ def test_a_tool_that_no_pool_has_is_missed_and_still_due():
     asked = queries([one], pool)
     scores = numpy.array([[9.0, 1.0, 1.0, 1.0]])
     (found,) = measuring.ranks(asked, pool, {"a": scores}, (), 0, ("a", "a"))
-    assert found.by_method["a"] == [Ranked((1,), 2)]
+    assert found.by_method["a"] == [QueryRanking((1,), 2)]
 
 
 def test_new_and_known_tools_are_told_apart():
@@ -358,9 +360,9 @@ def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
 # --- what is brought ---
 
 
-def offers(k: int, missing: str = "left out") -> Offers:
+def offers(k: int, missing: str = "left out") -> ToolOffers:
     pool = read_pool([record("x", "get_rain")], []).pool
-    return Offers(pool, BY_WORDS["bm25"](pool.texts), k, "bm25", missing)
+    return ToolOffers(pool, BY_WORDS["bm25"](pool.texts), k, "bm25", missing)
 
 
 def test_a_record_is_offered_what_is_brought_and_what_is_missing_is_written_down():
@@ -410,18 +412,18 @@ def test_each_question_has_its_first_tool_before_any_has_its_second():
 
 
 def test_of_a_name_the_likeliest_version_is_brought():
-    pool = Pool()
+    pool = ToolPool()
     for one in (RAIN, TRAIN, tool("get_rain", "other")):
         pool.add(one)
     assert index.likeliest(numpy.array([[0.1, 0.5, 0.9]]), pool, 2) == [2, 1]
 
 
 def test_an_index_comes_back_as_it_was_written(tmp_path):
-    pool = Pool()
+    pool = ToolPool()
     pool.add(RAIN, "weather")
     pool.add(MAIL)
     vectors = numpy.eye(2, 5, dtype="float32")
-    index.write(index.Index(pool, vectors), tmp_path)
+    index.write(index.ToolIndex(pool, vectors), tmp_path)
     back = index.read(tmp_path)
     assert back.pool.entries == pool.entries
     assert (back.vectors == vectors).all()

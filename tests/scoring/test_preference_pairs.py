@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from agentlite.config.settings import parse_weights
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, Candidate, Pair, Score, Side, Step
+from agentlite.core.records import GOLD, Candidate, PreferencePair, Score, Side, Step
 from agentlite.core.row_files import encode
 from agentlite.scoring.preference_pairs import (
     REASONS,
-    Rule,
+    PairRule,
     build_pairs,
     group,
     read_candidates,
@@ -58,12 +58,12 @@ def grouped(*steps):
     return group(candidates, scores)
 
 
-def only_pair(step, weights=WEIGHTS, rule=Rule()):  # noqa: B008  (a tuple)
+def only_pair(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008  (a tuple)
     (pair,) = build_pairs(grouped(step), weights, rule).pairs
     return pair.chosen.text, pair.rejected.text
 
 
-def reason(step, weights=WEIGHTS, rule=Rule()):  # noqa: B008
+def reason(step, weights=WEIGHTS, rule=PairRule()):  # noqa: B008
     pairs, reasons = build_pairs(grouped(step), weights, rule)
     assert not pairs and set(reasons) == set(REASONS)
     return [name for name, count in reasons.items() if count]
@@ -84,7 +84,7 @@ weights_of = st.fixed_dictionaries(
     {name: st.integers(-100, 100).map(lambda percent: percent / 100) for name in WEIGHTS}
 )
 rules = st.builds(
-    Rule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans(), st.sampled_from(["never", "failed"])
+    PairRule, st.sampled_from([0.0, 0.05, 0.3]), st.booleans(), st.sampled_from(["never", "failed"])
 )
 unbalanced = rules.map(lambda rule: rule._replace(balance=False))
 
@@ -160,7 +160,7 @@ def test_a_weighting_flips_nothing_against_itself(steps, weights, rule):
 def test_weights_that_are_all_so_many_times_as_large_flip_nothing(steps, weights, times):
     larger = {name: weight * times for name, weight in weights.items()}
     *_, row = compare_weightings(
-        grouped(*steps), {"first": weights, "larger": larger}, Rule(margin=0)
+        grouped(*steps), {"first": weights, "larger": larger}, PairRule(margin=0)
     )
     assert row["flipped"] == row["gained"] == row["lost"] == 0
 
@@ -224,10 +224,12 @@ def test_the_order_of_a_sum_makes_no_difference():
     weights = {"exact": 0.1, "efficiency": 0.2, "wrong_tool": 0.3}
     assert 0.1 + 0.2 != 0.3
     step = [said("a", exact=1, efficiency=1), said("b", wrong_tool=1)]
-    assert reason(step, weights, Rule(margin=0)) == ["same score"]
+    assert reason(step, weights, PairRule(margin=0)) == ["same score"]
     assert 0.35 - 0.3 < 0.05
     assert only_pair([said("a", exact=0.35), said("b", exact=0.3)], {"exact": 1.0}) == ("a", "b")
-    assert only_pair([said("a", exact=0.067), said("b")], {"exact": 1.0}, Rule(margin=0.067)) == (
+    assert only_pair(
+        [said("a", exact=0.067), said("b")], {"exact": 1.0}, PairRule(margin=0.067)
+    ) == (
         "a",
         "b",
     )
@@ -235,7 +237,7 @@ def test_the_order_of_a_sum_makes_no_difference():
 
 FAILING = [said("a", efficiency=0.5), said("b")]
 RIGHT = said("gold", GOLD, exact=1, efficiency=1)
-WITH_GOLD = Rule(gold="failed")
+WITH_GOLD = PairRule(gold="failed")
 
 
 def test_the_gold_is_chosen_against_the_worst_where_every_candidate_fails():
@@ -246,7 +248,7 @@ def test_the_gold_is_chosen_against_the_worst_where_every_candidate_fails():
 @pytest.mark.parametrize(
     ("step", "rule"),
     [
-        ([*FAILING, RIGHT], Rule()),
+        ([*FAILING, RIGHT], PairRule()),
         ([*FAILING, said("gold", GOLD, efficiency=0.1)], WITH_GOLD),
         ([*FAILING, said("", GOLD, exact=1)], WITH_GOLD),
     ],
@@ -267,7 +269,7 @@ def test_balance_evens_out_the_lengths_of_all_pairs_so_far():
     step = [said("6 long", exact=1), said("3 l", exact=0.5), said("8 letter")]
 
     def leans(balance):
-        pairs = build_pairs(grouped(*[step] * 5), WEIGHTS, Rule(balance=balance)).pairs
+        pairs = build_pairs(grouped(*[step] * 5), WEIGHTS, PairRule(balance=balance)).pairs
         return [len(pair.chosen.text) - len(pair.rejected.text) for pair in pairs]
 
     assert leans(False) == [-2] * 5
@@ -276,7 +278,7 @@ def test_balance_evens_out_the_lengths_of_all_pairs_so_far():
 
 def test_of_pairs_that_balance_alike_the_wider_is_taken():
     step = [said("aaaa", exact=1), said("bbbb", exact=0.5), said("cccc")]
-    assert only_pair(step, rule=Rule(balance=True)) == ("aaaa", "cccc")
+    assert only_pair(step, rule=PairRule(balance=True)) == ("aaaa", "cccc")
 
 
 def test_candidates_that_failed_or_were_not_scored_are_left_out_and_their_step_stays():
@@ -292,7 +294,7 @@ def test_candidates_that_failed_or_were_not_scored_are_left_out_and_their_step_s
         Step("r", 2): [candidates[0]],
         Step("r", 4): [],
     }
-    assert build_pairs(groups, {"exact": 1.0}, Rule()).reasons["failed"] == 2
+    assert build_pairs(groups, {"exact": 1.0}, PairRule()).reasons["failed"] == 2
 
 
 def test_candidates_scored_on_other_parts_are_refused_with_their_place():
@@ -307,13 +309,13 @@ def test_candidates_scored_on_other_parts_are_refused_with_their_place():
 
 def test_a_weight_for_a_part_that_nobody_scored_is_refused_unless_it_is_zero():
     with pytest.raises(UserError, match="no score for 'mine'"):
-        build_pairs(grouped(FAILING), {**WEIGHTS, "mine": 1.0}, Rule())
+        build_pairs(grouped(FAILING), {**WEIGHTS, "mine": 1.0}, PairRule())
     assert only_pair(FAILING, {**WEIGHTS, "mine": 0.0}) == ("a", "b")
 
 
 def test_no_candidates_give_no_pairs_and_an_empty_report():
-    assert build_pairs({}, WEIGHTS, Rule()).pairs == []
-    (row,) = compare_weightings({}, {"only": WEIGHTS}, Rule())
+    assert build_pairs({}, WEIGHTS, PairRule()).pairs == []
+    (row,) = compare_weightings({}, {"only": WEIGHTS}, PairRule())
     assert (row["steps"], row["pairs"], row["chosen"]) == (0, 0, {})
     assert sentences(report_parts({}, WEIGHTS, {})) == []
 
@@ -334,7 +336,7 @@ def test_a_flip_a_gain_and_a_loss_are_counted_against_the_first():
         "quick": {"efficiency": 1.0},
         "both": {"exact": 1.0, "efficiency": 0.1},
     }
-    right, quick, both = compare_weightings(groups, weightings, Rule())
+    right, quick, both = compare_weightings(groups, weightings, PairRule())
 
     def counts(row):
         return [row[name] for name in ("name", "steps", "pairs", "flipped", "gained", "lost")]
@@ -351,7 +353,7 @@ def test_a_flip_a_gain_and_a_loss_are_counted_against_the_first():
 def test_another_rejected_side_alone_is_no_flip():
     step = [said("a", exact=1, efficiency=1), said("b", efficiency=0.5), said("c", exact=0.5)]
     first, second = compare_weightings(
-        grouped(step), {"one": {"exact": 1.0}, "two": {"efficiency": 1.0}}, Rule()
+        grouped(step), {"one": {"exact": 1.0}, "two": {"efficiency": 1.0}}, PairRule()
     )
     assert first["rejected"] != second["rejected"]
     assert second["flipped"] == 0
@@ -435,7 +437,7 @@ def test_a_side_that_nobody_took_is_none_and_said_so():
 def test_a_report_and_a_comparison_are_json(tmp_path):
     groups = grouped(TWO_TASTES, FAILING, [said("", missed_call=1)])
     report = report_parts(groups, WEIGHTS, dict.fromkeys(groups, True))
-    rows = compare_weightings(groups, {"only": WEIGHTS}, Rule())
+    rows = compare_weightings(groups, {"only": WEIGHTS}, PairRule())
     assert json.loads(msgspec.json.encode([report, rows])) == [report, rows]
 
 
@@ -532,7 +534,7 @@ def test_rows_come_back_as_they_were_written(tmp_path):
         path.write_bytes(b"".join(encode(msgspec.structs.asdict(row)) for row in rows))
         assert list(read(path)) == rows
     sides = [Side(text, "turn", "sft", n, 0.1 * n) for n, text in enumerate(ODD)]
-    pairs = [Pair("r", 2, "hermes", side, sides[0]) for side in sides[1:]]
+    pairs = [PreferencePair("r", 2, "hermes", side, sides[0]) for side in sides[1:]]
     write_pairs(path, pairs)
     assert list(read_pairs(path)) == pairs
 
@@ -559,7 +561,7 @@ def test_a_row_that_does_not_fit_is_told_with_file_and_line(tmp_path, read, line
         read_candidates: msgspec.structs.asdict(CANDIDATES[0]),
         read_scores: msgspec.structs.asdict(SCORES[0]),
         read_pairs: msgspec.to_builtins(
-            Pair(
+            PreferencePair(
                 "r", 2, "hermes", Side("a", "turn", "sft", 0, 1.0), Side("b", "turn", "sft", 1, 0.0)
             )
         ),

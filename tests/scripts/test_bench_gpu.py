@@ -19,7 +19,7 @@ import gpu  # noqa: E402
 import gpu_parts  # noqa: E402
 
 from agentlite.engine.planning.memory import GIB, fits, memory  # noqa: E402
-from agentlite.engine.planning.time_and_disk import CARDS, Card, operations  # noqa: E402
+from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed, operations  # noqa: E402
 
 ONE_OF_EACH = ("sft-0.5b", "dpo-7b-24gb", "grpo-1.5b-12gb", "beside-best")
 HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])
@@ -168,7 +168,7 @@ def test_operations_are_those_counted_by_hand():
 
 
 def test_shares_errors_and_means_by_hand():
-    assert gpu.share_of_peak(1000, 5e10, Card(80, 100, 2000)) == pytest.approx(0.5)
+    assert gpu.share_of_peak(1000, 5e10, GpuSpeed(80, 100, 2000)) == pytest.approx(0.5)
     assert gpu.planner_error(11, 10) == pytest.approx(0.1)
     assert gpu.attended((3, 1)) == 2.5  # 9 + 1 operations, over 4 tokens
     assert gpu_parts.kept([0, 10, 11, 13], [100, 200, 400, 900]) == {

@@ -25,10 +25,10 @@ from agentlite import evaluate, prep
 from agentlite.cli.output import present
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
-    Answer,
     Call,
     Gold,
     GoldCall,
+    GreedyAnswer,
     Message,
     Parsed,
     Record,
@@ -45,7 +45,7 @@ from agentlite.scoring.gates import failures, parse_gate
 from agentlite.scoring.metrics.confidence import mcnemar, paired_difference, summary, wilson
 from agentlite.scoring.metrics.dialogs import (
     METRICS,
-    Taken,
+    DialogCalls,
     dialogs,
     end_to_end_success,
     plan_partial,
@@ -67,8 +67,8 @@ NAMES = st.lists(
 def test_a_dialog_done_as_recorded_scores_1_and_one_with_nothing_done_0(
     due: list[list[str]],
 ) -> None:
-    done = Taken(due, due, [True] * len(due))
-    nothing = Taken(due, [[] for _ in due], [not names for names in due])
+    done = DialogCalls(due, due, [True] * len(due))
+    nothing = DialogCalls(due, [[] for _ in due], [not names for names in due])
     for name, metric in METRICS.items():
         if any(due):
             assert metric(done) == 1.0, name
@@ -82,7 +82,9 @@ def test_the_metrics_of_a_dialog_stay_in_their_bounds_and_order(
     if not any(due):
         return
     called = (called + [[] for _ in due])[: len(due)]
-    taken = Taken(due, called, [sorted(a) == sorted(b) for a, b in zip(due, called, strict=True)])
+    taken = DialogCalls(
+        due, called, [sorted(a) == sorted(b) for a, b in zip(due, called, strict=True)]
+    )
     values = {name: metric(taken) for name, metric in METRICS.items()}
     assert all(0 <= value <= 1 for value in values.values())
     assert values["plan_success_rate"] <= values["plan_partial"]
@@ -90,21 +92,21 @@ def test_the_metrics_of_a_dialog_stay_in_their_bounds_and_order(
 
 
 def test_an_order_of_its_own_and_a_call_too_many_cost_what_they_should() -> None:
-    swapped = Taken([["find"], ["book"]], [["book"], ["find"]], [False, False])
+    swapped = DialogCalls([["find"], ["book"]], [["book"], ["find"]], [False, False])
     assert (plan_success_rate(swapped), plan_partial(swapped), efficiency(swapped)) == (
         0.0,
         0.0,
         1.0,
     )
-    at_once = Taken([["find", "book"]], [["book", "find"]], [True])
+    at_once = DialogCalls([["find", "book"]], [["book", "find"]], [True])
     assert plan_success_rate(at_once) == end_to_end_success(at_once) == 1.0
-    twice = Taken([["find"], ["book"]], [["find"], ["book", "find"]], [True, False])
+    twice = DialogCalls([["find"], ["book"]], [["find"], ["book", "find"]], [True, False])
     assert (plan_success_rate(twice), plan_partial(twice), efficiency(twice)) == (
         0.0,
         1.0,
         pytest.approx(2 / 3),
     )
-    short = Taken([["find"], ["book"]], [["find"], []], [True, False])
+    short = DialogCalls([["find"], ["book"]], [["find"], []], [True, False])
     assert (plan_partial(short), efficiency(short)) == (0.5, 0.0)
 
 
@@ -460,8 +462,8 @@ def test_an_answer_to_another_prompt_is_none_to_this_one(tmp_path: Path) -> None
 
 def test_an_answer_that_was_cut_or_never_asked_cannot_be_read() -> None:
     prompt = Prompt(booked(), 5, "hermes", [1], "", "turn")
-    cut = answered(prompt, Answer(*prompt.step, "k", "Booked", "cut"), PROTOCOLS["hermes"])
-    never = answered(prompt, Answer(*prompt.step, "", "", "cut"), PROTOCOLS["hermes"])
+    cut = answered(prompt, GreedyAnswer(*prompt.step, "k", "Booked", "cut"), PROTOCOLS["hermes"])
+    never = answered(prompt, GreedyAnswer(*prompt.step, "", "", "cut"), PROTOCOLS["hermes"])
     assert (cut.problem, never.problem) == (
         "not finished within max_new_tokens",
         "prompt longer than max_length",

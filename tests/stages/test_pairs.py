@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import agentlite
-from agentlite.config.settings import Dpo
+from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, from_row
 from agentlite.rendering import PROTOCOLS, training_rows
@@ -316,11 +316,11 @@ def test_what_cannot_be_ranked_is_refused_in_plain_words(options, named, paired,
 
 
 def test_candidates_of_other_records_are_refused(paired, run, tmp_path):
-    from agentlite.scoring.rewards.scorer import Judge
+    from agentlite.scoring.rewards.scorer import Scorer
 
     candidates = list(read_candidates(paired / "candidates.jsonl"))
     with pytest.raises(UserError, match="there is none"):
-        list(Judge({}, PROTOCOLS, {})(candidates))
+        list(Scorer({}, PROTOCOLS, {})(candidates))
 
 
 def test_a_reward_that_fails_costs_its_candidate_and_above_a_limit_the_run_but_no_candidate(
@@ -413,7 +413,7 @@ def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, 
     rows = dict(
         zip(
             read_pairs(paired / "pairs.jsonl"),
-            dpo_command.read_preferences(Dpo(), paired, template),
+            dpo_command.read_preferences(DpoSettings(), paired, template),
             strict=True,
         )
     )
@@ -441,7 +441,7 @@ def test_a_pair_with_equal_sides_is_refused_with_its_line(paired, tiny_model, tm
     equal = json.dumps({**pair, "rejected": pair["chosen"]})
     (tmp_path / "pairs.jsonl").write_text("\n".join([*rest, equal]) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match="the same") as told:
-        list(dpo_command.read_preferences(Dpo(), tmp_path, load_template(str(tiny_model))))
+        list(dpo_command.read_preferences(DpoSettings(), tmp_path, load_template(str(tiny_model))))
     assert told.value.place.endswith(f"pairs.jsonl:{len(rest) + 1}")
 
 

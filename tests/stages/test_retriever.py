@@ -320,15 +320,15 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(workspace, arguments, co
 def test_where_one_question_needs_nearly_every_tool_the_others_columns_are_as_few():
     from agentlite.core.records import Tool
     from agentlite.engine.retriever import _dataset
-    from agentlite.retrieval.tool_pool import Pool
-    from agentlite.retrieval.training_pairs import Pair
+    from agentlite.retrieval.tool_pool import ToolPool
+    from agentlite.retrieval.training_pairs import TrainingPair
 
-    pool = Pool()
+    pool = ToolPool()
     for name in ("rain", "train", "coin"):
         pool.add(Tool(name))
     found = [
-        Pair("any", 0, (1, 2), frozenset({"rain"})),
-        Pair("both", 1, (2,), frozenset({"rain", "train"})),
+        TrainingPair("any", 0, (1, 2), frozenset({"rain"})),
+        TrainingPair("both", 1, (2,), frozenset({"rain", "train"})),
     ]
     assert _dataset(found, pool).column_names == ["query", "tool", "negative_0"]
 

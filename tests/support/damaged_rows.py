@@ -1,5 +1,5 @@
-"""The rows of tests/support/rows/formats, and each of them with one inner value missing or replaced by any
-other JSON.
+"""The rows of tests/support/rows/formats, and each of them with one inner value missing or replaced
+by any other JSON.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""The rows of tests/support/rows/formats, each with one inner text cut off or with a few characters put
-into it.
+"""The rows of tests/support/rows/formats, each with one inner text cut off or with a few characters
+put into it.
 """
 
 from copy import deepcopy

@@ -8,7 +8,7 @@ from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import grpo as group_relative
 from agentlite.engine import sample as sampling
 from agentlite.engine.dpo import Preference
-from agentlite.engine.grpo import Task, Verdict
+from agentlite.engine.grpo import AnswerReward, GrpoTask
 from agentlite.rendering import Encoded, choose, encode, render
 from agentlite.workspace.model_source import Source, load_template
 
@@ -39,8 +39,8 @@ def rows() -> list[Encoded]:
     ]
 
 
-def sft(**changes: object) -> config.Sft:
-    return config.Sft(
+def sft(**changes: object) -> config.SftSettings:
+    return config.SftSettings(
         **{
             "model": "tiny",
             "batch_size": 2,
@@ -78,8 +78,8 @@ def preferences() -> list[Preference]:
     ]
 
 
-def dpo(**changes: object) -> config.Dpo:
-    return config.Dpo(
+def dpo(**changes: object) -> config.DpoSettings:
+    return config.DpoSettings(
         **{
             "model": "tiny",
             "batch_size": 2,
@@ -101,11 +101,11 @@ def prompts() -> list[list[int]]:
     ]
 
 
-def verdict(answer: group_relative.Answer) -> Verdict:
+def verdict(answer: group_relative.SampledAnswer) -> AnswerReward:
     """A random model can learn this: to say tokens of even number."""
     drawn = answer.drawn
     even = sum(token % 2 == 0 for token in drawn.ids) / len(drawn.ids)
-    return Verdict(
+    return AnswerReward(
         {
             "even": even,
             "long": min(1.0, len(drawn.text) / 100),
@@ -114,9 +114,9 @@ def verdict(answer: group_relative.Answer) -> Verdict:
     )
 
 
-def task(judge=None, halt=None) -> Task:
+def task(judge=None, halt=None) -> GrpoTask:
     judge = judge or (lambda answers: [verdict(answer) for answer in answers])
-    return Task(
+    return GrpoTask(
         prompts(),
         [()] * len(FIVE_CITIES),
         judge,
@@ -126,8 +126,8 @@ def task(judge=None, halt=None) -> Task:
     )
 
 
-def grpo(**changes: object) -> config.Grpo:
-    return config.Grpo(
+def grpo(**changes: object) -> config.GrpoSettings:
+    return config.GrpoSettings(
         **{
             "model": "tiny",
             "batch_size": 4,

@@ -153,7 +153,7 @@ def test_the_remembered_digest_of_a_large_file_follows_its_content(tmp_path, mon
 def test_a_setting_that_an_earlier_version_did_not_have_was_as_its_default_is(tmp_path):
     folder = tmp_path / "sft"
     finish(folder)
-    known = config.plain_settings(config.Sft(model="m"))
+    known = config.plain_settings(config.SftSettings(model="m"))
     newer = Plan(
         "sft", {**PLAN.settings, "batch_tokens": known["batch_tokens"], "trl": {}}, PLAN.inputs
     )

@@ -32,8 +32,8 @@ def chat(
     whole dialog.
     """
     from agentlite.core.errors import UserError
-    from agentlite.deploy.chat_model import Speaker, Speaking, Wanted
-    from agentlite.deploy.chat_session import Talk
+    from agentlite.deploy.chat_model import ChatModel, Speaking, Wanted
+    from agentlite.deploy.chat_session import ChatSession
     from agentlite.deploy.tool_results import read_toolbox
 
     offered = read_toolbox(tools) if tools else ()
@@ -45,11 +45,11 @@ def chat(
         )
     if replay and execute:
         raise UserError("is there beside --exec.", "Leave one of them out.", place="--replay")
-    speaker = Speaker(model, Path(run), Speaking(**speaking))
+    speaker = ChatModel(model, Path(run), Speaking(**speaking))
     with _results(replay, execute, offered, seconds) as observe:
         speaker.load()
         stream = sys.stderr if as_json else sys.stdout
-        talk = Talk(
+        talk = ChatSession(
             speaker,
             offered,
             observe,

@@ -15,12 +15,12 @@ import click
 from agentlite.cli.options import AS_JSON, DEBUG, RUN
 
 if TYPE_CHECKING:
-    from agentlite.deploy.export.targets import Asked
+    from agentlite.deploy.export.targets import ExportRequest
 
 CARD = "README.md"
 
 
-def export(asked: "Asked") -> dict[str, Any]:
+def export(asked: "ExportRequest") -> dict[str, Any]:
     """The one JSON object of `--json`. Raises UserError 2, 3, 5, 7, 8 or 74: then nothing is left
     at the target.
     """
@@ -139,9 +139,9 @@ def _run(
     **more: Any,
 ) -> None:
     kind, target = _target({"merged": merged, "adapter": adapter, "gguf": gguf, "ollama": ollama})
-    from agentlite.deploy.export.targets import Asked
+    from agentlite.deploy.export.targets import ExportRequest
 
-    told = export(Asked(model, kind, target, Path(run), **more))
+    told = export(ExportRequest(model, kind, target, Path(run), **more))
     if as_json:
         sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
     else:

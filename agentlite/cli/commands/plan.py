@@ -15,10 +15,10 @@ from agentlite.core.row_files import disk_errors
 from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import base_of, find_shape, read_shape
-from agentlite.engine.planning.suggest_fit import Fit, fitting
+from agentlite.engine.planning.suggest_fit import FittingRows, fitting
 
 
-class Asked(Struct, frozen=True):
+class PlanRequest(Struct, frozen=True):
     """What is planned, for which card, and where the model's numbers come from."""
 
     command: str
@@ -28,19 +28,19 @@ class Asked(Struct, frozen=True):
     sweep: str = ""
 
 
-class Answer(Struct, frozen=True):
+class PlanReport(Struct, frozen=True):
     """The one JSON object of `--json`."""
 
     command: str
     model: str
     engine: str
     plan: Planned
-    fit: list[Fit]
+    fit: list[FittingRows]
     switches: dict[str, str]  # of Unsloth, that are set for the run
     sweep: str
 
 
-def run(asked: Asked, settings: Any, place: Path) -> Answer:
+def run(asked: PlanRequest, settings: Any, place: Path) -> PlanReport:
     """`settings`: of the planned command. Raises UserError 2, 5 or 8."""
     model = _model(settings)
     if not model and not asked.config_json:
@@ -64,7 +64,7 @@ def run(asked: Asked, settings: Any, place: Path) -> Answer:
                 sweep(asked.command, settings, shape, name), encoding="utf-8"
             )
     switches = SWITCHES if machine.gpu and settings.engine == "unsloth" else {}
-    return Answer(asked.command, name, settings.engine, planned, answers, switches, asked.sweep)
+    return PlanReport(asked.command, name, settings.engine, planned, answers, switches, asked.sweep)
 
 
 def _model(settings: Any) -> str:
@@ -73,7 +73,7 @@ def _model(settings: Any) -> str:
     return named if isinstance(named, str) else named[-1] if named else "sft"
 
 
-def present(answer: Answer, as_json: bool) -> None:
+def present(answer: PlanReport, as_json: bool) -> None:
     """stdout holds the JSON object, or a table of terms and a few lines."""
     if as_json:
         print(msgspec.json.encode(answer).decode())
@@ -103,7 +103,7 @@ def present(answer: Answer, as_json: bool) -> None:
         print(f"picture: {answer.sweep}")
 
 
-def _told(one: Fit) -> str:
+def _told(one: FittingRows) -> str:
     if not one.max_length:
         return f"{one.bits}-bit: nothing fits"
     rows = (

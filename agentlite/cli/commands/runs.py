@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from agentlite.cli.options import AS_JSON, DEBUG, RUN
-from agentlite.cli.run_listing import Freed, Kept, free, in_words, inventory
+from agentlite.cli.run_listing import Freed, ListedStage, free, in_words, inventory
 from agentlite.core.console import print_table
 from agentlite.workspace.run_folder import DEFAULT_RUN
 
@@ -32,7 +32,7 @@ def _told_freed(freed: list[Freed], as_json: bool) -> None:
         print(f"{one.run}/{one.stage}: {in_bytes(one.bytes) or 'nothing'} freed")
 
 
-def _told_stages(found: list[Kept], as_json: bool) -> None:
+def _told_stages(found: list[ListedStage], as_json: bool) -> None:
     if as_json:
         print(msgspec.json.encode({"command": "runs", "stages": found}).decode())
         return

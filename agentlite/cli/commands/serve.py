@@ -15,10 +15,10 @@ def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speakin
     longer.
     """
     from agentlite.core import console
-    from agentlite.deploy.chat_model import Speaker, Speaking
+    from agentlite.deploy.chat_model import ChatModel, Speaking
     from agentlite.deploy.http_server import Server
 
-    speaker = Speaker(model, Path(run), Speaking(**speaking))
+    speaker = ChatModel(model, Path(run), Speaking(**speaking))
     with Server(speaker, port) as server:
         speaker.load()
         told = {

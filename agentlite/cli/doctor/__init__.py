@@ -11,10 +11,10 @@ from agentlite.cli.doctor.environment import embedded, environment, hub
 from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.hardware import compiler, disk, gpu, memory, trains
 from agentlite.cli.doctor.packages import installed, known_bad, python, tested, torch
-from agentlite.cli.doctor.probe import Facts, ask
+from agentlite.cli.doctor.probe import ProbedFacts, ask
 from agentlite.core.console import hidden
 
-Check = Callable[[Facts], Iterator[Finding]]
+Check = Callable[[ProbedFacts], Iterator[Finding]]
 
 CHECKS: tuple[Check, ...] = (
     python,

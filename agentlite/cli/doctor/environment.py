@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 from agentlite.cli.doctor.finding import Finding
-from agentlite.cli.doctor.probe import HUB, MIRROR, Facts, endpoint
+from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts, endpoint
 from agentlite.config.settings import CPU_MODEL
 from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder as stages
@@ -22,7 +22,7 @@ TOLD = (
 ELSE = "Without it: smollm2-135m, or the folder of a model."
 
 
-def embedded(facts: Facts) -> Iterator[Finding]:
+def embedded(facts: ProbedFacts) -> Iterator[Finding]:
     try:
         embedded_file(CPU_MODEL)
     except UserError as error:
@@ -36,7 +36,7 @@ def embedded(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def hub(facts: Facts) -> Iterator[Finding]:
+def hub(facts: ProbedFacts) -> Iterator[Finding]:
     if not facts.unreached:
         yield Finding("hub", "ok", "not asked: offline (HF_HUB_OFFLINE)")
         return
@@ -60,7 +60,7 @@ def hub(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def environment(facts: Facts) -> Iterator[Finding]:
+def environment(facts: ProbedFacts) -> Iterator[Finding]:
     found = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
     yield Finding(
         "environment", "ok", ", ".join(found) or "none of the variables that matter is set"

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agentlite.cli.doctor.finding import Finding
-from agentlite.cli.doctor.probe import SECONDS, Facts
+from agentlite.cli.doctor.probe import SECONDS, ProbedFacts
 from agentlite.config import settings as config
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
@@ -24,7 +24,7 @@ LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 6, 10, 1  # GB
 GB = 1e9
 
 
-def gpu(facts: Facts) -> Iterator[Finding]:
+def gpu(facts: ProbedFacts) -> Iterator[Finding]:
     if facts.late:
         yield Finding(
             "gpu",
@@ -67,7 +67,7 @@ def gpu(facts: Facts) -> Iterator[Finding]:
         yield Finding("gpu", "ok", "no NVIDIA GPU is found: the CPU is used")
 
 
-def memory(facts: Facts) -> Iterator[Finding]:
+def memory(facts: ProbedFacts) -> Iterator[Finding]:
     total = machine_of("cpu").capacity / GB
     available = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
     free = min(total, int(available[1]) * 1024 / GB) if available else total
@@ -83,7 +83,7 @@ def memory(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def disk(facts: Facts) -> Iterator[Finding]:
+def disk(facts: ProbedFacts) -> Iterator[Finding]:
     """A finding for each disk, and for each folder that cannot be written."""
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     places = {
@@ -124,7 +124,7 @@ def disk(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def compiler(facts: Facts) -> Iterator[Finding]:
+def compiler(facts: ProbedFacts) -> Iterator[Finding]:
     """Triton compiles a small C file for each kernel, against Python's headers."""
     found = next(
         (name for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if shutil.which(name)),
@@ -149,7 +149,7 @@ def compiler(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def trains(facts: Facts) -> Iterator[Finding]:
+def trains(facts: ProbedFacts) -> Iterator[Finding]:
     """The largest of the models whose shape is known, for which the profile's own settings fit."""
     if facts.late:
         return

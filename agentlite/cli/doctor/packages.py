@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.cli.doctor.finding import Finding
-from agentlite.cli.doctor.probe import Facts
+from agentlite.cli.doctor.probe import ProbedFacts
 
 PYTHONS = ((3, 11), (3, 15))  # from, below: as pyproject.toml has it
 WITH_CUDA = ("bitsandbytes", "xformers")
@@ -85,7 +85,7 @@ KNOWN_BAD = (
 )
 
 
-def python(facts: Facts) -> Iterator[Finding]:
+def python(facts: ProbedFacts) -> Iterator[Finding]:
     found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     fits = PYTHONS[0] <= sys.version_info[:2] < PYTHONS[1]
     yield Finding(
@@ -93,7 +93,7 @@ def python(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def installed(facts: Facts) -> Iterator[Finding]:
+def installed(facts: ProbedFacts) -> Iterator[Finding]:
     """Without the extra `train` much works; with half of it, training does not."""
     by_extra = named()
     training = [name for name in by_extra["train"] if facts.card or name not in WITH_CUDA]
@@ -119,7 +119,7 @@ def installed(facts: Facts) -> Iterator[Finding]:
         yield Finding("packages", "problem", f"not installed: {', '.join(missing)}", fix)
 
 
-def tested(facts: Facts) -> Iterator[Finding]:
+def tested(facts: ProbedFacts) -> Iterator[Finding]:
     """Of the packages that agentlite names itself: what these bring along is theirs."""
     by_extra, pinned = named(), tested_set()
     ours = [
@@ -147,7 +147,7 @@ def tested(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def known_bad(facts: Facts) -> Iterator[Finding]:
+def known_bad(facts: ProbedFacts) -> Iterator[Finding]:
     for bad in KNOWN_BAD:
         if (found := version(bad.package)) and bad.is_bad(release(found)):
             yield Finding(
@@ -155,7 +155,7 @@ def known_bad(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def torch(facts: Facts) -> Iterator[Finding]:
+def torch(facts: ProbedFacts) -> Iterator[Finding]:
     """Whether it is built for the GPU that is there, and the driver is new enough for it."""
     found = version("torch")
     spec = importlib.util.find_spec("torch") if found else None

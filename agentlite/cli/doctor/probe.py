@@ -20,26 +20,26 @@ SECONDS = 2.0
 HUB, MIRROR = "https://huggingface.co", "https://hf-mirror.com"
 
 
-class Facts(NamedTuple):
+class ProbedFacts(NamedTuple):
     """`driver`: the version, "" where nvidia-smi is there and fails, None without one. `unreached`:
     by address, why a server did not answer, "" if it did; empty where none was asked. `late`:
     whether nvidia-smi did not answer in time.
     """
 
     run: Path
-    card: config.Card | None
+    card: config.Gpu | None
     driver: str | None
     unreached: Mapping[str, str]
     late: bool = False
 
 
-def ask(run: Path) -> Facts:
+def ask(run: Path) -> ProbedFacts:
     servers = (
         {} if offline() else {url: partial(unreached, url) for url in (HUB, endpoint(), MIRROR)}
     )
     told = answers({"card": config.card, "driver": driver, **servers}, SECONDS)
     late = not {"card", "driver"} <= told.keys()
-    return Facts(
+    return ProbedFacts(
         run,
         told.get("card"),
         told.get("driver"),

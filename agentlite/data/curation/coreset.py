@@ -31,7 +31,7 @@ class Coreset(NamedTuple):
     notes: list[str]
 
 
-class Pool(NamedTuple):
+class CoresetPool(NamedTuple):
     """What is chosen from, in the order of a seeded hash, which settles every tie; the order of the
     files never does.
 
@@ -70,7 +70,9 @@ def coreset(
         return Coreset(list(range(len(ids))), {"all": len(ids)}, notes)
     order = sorted(range(len(ids)), key=lambda index: digest(f"{seed} coreset {ids[index]}"))
     known = [_loss(ids[index], losses or {}) for index in order] if strategy in LOSSES else []
-    choice = STRATEGIES[strategy](Pool(len(ids), known, lambda place: text(order[place])), target)
+    choice = STRATEGIES[strategy](
+        CoresetPool(len(ids), known, lambda place: text(order[place])), target
+    )
     chosen = sorted(order[place] for places in choice.values() for place in places)
     return Coreset(chosen, {reason: len(places) for reason, places in choice.items()}, [])
 
@@ -110,25 +112,25 @@ def _loss(record_id: str, losses: Mapping[str, float]) -> float:
     return loss
 
 
-def _hardest(pool: Pool, target: int) -> Choice:
+def _hardest(pool: CoresetPool, target: int) -> Choice:
     return {"loss": sorted(range(pool.size), key=lambda place: -pool.losses[place])[:target]}
 
 
-def _unlike(pool: Pool, target: int) -> Choice:
+def _unlike(pool: CoresetPool, target: int) -> Choice:
     return {"diversity": _farthest(pool, target, [])}
 
 
-def _hybrid(pool: Pool, target: int) -> Choice:
+def _hybrid(pool: CoresetPool, target: int) -> Choice:
     """What is chosen by diversity is unlike what was chosen by loss, too."""
     hard = _hardest(pool, round(BY_LOSS * target))["loss"]
     return {"loss": hard, "diversity": _farthest(pool, target - len(hard), hard)}
 
 
-def _any(pool: Pool, target: int) -> Choice:
+def _any(pool: CoresetPool, target: int) -> Choice:
     return {"random": list(range(target))}
 
 
-STRATEGIES: dict[str, Callable[[Pool, int], Choice]] = {
+STRATEGIES: dict[str, Callable[[CoresetPool, int], Choice]] = {
     "loss_topk": _hardest,
     "diversity": _unlike,
     "hybrid": _hybrid,
@@ -137,7 +139,7 @@ STRATEGIES: dict[str, Callable[[Pool, int], Choice]] = {
 LOSSES = ("loss_topk", "hybrid")
 
 
-def _farthest(pool: Pool, target: int, chosen: Sequence[int]) -> list[int]:
+def _farthest(pool: CoresetPool, target: int, chosen: Sequence[int]) -> list[int]:
     """k-center greedy: again and again the one whose nearest among the chosen is farthest, by
     cosine.
     """

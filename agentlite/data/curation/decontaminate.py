@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Record
 from agentlite.data.curation.dedup import HALF_NEAR
-from agentlite.data.curation.minhash import MOST, Index, is_near, sketches
+from agentlite.data.curation.minhash import MOST, MinHashIndex, is_near, sketches
 from agentlite.data.curation.split import NEAR, TELLING, Traits, traits
 from agentlite.data.formats import decoded, files_of, raw_files, read_lines, samples, to_record
 from agentlite.workspace.run_folder import file_digest
@@ -165,7 +165,7 @@ def _near(
     texts = sorted({*asking.values(), *held.values()} - {""})
     places = {text: place for place, text in enumerate(texts)}
     owners = {places[text]: number for number, text in reversed([*held.items()]) if text}
-    index, near = Index(threshold), is_near(texts.__getitem__, threshold)
+    index, near = MinHashIndex(threshold), is_near(texts.__getitem__, threshold)
     for place, sketch in zip(
         sorted(owners), sketches(texts[place] for place in sorted(owners)), strict=True
     ):

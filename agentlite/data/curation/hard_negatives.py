@@ -86,7 +86,7 @@ NAMING = frozenset(  # keywords of JSON Schema that name parameters, or hold sch
 )
 
 
-class Made(NamedTuple):
+class Variants(NamedTuple):
     """The new records, each with its parent, and how many of the records asked became one, or why
     not, by kind.
     """
@@ -106,7 +106,7 @@ def hard_negatives(
     seed: int,
     answer: str = NO_CALL_ANSWER,
     answer_zh: str = NO_CALL_ANSWER_ZH,
-) -> Made:
+) -> Variants:
     """Variants of the given shares of the records: without the right tool, and with masked names.
 
     Which records are asked depends on seed and id alone; that of some nothing can be made is
@@ -123,7 +123,7 @@ def hard_negatives(
         ),
         "masked": (masked, lambda one: with_masked_names(one, seed)),
     }
-    made = Made([], {kind: Counter() for kind, (share, _) in makers.items() if share})
+    made = Variants([], {kind: Counter() for kind, (share, _) in makers.items() if share})
     for record in records:
         for kind, (share, maker) in makers.items():
             if int(digest(f"{seed} {kind} {record.id}"), 16) < share * 2**64:

@@ -102,7 +102,7 @@ def band_size(threshold: float) -> int:
     )
 
 
-class Index:
+class MinHashIndex:
     """Which of the texts that were added are likely to be near another one. `kind`: only texts of
     one kind are.
 
@@ -162,9 +162,9 @@ def shared_bands(
 
 def index_for(
     sketches: Sequence[bytes], threshold: float, kinds: Sequence[int] | None = None
-) -> Index:
+) -> MinHashIndex:
     """An empty index for sketches that are all known beforehand."""
-    return Index(threshold, shared_bands(sketches, threshold, kinds))
+    return MinHashIndex(threshold, shared_bands(sketches, threshold, kinds))
 
 
 def is_near(text: Callable[[int], str], threshold: float) -> Callable[[int, int], bool]:

@@ -19,7 +19,7 @@ OTHERS = ""  # the tasks without a weight
 HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2."
 
 
-class Group(NamedTuple):
+class MixGroup(NamedTuple):
     """Sources that are mixed as one, and how many of their rows there are for each row of the first
     group.
     """
@@ -28,7 +28,7 @@ class Group(NamedTuple):
     ratio: float
 
 
-class Drawn(NamedTuple):
+class Mixed(NamedTuple):
     """Indices in their own order, the counts by group and by task, and what a user should know."""
 
     indices: list[int]
@@ -37,13 +37,13 @@ class Drawn(NamedTuple):
     notes: list[str]
 
 
-def parse_mix(texts: Sequence[str]) -> dict[str, Group]:
+def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
     """`general=B:0.2` -> its group by name: a row of B for five of the sources that are in no
     group.
 
     `a=A:1` and `b=B:2` give 1:2, and so do `a=A:30000` and `b=B:60000`. Raises UserError.
     """
-    groups: dict[str, Group] = {}
+    groups: dict[str, MixGroup] = {}
     for text in texts:
         name, equals, rest = text.partition("=")
         sources, colon, ratio = rest.rpartition(":")
@@ -53,7 +53,7 @@ def parse_mix(texts: Sequence[str]) -> dict[str, Group]:
             raise UserError(
                 f"the group '{name}' is there twice.", "Put + between its sources.", place="--mix"
             )
-        groups[name] = Group(tuple(filter(None, sources.split("+"))), _ratio(ratio, text))
+        groups[name] = MixGroup(tuple(filter(None, sources.split("+"))), _ratio(ratio, text))
     return groups
 
 
@@ -84,11 +84,11 @@ def draw(
     records: Sequence[Traits],
     sources: Sequence[str],
     *,
-    mix: Mapping[str, Group],
+    mix: Mapping[str, MixGroup],
     task_weights: Mapping[str, float],
     limit: int | None,
     seed: int,
-) -> Drawn:
+) -> Mixed:
     """A draw in which ratios and shares are as asked, none twice, at most `limit`; `sources`: of
     each record, as given.
 
@@ -116,7 +116,7 @@ def draw(
         for task, count in scaled(drawable[name], sizes[name]).items():
             chosen += _first(tasks[task], records, count, seed)
     by_task = Counter(records[index].task for index in chosen)
-    return Drawn(sorted(chosen), sizes, dict(by_task.most_common()), notes)
+    return Mixed(sorted(chosen), sizes, dict(by_task.most_common()), notes)
 
 
 def scaled(counts: Mapping[str, int], total: int) -> dict[str, int]:
@@ -140,7 +140,7 @@ def _ratio(text: str, whole: str) -> float:
     return ratio
 
 
-def _members(sources: Sequence[str], mix: Mapping[str, Group]) -> dict[str, list[int]]:
+def _members(sources: Sequence[str], mix: Mapping[str, MixGroup]) -> dict[str, list[int]]:
     """The records of each group, the rest first."""
     known = sorted(set(sources))
     homes: dict[str, str] = {}
@@ -204,7 +204,9 @@ def _drawable(
     return counts
 
 
-def _sizes(there: Mapping[str, int], mix: Mapping[str, Group], notes: list[str]) -> dict[str, int]:
+def _sizes(
+    there: Mapping[str, int], mix: Mapping[str, MixGroup], notes: list[str]
+) -> dict[str, int]:
     """How many rows each group gives: the first all it has, the others by their ratios to it."""
     ratios = {name: mix[name].ratio if name in mix else 1.0 for name in there}
     first = next((name for name in there if ratios[name]), None)

@@ -30,7 +30,7 @@ ANEW = (
 )
 
 
-class Run(Struct, frozen=True, forbid_unknown_fields=True):
+class ReplayRun(Struct, frozen=True, forbid_unknown_fields=True):
     """A run by its key, the digests of the rows before and after it ("" is the empty buffer), and
     what was kept.
     """
@@ -42,9 +42,9 @@ class Run(Struct, frozen=True, forbid_unknown_fields=True):
     new: int
 
 
-class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+class BufferManifest(Struct, frozen=True, forbid_unknown_fields=True):
     format: str = FORMAT
-    runs: tuple[Run, ...] = ()
+    runs: tuple[ReplayRun, ...] = ()
 
     @property
     def rows(self) -> str:
@@ -52,7 +52,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
         return self.runs[-1].after if self.runs else ""
 
 
-class Found(NamedTuple):
+class BufferState(NamedTuple):
     """The buffer as a run finds it, or found it when it ran before. `rows`: their digest, an input
     of its plan.
     """
@@ -63,24 +63,24 @@ class Found(NamedTuple):
     is_done: bool
 
 
-class Kept(NamedTuple):
+class BufferCounts(NamedTuple):
     """How many rows the buffer has after a run, and how many of them are of this run."""
 
     rows: int
     new: int
 
 
-def find_buffer(folder: Path, key: str) -> Found:
+def find_buffer(folder: Path, key: str) -> BufferState:
     """What a run finds; reads no rows. A folder that is missing or empty is an empty buffer.
 
     Raises UserError for a folder that is no buffer, is of another format, or is not whole.
     """
     manifest = _manifest(folder)
     mine = next((run for run in manifest.runs if run.key == key), None)
-    return Found(folder, key, mine.before if mine else manifest.rows, mine is not None)
+    return BufferState(folder, key, mine.before if mine else manifest.rows, mine is not None)
 
 
-def buffer_rows(found: Found) -> list[Row]:
+def buffer_rows(found: BufferState) -> list[Row]:
     """The rows that `find_buffer` found. Raises UserError if they are not as they were written, or
     gone.
     """
@@ -110,14 +110,14 @@ def replayed(
 
 
 def add_to_buffer(
-    found: Found,
+    found: BufferState,
     ids: Sequence[str],
     read: Callable[[int], Row],
     *,
     capacity: int,
     seed: int,
     losses: Mapping[str, float] | None = None,
-) -> Kept:
+) -> BufferCounts:
     """Puts the new train rows into the buffer; beyond `capacity` the hybrid coreset of old and new
     stays.
 
@@ -127,10 +127,10 @@ def add_to_buffer(
     """
     if found.is_done:
         done = next(run for run in _manifest(found.folder).runs if run.key == found.key)
-        return Kept(done.rows, done.new)
+        return BufferCounts(done.rows, done.new)
     old = buffer_rows(found)
     rows = _selected(old, ids, read, capacity, seed, losses)
-    kept = Kept(len(rows), len({row["id"] for row in rows} - {row["id"] for row in old}))
+    kept = BufferCounts(len(rows), len({row["id"] for row in rows} - {row["id"] for row in old}))
     _write(found, rows, kept)
     return kept
 
@@ -167,7 +167,7 @@ def _selected(
     return [row_of(index) for index in chosen]
 
 
-def _write(found: Found, rows: Sequence[Row], kept: Kept) -> None:
+def _write(found: BufferState, rows: Sequence[Row], kept: BufferCounts) -> None:
     """The rows first, then the manifest that names them: killed in between, the buffer is as it
     was.
     """
@@ -190,21 +190,21 @@ def _write(found: Found, rows: Sequence[Row], kept: Kept) -> None:
             )  # so rows without a manifest are never ours
         with replacing(_path(found.folder, name)) as file:
             file.write(content)
-        runs = (*manifest.runs, Run(found.key, found.rows, name, *kept))
-        write_json(found.folder / "manifest.json", Manifest(runs=runs))
+        runs = (*manifest.runs, ReplayRun(found.key, found.rows, name, *kept))
+        write_json(found.folder / "manifest.json", BufferManifest(runs=runs))
         _remove_others(found.folder, {found.rows, name})
 
 
-def _manifest(folder: Path) -> Manifest:
+def _manifest(folder: Path) -> BufferManifest:
     path = folder / "manifest.json"
     if not path.exists():
         strangers = sorted(file.name for file in folder.glob("[!.]*")) if folder.is_dir() else []
         if strangers or (folder.exists() and not folder.is_dir()):
             held = f"holds {strangers[0]} but no manifest.json" if strangers else "is no folder"
             raise UserError(f"{held}: no whole buffer.", ANEW, place=f"--replay {folder}")
-        return Manifest()
+        return BufferManifest()
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(path.read_bytes(), type=BufferManifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(f"is no manifest of a buffer ({error}).", ANEW, place=str(path)) from error
     if manifest.format != FORMAT:

@@ -23,7 +23,7 @@ class End(NamedTuple):
     of: str = ""
 
 
-class Choice:
+class Selection:
     """What is chosen from, and what is left of it: `kept` are indices, `ends` says of every other
     record why.
 
@@ -32,7 +32,7 @@ class Choice:
 
     def __init__(
         self,
-        settings: config.Prep,
+        settings: config.PrepSettings,
         traits: list[Traits],
         sources: Sequence[str],
         sketches: Sequence[bytes],
@@ -57,7 +57,7 @@ class Choice:
         self.kept = [index for place, index in enumerate(self.kept) if place not in ends]
 
 
-def choose(choice: Choice) -> None:
+def choose(choice: Selection) -> None:
     """Takes every step."""
     for step in STEPS.values():
         step(choice)
@@ -72,15 +72,15 @@ def check_duplicates(names: Sequence[str]) -> None:
             )
 
 
-def _equal(choice: Choice) -> Copies:
+def _equal(choice: Selection) -> Copies:
     return equal_copies(choice.here, [choice.sources[index] for index in choice.kept])
 
 
-def _calls(choice: Choice) -> Copies:
+def _calls(choice: Selection) -> Copies:
     return call_copies(choice.here, seed=choice.settings.seed)
 
 
-def _near(choice: Choice) -> Copies:
+def _near(choice: Selection) -> Copies:
     sketches = [choice.sketches[index] for index in choice.kept]
     return near_copies(
         choice.here,
@@ -91,14 +91,14 @@ def _near(choice: Choice) -> Copies:
     )
 
 
-COPIES: dict[str, tuple[str, Callable[[Choice], Copies]]] = {
+COPIES: dict[str, tuple[str, Callable[[Selection], Copies]]] = {
     "equal": ("D401", _equal),
     "calls": ("D402", _calls),
     "near": ("D403", _near),
 }
 
 
-def _without_copies(choice: Choice) -> None:
+def _without_copies(choice: Selection) -> None:
     """The one that is kept takes over the split of its copies."""
     for name, (code, find) in COPIES.items():
         if name not in choice.settings.duplicates:
@@ -110,7 +110,7 @@ def _without_copies(choice: Choice) -> None:
         choice.leave_out({place: End(code, here[of].id) for place, of in copies.items()})
 
 
-def _without_contradictions(choice: Choice) -> None:
+def _without_contradictions(choice: Selection) -> None:
     here = choice.here
     groups = contradictions(here)
     if not groups:
@@ -132,7 +132,7 @@ def _otherwise(place: int, group: Sequence[int], here: Sequence[Traits]) -> int:
     return next(other for other in group if here[other].keys.first != here[place].keys.first)
 
 
-def _without_leaks(choice: Choice) -> None:
+def _without_leaks(choice: Selection) -> None:
     held_out = choice.held_out
     found = (
         leaks(choice.here, held_out.traits, threshold=choice.settings.near)
@@ -144,7 +144,7 @@ def _without_leaks(choice: Choice) -> None:
     )
 
 
-def _drawn(choice: Choice) -> None:
+def _drawn(choice: Selection) -> None:
     settings = choice.settings
     drawn = draw(
         choice.here,
@@ -163,7 +163,7 @@ def _drawn(choice: Choice) -> None:
     )
 
 
-STEPS: dict[str, Callable[[Choice], None]] = {
+STEPS: dict[str, Callable[[Selection], None]] = {
     "copies": _without_copies,
     "contradictions": _without_contradictions,
     "leaks": _without_leaks,

@@ -37,7 +37,7 @@ CONDITION = re.compile(
 )
 
 
-class Exchange(NamedTuple):
+class ExpectedCalls(NamedTuple):
     """A question, and what is due at each turn until the next question."""
 
     question: str
@@ -48,10 +48,10 @@ class Exchange(NamedTuple):
         return {call.name for due in self.dues for call in due.calls}
 
 
-Exchanges = list[Exchange]
+Exchanges = list[ExpectedCalls]
 
 
-class Rule(NamedTuple):
+class TaskRule(NamedTuple):
     task: Task
     holds: Callable[[Record, Exchanges], bool]
 
@@ -71,13 +71,13 @@ def classified(record: Record) -> tuple[Record, str]:
 
 def _exchanges(record: Record) -> Exchanges:
     """Only turns that are learned count: what is given shows nothing."""
-    exchanges: Exchanges = [Exchange("", ())]
+    exchanges: Exchanges = [ExpectedCalls("", ())]
     for index, message in enumerate(record.messages):
         if message.role == "user":
-            exchanges.append(Exchange(message.content, ()))
+            exchanges.append(ExpectedCalls(message.content, ()))
         elif message.role == "assistant" and message.loss:
             question, dues = exchanges.pop()
-            exchanges.append(Exchange(question, (*dues, record.due(index))))
+            exchanges.append(ExpectedCalls(question, (*dues, record.due(index))))
     return [exchange for exchange in exchanges if exchange.dues]
 
 
@@ -122,14 +122,14 @@ def _always(record: Record, exchanges: Exchanges) -> bool:
 
 
 # the first that holds
-RULES: dict[str, Rule] = {
-    "no tools": Rule("general", _without_tools),
-    "never a call": Rule("timing_decision", _never_called),
-    "a tool is sought": Rule("tool_retrieval", _tool_sought),
-    "a call after a call": Rule("multi_step_planning", _call_after_call),
-    "many tools due": Rule("multi_step_planning", _many_due),
-    "asks back first": Rule("timing_decision", _asked_back),
-    "a condition": Rule("timing_decision", _conditional),
-    "many tools on offer": Rule("tool_retrieval", _many_offered),
-    "a call": Rule("tool_selection", _always),
+RULES: dict[str, TaskRule] = {
+    "no tools": TaskRule("general", _without_tools),
+    "never a call": TaskRule("timing_decision", _never_called),
+    "a tool is sought": TaskRule("tool_retrieval", _tool_sought),
+    "a call after a call": TaskRule("multi_step_planning", _call_after_call),
+    "many tools due": TaskRule("multi_step_planning", _many_due),
+    "asks back first": TaskRule("timing_decision", _asked_back),
+    "a condition": TaskRule("timing_decision", _conditional),
+    "many tools on offer": TaskRule("tool_retrieval", _many_offered),
+    "a call": TaskRule("tool_selection", _always),
 }

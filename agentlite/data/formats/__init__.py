@@ -36,8 +36,8 @@ from agentlite.data.formats import (
 from agentlite.data.formats import agentlite as stored
 from agentlite.data.formats import openai_fast as wire
 from agentlite.data.formats.readers import (
-    Line,
     Raw,
+    RawLine,
     decoded,
     files_of,
     raw_files,
@@ -149,7 +149,7 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
         yield from said
 
 
-def quick(line: Line) -> Record | None:
+def quick(line: RawLine) -> Record | None:
     """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it
     is.
     """
@@ -178,7 +178,7 @@ def detected(value: Row) -> str:
 __all__ = [
     "FORMATS",
     "Format",
-    "Line",
+    "RawLine",
     "Raw",
     "check_format",
     "decoded",

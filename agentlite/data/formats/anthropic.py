@@ -56,7 +56,7 @@ def read(row: dict[str, Any]) -> Record:
     if not isinstance(row.get("messages"), list):
         raise RowError("E201", "messages are no list")
     tools = read_tools(_renamed(row.get("tools")), _renamed_value)
-    dialog = _Dialog(tools)
+    dialog = _AnthropicDialog(tools)
     if system := _texts(row.get("system"), "\n\n", "system"):
         dialog.messages.append(Message("system", system))
     for number, message in enumerate(row["messages"], 1):
@@ -104,7 +104,7 @@ def _renamed(tools: Any) -> Any:
     ]
 
 
-class _Dialog:
+class _AnthropicDialog:
     """Reads messages in their order, so that each result finds the call it answers."""
 
     def __init__(self, tools: tuple[Tool, ...]):

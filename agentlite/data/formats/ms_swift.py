@@ -55,7 +55,7 @@ def read(row: dict[str, Any]) -> Record:
         )
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
-        spoken = _Dialog(system)
+        spoken = _MsSwiftDialog(system)
         for number, turn in enumerate(row["messages"], 1):
             spoken.add(turn, number)
         meta = meta_of(row, *DIALOGS, loss_scale=spoken.scales, turns=spoken.beside)
@@ -104,7 +104,7 @@ def _has_exchanges(row: dict[str, Any]) -> bool:
     )
 
 
-class _Dialog:
+class _MsSwiftDialog:
     """Collects messages. The format has no ids: results answer the calls before them in their
     order.
     """

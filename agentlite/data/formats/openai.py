@@ -64,7 +64,7 @@ def read(row: dict[str, Any]) -> Record:
     messages = row.get("messages")
     if not isinstance(messages, list):
         raise RowError("E201", "messages are no list")
-    dialog, gold = _Dialog(tools).read(messages), read_gold(row.get("gold"))
+    dialog, gold = _OpenAIDialog(tools).read(messages), read_gold(row.get("gold"))
     return Record(
         messages=dialog if gold else merged(dialog),  # gold counts the messages as they stand
         tools=tools,
@@ -113,7 +113,7 @@ def read_gold(value: Any) -> dict[int, Gold]:
         raise RowError("E201", f"gold: {error}") from error
 
 
-class _Dialog:
+class _OpenAIDialog:
     """Reads messages in their order, so that each result finds the call it answers."""
 
     def __init__(self, tools: tuple[Tool, ...]):

@@ -111,7 +111,7 @@ class Grown(io.RawIOBase):
         return len(content)
 
 
-class Line(NamedTuple):
+class RawLine(NamedTuple):
     """A row that is not decoded yet: where, and its bytes, the line break included; or what was
     wrong with it.
     """
@@ -164,7 +164,7 @@ def read_raw(source: str, stdin: BinaryIO) -> Iterator[Raw]:
     return map(decoded, read_lines(source, stdin))
 
 
-def read_lines(source: str, stdin: BinaryIO) -> Iterator[Line]:
+def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
     """The rows of a path, of stdin ("-") or of "bfcl:<category>", in their order; blank lines are
     not rows.
 
@@ -186,7 +186,7 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[Line]:
         )
 
 
-def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[Line]:
+def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
     if source == "-":
         with _unpacked(stdin, "stdin") as file:
             yield from _lines(file, "stdin", _line(file), 1)
@@ -242,7 +242,7 @@ def _rest(file: BinaryIO) -> bytes:
     return b"".join(chunks)
 
 
-def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[Line]:
+def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[RawLine]:
     """A file that begins with [: one array of rows, or rows that are arrays, which are no rows."""
     rest = _rest(file)
     try:
@@ -257,7 +257,7 @@ def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator
     )
 
 
-def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[Line]:
+def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[RawLine]:
     """From `line` on, which was read already and is number `number`."""
     if isinstance(line, bytes):
         for magic, (kind, fix) in FOREIGN.items():
@@ -265,16 +265,16 @@ def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> It
                 raise UserError(f"this is {kind}, not JSON lines.", fix, place=name)
     while line:
         if isinstance(line, RowError):
-            yield Line(f"{name}:{number}", b"", line)
+            yield RawLine(f"{name}:{number}", b"", line)
             return
         if len(line) > LONGEST_LINE:
             yield _too_long(file, line, f"{name}:{number}")
         elif _unmarked(line).strip():
-            yield Line(f"{name}:{number}", line)
+            yield RawLine(f"{name}:{number}", line)
         line, number = _line(file), number + 1
 
 
-def decoded(line: Line) -> Raw:
+def decoded(line: RawLine) -> Raw:
     place, content = line.place, line.content.removesuffix(b"\n")
     if line.error:
         return Raw(place, content, None, line.error)
@@ -299,7 +299,7 @@ def _object(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _too_long(file: BinaryIO, line: bytes, place: str) -> Line:
+def _too_long(file: BinaryIO, line: bytes, place: str) -> RawLine:
     """Reads on to the end of the line without keeping it."""
     digest, length, kept = hashlib.sha256(), 0, line[:KEPT_OF_LONGER]
     while line:
@@ -311,10 +311,10 @@ def _too_long(file: BinaryIO, line: bytes, place: str) -> Line:
         f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 "
         f"{digest.hexdigest()}; its start is kept)"
     )
-    return Line(place, kept, RowError("E120", reason))
+    return RawLine(place, kept, RowError("E120", reason))
 
 
-def _array(content: bytes, name: str, line: int) -> Iterator[Line]:
+def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
     """The elements of a JSON array that begins at `line`. What cannot be taken apart, from a broken
     element on, or stands behind the array, is one row.
     """
@@ -333,7 +333,7 @@ def _array(content: bytes, name: str, line: int) -> Iterator[Line]:
         except (ValueError, RecursionError) as error:
             yield _unread(place, text[start:], f"looks cut, or broken: {error}")
             return
-        yield Line(place, text[start:end].encode("utf-8") + b"\n")
+        yield RawLine(place, text[start:end].encode("utf-8") + b"\n")
         comma = _after_blanks(text, end)
         separator = text[comma : comma + 1]
         following = _after_blanks(text, comma + 1) if separator == "," else comma
@@ -348,8 +348,8 @@ def _array(content: bytes, name: str, line: int) -> Iterator[Line]:
         yield _unread(f"{name}:{line}", rest, "something stands behind the array")
 
 
-def _unread(place: str, text: str, reason: str) -> Line:
-    return Line(place, text.encode("utf-8"), RowError("E105", reason))
+def _unread(place: str, text: str, reason: str) -> RawLine:
+    return RawLine(place, text.encode("utf-8"), RowError("E105", reason))
 
 
 def _after_blanks(text: str, start: int) -> int:
@@ -358,7 +358,7 @@ def _after_blanks(text: str, start: int) -> int:
     return start
 
 
-def _parquet(path: Path) -> Iterator[Line]:
+def _parquet(path: Path) -> Iterator[RawLine]:
     check_parquet()
     import pyarrow
 
@@ -371,11 +371,11 @@ def _parquet(path: Path) -> Iterator[Line]:
         ) from error
 
 
-def _values(name: str, values: Iterator[dict[str, Any]]) -> Iterator[Line]:
+def _values(name: str, values: Iterator[dict[str, Any]]) -> Iterator[RawLine]:
     """Rows that are already decoded, as lines of JSON."""
     for number, value in enumerate(values, 1):
         line = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
-        yield Line(f"{name}:{number}", line + b"\n")
+        yield RawLine(f"{name}:{number}", line + b"\n")
 
 
 def _unmarked(line: bytes) -> bytes:

@@ -23,7 +23,7 @@ EXAMPLE = (
 Truth = dict[str, Any]
 
 
-class Answer(NamedTuple):
+class BenchmarkTurn(NamedTuple):
     """What the assistant says, and the tools it calls: the truth names no arguments."""
 
     content: str
@@ -71,14 +71,14 @@ def _asked(row: dict[str, Any]) -> str:
     )
 
 
-def _selection(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
+def _selection(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
     top = truth.get("top_k")
     if not isinstance(top, list) or not top or not all(isinstance(tool_id, str) for tool_id in top):
         raise RowError("E201", "top_k is no list of tool ids")
-    return Answer(text_at(truth, "explanation"), top)
+    return BenchmarkTurn(text_at(truth, "explanation"), top)
 
 
-def _plan(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
+def _plan(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
     """The plan as a numbered list, and its tools in their order."""
     steps = truth.get("plan_steps")
     if (
@@ -99,21 +99,21 @@ def _plan(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
         f"{step.get('step_id', number)}. {text_at(step, 'description')}"
         for number, step in enumerate(steps, 1)
     ]
-    return Answer("\n".join(lines), sequence)
+    return BenchmarkTurn("\n".join(lines), sequence)
 
 
-def _timing(truth: Truth, tools: tuple[Tool, ...]) -> Answer:
+def _timing(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
     """A call of the one candidate, or the direct answer."""
     due = truth.get("should_call_tool")
     if not isinstance(due, bool):
         raise RowError("E201", f"should_call_tool is {due!r}, not true or false")
     if not due:
-        return Answer(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
+        return BenchmarkTurn(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
     if len(tools) != 1:
         raise RowError(
             "E201", f"a call is due, and the row does not say of which of its {len(tools)} tools"
         )
-    return Answer(_reasoning(truth.get("reasoning_chain")), [tools[0].name])
+    return BenchmarkTurn(_reasoning(truth.get("reasoning_chain")), [tools[0].name])
 
 
 def _reasoning(chain: Any) -> str:
@@ -123,7 +123,7 @@ def _reasoning(chain: Any) -> str:
     )
 
 
-TASKS: dict[str, tuple[Task, Callable[[Truth, tuple[Tool, ...]], Answer]]] = {
+TASKS: dict[str, tuple[Task, Callable[[Truth, tuple[Tool, ...]], BenchmarkTurn]]] = {
     "tool_selection": ("tool_selection", _selection),
     "task_planning": ("multi_step_planning", _plan),
     "timing_judgment": ("timing_decision", _timing),

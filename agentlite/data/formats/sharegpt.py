@@ -59,7 +59,7 @@ def read(row: dict[str, Any]) -> Record:
     turns = turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations are no list")
-    dialog = _Dialog()
+    dialog = _ShareGptDialog()
     if isinstance(row.get("system"), str) and row["system"]:
         dialog.messages.append(Message("system", row["system"]))
     for number, turn in enumerate(turns, 1):
@@ -107,7 +107,7 @@ def text_of(turn: dict[str, Any], number: int) -> str:
     return value
 
 
-class _Dialog:
+class _ShareGptDialog:
     """Collects messages. The format has no ids: results answer the calls of the turn before in
     their order.
     """

@@ -68,7 +68,7 @@ def read(row: dict[str, Any]) -> Record:
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations are no list")
-    dialog = _Dialog()
+    dialog = _ToolLlamaDialog()
     for number, turn in enumerate(turns, 1):
         dialog.add(turn, number)
     meta = meta_of(row, "conversations", "conversation") | (
@@ -79,7 +79,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-class _Dialog:
+class _ToolLlamaDialog:
     """Collects messages, the tools that the system text lists, and what it says about them."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ def _lists_apis(text: Any) -> bool:
     return isinstance(text, str) and bool(APIS.search(text))
 
 
-def _with_finish(dialog: _Dialog) -> tuple[Tool, ...]:
+def _with_finish(dialog: _ToolLlamaDialog) -> tuple[Tool, ...]:
     """Every list of APIs has Finish, and a row may call it without any."""
     called = any(call.name == FINISH.name for message in dialog.messages for call in message.calls)
     declared = any(tool.name == FINISH.name for tool in dialog.tools)

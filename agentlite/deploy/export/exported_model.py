@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentlite.core.errors import MODEL, UserError
 from agentlite.rendering import Mixture, choose, settled
 from agentlite.rendering.template import Template
-from agentlite.report.read_run import Evaluation, Run, Stage, read_run
+from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun, read_run
 from agentlite.workspace.lineage import lineage, setting_of
 from agentlite.workspace.model_source import (
     EMBEDDED,
@@ -26,7 +26,7 @@ LICENCES = {"smollm2-135m": "apache-2.0"}
 CONTEXT = 4096  # where no stage says for how many tokens it was trained
 
 
-class Subject(NamedTuple):
+class ExportedModel(NamedTuple):
     """`stages`: those it was made from, its own last; `evaluations`: those of these very weights,
     or of the base.
     """
@@ -36,7 +36,7 @@ class Subject(NamedTuple):
     template: Template
     mixture: Mixture
     lineage: list[str]
-    stages: list[Stage]
+    stages: list[ReportedStage]
     evaluations: list[Evaluation]
     of_bfcl: bool
     max_length: int | None
@@ -57,7 +57,7 @@ class Subject(NamedTuple):
         return self.max_length or CONTEXT
 
 
-def find_subject(name: str, run: Path) -> Subject:
+def find_subject(name: str, run: Path) -> ExportedModel:
     """Raises UserError 2, 5 or 8 for what is no model, is not finished, or has lost its base."""
     source = find_model(name, run)
     template = load_template(source.base)
@@ -65,7 +65,7 @@ def find_subject(name: str, run: Path) -> Subject:
     known = str(setting_of(name, "protocol", run) or "")
     mixture = settled(known, template) if known else choose("auto", template)
     if not (folder / "plan.json").exists():
-        return Subject(
+        return ExportedModel(
             name,
             source,
             template,
@@ -86,7 +86,7 @@ def find_subject(name: str, run: Path) -> Subject:
     of_bfcl = "bfcl:" in json.dumps([stage.settings for stage in stages]) or any(
         map(workspace.is_bfcl, evaluations)
     )
-    return Subject(
+    return ExportedModel(
         folder.name,
         source,
         template,
@@ -99,7 +99,7 @@ def find_subject(name: str, run: Path) -> Subject:
     )
 
 
-def made_of(run: Run, name: str) -> list[Stage]:
+def made_of(run: WorkspaceRun, name: str) -> list[ReportedStage]:
     """The stages of a run that a stage was made from, and itself, in the order they were run in."""
     found: set[str] = set()
     waiting = [name]

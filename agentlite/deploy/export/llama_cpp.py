@@ -31,7 +31,7 @@ class LlamaCpp(NamedTuple):
     quantize: Path | None
 
 
-class Facts(NamedTuple):
+class GgufFacts(NamedTuple):
     """What a GGUF file says of how it is prompted."""
 
     chat_template: str
@@ -128,7 +128,7 @@ def _run(command: list[str], written: Path) -> None:
         )
 
 
-def read_facts(path: Path) -> Facts:
+def read_facts(path: Path) -> GgufFacts:
     """Raises UserError 5 for a file that is no GGUF."""
     try:
         from gguf import GGUFReader
@@ -150,7 +150,7 @@ def read_facts(path: Path) -> Facts:
         return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
 
     begins = said("ggml.model", "") == "llama" or said("ggml.pre", "") in BEGINS_WITH_BOS
-    return Facts(
+    return GgufFacts(
         str(said("chat_template", "")),
         int(said("ggml.eos_token_id", -1)),
         bool(said("ggml.add_bos_token", begins)),

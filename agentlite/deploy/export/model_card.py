@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentlite.deploy.export.exported_model import ORIGINS, Subject, licence
+from agentlite.deploy.export.exported_model import ORIGINS, ExportedModel, licence
 from agentlite.deploy.export.golden_dialogs import dialogs
 from agentlite.deploy.export.verify import Proof
 from agentlite.rendering import Protocol, render
@@ -14,7 +14,7 @@ from agentlite.rendering.protocols import hermes
 from agentlite.rendering.renderer import said
 from agentlite.report import tables
 from agentlite.report.markdown import as_table, described
-from agentlite.report.read_run import Stage
+from agentlite.report.read_run import ReportedStage
 from agentlite.workspace.run_folder import versions
 
 LIBRARIES = {"merged": "transformers", "adapter": "peft", "gguf": "gguf", "ollama": "gguf"}
@@ -23,7 +23,7 @@ EXAMPLE = "the same under a system turn"
 FENCE = "~~~~~~"
 
 
-def card(title: str, kind: str, weights: str, subject: Subject, proof: Proof) -> str:
+def card(title: str, kind: str, weights: str, subject: ExportedModel, proof: Proof) -> str:
     """`weights`: what they are, in words."""
     blocks = [
         _head(kind, subject),
@@ -39,7 +39,7 @@ def card(title: str, kind: str, weights: str, subject: Subject, proof: Proof) ->
     return "\n\n".join(blocks) + "\n"
 
 
-def _head(kind: str, subject: Subject) -> str:
+def _head(kind: str, subject: ExportedModel) -> str:
     """What the hub reads. A base that is a folder has no name there."""
     on_hub = subject.source.base in ORIGINS or not Path(subject.source.base).is_dir()
     named = {
@@ -53,7 +53,7 @@ def _head(kind: str, subject: Subject) -> str:
     return "\n".join(["---", *lines, "tags:", "- tool-use", "- agentlite", "---"])
 
 
-def _what(weights: str, subject: Subject) -> Iterator[str]:
+def _what(weights: str, subject: ExportedModel) -> Iterator[str]:
     yield (
         f"{' -> '.join(map(_name, subject.lineage))}, by agentlite "
         f"{versions().get('agentlite', '')}: {weights}"
@@ -77,7 +77,7 @@ def _what(weights: str, subject: Subject) -> Iterator[str]:
     )
 
 
-def _prompting(kind: str, subject: Subject, proof: Proof) -> Iterator[str]:
+def _prompting(kind: str, subject: ExportedModel, proof: Proof) -> Iterator[str]:
     ends = " or ".join(f"`{stop}`" for stop in subject.stops)
     length = (
         f" Prompt and answer together had {subject.max_length} tokens at most."
@@ -108,7 +108,7 @@ def _prompting(kind: str, subject: Subject, proof: Proof) -> Iterator[str]:
         )
 
 
-def _example(protocol: Protocol, subject: Subject) -> Iterator[str]:
+def _example(protocol: Protocol, subject: ExportedModel) -> Iterator[str]:
     """A prompt, and what is said to it."""
     record = dialogs(protocol.several)[EXAMPLE]
     row = render(record, protocol, subject.template)[0]
@@ -118,7 +118,7 @@ def _example(protocol: Protocol, subject: Subject) -> Iterator[str]:
     yield f"{FENCE}text\n{said(row, span, subject.template)}\n{FENCE}"
 
 
-def _vllm(subject: Subject) -> str:
+def _vllm(subject: ExportedModel) -> str:
     """The parser of vLLM that reads its calls. Only where the template prints the tools is it given
     them.
     """
@@ -136,7 +136,7 @@ def _vllm(subject: Subject) -> str:
     )
 
 
-def _figures(subject: Subject) -> Iterator[str]:
+def _figures(subject: ExportedModel) -> Iterator[str]:
     if subject.of_bfcl:
         yield f"A demonstration. {tables.BFCL_SENTENCE}"
     if not subject.evaluations:
@@ -164,7 +164,7 @@ def _figures(subject: Subject) -> Iterator[str]:
     )
 
 
-def _made_of(subject: Subject) -> Iterator[str]:
+def _made_of(subject: ExportedModel) -> Iterator[str]:
     """Each stage with its settings, inputs, versions and figures; of the data, the digest of each
     file.
     """
@@ -179,7 +179,7 @@ def _made_of(subject: Subject) -> Iterator[str]:
     yield f"Exported with {', '.join(f'{name} {version}' for name, version in versions().items())}."
 
 
-def _bare(stage: Stage) -> Stage:
+def _bare(stage: ReportedStage) -> ReportedStage:
     """Without the folders of the machine it ran on, and with single figures only."""
     named = {
         key: [_name(one) for one in value] if isinstance(value, list) else _name(value)
@@ -200,7 +200,7 @@ def _name(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def digests(stages: list[Stage]) -> dict[str, dict[str, str]]:
+def digests(stages: list[ReportedStage]) -> dict[str, dict[str, str]]:
     """Of every file of the data, by stage."""
     return {
         stage.name: stage.outputs for stage in stages if stage.plan["command"] in ("prep", "pairs")

@@ -21,7 +21,7 @@ SYSTEM, USER, SAID, AGAIN, RESULT = (
 FENCE = '"""'
 
 
-class Turns(NamedTuple):
+class TurnMarks(NamedTuple):
     """What stands before and after a turn's content, by role. `head`: before a dialog that begins
     without a system turn, a default one for example; `ask`: where the model goes on."""
 
@@ -43,7 +43,7 @@ class Turns(NamedTuple):
         return text + self.ask if prompt else text
 
 
-def turns_of(template: Template) -> Turns:
+def turns_of(template: Template) -> TurnMarks:
     """Found by asking: whether it is all of the template, only a proof can tell. Raises UserError
     5.
     """
@@ -64,10 +64,10 @@ def turns_of(template: Template) -> Turns:
     of_user = to_again.removeprefix(said_end)
     before = {"system": begin, "user": of_user, "assistant": to_said.removeprefix(end)}
     after = {"system": to_user.removesuffix(of_user), "user": end, "assistant": said_end}
-    return Turns(first.removesuffix(of_user), before, after, asked.removeprefix(alone))
+    return TurnMarks(first.removesuffix(of_user), before, after, asked.removeprefix(alone))
 
 
-def with_results(turns: Turns, protocol: Protocol, template: Template) -> Turns:
+def with_results(turns: TurnMarks, protocol: Protocol, template: Template) -> TurnMarks:
     """With a turn of results, as the protocol has it or as the template prints it; without, where
     there is none.
     """
@@ -93,13 +93,13 @@ def with_results(turns: Turns, protocol: Protocol, template: Template) -> Turns:
     )
 
 
-def without_bos(turns: Turns, bos: str) -> Turns:
+def without_bos(turns: TurnMarks, bos: str) -> TurnMarks:
     """For a file whose first token is added when it is run: twice would be once too often."""
     before = {**turns.before, "system": turns.before["system"].removeprefix(bos)}
     return turns._replace(head=turns.head.removeprefix(bos), before=before)
 
 
-def go_template(turns: Turns) -> str:
+def go_template(turns: TurnMarks) -> str:
     """Every text is a Go string, so that no blank of the template itself is printed."""
     lines = [
         f'{{{{- if ne (index .Messages 0).Role "system" }}}}{_go(turns.head)}{{{{ end }}}}'
@@ -152,7 +152,9 @@ def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -
     return text[len(begin) : text.index(end)]
 
 
-def modelfile(weights: str, turns: Turns, stops: Sequence[str], system: str, context: int) -> str:
+def modelfile(
+    weights: str, turns: TurnMarks, stops: Sequence[str], system: str, context: int
+) -> str:
     """Raises UserError 5 for a text that a Modelfile cannot hold."""
     parameters = [
         *(f"stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops),

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
-from agentlite.deploy.export.exported_model import ORIGINS, Subject, refuse_quantized
+from agentlite.deploy.export.exported_model import ORIGINS, ExportedModel, refuse_quantized
 from agentlite.deploy.export.golden_dialogs import goldens
 from agentlite.deploy.export.llama_cpp import convert, find_llama_cpp, read_facts
 from agentlite.deploy.export.ollama import (
-    Turns,
+    TurnMarks,
     modelfile,
     not_turnwise,
     system_text,
@@ -41,7 +41,7 @@ GGUF, MODELFILE = "model.gguf", "Modelfile"
 IN_THE_MODELFILE = "the texts in the Modelfile"
 
 
-class Asked(NamedTuple):
+class ExportRequest(NamedTuple):
     """What to write, where, and with which llama.cpp."""
 
     model: str
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     force: bool = False
 
 
-class Made(NamedTuple):
+class Exported(NamedTuple):
     """`weights`: what they are, in words; `facts`: what only this kind has to tell."""
 
     weights: str
@@ -63,21 +63,21 @@ class Made(NamedTuple):
     facts: dict[str, Any]
 
 
-class Kind(NamedTuple):
+class ExportTarget(NamedTuple):
     """`check`: whatever can be said before there is work; `times`: how often the base's weights are
     on disk at once.
     """
 
-    check: Callable[[Asked, Subject], object]
-    make: Callable[[Asked, Subject, Path], Made]
+    check: Callable[[ExportRequest, ExportedModel], object]
+    make: Callable[[ExportRequest, ExportedModel, Path], Exported]
     times: int
 
 
-def _check_merged(asked: Asked, subject: Subject) -> None:
+def _check_merged(asked: ExportRequest, subject: ExportedModel) -> None:
     refuse_quantized(subject.source)
 
 
-def _merged(asked: Asked, subject: Subject, folder: Path) -> Made:
+def _merged(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     source, whole = subject.source, Path(subject.source.base)
     if source.adapter is None and any(whole.glob("*.safetensors")):
         for path in weight_files(whole)[1]:
@@ -98,10 +98,10 @@ def _merged(asked: Asked, subject: Subject, folder: Path) -> Made:
             "so answers may differ."
         )
     _end_at(folder, subject.template)
-    return Made(weights, _proved(subject, folder), {})
+    return Exported(weights, _proved(subject, folder), {})
 
 
-def _check_adapter(asked: Asked, subject: Subject) -> None:
+def _check_adapter(asked: ExportRequest, subject: ExportedModel) -> None:
     if subject.source.adapter is None:
         raise UserError(
             "has no adapter: it is a whole model.",
@@ -110,7 +110,7 @@ def _check_adapter(asked: Asked, subject: Subject) -> None:
         )
 
 
-def _adapter(asked: Asked, subject: Subject, folder: Path) -> Made:
+def _adapter(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     """With its base named as others know it: in the stage's folder it may be a path of this
     machine's cache.
     """
@@ -122,19 +122,19 @@ def _adapter(asked: Asked, subject: Subject, folder: Path) -> Made:
     if subject.source.base not in ORIGINS and not Path(subject.source.base).is_dir():
         config["revision"] = hub_revision(subject.source.base)
     _write_json(folder / "adapter_config.json", config)
-    return Made(
+    return Exported(
         f"an adapter (LoRA) on `{subject.origin}`.",
         _proved(subject, folder),
         {"base": subject.origin},
     )
 
 
-def _check_gguf(asked: Asked, subject: Subject) -> None:
+def _check_gguf(asked: ExportRequest, subject: ExportedModel) -> None:
     refuse_quantized(subject.source)
     find_llama_cpp(asked.llama_cpp, asked.quantize)
 
 
-def _gguf(asked: Asked, subject: Subject, folder: Path) -> Made:
+def _gguf(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
     aside, template = (
         folder / asked.target.stem,
@@ -165,16 +165,16 @@ def _gguf(asked: Asked, subject: Subject, folder: Path) -> Made:
         )
     kind = asked.quantize or asked.outtype
     weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
-    return Made(weights, made.proof, {"type": kind, "adds_bos": facts.adds_bos})
+    return Exported(weights, made.proof, {"type": kind, "adds_bos": facts.adds_bos})
 
 
-def _check_ollama(asked: Asked, subject: Subject) -> None:
+def _check_ollama(asked: ExportRequest, subject: ExportedModel) -> None:
     _turns(subject)
     _system(asked, subject)
     _check_gguf(asked, subject)
 
 
-def _ollama(asked: Asked, subject: Subject, folder: Path) -> Made:
+def _ollama(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     made, turns = _gguf(asked, subject, folder), _turns(subject)
     if made.facts["adds_bos"]:
         turns = without_bos(turns, subject.template.special.get("bos_token", ""))
@@ -185,11 +185,11 @@ def _ollama(asked: Asked, subject: Subject, folder: Path) -> Made:
     )
 
 
-KINDS: dict[str, Kind] = {
-    "merged": Kind(_check_merged, _merged, 1),
-    "adapter": Kind(_check_adapter, _adapter, 0),
-    "gguf": Kind(_check_gguf, _gguf, 3),
-    "ollama": Kind(_check_ollama, _ollama, 3),
+KINDS: dict[str, ExportTarget] = {
+    "merged": ExportTarget(_check_merged, _merged, 1),
+    "adapter": ExportTarget(_check_adapter, _adapter, 0),
+    "gguf": ExportTarget(_check_gguf, _gguf, 3),
+    "ollama": ExportTarget(_check_ollama, _ollama, 3),
 }
 
 
@@ -205,7 +205,7 @@ def _end_at(folder: Path, template: Template) -> None:
         _write_json(folder / name, {**content, "eos_token_id": [end, *others] if others else end})
 
 
-def _proved(subject: Subject, folder: Path) -> Proof:
+def _proved(subject: ExportedModel, folder: Path) -> Proof:
     """Puts the tokenizer beside the weights, with the template of training, and renders with what
     stands there.
     """
@@ -230,7 +230,7 @@ def _proved(subject: Subject, folder: Path) -> Proof:
     return prove(template, dialogs, {**writers, **({"minijinja": second} if second else {})})
 
 
-def _turns(subject: Subject) -> Turns:
+def _turns(subject: ExportedModel) -> TurnMarks:
     """The texts that Ollama puts around turns. Tools are not among them: SYSTEM tells them. Nor
     does it trim.
     """
@@ -250,7 +250,7 @@ def _turns(subject: Subject) -> Turns:
     return turns
 
 
-def _system(asked: Asked, subject: Subject) -> str:
+def _system(asked: ExportRequest, subject: ExportedModel) -> str:
     """What the Modelfile's SYSTEM says of the tools of --tools."""
     if not asked.tools:
         return ""

@@ -21,7 +21,7 @@ from agentlite.workspace.lineage import setting_of
 LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the GPU
 
 
-class Data(NamedTuple):
+class RowLengths(NamedTuple):
     """Rows of a finished stage: how many, the tokens of the longest and in the mean. 0: not
     known.
     """
@@ -56,7 +56,7 @@ class Planned(Struct, frozen=True):
     disk_gb: dict[str, float]
 
 
-def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: Data) -> Planned:
+def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
     load = load_of(command, settings, shape, machine.gpu, data.longest)
     of_data = data.longest and load.length < settings.max_length
     rows = load.rows if command == "sft" else settings.batch_size
@@ -110,30 +110,30 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
     return LOADS[command](load, settings, gpu)
 
 
-def _sft(load: Load, settings: config.Sft, gpu: bool) -> Load:
+def _sft(load: Load, settings: config.SftSettings, gpu: bool) -> Load:
     """Packed rows are full, and as many as the run takes of them."""
     if settings.packing and gpu:
         return load._replace(rows=settings.packed_rows, length=settings.max_length)
     return load._replace(rows=settings.batch_size)
 
 
-def _dpo(load: Load, settings: config.Dpo, gpu: bool) -> Load:
+def _dpo(load: Load, settings: config.DpoSettings, gpu: bool) -> Load:
     """Chosen and rejected are rows of their own."""
     return load._replace(rows=2 * settings.batch_size, reference=not settings.reference_free)
 
 
-def _grpo(load: Load, settings: config.Grpo, gpu: bool) -> Load:
+def _grpo(load: Load, settings: config.GrpoSettings, gpu: bool) -> Load:
     """Every answer of a step is drawn before the first is learned from."""
     prompts = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
     training = load._replace(rows=settings.batch_size, reference=True)
     return _drawn(training, settings, prompts, settings.group_size, gpu)
 
 
-def _pairs(load: Load, settings: config.Pairs, gpu: bool) -> Load:
+def _pairs(load: Load, settings: config.PairsSettings, gpu: bool) -> Load:
     return _drawn(load, settings, settings.batch_size, settings.num_samples, gpu)
 
 
-def _eval(load: Load, settings: config.Eval, gpu: bool) -> Load:
+def _eval(load: Load, settings: config.EvalSettings, gpu: bool) -> Load:
     """The greedy answers; those of `num_samples` besides where they take more."""
     greedy = _cached(load, settings.batch_size, settings.batch_size, settings.max_new_tokens)
     others = _drawn(load, settings, settings.batch_size, max(1, settings.num_samples), gpu)
@@ -164,7 +164,7 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
     )
 
 
-def data_of(command: str, settings: Any, run: Path) -> Data:
+def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     """Of the finished prep that is read, or that the pairs came from: what its stats.json says. To
     a row's tokens come those of an answer where one is drawn."""
     pairs = stages.find_stage(settings.data, run) if command == "dpo" else None
@@ -172,11 +172,11 @@ def data_of(command: str, settings: Any, run: Path) -> Data:
         str(setting_of(settings.data, "data", run) or "") if pairs else settings.data, run
     )
     if not all((folder / name).exists() for name in ("done.json", "stats.json", "plan.json")):
-        return Data()
+        return RowLengths()
     stats = json.loads((folder / "stats.json").read_bytes())
     records = sum(stats.get("by_source", {}).values())
     if not records or stages.read_plan(folder).command != "prep":
-        return Data()
+        return RowLengths()
     drawn = (
         setting_of(settings.data, "max_new_tokens", run)
         if pairs
@@ -185,11 +185,13 @@ def data_of(command: str, settings: Any, run: Path) -> Data:
     rows = stats["train_rows"] if command == "sft" else stats[getattr(settings, "split", "train")]
     if pairs and (pairs / "done.json").exists():
         rows = stages.finished(pairs, "pairs").figures.get("pairs", 0)
-    return Data(rows, stats["length"]["100%"] + int(drawn or 0), stats["tokens"]["all"] / records)
+    return RowLengths(
+        rows, stats["length"]["100%"] + int(drawn or 0), stats["tokens"]["all"] / records
+    )
 
 
 def _time(
-    command: str, settings: Any, load: Load, machine: Machine, data: Data
+    command: str, settings: Any, load: Load, machine: Machine, data: RowLengths
 ) -> dict[str, float]:
     """Seconds a step, and hours where it is known how many. The steps of pairs and eval are
     batches.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from agentlite.config import settings as config
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.memory import GIB
-from agentlite.engine.planning.time_and_disk import CARDS, Card
+from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed
 
 LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -19,7 +19,7 @@ class Machine(NamedTuple):
     """`capacity` in bytes: of the card, or of the host where there is none."""
 
     gpu: bool
-    card: Card
+    card: GpuSpeed
     capacity: float
 
 

@@ -18,7 +18,7 @@ MOST_ROWS = (
 )  # so many fit only where they are not in memory at once: then there is nothing to change
 
 
-class Fit(Struct, frozen=True):
+class FittingRows(Struct, frozen=True):
     """With weights of so many bits: rows of `length` tokens in a micro-batch, and the longest row
     alone; 0: none. `paste` keeps the rows of a step: batch_size times gradient_accumulation."""
 
@@ -31,7 +31,7 @@ class Fit(Struct, frozen=True):
 
 def fitting(
     command: str, settings: Any, shape: Shape, machine: Machine, longest: int = 0
-) -> list[Fit]:
+) -> list[FittingRows]:
     """For weights of 4 and of 16 bit on a GPU, of 32 on a CPU."""
     return [
         _fit(
@@ -48,7 +48,7 @@ def fitting(
 
 def _fit(
     command: str, settings: Any, bits: int, shape: Shape, machine: Machine, longest: int
-) -> Fit:
+) -> FittingRows:
     def holds(**changed: int) -> bool:
         known = 0 if "max_length" in changed else longest
         load = load_of(command, replace(settings, **changed), shape, machine.gpu, known)
@@ -59,7 +59,9 @@ def _fit(
     rows = settings.batch_size if rows == MOST_ROWS else rows
     tokens = largest(lambda tokens: holds(batch_size=1, max_length=tokens), shape.max_positions)
     near = settings if rows else replace(settings, max_length=tokens)
-    return Fit(bits, length, rows, tokens, _paste(command, near, max(1, rows)) if tokens else "")
+    return FittingRows(
+        bits, length, rows, tokens, _paste(command, near, max(1, rows)) if tokens else ""
+    )
 
 
 def largest(holds: Callable[[int], bool], most: int) -> int:

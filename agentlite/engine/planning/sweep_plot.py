@@ -42,7 +42,7 @@ class Curve(NamedTuple):
     reached: list[tuple[int, float]]
 
 
-class Scales(NamedTuple):
+class PlotScales(NamedTuple):
     """Tokens from SHORTEST to `longest` across, GiB from `lowest` to `highest` upwards, both
     logarithmic.
     """
@@ -69,7 +69,7 @@ def sweep(command: str, settings: Any, shape: Shape, model: str) -> str:
         for quantised in (True, False)
     ]
     heights = [gib for curve in curves for _, gib in curve.points]
-    scales = Scales(longest, min(heights) / 1.25, max(CARDS[-1], *heights) * 1.15)
+    scales = PlotScales(longest, min(heights) / 1.25, max(CARDS[-1], *heights) * 1.15)
     title = escape(
         f"{command}: {model}, {settings.engine}, one row in a micro-batch", {'"': "&quot;"}
     )
@@ -108,7 +108,7 @@ def _fits(gib: Callable[[int], float], card: int, tokens: int) -> bool:
     return fits(gib(tokens), card)
 
 
-def _axes(scales: Scales) -> list[str]:
+def _axes(scales: PlotScales) -> list[str]:
     drawn = []
     for power in range(int(math.log2(SHORTEST)), int(math.log2(scales.longest)) + 1):
         x = scales.across(2**power)
@@ -124,7 +124,7 @@ def _axes(scales: Scales) -> list[str]:
     ]
 
 
-def _cards(scales: Scales) -> list[str]:
+def _cards(scales: PlotScales) -> list[str]:
     return [
         f'<path class="card" d="M{LEFT} {scales.up(card)}H{WIDTH - RIGHT}"/>'
         f'<text x="{LEFT - 8}" y="{scales.up(card) + 4}" text-anchor="end">{card} GB</text>'
@@ -133,7 +133,7 @@ def _cards(scales: Scales) -> list[str]:
     ]
 
 
-def _drawn(curve: Curve, scales: Scales) -> list[str]:
+def _drawn(curve: Curve, scales: PlotScales) -> list[str]:
     """16 bit lies above 4 bit: so do its numbers."""
     side, anchor, down = (-8, "end", -6) if curve.bits == 16 else (8, "start", 14)
     line = "L".join(f"{scales.across(tokens)} {scales.up(gib)}" for tokens, gib in curve.points)

@@ -12,7 +12,7 @@ HOST_SECONDS = 0.025
 CHECKPOINTS = 3  # the newest two, and the best
 
 
-class Card(NamedTuple):
+class GpuSpeed(NamedTuple):
     """GiB; 10^12 multiplications and additions a second, dense, bf16 (fp16 on a T4), as the data
     sheet has them; GB a second from memory. `cpu` is two cores: what the demo's sft was seen to
     do."""
@@ -23,13 +23,13 @@ class Card(NamedTuple):
 
 
 CARDS = {
-    "cpu": Card(0, 0.3, 20),
-    "t4": Card(15, 65, 320),
-    "rtx3060": Card(12, 25.6, 360),
-    "rtx4090": Card(24, 165.2, 1008),
-    "a100": Card(80, 312, 2039),
-    "h100": Card(80, 989, 3350),
-    "h200": Card(141, 989, 4800),
+    "cpu": GpuSpeed(0, 0.3, 20),
+    "t4": GpuSpeed(15, 65, 320),
+    "rtx3060": GpuSpeed(12, 25.6, 360),
+    "rtx4090": GpuSpeed(24, 165.2, 1008),
+    "a100": GpuSpeed(80, 312, 2039),
+    "h100": GpuSpeed(80, 989, 3350),
+    "h200": GpuSpeed(141, 989, 4800),
 }
 
 
@@ -53,7 +53,7 @@ def operations(load: Load) -> float:
     return forward + again + backward + (forward if load.reference else 0)
 
 
-def training_seconds(load: Load, card: Card, accumulated: int, tokens: float) -> float:
+def training_seconds(load: Load, card: GpuSpeed, accumulated: int, tokens: float) -> float:
     """Of a step of `accumulated` micro-batches whose rows have `tokens` tokens in the mean."""
     return (
         accumulated
@@ -64,7 +64,7 @@ def training_seconds(load: Load, card: Card, accumulated: int, tokens: float) ->
     )
 
 
-def sampling_seconds(load: Load, card: Card, new_tokens: int) -> float:
+def sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
     """Of drawing all answers of a batch: its prompts, then a pass over weights and cache a
     token.
     """

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Parsed, Record, Tool, plain
-from agentlite.rendering.protocol import Exchange, Protocol, arguments_problem, json_object
+from agentlite.rendering.protocol import PromptExchange, Protocol, arguments_problem, json_object
 
 DONE = "task_complete"
 
 
-class Language(NamedTuple):
+class AutoGptTexts(NamedTuple):
     """The prompt that plans and calls, the one that concludes, and what the command says that ends
     a task.
     """
@@ -29,7 +29,7 @@ class Language(NamedTuple):
     done: str
 
 
-ENGLISH = Language(
+ENGLISH = AutoGptTexts(
     """You are an expert at planning tasks. Given a goal or a question you decide alone, without help from people; play to your strengths and plan efficiently.
 
 Constraints:
@@ -68,7 +68,7 @@ GOAL: {goal}
 An answer that helps the user:""",  # noqa: E501  (verbatim text)
     "the task is done",
 )
-CHINESE = Language(
+CHINESE = AutoGptTexts(
     """你是一个很专业的AI任务规划师,给定目标或问题,你的决策将独立执行而不依赖于人类的帮助,请发挥LLM的优势并且追求高效的策略进行任务规划。
 
 Constraints:
@@ -112,7 +112,7 @@ FORM = '{"task_name": "...", "command": {"name": "command name", "args": {"arg n
 COMPLETE = Tool(DONE, "The completed tasks are enough to answer; no further command is needed.")
 
 
-def exchanges(record: Record, turn: int, language: Language) -> list[Exchange]:
+def exchanges(record: Record, turn: int, language: AutoGptTexts) -> list[PromptExchange]:
     """The prompts of a turn and what is said to them. Raises RowError E212 for a tool that is named
     like the end.
     """
@@ -126,11 +126,11 @@ def exchanges(record: Record, turn: int, language: Language) -> list[Exchange]:
     planned = _filled(language.plan, {**told, "commands": commands, "form": FORM, "done": DONE})
     if message.calls:
         (call,) = message.calls
-        return [Exchange(planned, _command(message.content, call.name, call.arguments))]
+        return [PromptExchange(planned, _command(message.content, call.name, call.arguments))]
     finished = _command(language.done, DONE, {})
     return [
-        Exchange(planned, finished),
-        Exchange(_filled(language.conclude, told), message.content, asked=False),
+        PromptExchange(planned, finished),
+        PromptExchange(_filled(language.conclude, told), message.content, asked=False),
     ]
 
 
@@ -199,7 +199,7 @@ def parse(text: str) -> Parsed:
     )
 
 
-def _protocol(name: str, language: Language) -> Protocol:
+def _protocol(name: str, language: AutoGptTexts) -> Protocol:
     return Protocol(name, parse, several=False, exchanges=partial(exchanges, language=language))
 
 

@@ -23,7 +23,7 @@ LONGEST_LITERAL = 64 << 10
 ACTION = re.compile(r"^Action:[ \t]*(.*?)[ \t]*\nAction Input:", re.MULTILINE)
 
 
-class Language(NamedTuple):
+class ReactTexts(NamedTuple):
     """The words around the tools, and those before an answer. The labels are the same in every
     language.
     """
@@ -33,7 +33,7 @@ class Language(NamedTuple):
     final: str
 
 
-ENGLISH = Language(
+ENGLISH = ReactTexts(
     """Answer the following questions as best you can. You have access to the following tools:
 
 {tools}
@@ -55,7 +55,7 @@ Begin!""",
     "Parameters: {parameters} Format the arguments as a JSON object.",
     "Thought: I now know the final answer\nFinal Answer:",
 )
-CHINESE = Language(
+CHINESE = ReactTexts(
     """尽可能地回答以下问题。你可以使用以下工具:
 
 {tools}
@@ -78,7 +78,7 @@ Final Answer: 对原始输入问题的最终答案
 )
 
 
-def system(tools: Sequence[Tool], language: Language) -> str:
+def system(tools: Sequence[Tool], language: ReactTexts) -> str:
     lines = "\n\n".join(
         language.tool.format(
             name=tool.name, description=tool.description, parameters=plain(tool.parameters)
@@ -92,7 +92,7 @@ def system(tools: Sequence[Tool], language: Language) -> str:
     )
 
 
-def assistant(message: Message, language: Language) -> str:
+def assistant(message: Message, language: ReactTexts) -> str:
     said = message.content.strip()
     return f"{written(message)}\n{STOP}" if message.calls else f"{language.final} {said}"
 
@@ -150,7 +150,7 @@ def _input(rest: str) -> tuple[Any, int]:
         return ast.literal_eval(literal.strip()), len(literal)
 
 
-def _protocol(name: str, language: Language) -> Protocol:
+def _protocol(name: str, language: ReactTexts) -> Protocol:
     return Protocol(
         name,
         parse,

@@ -29,18 +29,18 @@ MOST_CELL = 1 << 20
 DELIMITERS = ",;\t"
 
 
-class Place(Struct, frozen=True, forbid_unknown_fields=True):
+class SheetRow(Struct, frozen=True, forbid_unknown_fields=True):
     """Whose answer a row of the sheet holds, and to which item."""
 
     model: str
     item: str
 
 
-class Key(Struct, frozen=True, forbid_unknown_fields=True):
+class SheetKey(Struct, frozen=True, forbid_unknown_fields=True):
     """What the sheet does not say. `rubric`: what a score meant when the sheet was written."""
 
     seed: int
-    rows: dict[str, Place]
+    rows: dict[str, SheetRow]
     rubric: dict[int, str]
 
 
@@ -83,18 +83,18 @@ def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -
     for row, name in rows.items():
         item = shown[name]
         writer.writerow([row, *map(_cell, (item.question, item.reference, item.answer)), "", ""])
-    places = {row: Place(model, name) for row, (name, model) in rows.items()}
-    write_json(key_path(sheet), Key(seed, places, RUBRIC))
+    places = {row: SheetRow(model, name) for row, (name, model) in rows.items()}
+    write_json(key_path(sheet), SheetKey(seed, places, RUBRIC))
     with replacing(sheet) as file:
         file.write(
             text.getvalue().encode("utf-8-sig")
         )  # the mark tells spreadsheets that it is UTF-8
 
 
-def read_key(sheet: Path) -> Key:
+def read_key(sheet: Path) -> SheetKey:
     path = key_path(sheet)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Key, strict=False)
+        return msgspec.json.decode(path.read_bytes(), type=SheetKey, strict=False)
     except OSError as error:
         raise UserError(
             f"cannot be read: {error.strerror}.",
@@ -107,7 +107,7 @@ def read_key(sheet: Path) -> Key:
         ) from error
 
 
-def read_scores(sheet: Path, key: Key) -> dict[str, int]:
+def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
     """What one rater gave, by row. Raises UserError for a row that is missing, twice, unknown, or
     without a score.
     """
@@ -144,7 +144,7 @@ def read_scores(sheet: Path, key: Key) -> dict[str, int]:
     return scores
 
 
-def rated(raters: Sequence[Mapping[str, int]], key: Key, seed: int) -> Rated:
+def rated(raters: Sequence[Mapping[str, int]], key: SheetKey, seed: int) -> Rated:
     """An answer's score is the mean over its raters. Raises ValueError if there are none."""
     if not raters:
         raise ValueError("no raters")

@@ -39,7 +39,7 @@ class Item(NamedTuple):
     reference: str = ""
 
 
-class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
+class JudgeVerdict(Struct, frozen=True, forbid_unknown_fields=True):
     """A score, or the problem there was; `key` names all that it depends on."""
 
     key: str
@@ -58,10 +58,10 @@ class Prices(NamedTuple):
     completion: float
 
 
-class Judged(NamedTuple):
+class JudgeResult(NamedTuple):
     """By item. Tokens and cost are those of all verdicts, `asked` how many of them are new."""
 
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, JudgeVerdict]
     asked: int
     problems: dict[str, int]
     prompt_tokens: int
@@ -86,7 +86,7 @@ def judge(
     prices: Prices | None = None,
     workers: int = 4,
     advance: Callable[[int], None] = lambda done: None,
-) -> Judged:
+) -> JudgeResult:
     """Every item's verdict; new ones are appended to the file `cache` one by one, so that a killed
     run goes on.
 
@@ -170,10 +170,10 @@ def _shown(text: str) -> str:
     return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
-def _read(cache: Path) -> Iterator[Verdict]:
+def _read(cache: Path) -> Iterator[JudgeVerdict]:
     for number, row in enumerate(read_rows(cache), 1):
         try:
-            yield msgspec.convert(row, Verdict)
+            yield msgspec.convert(row, JudgeVerdict)
         except msgspec.ValidationError as error:
             raise UserError(
                 f"no verdict of a judge ({error}).",
@@ -187,7 +187,7 @@ def _verdicts(
     endpoint: Endpoint,
     parameters: Mapping[str, Any],
     workers: int,
-) -> Iterator[Verdict]:
+) -> Iterator[JudgeVerdict]:
     """As they come. Whatever ends this early, no further question is asked."""
     stop = threading.Event()
     pool = ThreadPoolExecutor(workers)
@@ -212,11 +212,11 @@ def _verdicts(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _verdict(key: str, reply: Reply) -> Verdict:
+def _verdict(key: str, reply: Reply) -> JudgeVerdict:
     score, reason, problem = (
         (None, "", reply.problem) if reply.problem else read_verdict(reply.text)
     )
-    return Verdict(
+    return JudgeVerdict(
         key,
         score,
         reason,
@@ -227,9 +227,9 @@ def _verdict(key: str, reply: Reply) -> Verdict:
     )
 
 
-def _judged(verdicts: dict[str, Verdict], asked: int, prices: Prices | None) -> Judged:
+def _judged(verdicts: dict[str, JudgeVerdict], asked: int, prices: Prices | None) -> JudgeResult:
     each = {verdict.key: verdict for verdict in verdicts.values()}.values()
     prompt, completion = sum(v.prompt_tokens for v in each), sum(v.completion_tokens for v in each)
     cost = (prompt * prices.prompt + completion * prices.completion) / 1e6 if prices else None
     problems = Counter(verdict.problem for verdict in verdicts.values() if verdict.problem)
-    return Judged(verdicts, asked, dict(problems.most_common()), prompt, completion, cost)
+    return JudgeResult(verdicts, asked, dict(problems.most_common()), prompt, completion, cost)

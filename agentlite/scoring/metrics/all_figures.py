@@ -14,7 +14,7 @@ from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.retrieval_loss import retrieval
 from agentlite.scoring.metrics.summarize import BFCL, summarize
-from agentlite.scoring.metrics.tool_f1 import Answer, parse_problems, tool_metrics
+from agentlite.scoring.metrics.tool_f1 import AnsweredStep, parse_problems, tool_metrics
 
 
 def figures(
@@ -62,7 +62,9 @@ def bfcl(
     return {"bfcl": found, "bfcl_is": scores["name"], "bfcl_not_measured": scores["not_measured"]}
 
 
-def _answer(one: Prediction, record: Record) -> Answer:
+def _answer(one: Prediction, record: Record) -> AnsweredStep:
     """With the calls that the record has before it: they are what the model was shown."""
     earlier = tuple(call for message in record.messages[: one.turn] for call in message.calls)
-    return Answer(Parsed("", one.calls, one.problem), record.due(one.turn), record.tools, earlier)
+    return AnsweredStep(
+        Parsed("", one.calls, one.problem), record.due(one.turn), record.tools, earlier
+    )

@@ -232,7 +232,7 @@ def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
     )
 
 
-class Group(NamedTuple):
+class CategoryGroup(NamedTuple):
     """A part of v4's overall: the mean of its parts, each the mean of its categories; or, pooled,
     of all its rows.
     """
@@ -246,8 +246,8 @@ class Group(NamedTuple):
         return [category for part in self.parts for category in part]
 
 
-GROUPS: dict[str, Group] = {
-    "non_live": Group(
+GROUPS: dict[str, CategoryGroup] = {
+    "non_live": CategoryGroup(
         10,
         (
             ("simple_python", "simple_java", "simple_javascript"),
@@ -256,13 +256,13 @@ GROUPS: dict[str, Group] = {
             ("parallel_multiple",),
         ),
     ),
-    "live": Group(
+    "live": CategoryGroup(
         10,
         (("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple"),),
         pooled=True,
     ),
-    "irrelevance": Group(10, (("irrelevance",), ("live_irrelevance",))),
-    "multi_turn": Group(
+    "irrelevance": CategoryGroup(10, (("irrelevance",), ("live_irrelevance",))),
+    "multi_turn": CategoryGroup(
         30,
         (
             ("multi_turn_base",),
@@ -271,7 +271,7 @@ GROUPS: dict[str, Group] = {
             ("multi_turn_long_context",),
         ),
     ),
-    "agentic": Group(
+    "agentic": CategoryGroup(
         40,
         (
             ("web_search_base", "web_search_no_snippet"),
@@ -312,7 +312,7 @@ def _all_categories() -> Iterator[str]:
     yield "live_relevance"
 
 
-def _group_score(group: Group, measured: Mapping[str, Sequence[float]]) -> float | None:
+def _group_score(group: CategoryGroup, measured: Mapping[str, Sequence[float]]) -> float | None:
     if group.pooled:
         values = [value for category in group.categories for value in measured.get(category, ())]
         return fmean(values) if values else None

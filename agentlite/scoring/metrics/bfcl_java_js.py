@@ -15,7 +15,7 @@ LONGEST = 10_000
 Read = Callable[[str, str], Any]  # (text, the type of the elements) -> value
 
 
-class Kind(NamedTuple):
+class DeclaredType(NamedTuple):
     """What a declared type is in JSON Schema, and how its literals are read."""
 
     json: str
@@ -70,7 +70,7 @@ def _number(pattern: str, number: type[int] | type[float], suffix: str = "") -> 
 
 
 WHOLE, EXPONENT = r"-?\d+", r"([eE][+-]?\d+)?"
-TEXT = Kind("string", _text)
+TEXT = DeclaredType("string", _text)
 
 # --- Java ---
 
@@ -140,16 +140,16 @@ def _undeclared(text: str, quotes: str) -> Any:
     return text
 
 
-JAVA: dict[str, Kind] = {
-    **dict.fromkeys(("byte", "short", "integer"), Kind("integer", _number(WHOLE, int))),
-    "long": Kind("integer", _number(rf"{WHOLE}[lL]", int, "lL")),
-    "float": Kind("number", _number(rf"{WHOLE}(\.\d+)?{EXPONENT}[fF]", float, "fF")),
-    "double": Kind("number", _number(rf"{WHOLE}(\.\d+)?{EXPONENT}", float)),
-    "boolean": Kind("boolean", _boolean),
+JAVA: dict[str, DeclaredType] = {
+    **dict.fromkeys(("byte", "short", "integer"), DeclaredType("integer", _number(WHOLE, int))),
+    "long": DeclaredType("integer", _number(rf"{WHOLE}[lL]", int, "lL")),
+    "float": DeclaredType("number", _number(rf"{WHOLE}(\.\d+)?{EXPONENT}[fF]", float, "fF")),
+    "double": DeclaredType("number", _number(rf"{WHOLE}(\.\d+)?{EXPONENT}", float)),
+    "boolean": DeclaredType("boolean", _boolean),
     **dict.fromkeys(("char", "String", "any"), TEXT),
-    "Array": Kind("array", _java_array),
-    "ArrayList": Kind("array", _java_list),
-    "HashMap": Kind("object", _java_map),
+    "Array": DeclaredType("array", _java_array),
+    "ArrayList": DeclaredType("array", _java_list),
+    "HashMap": DeclaredType("object", _java_map),
 }
 
 # --- JavaScript ---
@@ -231,14 +231,14 @@ def _member(text: str) -> Any:
     return _undeclared(text.strip("'\"").strip(), "\"'")
 
 
-JAVASCRIPT: dict[str, Kind] = {
-    "integer": Kind("integer", _number(WHOLE, int)),
-    "Bigint": Kind("integer", _number(rf"{WHOLE}n", int, "n")),
-    "float": Kind("number", _number(rf"{WHOLE}(\.\d+)?", float)),
-    "Boolean": Kind("boolean", _boolean),
-    "String": Kind("string", _script_text),
+JAVASCRIPT: dict[str, DeclaredType] = {
+    "integer": DeclaredType("integer", _number(WHOLE, int)),
+    "Bigint": DeclaredType("integer", _number(rf"{WHOLE}n", int, "n")),
+    "float": DeclaredType("number", _number(rf"{WHOLE}(\.\d+)?", float)),
+    "Boolean": DeclaredType("boolean", _boolean),
+    "String": DeclaredType("string", _script_text),
     "any": TEXT,
-    "array": Kind("array", _script_array),
-    "dict": Kind("object", _script_object),
+    "array": DeclaredType("array", _script_array),
+    "dict": DeclaredType("object", _script_object),
 }
 LANGUAGES = {"Java": JAVA, "JavaScript": JAVASCRIPT}

@@ -14,7 +14,7 @@ class Decision(NamedTuple):
     readable: bool
 
 
-class Counts(NamedTuple):
+class TimingCounts(NamedTuple):
     """Of how many steps a call was due, was made, both, and was rightly left undone, of all."""
 
     due: float
@@ -44,12 +44,12 @@ def timing(decisions: Sequence[Decision], seed: int) -> dict[str, Summary | int 
     }
 
 
-def f1(counts: Counts) -> float | None:
+def f1(counts: TimingCounts) -> float | None:
     """The harmonic mean of precision and recall. None if no call was due and none made."""
     return 2 * counts.both / (counts.due + counts.called) if counts.due + counts.called else None
 
 
-def balanced_accuracy(counts: Counts) -> float | None:
+def balanced_accuracy(counts: TimingCounts) -> float | None:
     """The mean of recall and specificity. None unless there are steps of both kinds."""
     if not 0 < counts.due < counts.steps:
         return None
@@ -61,13 +61,13 @@ def _right_no_call(decision: Decision) -> bool:
 
 
 def _resampled(
-    measure: Callable[[Counts], float | None], decisions: Sequence[Decision], seed: int
+    measure: Callable[[TimingCounts], float | None], decisions: Sequence[Decision], seed: int
 ) -> Summary | None:
     rows = [(d.due, d.called, d.due and d.called, _right_no_call(d), True) for d in decisions]
-    mean = measure(Counts(*map(sum, zip(*rows, strict=True)))) if rows else None
+    mean = measure(TimingCounts(*map(sum, zip(*rows, strict=True)))) if rows else None
     if mean is None:
         return None
-    drawn = (measure(Counts(*sums)) for sums in redrawn_sums(rows, seed))
+    drawn = (measure(TimingCounts(*sums)) for sums in redrawn_sums(rows, seed))
     low, high = middle(value for value in drawn if value is not None)
     return Summary(
         mean=mean, std=None, count=len(decisions), low=low, high=high, interval="bootstrap"

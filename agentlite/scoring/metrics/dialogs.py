@@ -22,7 +22,7 @@ class Dialog(NamedTuple):
     slices: dict[str, str]
 
 
-class Taken(NamedTuple):
+class DialogCalls(NamedTuple):
     """The tools due and those called, in order, a list a step; and whether each step was right."""
 
     due: list[list[str]]
@@ -44,14 +44,14 @@ def dialogs(predictions: Sequence[Prediction], records: Mapping[str, Record]) ->
     ]
 
 
-def plan_success_rate(taken: Taken) -> float:
+def plan_success_rate(taken: DialogCalls) -> float:
     """1 if the right tools were called in the right order. Calls of one step are made at once: they
     have no order.
     """
     return float(list(map(sorted, taken.called)) == list(map(sorted, taken.due)))
 
 
-def plan_partial(taken: Taken) -> float:
+def plan_partial(taken: DialogCalls) -> float:
     """The share of the calls due, in order, that stand at their place in the order of those made;
     as SAGE counts.
     """
@@ -61,7 +61,7 @@ def plan_partial(taken: Taken) -> float:
     return sum(one == other for one, other in zip(due, called, strict=False)) / len(due)
 
 
-def step_efficiency(taken: Taken) -> float:
+def step_efficiency(taken: DialogCalls) -> float:
     """Calls due per call made, at most 1; 0 unless every tool that was due was called as often as
     due.
     """
@@ -69,12 +69,12 @@ def step_efficiency(taken: Taken) -> float:
     return due.total() / called.total() if due <= called else 0.0
 
 
-def end_to_end_success(taken: Taken) -> float:
+def end_to_end_success(taken: DialogCalls) -> float:
     """1 if every step was right: its calls with their arguments, or no call where none was due."""
     return float(all(taken.right))
 
 
-Metric = Callable[[Taken], float]
+Metric = Callable[[DialogCalls], float]
 METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (plan_success_rate, plan_partial, step_efficiency, end_to_end_success)
@@ -83,7 +83,7 @@ ALWAYS = {"end_to_end_success"}  # the others are of dialogs in which a call is 
 
 
 def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
-    taken = Taken(
+    taken = DialogCalls(
         [[call.name for call in record.due(one.turn).calls] for one in steps],
         [[call.name for call in one.calls] for one in steps],
         [one.metrics.get("exact_call", one.metrics["call_decision"]) == 1 for one in steps],

@@ -24,8 +24,8 @@ from agentlite.scoring.metrics.kagentbench_parser import (
     CORRECTED,
     NONE,
     READERS,
+    ParsedText,
     Reader,
-    Said,
 )
 from agentlite.scoring.metrics.rouge import rouge_l
 
@@ -39,7 +39,7 @@ WEIGHTS = {
 }
 
 
-class Task(Struct, frozen=True):
+class StepTask(Struct, frozen=True):
     """What is done at a step, as the gold has it; `golden_result`: the text that is due at the
     others.
     """
@@ -57,7 +57,7 @@ class Row(Struct, frozen=True):
 
     id: str
     type: Kind
-    golden_result_list: list[Task]
+    golden_result_list: list[StepTask]
     funcs: list[Any] = []
     memory_last_task: Any = None
     model_predict: dict[str, Any] | str = {}
@@ -70,7 +70,7 @@ class Rules(NamedTuple):
 
     readers: Mapping[str, Reader]
     carried: bool
-    repeats: Callable[[Task, Said, Any], bool]
+    repeats: Callable[[StepTask, ParsedText, Any], bool]
 
 
 def _is(last: Any, tool: Any, arguments: Any) -> bool:
@@ -226,7 +226,7 @@ def tool_use(row: Row, rules: Rules) -> float:
 def reflection(row: Row, rules: Rules) -> float:
     """Thought and arguments, .3 to .7; nothing for what repeats the last task."""
 
-    def agreement(said: Said, gold: Task) -> float:
+    def agreement(said: ParsedText, gold: StepTask) -> float:
         if (
             gold.thought == NONE
             or not _same_tool(said, gold)
@@ -258,7 +258,9 @@ PARTS: dict[str, tuple[Kind, Callable[[Row, Rules], float]]] = {
 }
 
 
-def _over_prompts(row: Row, rules: Rules, agreement: Callable[[Said, Task], float]) -> float:
+def _over_prompts(
+    row: Row, rules: Rules, agreement: Callable[[ParsedText, StepTask], float]
+) -> float:
     """The mean over the prompts of the agreement with the nearest gold that calls a tool."""
     golds = [gold for gold in row.golden_result_list if gold.tool_name != NONE]
     best = [
@@ -267,15 +269,15 @@ def _over_prompts(row: Row, rules: Rules, agreement: Callable[[Said, Task], floa
     return fmean(best) if best else 0.0
 
 
-def _same_tool(said: Said, gold: Task) -> float:
+def _same_tool(said: ParsedText, gold: StepTask) -> float:
     return float(said.tool == gold.tool_name)
 
 
-def _thought(said: Said, gold: Task) -> float:
+def _thought(said: ParsedText, gold: StepTask) -> float:
     return _same_tool(said, gold) and rouge_l(gold.thought, said.thought)
 
 
-def _arguments(said: Said, gold: Task) -> float:
+def _arguments(said: ParsedText, gold: StepTask) -> float:
     """The mean over the arguments of the gold; what is given beside them costs nothing, but where
     there are none.
     """
@@ -297,12 +299,12 @@ def _text(said: Any) -> str:
     return said if isinstance(said, str) else plain(said)
 
 
-def _read(row: Row, rules: Rules) -> Iterator[Said]:
-    last = Said()
+def _read(row: Row, rules: Rules) -> Iterator[ParsedText]:
+    last = ParsedText()
     assert isinstance(row.model_predict, dict)
     for template, text in row.model_predict.items():
         if template != "ReACT" or text:
             last = rules.readers[template](_text(text), row.funcs)
         elif not rules.carried:
-            last = Said()
+            last = ParsedText()
         yield last

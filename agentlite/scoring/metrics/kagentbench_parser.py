@@ -14,7 +14,7 @@ from agentlite.rendering.protocols import autogpt, modelscope, react, toolllama
 NONE = "None"
 
 
-class Said(NamedTuple):
+class ParsedText(NamedTuple):
     """What was read from a model's text."""
 
     thought: Any = NONE
@@ -22,16 +22,16 @@ class Said(NamedTuple):
     arguments: Mapping[str, Any] = MappingProxyType({})
 
 
-Reader = Callable[[str, Sequence[Any]], Said]
+Reader = Callable[[str, Sequence[Any]], ParsedText]
 
 
-def _react(text: str, funcs: Sequence[Any]) -> Said:
+def _react(text: str, funcs: Sequence[Any]) -> ParsedText:
     """All that is written as input is the tool's first argument."""
     thought = _between(text, "", ("Final Answer", "Action")) or ""
     tool = _between(text, "Action:", ("Action Input:",), to_the_end=False)
     first = _first_parameter(tool, funcs)
     value = _between(text, "Action Input:", ("Observation",))
-    return Said(thought, tool or NONE, {first: value} if first and value is not None else {})
+    return ParsedText(thought, tool or NONE, {first: value} if first and value is not None else {})
 
 
 def _first_parameter(tool: str | None, funcs: Sequence[Any]) -> str | None:
@@ -46,15 +46,17 @@ def _first_parameter(tool: str | None, funcs: Sequence[Any]) -> str | None:
     return None if found == NONE else found
 
 
-def _toolllama(text: str, funcs: Sequence[Any]) -> Said:
+def _toolllama(text: str, funcs: Sequence[Any]) -> ParsedText:
     """Without a thought the script compares with the text of an empty list."""
     thought: Any = _between(text, "Thought:", ("Action",))
     tool = _between(text, "Action:", ("Action Input:",))
     written = _between(text, "Action Input:", ("Thought",)) if tool is not None else None
-    return Said([] if thought is None else thought, tool or NONE, _object(written or "") or {})
+    return ParsedText(
+        [] if thought is None else thought, tool or NONE, _object(written or "") or {}
+    )
 
 
-def _autogpt(text: str, funcs: Sequence[Any]) -> Said:
+def _autogpt(text: str, funcs: Sequence[Any]) -> ParsedText:
     value = _object(text) or {}
     thoughts = value.get("thoughts")
     return _command(
@@ -62,23 +64,23 @@ def _autogpt(text: str, funcs: Sequence[Any]) -> Said:
     )
 
 
-def _kuaiagent(text: str, funcs: Sequence[Any]) -> Said:
+def _kuaiagent(text: str, funcs: Sequence[Any]) -> ParsedText:
     value = _object(text) or {}
     return _command(value.get("task_name", NONE), value.get("command"))
 
 
-def _modelscope(text: str, funcs: Sequence[Any]) -> Said:
+def _modelscope(text: str, funcs: Sequence[Any]) -> ParsedText:
     """The script never reads a thought here, so planning scores next to nothing."""
     written = _between(text, modelscope.OPEN, (modelscope.CLOSE,), to_the_end=False)
     value = _object(written or "") or {}
     return _command(NONE, {"name": value.get("api_name", NONE), "args": value.get("parameters")})
 
 
-def _command(thought: Any, command: Any) -> Said:
+def _command(thought: Any, command: Any) -> ParsedText:
     if not isinstance(command, dict):
-        return Said(thought)
+        return ParsedText(thought)
     name, arguments = command.get("name", NONE), command.get("args")
-    return Said(
+    return ParsedText(
         thought, NONE if name == "" else name, arguments if isinstance(arguments, dict) else {}
     )
 
@@ -86,10 +88,10 @@ def _command(thought: Any, command: Any) -> Said:
 def _protocol_first(parse: Callable[[str], Parsed], published: Reader) -> Reader:
     """As the protocol reads it; what it cannot read, as the script does."""
 
-    def reader(text: str, funcs: Sequence[Any]) -> Said:
+    def reader(text: str, funcs: Sequence[Any]) -> ParsedText:
         parsed = parse(text)
         if parsed.calls:
-            return Said(parsed.content, parsed.calls[0].name, parsed.calls[0].arguments)
+            return ParsedText(parsed.content, parsed.calls[0].name, parsed.calls[0].arguments)
         said = published(text, funcs)
         return said if said.thought != [] else said._replace(thought=NONE)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
 
 
-class Ranked(NamedTuple):
+class QueryRanking(NamedTuple):
     """The ranks of a query's right tools, from 1, in rising order; `due`: how many there are, found
     or not.
     """
@@ -22,7 +22,7 @@ class Ranked(NamedTuple):
     due: int
 
 
-AT_K: dict[str, Callable[[Ranked, int], float]] = {
+AT_K: dict[str, Callable[[QueryRanking, int], float]] = {
     "recall": lambda one, k: _within(one, k) / one.due,
     "precision": lambda one, k: _within(one, k) / k,
     "ndcg": lambda one, k: (
@@ -31,24 +31,24 @@ AT_K: dict[str, Callable[[Ranked, int], float]] = {
     "comp": lambda one, k: float(_within(one, k) == one.due),
     "hit": lambda one, k: float(_within(one, k) > 0),
 }
-OVERALL: dict[str, Callable[[Ranked], float]] = {
+OVERALL: dict[str, Callable[[QueryRanking], float]] = {
     "mrr": lambda one: 1 / one.ranks[0] if one.ranks else 0.0,
     "map": lambda one: sum(number / rank for number, rank in enumerate(one.ranks, 1)) / one.due,
 }
 
 
-def values(one: Ranked, ks: Sequence[int]) -> dict[str, float]:
+def values(one: QueryRanking, ks: Sequence[int]) -> dict[str, float]:
     """Every metric of one query, by name: recall@5, mrr."""
     at = {f"{name}@{k}": measure(one, k) for name, measure in AT_K.items() for k in ks}
     return at | {name: measure(one) for name, measure in OVERALL.items()}
 
 
-def value(one: Ranked, metric: str) -> float:
+def value(one: QueryRanking, metric: str) -> float:
     name, at, k = metric.partition("@")
     return AT_K[name](one, int(k)) if at else OVERALL[name](one)
 
 
-def summaries(ranked: Sequence[Ranked], ks: Sequence[int], seed: int) -> dict[str, Summary]:
+def summaries(ranked: Sequence[QueryRanking], ks: Sequence[int], seed: int) -> dict[str, Summary]:
     """Means over queries. Intervals: Wilson's of what is all or nothing, else the bootstrap's,
     which draws the same queries for every metric."""
     rows = [values(one, ks) for one in ranked]
@@ -79,7 +79,7 @@ def headline(names: Iterable[str]) -> list[str]:
     return [f"recall@{k}", f"comp@{k}", f"ndcg@{k}", "mrr", "map"]
 
 
-def _within(one: Ranked, k: int) -> int:
+def _within(one: QueryRanking, k: int) -> int:
     return sum(rank <= k for rank in one.ranks)
 
 

@@ -15,13 +15,13 @@ from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import mcnemar, paired_difference, summary
 from agentlite.scoring.metrics.dialogs import HOW, METRICS, Dialog
 
-S = TypeVar("S", bound="Scored")
+S = TypeVar("S", bound="Sliceable")
 WHOLE = -1  # stands for a turn where all of a dialog is meant
 BFCL = "bfcl"  # the verdict of BFCL's own rules, where a record is BFCL's
 DUE = "due"  # stands among a prediction's metrics without being one: 1 if a call was due, else 0
 
 
-class Scored(Protocol):
+class Sliceable(Protocol):
     """What has metrics and can be sliced: a prediction, or a dialog."""
 
     @property
@@ -123,7 +123,7 @@ def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
     return members
 
 
-def _summaries(scored: Sequence[Scored], seed: int) -> dict[str, Any]:
+def _summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Any]:
     return {
         name: to_builtins(
             summary([one.metrics[name] for one in scored if name in one.metrics], seed)

@@ -15,7 +15,7 @@ from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, 
 from agentlite.scoring.metrics.tool_calls import call_problem
 
 
-class Answer(NamedTuple):
+class AnsweredStep(NamedTuple):
     """What a model said at a step, the gold, the tools on offer, and the calls made before it in
     the dialog.
     """
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     earlier: Sequence[Call] = ()
 
 
-class Counts(NamedTuple):
+class CallCounts(NamedTuple):
     """Of one step, or of many. A call or parameter is right if it is due; those that may be left
     out are not missed.
     """
@@ -42,7 +42,7 @@ class Counts(NamedTuple):
     repeated: int = 0
 
 
-def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | None]:
+def tool_metrics(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summary | None]:
     """Every figure, None where there is nothing to measure it on; `count`: the calls, or
     parameters, it is of.
     """
@@ -51,7 +51,7 @@ def tool_metrics(answers: Sequence[Answer], seed: int) -> dict[str, Summary | No
     drawn: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
     for sums in redrawn_sums(rows, seed) if drawn else ():
         for name, values in drawn.items():
-            if figure := SHARES[name](Counts(*map(int, sums))):
+            if figure := SHARES[name](CallCounts(*map(int, sums))):
                 values.append(figure.value)
     return {
         name: _summary(figure, drawn[name]) if figure else None for name, figure in figures.items()
@@ -67,12 +67,12 @@ def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
     }
 
 
-def count(answer: Answer) -> Counts:
+def count(answer: AnsweredStep) -> CallCounts:
     calls, due = answer.parsed.calls, answer.gold.calls
     schemas = {tool.name: tool.parameters for tool in answer.tools}
     offered = [call for call in calls if call.name in schemas]
     pairs = _paired(calls, due)
-    return Counts(
+    return CallCounts(
         called=len(calls),
         due=len(due),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in due)).total(),
@@ -98,7 +98,7 @@ def _f1(right: int, made: int, due: int) -> Figure | None:
     return Figure(2 * right / (made + due), made + due) if made + due else None
 
 
-SHARES: dict[str, Callable[[Counts], Figure | None]] = {
+SHARES: dict[str, Callable[[CallCounts], Figure | None]] = {
     "name_precision": lambda c: _share(c.right, c.called),
     "name_recall": lambda c: _share(c.right, c.due),
     "name_f1": lambda c: _f1(c.right, c.called, c.due),
@@ -111,8 +111,8 @@ SHARES: dict[str, Callable[[Counts], Figure | None]] = {
 }
 
 
-def _total(rows: Sequence[Counts]) -> Counts:
-    return Counts(*map(sum, zip(*rows, strict=True)))
+def _total(rows: Sequence[CallCounts]) -> CallCounts:
+    return CallCounts(*map(sum, zip(*rows, strict=True)))
 
 
 def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
@@ -168,7 +168,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 
-def _repeated(answer: Answer) -> int:
+def _repeated(answer: AnsweredStep) -> int:
     """Calls made again, in this turn or since an earlier one; but what is due may be made as often
     as it is due.
     """

@@ -48,7 +48,7 @@ class ComponentError(Exception):
     """A component of the user's own gave no value: which, and what happened."""
 
 
-class Judged(NamedTuple):
+class RewardParts(NamedTuple):
     """Every part, raw; one line of feedback; and why components of the user's own gave no value, if
     any did not.
     """
@@ -58,7 +58,7 @@ class Judged(NamedTuple):
     error: str = ""
 
 
-def judge(attempt: Attempt, own: Mapping[str, Component] = {}) -> Judged:
+def judge(attempt: Attempt, own: Mapping[str, Component] = {}) -> RewardParts:
     """Every part of an attempt. A component of the user's own that gives no value is left out, and
     is the error.
     """
@@ -71,7 +71,7 @@ def judge(attempt: Attempt, own: Mapping[str, Component] = {}) -> Judged:
             errors.append(str(error))
     for name, count in PENALTIES.items():
         parts[name] = float(count(attempt))
-    return Judged(parts, feedback(attempt), "; ".join(errors))
+    return RewardParts(parts, feedback(attempt), "; ".join(errors))
 
 
 def total(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
-from agentlite.scoring.rewards.call_matching import Fit, Use, ordered, uses
+from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
 
 OPTIMAL_STEPS = 5  # of a whole dialog whose gold does not say it
 
@@ -51,12 +51,12 @@ class Attempt(Struct, frozen=True, dict=True):
         )
 
     @cached_property
-    def uses(self) -> Mapping[str, Use]:
+    def uses(self) -> Mapping[str, CallUse]:
         """What is due and what was made, by tool."""
         return uses(ordered(self.gold.calls), self.made, self.tools)
 
     @cached_property
-    def matches(self) -> list[tuple[GoldCall, Fit | None]]:
+    def matches(self) -> list[tuple[GoldCall, CallMatch | None]]:
         """Every due call with the call that does for it, if there is one."""
         return [match for use in self.uses.values() for match in use.matches]
 

@@ -16,7 +16,7 @@ Table = Sequence[Sequence[float]]
 AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
 
-class Fit(NamedTuple):
+class CallMatch(NamedTuple):
     """How a call agrees with a due call of the same tool: its arguments, counted, and the first
     thing wrong.
     """
@@ -38,17 +38,17 @@ class Fit(NamedTuple):
         return not self.problem and not self.casts
 
 
-class Use(NamedTuple):
+class CallUse(NamedTuple):
     """What is due of one tool, the calls made of it, and how each of them (a column) fits each due
     one (a row).
     """
 
     due: list[GoldCall]
     made: list[Call]
-    fits: list[list[Fit]]
+    fits: list[list[CallMatch]]
 
     @property
-    def matches(self) -> Iterator[tuple[GoldCall, Fit | None]]:
+    def matches(self) -> Iterator[tuple[GoldCall, CallMatch | None]]:
         """Every due call with the call that does for it, if one is left: assigned so that most is
         right.
         """
@@ -70,16 +70,18 @@ class Use(NamedTuple):
         )
 
 
-def uses(due: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]) -> dict[str, Use]:
+def uses(
+    due: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]
+) -> dict[str, CallUse]:
     """By the name of the tool: those due first, then any other that was called."""
-    found: dict[str, Use] = {}
+    found: dict[str, CallUse] = {}
     for gold in due:
         if gold.name not in found:
-            found[gold.name] = Use([], [], [])
+            found[gold.name] = CallUse([], [], [])
         found[gold.name].due.append(gold)
     for call in made:
         if call.name not in found:
-            found[call.name] = Use([], [], [])
+            found[call.name] = CallUse([], [], [])
         found[call.name].made.append(call)
     schemas = {tool.name: tool.parameters for tool in tools}
     for name, use in found.items():
@@ -89,7 +91,7 @@ def uses(due: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]) -
     return found
 
 
-def fit(call: Call, due: GoldCall, schema: Schema) -> Fit:
+def fit(call: Call, due: GoldCall, schema: Schema) -> CallMatch:
     right = named = casts = 0
     problem = ""
     for name, value in call.arguments.items():
@@ -105,7 +107,7 @@ def fit(call: Call, due: GoldCall, schema: Schema) -> Fit:
     missing = [name for name in needed(due, schema) if name not in call.arguments]
     if missing and not problem:
         problem = f"{missing[0]} is missing"
-    return Fit(right, len(call.arguments), named, len(missing), casts, problem)
+    return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
 
 
 def needed(due: GoldCall, schema: Schema) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from agentlite.core.records import Parsed
 from agentlite.scoring.metrics import tool_calls as metrics
 from agentlite.scoring.rewards.attempt import Attempt
-from agentlite.scoring.rewards.call_matching import Use, identity, needed
+from agentlite.scoring.rewards.call_matching import CallUse, identity, needed
 
 Component = Callable[[Attempt], float]
 
@@ -112,11 +112,11 @@ def redundant_call(attempt: Attempt) -> int:
     return sum([max(_beyond(use), _repetitions(use)) for use in attempt.uses.values()])
 
 
-def _beyond(use: Use) -> int:
+def _beyond(use: CallUse) -> int:
     return len(use.made) - len(use.due) if use.due else 0
 
 
-def _repetitions(use: Use) -> int:
+def _repetitions(use: CallUse) -> int:
     """Calls that repeat another one; but as many equal ones may be made as there are due calls that
     accept them.
     """

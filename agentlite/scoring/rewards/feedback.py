@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from agentlite.scoring.rewards.attempt import Attempt
-from agentlite.scoring.rewards.call_matching import Use
+from agentlite.scoring.rewards.call_matching import CallUse
 
 LONGEST = 200  # characters: the names in it are the model's
 
@@ -48,7 +48,7 @@ def _of_trace(attempt: Attempt) -> str:
     return _of_text(attempt) or "right"
 
 
-def _of_tools(miscounted: Mapping[str, Use]) -> str:
+def _of_tools(miscounted: Mapping[str, CallUse]) -> str:
     extra = [name for name, use in miscounted.items() if len(use.made) > len(use.due)]
     lacking = [name for name in miscounted if name not in extra]
     if extra and lacking:

@@ -14,7 +14,7 @@ from agentlite.scoring.rewards import Attempt, Component, judge
 from agentlite.workspace.model_source import load_template
 
 
-class Judge(NamedTuple):
+class Scorer(NamedTuple):
     """What it takes to score a candidate: the records by id, how calls are read, and the user's own
     components.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.core.errors import UserError
-from agentlite.core.user_code import Named, OwnCode, one_line
+from agentlite.core.user_code import Named, UserCode, one_line
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, Component, ComponentError
 from agentlite.workspace.run_folder import file_digest
 
@@ -22,11 +22,11 @@ def function_files(texts: Iterable[str]) -> dict[str, str]:
     return {named.file: file_digest(Path(named.file)) for named in _named(texts)}
 
 
-class OwnFunctions:
+class UserFunctions:
     """The user's functions as components, by name, inside a `with`."""
 
     def __init__(self, texts: Sequence[str], seconds: float = 10.0):
-        self.code = OwnCode(_named(texts), _value, seconds)
+        self.code = UserCode(_named(texts), _value, seconds)
 
     def __enter__(self) -> dict[str, Component]:
         """Raises UserError 2 where a file cannot be imported or has no such function."""

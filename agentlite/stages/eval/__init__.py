@@ -15,7 +15,7 @@ from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core.errors import USAGE, UserError
 from agentlite.core.openai_client import Endpoint, check
-from agentlite.core.records import Answer, Prediction, Record, Step, digest, from_row, plain
+from agentlite.core.records import GreedyAnswer, Prediction, Record, Step, digest, from_row, plain
 from agentlite.core.row_files import (
     Appender,
     find_rows,
@@ -29,7 +29,7 @@ from agentlite.data.curation.sample import sample
 from agentlite.engine import check_libraries, load_libraries
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.engine.remote import Question, replies, served
+from agentlite.engine.remote import RemoteRequest, replies, served
 from agentlite.engine.sampler import Drawing
 from agentlite.rendering import Mixture, Prompt, Protocol, prompts, settled
 from agentlite.report import write_report
@@ -40,7 +40,7 @@ from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.summarize import compare, scores
 from agentlite.scoring.predictions import (
-    Said,
+    ExternalAnswer,
     answered,
     missing,
     prompt_key,
@@ -55,7 +55,7 @@ from agentlite.stages.eval.extra_metrics import Asking, drawn, forgotten, genera
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import Place, Plan, Result
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 # they change which steps are asked and what is made of the answers, not what is said
 NOT_OF_THE_ANSWER = (
@@ -84,7 +84,7 @@ NOT_OF_THE_ANSWER = (
 OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
 
 
-class Data(NamedTuple):
+class EvalData(NamedTuple):
     """What is asked: the records drawn, all of the split by id, the folder of prep, and the digest
     of the rows.
     """
@@ -103,14 +103,14 @@ class Data(NamedTuple):
         return str(stages.read_plan(self.folder).settings["model"])
 
 
-class Subject(NamedTuple):
+class EvalSubject(NamedTuple):
     """What is evaluated: a model, or what another system said, from a file; under which plan."""
 
     name: str
     plan: Plan
     source: Source | None = None
     file: str = ""
-    said: Mapping[Step, Said] = {}
+    said: Mapping[Step, ExternalAnswer] = {}
 
 
 class Evaluated(NamedTuple):
@@ -121,7 +121,7 @@ class Evaluated(NamedTuple):
     seconds: float
 
 
-def run(settings: config.Eval, place: Place) -> Result:
+def run(settings: config.EvalSettings, place: RunTarget) -> Result:
     """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is said already is
     kept.
     """
@@ -182,7 +182,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
 
 
-def _asked_as(settings: config.Eval) -> str:
+def _asked_as(settings: config.EvalSettings) -> str:
     """The data, and how it is asked: prep, prep-retrieve-5, prep-retrieve-5-bm25."""
     how = (
         ""
@@ -192,7 +192,7 @@ def _asked_as(settings: config.Eval) -> str:
     return settings.data + (f"-retrieve-{settings.retrieve}{how}" if settings.retrieve else "")
 
 
-def _check(settings: config.Eval) -> None:
+def _check(settings: config.EvalSettings) -> None:
     """What would fail once the models were asked fails before. Raises UserError 2."""
     if settings.max_new_tokens >= settings.max_length:
         raise UserError(
@@ -240,11 +240,11 @@ def _check(settings: config.Eval) -> None:
         general_records(settings.general)
 
 
-def _endpoint(settings: config.Eval) -> Endpoint:
+def _endpoint(settings: config.EvalSettings) -> Endpoint:
     return Endpoint(settings.judge, settings.judge_model, settings.judge_key)
 
 
-def _data(settings: config.Eval, run: Path) -> Data:
+def _data(settings: config.EvalSettings, run: Path) -> EvalData:
     """The records with tools: without one there is nothing to decide."""
     folder = stages.find_stage(settings.data, run)
     prepared = stages.finished(folder, "prep")
@@ -261,10 +261,10 @@ def _data(settings: config.Eval, run: Path) -> Data:
     name = next(
         value for name, value in prepared.outputs.items() if name.startswith(settings.split)
     )
-    return Data(chosen, {record.id: record for record in records}, folder, name)
+    return EvalData(chosen, {record.id: record for record in records}, folder, name)
 
 
-def _retrieved(settings: config.Eval, data: Data, run: Path) -> Data:
+def _retrieved(settings: config.EvalSettings, data: EvalData, run: Path) -> EvalData:
     """With the tools that the retriever brings, and no others. The model's own libraries come
     first: Unsloth changes those below it when it is loaded."""
     retriever = digest_of(settings, run)
@@ -289,7 +289,7 @@ def _retrieved(settings: config.Eval, data: Data, run: Path) -> Data:
     )
 
 
-def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
+def _subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> list[EvalSubject]:
     """The files of --predictions, then the models. Raises UserError for two of one folder, or a
     file that is none.
     """
@@ -309,13 +309,13 @@ def _subjects(settings: config.Eval, data: Data, run: Path) -> list[Subject]:
     return subjects
 
 
-def _source(settings: config.Eval, name: str, data: Data, run: Path) -> Source:
+def _source(settings: config.EvalSettings, name: str, data: EvalData, run: Path) -> Source:
     if settings.endpoint:
         return served(name, settings.endpoint, settings.endpoint_key, find_model(data.base, run))
     return find_model(name, run)
 
 
-def _model(settings: config.Eval, source: Source, name: str, data: Data) -> Subject:
+def _model(settings: config.EvalSettings, source: Source, name: str, data: EvalData) -> EvalSubject:
     """Its plan holds only what changes an answer. Which steps are asked may differ from run to run:
     they are added.
     """
@@ -326,10 +326,10 @@ def _model(settings: config.Eval, source: Source, name: str, data: Data) -> Subj
         {"data": data.digest, "model": source.digest},
         stages.versions(),
     )
-    return Subject(source.name if source.endpoint else name, plan, source)
+    return EvalSubject(source.name if source.endpoint else name, plan, source)
 
 
-def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
+def _outside(settings: config.EvalSettings, file: str, data: EvalData) -> EvalSubject:
     """Its plan holds what is in the file, wherever that lies."""
     steps = [Step(record.id, turn) for record in data.records for turn in record.asked]
     found = read_said(Path(file), steps, data.every)
@@ -342,14 +342,14 @@ def _outside(settings: config.Eval, file: str, data: Data) -> Subject:
         {"data": data.digest, "predictions": stages.file_digest(Path(file))},
         stages.versions(),
     )
-    return Subject(Path(file).name.partition(".")[0], plan, file=file, said=found)
+    return EvalSubject(Path(file).name.partition(".")[0], plan, file=file, said=found)
 
 
 def _evaluate(
-    settings: config.Eval,
-    subject: Subject,
+    settings: config.EvalSettings,
+    subject: EvalSubject,
     first: Source | None,
-    data: Data,
+    data: EvalData,
     folder: Path,
     force: bool,
 ) -> Evaluated:
@@ -400,7 +400,7 @@ def _evaluate(
         )
 
 
-def _known(stage: stages.Stage, key: str) -> dict[str, Any] | None:
+def _known(stage: stages.StageFolder, key: str) -> dict[str, Any] | None:
     """The figures that are there of these very predictions, scored as they are now."""
     if stage.status != "done" or stage.done.figures.get("steps") != key:
         return None
@@ -418,11 +418,11 @@ def _key_figures(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def _answers(
-    settings: config.Eval,
+    settings: config.EvalSettings,
     source: Source,
     asked: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-    stage: stages.Stage,
+    stage: stages.StageFolder,
 ) -> list[Prediction]:
     """Those that are there, and those of the prompts that were not asked yet: each is appended as
     it comes.
@@ -447,18 +447,18 @@ def _answers(
 
 
 def _ask(
-    settings: config.Eval,
+    settings: config.EvalSettings,
     source: Source,
     waiting: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
     keys: Mapping[Step, str],
-) -> Iterator[Answer]:
+) -> Iterator[GreedyAnswer]:
     """An answer to each prompt, as it comes; to one that is too long an empty one, and no model is
     loaded for that.
     """
     room = settings.max_length - settings.max_new_tokens
     fitting = [one for one in waiting if len(one.ids) <= room]
-    yield from (Answer(*one.step, "", "", "cut") for one in waiting if len(one.ids) > room)
+    yield from (GreedyAnswer(*one.step, "", "", "cut") for one in waiting if len(one.ids) > room)
     if len(fitting) < len(waiting):
         console.notice(
             f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they "
@@ -485,7 +485,7 @@ def _ask(
             for batch in generate(loaded, [one.ids for one in own], how):
                 for given in batch:
                     step = own[given.prompt].step
-                    yield Answer(
+                    yield GreedyAnswer(
                         *step,
                         keys[step],
                         given.text,
@@ -496,20 +496,20 @@ def _ask(
 
 
 def _ask_there(
-    settings: config.Eval,
+    settings: config.EvalSettings,
     source: Source,
     endpoint: Endpoint,
     asked: Sequence[Prompt],
     keys: Mapping[Step, str],
-) -> Iterator[Answer]:
+) -> Iterator[GreedyAnswer]:
     parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
-    questions = [Question(one) for one in asked]
+    questions = [RemoteRequest(one) for one in asked]
     with console.progress(f"eval {source.name}", len(asked)) as advance:
         for done, reply in enumerate(
             replies(endpoint, questions, load_template(source.base), parameters), 1
         ):
             step = asked[reply.question].step
-            yield Answer(*step, keys[step], reply.text, reply.ended, reply.new_tokens)
+            yield GreedyAnswer(*step, keys[step], reply.text, reply.ended, reply.new_tokens)
             advance(done)
 
 
@@ -536,13 +536,13 @@ def _write_comparison(
 
 
 def _besides(
-    settings: config.Eval,
-    subject: Subject,
+    settings: config.EvalSettings,
+    subject: EvalSubject,
     first: Source | None,
     asked: Sequence[Prompt],
     mixture: Mixture,
     predictions: Sequence[Prediction],
-    data: Data,
+    data: EvalData,
     folder: Path,
 ) -> dict[str, Any]:
     """What a judge thinks, what was forgotten since the first model, what draws are worth: what is
@@ -581,7 +581,7 @@ def _besides(
 
 
 def _dry_run(
-    settings: config.Eval, place: Place, subjects: Sequence[Subject], data: Data
+    settings: config.EvalSettings, place: RunTarget, subjects: Sequence[EvalSubject], data: EvalData
 ) -> Result:
     """How many prompts each model would still be asked, and the memory that it takes."""
     told, force, base = {}, place.force, place.folder / slug(_asked_as(settings))

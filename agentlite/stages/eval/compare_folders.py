@@ -43,7 +43,7 @@ def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[
     return {name: steps for name, steps in same.items() if asked <= steps.keys()}
 
 
-def _read_sheets(settings: config.Eval, run: Path, gate: Sequence[Condition]) -> Result:
+def _read_sheets(settings: config.EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
     if gate:
         raise UserError(
             "looks at what eval measures, not at sheets.",
@@ -62,7 +62,7 @@ def _read_sheets(settings: config.Eval, run: Path, gate: Sequence[Condition]) ->
     return Result("eval", "compared", settings.sheet, found, [], 0.0)
 
 
-def _score_kagent(settings: config.Eval, run: Path, gate: Sequence[Condition]) -> Result:
+def _score_kagent(settings: config.EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
     """KAgentBench's own scores, as they are published and with its known defects mended."""
     if not settings.predictions:
         raise UserError(
@@ -91,7 +91,7 @@ def _score_kagent(settings: config.Eval, run: Path, gate: Sequence[Condition]) -
     )
 
 
-def _compare_folders(settings: config.Eval, run: Path, gate: Sequence[Condition]) -> Result:
+def _compare_folders(settings: config.EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
     """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or
     of other data.
     """
@@ -165,7 +165,7 @@ def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
     return {str(folder): folder for folder in folders}
 
 
-WITHOUT_A_MODEL: dict[str, Callable[[config.Eval, Path, Sequence[Condition]], Result]] = {
+WITHOUT_A_MODEL: dict[str, Callable[[config.EvalSettings, Path, Sequence[Condition]], Result]] = {
     "compare": _compare_folders,
     "ratings": _read_sheets,
     "kagent": _score_kagent,

@@ -15,7 +15,7 @@ import msgspec
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Answer, Candidate, Record, Step, canonical, digest
+from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.curation.loss_cache import all_losses, losses_file
 from agentlite.data.prompt_records import Prompts
@@ -132,7 +132,9 @@ def _draw(
 
 
 def _is_right_step(prompt: Prompt, candidate: Candidate, protocol: Protocol) -> bool:
-    answer = Answer(*prompt.step, "drawn", candidate.text, candidate.ended, candidate.new_tokens)
+    answer = GreedyAnswer(
+        *prompt.step, "drawn", candidate.text, candidate.ended, candidate.new_tokens
+    )
     metrics = answered(prompt, answer, protocol).metrics
     return metrics.get("exact_call", metrics["call_decision"]) == 1
 

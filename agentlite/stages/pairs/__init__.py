@@ -12,7 +12,16 @@ import msgspec
 from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core.errors import OTHER_PLAN, UserError
-from agentlite.core.records import GOLD, Candidate, Key, Record, Score, Step, from_row, to_row
+from agentlite.core.records import (
+    GOLD,
+    Candidate,
+    CandidateKey,
+    Record,
+    Score,
+    Step,
+    from_row,
+    to_row,
+)
 from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
@@ -22,7 +31,7 @@ from agentlite.engine.remote import served
 from agentlite.engine.sampler import Drawing, drawer
 from agentlite.rendering import Prompt, prompts, settled
 from agentlite.scoring.preference_pairs import (
-    Rule,
+    PairRule,
     build_pairs,
     group,
     read_candidates,
@@ -30,8 +39,8 @@ from agentlite.scoring.preference_pairs import (
     write_pairs,
 )
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
-from agentlite.scoring.rewards.scorer import Judge, Tally, reading
-from agentlite.scoring.rewards.user_functions import OwnFunctions, function_files
+from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
+from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.scoring.weight_sweep import compare_weightings, read_grid, report_parts, sentences
 from agentlite.stages.pairs.candidates import (
     SAMPLED,
@@ -43,7 +52,7 @@ from agentlite.stages.pairs.candidates import (
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.lineage import lineage, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import Place, Plan, Result
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 # they change what is made of the candidates, not the candidates
 RANKING = ("weights", "rewards", "margin", "balance", "gold")
@@ -59,11 +68,11 @@ NOT_OF_THE_PLAN = (
 )
 
 
-class Ranked(NamedTuple):
+class ScoredCandidates(NamedTuple):
     """What pairs are made of: candidates, their scores, and whether a call is due at a step."""
 
     candidates: Sequence[Candidate]
-    scores: dict[Key, Score]
+    scores: dict[CandidateKey, Score]
     due: dict[Step, bool]
 
     @property
@@ -74,7 +83,7 @@ class Ranked(NamedTuple):
         }
 
 
-def run(settings: config.Pairs, place: Place) -> Result:
+def run(settings: config.PairsSettings, place: RunTarget) -> Result:
     """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or
     75.
     """
@@ -89,7 +98,7 @@ def run(settings: config.Pairs, place: Place) -> Result:
         return _sample_and_rank(settings, place)
 
 
-def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
+def _sample_and_rank(settings: config.PairsSettings, place: RunTarget) -> Result:
     settle_weights(settings.weights, _names(settings.rewards))
     source = _source(settings, place.run)
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
@@ -117,7 +126,7 @@ def _sample_and_rank(settings: config.Pairs, place: Place) -> Result:
         return stage.result(_next(place))
 
 
-def _source(settings: config.Pairs, run: Path) -> Source:
+def _source(settings: config.PairsSettings, run: Path) -> Source:
     """The model; behind a server, under the template of the model that prep was told of."""
     if not settings.endpoint:
         return find_model(settings.model, run)
@@ -133,7 +142,7 @@ def _source(settings: config.Pairs, run: Path) -> Source:
     )
 
 
-def _refuse_sampling_again(place: Place, plan: Plan) -> None:
+def _refuse_sampling_again(place: RunTarget, plan: Plan) -> None:
     """Other weights need no other candidates. Raises UserError 3 with the command that ranks those
     that are there.
     """
@@ -161,7 +170,7 @@ def _refuse_sampling_again(place: Place, plan: Plan) -> None:
         )
 
 
-def _next(place: Place) -> str:
+def _next(place: RunTarget) -> str:
     return place.next(
         "agentlite dpo"
         + ("" if place.out == "pairs" else f" --data {place.out} --out dpo-{place.out}")
@@ -173,17 +182,21 @@ def _names(functions: Iterable[str]) -> list[str]:
 
 
 def _fill(
-    stage: stages.Stage, settings: config.Pairs, found: Prompts, source: Source, models: list[str]
+    stage: stages.StageFolder,
+    settings: config.PairsSettings,
+    found: Prompts,
+    source: Source,
+    models: list[str],
 ) -> None:
-    with OwnFunctions(
+    with UserFunctions(
         settings.rewards, seconds=settings.reward_seconds
     ) as own:  # first: what cannot be imported
         _fill_with(stage, settings, found, source, models, own)
 
 
 def _fill_with(
-    stage: stages.Stage,
-    settings: config.Pairs,
+    stage: stages.StageFolder,
+    settings: config.PairsSettings,
     found: Prompts,
     source: Source,
     models: list[str],
@@ -209,12 +222,12 @@ def _fill_with(
             },
         )
     candidates = list(read_candidates(folder / "candidates.jsonl"))
-    judge = Judge(
+    judge = Scorer(
         {record.id: record for record in records}, reading(found.protocol, source.base), own
     )
     tally = Tally(settings.max_failures, folder, _mend(folder.name))
     scores = _score(folder, candidates, judge, tally)
-    figures = _rank(settings, folder, Ranked(candidates, scores, _due(records)))
+    figures = _rank(settings, folder, ScoredCandidates(candidates, scores, _due(records)))
     told = {"too_long": too_long, "failed_rewards": tally.failed, "lineage": models}
     stage.finish(
         [f"{name}.jsonl" for name in ("records", "candidates", "scores", "pairs")] + ["stats.json"],
@@ -222,7 +235,7 @@ def _fill_with(
     )
 
 
-def _chosen(settings: config.Pairs, found: Prompts) -> list[Record]:
+def _chosen(settings: config.PairsSettings, found: Prompts) -> list[Record]:
     records = [record for record in found.records() if record.asked]
     if not records:
         raise UserError(
@@ -234,7 +247,7 @@ def _chosen(settings: config.Pairs, found: Prompts) -> list[Record]:
     return [records[index] for index in sample(records, settings.limit, settings.seed)]
 
 
-def _fitting(settings: config.Pairs, asked: Iterable[Prompt]) -> tuple[list[Prompt], int]:
+def _fitting(settings: config.PairsSettings, asked: Iterable[Prompt]) -> tuple[list[Prompt], int]:
     """The prompts that leave room for an answer, and how many do not."""
     room = settings.max_length - settings.max_new_tokens
     if room <= 0:
@@ -259,7 +272,9 @@ def _fitting(settings: config.Pairs, asked: Iterable[Prompt]) -> tuple[list[Prom
     return fitting, len(every) - len(fitting)
 
 
-def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], folder: Path) -> None:
+def _sample(
+    settings: config.PairsSettings, source: Source, asked: Sequence[Prompt], folder: Path
+) -> None:
     """Appends what is missing, batch by batch. The batches are the same in every run, so a sample
     is as well.
     """
@@ -273,7 +288,10 @@ def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], fol
             if gold.key not in known:
                 file.append(msgspec.structs.asdict(gold))
         keys = [
-            [Key(*one.step, one.protocol, settings.model, n) for n in range(settings.num_samples)]
+            [
+                CandidateKey(*one.step, one.protocol, settings.model, n)
+                for n in range(settings.num_samples)
+            ]
             for one in asked
         ]
         batches = plan_batches([len(one.ids) for one in asked], settings.batch_size)
@@ -316,8 +334,8 @@ def _sample(settings: config.Pairs, source: Source, asked: Sequence[Prompt], fol
 
 
 def _score(
-    folder: Path, candidates: Sequence[Candidate], judge: Judge, tally: Tally
-) -> dict[Key, Score]:
+    folder: Path, candidates: Sequence[Candidate], judge: Scorer, tally: Tally
+) -> dict[CandidateKey, Score]:
     """Appends the scores that are missing; those of a reward that failed are taken again. Raises
     UserError 4.
     """
@@ -357,7 +375,7 @@ def _due(records: Iterable[Record]) -> dict[Step, bool]:
     }
 
 
-def _rank(settings: config.Pairs, folder: Path, ranked: Ranked) -> dict[str, Any]:
+def _rank(settings: config.PairsSettings, folder: Path, ranked: ScoredCandidates) -> dict[str, Any]:
     """Writes pairs.jsonl and stats.json. Returns the key figures."""
     weights = settle_weights(settings.weights, ranked.own_parts)
     with console.waiting(f"pairs: ranking {len(ranked.candidates)} candidates"):
@@ -380,11 +398,11 @@ def _rank(settings: config.Pairs, folder: Path, ranked: Ranked) -> dict[str, Any
     }
 
 
-def _rule(settings: config.Pairs) -> Rule:
-    return Rule(settings.margin, settings.balance, "failed" if settings.gold else "never")
+def _rule(settings: config.PairsSettings) -> PairRule:
+    return PairRule(settings.margin, settings.balance, "failed" if settings.gold else "never")
 
 
-def _rank_again(settings: config.Pairs, place: Place, stored: Stored) -> Result:
+def _rank_again(settings: config.PairsSettings, place: RunTarget, stored: Stored) -> Result:
     if place.folder.resolve() == stored.folder.resolve():
         raise UserError(
             "would write over the candidates' own folder.",
@@ -421,7 +439,9 @@ def _rank_again(settings: config.Pairs, place: Place, stored: Stored) -> Result:
         return stage.result(_next(place))
 
 
-def _fill_again(stage: stages.Stage, settings: config.Pairs, run: Path, stored: Stored) -> None:
+def _fill_again(
+    stage: stages.StageFolder, settings: config.PairsSettings, run: Path, stored: Stored
+) -> None:
     folder = stage.folder
     shutil.copyfile(stored.folder / "records.jsonl", folder / "records.jsonl")
     tally = Tally(settings.max_failures, folder, _mend(settings.candidates))
@@ -434,33 +454,35 @@ def _fill_again(stage: stages.Stage, settings: config.Pairs, run: Path, stored: 
     stage.finish(["records.jsonl", "pairs.jsonl", "stats.json", *rescored], {**figures, **told})
 
 
-def _ranked(settings: config.Pairs, stored: Stored, folder: Path | None, tally: Tally) -> Ranked:
+def _ranked(
+    settings: config.PairsSettings, stored: Stored, folder: Path | None, tally: Tally
+) -> ScoredCandidates:
     """The stored scores; made anew, in `folder` if there is one, where parts of the user's own are
     asked for.
     """
     records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
     if not settings.rewards and stored.scores:
-        return Ranked(stored.candidates, stored.scores, _due(records))
+        return ScoredCandidates(stored.candidates, stored.scores, _due(records))
     base = find_model(str(stored.plan.settings["model"]), stored.folder.parent).base
-    with OwnFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
-        judge = Judge(
+    with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
+        judge = Scorer(
             {record.id: record for record in records},
             reading(stored.plan.settings["protocol"], base),
             own,
         )
         if folder is not None:
-            return Ranked(
+            return ScoredCandidates(
                 stored.candidates, _score(folder, stored.candidates, judge, tally), _due(records)
             )
-        scores: dict[Key, Score] = {}
+        scores: dict[CandidateKey, Score] = {}
         for score in judge(stored.candidates):
             scores[score.key] = score
             tally.count(score)
             tally.refuse(len(stored.candidates))
-    return Ranked(stored.candidates, scores, _due(records))
+    return ScoredCandidates(stored.candidates, scores, _due(records))
 
 
-def _compare(settings: config.Pairs, stored: Stored) -> Result:
+def _compare(settings: config.PairsSettings, stored: Stored) -> Result:
     """Many weightings of the same candidates side by side; nothing is written."""
     tally = Tally(settings.max_failures, stored.folder, _mend(stored.folder.name))
     ranked = _ranked(settings, stored, None, tally)
@@ -500,7 +522,7 @@ def _weightings(grid: Sequence[str], own: set[str]) -> dict[str, dict[str, float
 
 
 def _dry_run(
-    settings: config.Pairs, place: Place, plan: Plan, found: Prompts, source: Source
+    settings: config.PairsSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
 ) -> Result:
     """How many candidates there would be, and of how long prompts."""
     status = "new" if place.force else stages.compare(place.folder, plan)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, Key, Score
+from agentlite.core.records import Candidate, CandidateKey, Score
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.run_folder import Plan
@@ -20,7 +20,7 @@ class Stored(NamedTuple):
 
     folder: Path
     candidates: list[Candidate]
-    scores: dict[Key, Score]
+    scores: dict[CandidateKey, Score]
     plan: Plan
 
 

@@ -40,19 +40,19 @@ from agentlite.data.curation.fingerprints import dialog_text
 from agentlite.data.curation.loss_cache import all_losses, losses_file
 from agentlite.data.curation.mix import check_task_weights, parse_mix
 from agentlite.data.curation.replay_buffer import (
-    Found,
+    BufferState,
     add_to_buffer,
     buffer_rows,
     find_buffer,
     replayed,
 )
-from agentlite.data.curation.select import Choice, End, check_duplicates, choose
+from agentlite.data.curation.select import End, Selection, check_duplicates, choose
 from agentlite.data.curation.split import Traits, assign_splits, traits
 from agentlite.data.curation.stats import Sized, statistics
-from agentlite.data.formats import Line, check_format, files_of, raw_files, read_lines
+from agentlite.data.formats import RawLine, check_format, files_of, raw_files, read_lines
 from agentlite.data.formats.json_repair import WAYS
-from agentlite.data.ingest import ENDS, Gathered, Spool, gather, ways_of
-from agentlite.data.ingest_row import Way, changed, measure, told
+from agentlite.data.ingest import ENDS, Ingested, Spool, gather, ways_of
+from agentlite.data.ingest_row import IngestContext, changed, measure, told
 from agentlite.data.rejects import Edits, Reject, edited_rows, reject_row
 from agentlite.engine import check_libraries
 from agentlite.rendering import choose as choose_protocol
@@ -62,7 +62,7 @@ from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.tool_retrieval import check_packages, digest_of, offers
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.model_source import Source, find_model, load_template
-from agentlite.workspace.run_folder import Place, Plan, Result
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = ("workers",)
@@ -84,17 +84,17 @@ class Job(NamedTuple):
     losses count.
     """
 
-    way: Way
+    way: IngestContext
     stdin: BinaryIO
-    buffer: Found | None
+    buffer: BufferState | None
     model: Source
 
     @property
-    def settings(self) -> config.Prep:
+    def settings(self) -> config.PrepSettings:
         return self.way.settings
 
 
-def run(settings: config.Prep, place: Place) -> Result:
+def run(settings: config.PrepSettings, place: RunTarget) -> Result:
     """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects`
     allows.
     """
@@ -177,7 +177,7 @@ def _sources(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _refuse_mistakes(settings: config.Prep) -> None:
+def _refuse_mistakes(settings: config.PrepSettings) -> None:
     if settings.format != "auto":
         check_format(settings.format)
     for way in settings.repair:
@@ -213,7 +213,7 @@ def _refuse_mistakes(settings: config.Prep) -> None:
         console.notice("prep: near does nothing without --duplicates near or --holdout")
 
 
-def _check_packages(settings: config.Prep) -> None:
+def _check_packages(settings: config.PrepSettings) -> None:
     """Raises UserError 5 or 74 before a row is read."""
     if settings.rows == "parquet":
         check_parquet()
@@ -225,11 +225,11 @@ def _check_packages(settings: config.Prep) -> None:
         refuse_unwritable(Path(settings.replay))
 
 
-def _is_default(settings: config.Prep, name: str) -> bool:
+def _is_default(settings: config.PrepSettings, name: str) -> bool:
     return bool(getattr(settings, name) == config.default("prep", name))
 
 
-def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Plan]:
+def _plan(settings: config.PrepSettings, place: RunTarget, stdin: BinaryIO) -> tuple[Job, Plan]:
     name = settings.model or (config.GPU_MODEL if config.has_gpu() else config.CPU_MODEL)
     model = find_model(name, place.run)
     template = load_template(model.base)
@@ -252,7 +252,7 @@ def _plan(settings: config.Prep, place: Place, stdin: BinaryIO) -> tuple[Job, Pl
     buffer = find_buffer(Path(settings.replay), _key(kept, inputs)) if settings.replay else None
     inputs |= {"replay": buffer.rows} if buffer else {}
     inputs |= {"retriever": digest_of(settings, place.run)} if settings.retrieve else {}
-    job = Job(Way(settings, template, mixture), stdin, buffer, coreset_model)
+    job = Job(IngestContext(settings, template, mixture), stdin, buffer, coreset_model)
     return job, Plan("prep", kept, inputs, stages.versions())
 
 
@@ -268,7 +268,7 @@ def _key(settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
     return digest(canonical([asked, sorted(inputs.values())]))
 
 
-def _held_out(settings: config.Prep) -> HeldOut:
+def _held_out(settings: config.PrepSettings) -> HeldOut:
     """Changed as the other records are, so that what was masked there is masked here; none is
     dropped.
     """
@@ -284,7 +284,7 @@ def _held_out(settings: config.Prep) -> HeldOut:
     return found
 
 
-def _digests(settings: config.Prep, stdin: BinaryIO) -> dict[str, str]:
+def _digests(settings: config.PrepSettings, stdin: BinaryIO) -> dict[str, str]:
     """Of every file of rows."""
     found = {source: _digest(source, stdin) for source in settings.sources}
     if settings.retry_rejects:
@@ -318,7 +318,7 @@ def _digest(source: str, stdin: BinaryIO) -> str:
     return ",".join(stages.file_digest(path)[:16] for path in raw_files(source))
 
 
-def _fill_or_fail(stage: stages.Stage, job: Job) -> None:
+def _fill_or_fail(stage: stages.StageFolder, job: Job) -> None:
     try:
         with Spool(stage.folder) as spool, Spool(stage.folder) as ways:
             gathered = gather(_lines(job), job.way, spool, ways)
@@ -329,7 +329,7 @@ def _fill_or_fail(stage: stages.Stage, job: Job) -> None:
         raise
 
 
-def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
+def _fill(stage: stages.StageFolder, job: Job, gathered: Ingested) -> None:
     with console.waiting(
         f"prep: looking for copies and leaks among {len(gathered.traits)} records"
     ):
@@ -373,8 +373,8 @@ def _fill(stage: stages.Stage, job: Job, gathered: Gathered) -> None:
     stage.finish([*files, "rejects.jsonl", "ways.jsonl", "stats.json"], figures)
 
 
-def _chosen(job: Job, gathered: Gathered) -> Choice:
-    choice = Choice(
+def _chosen(job: Job, gathered: Ingested) -> Selection:
+    choice = Selection(
         job.settings,
         gathered.traits,
         gathered.sources,
@@ -386,7 +386,7 @@ def _chosen(job: Job, gathered: Gathered) -> Choice:
     return choice
 
 
-def _splits(settings: config.Prep, choice: Choice) -> tuple[dict[int, str], int]:
+def _splits(settings: config.PrepSettings, choice: Selection) -> tuple[dict[int, str], int]:
     """The side of each record that stays, and how many groups there are. Leaves out what reaches
     over two sides.
     """
@@ -403,7 +403,7 @@ def _splits(settings: config.Prep, choice: Choice) -> tuple[dict[int, str], int]
     return {index: sides[index] for index in choice.kept}, found.groups
 
 
-def _new_tools(gathered: Gathered, sides: Mapping[int, str]) -> int:
+def _new_tools(gathered: Ingested, sides: Mapping[int, str]) -> int:
     """How many test records call none of the tools that are called in training."""
     called = {
         name
@@ -415,7 +415,7 @@ def _new_tools(gathered: Gathered, sides: Mapping[int, str]) -> int:
     return sum(bool(names) and called.isdisjoint(names) for names in tools)
 
 
-def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int, str]) -> Row:
+def _take_coreset(job: Job, gathered: Ingested, choice: Selection, sides: dict[int, str]) -> Row:
     """Leaves the train records out that the coreset does not choose. Returns what it chose by
     what.
     """
@@ -430,7 +430,7 @@ def _take_coreset(job: Job, gathered: Gathered, choice: Choice, sides: dict[int,
     return {"coreset": found.counts}
 
 
-def _coreset(job: Job, gathered: Gathered, train: Sequence[int]) -> Coreset:
+def _coreset(job: Job, gathered: Ingested, train: Sequence[int]) -> Coreset:
     settings = job.settings
     chooses = settings.coreset_strategy in LOSSES and (settings.coreset_target_size or 0) < len(
         train
@@ -446,7 +446,7 @@ def _coreset(job: Job, gathered: Gathered, train: Sequence[int]) -> Coreset:
     )
 
 
-def _losses(job: Job, gathered: Gathered, train: Sequence[int]) -> dict[str, float]:
+def _losses(job: Job, gathered: Ingested, train: Sequence[int]) -> dict[str, float]:
     """By the model, each computed once on this machine; or the proxy."""
     way, places = job.way, {gathered.traits[index].id: index for index in train}
     if job.settings.coreset_loss == "proxy":
@@ -472,7 +472,7 @@ def _losses(job: Job, gathered: Gathered, train: Sequence[int]) -> dict[str, flo
     )
 
 
-def _again(job: Job, gathered: Gathered, choice: Choice, sides: Mapping[int, str]) -> list[Row]:
+def _again(job: Job, gathered: Ingested, choice: Selection, sides: Mapping[int, str]) -> list[Row]:
     """Rows of the buffer to learn again, changed as others are: none that was read here, whatever
     became of it, none that gives away what is held out or asked in dev or test, and none that does
     not fit any more.
@@ -515,7 +515,7 @@ def _replayed_way(row: Row) -> Row:
     }
 
 
-def _add_to_buffer(job: Job, gathered: Gathered, train: Sequence[int]) -> int:
+def _add_to_buffer(job: Job, gathered: Ingested, train: Sequence[int]) -> int:
     """The number of rows that it has then."""
     assert job.buffer
     ids = [gathered.traits[index].id for index in train]
@@ -531,7 +531,7 @@ def _add_to_buffer(job: Job, gathered: Gathered, train: Sequence[int]) -> int:
 def _write_splits(
     folder: Path,
     job: Job,
-    gathered: Gathered,
+    gathered: Ingested,
     sides: Mapping[int, str],
     again: Sequence[Row],
     made: dict[str, Counter[str]],
@@ -563,7 +563,7 @@ def _write_cuts(folder: Path, cuts: list[Row]) -> list[str]:
     return ["cuts.jsonl"] if cuts else []
 
 
-def _told(gathered: Gathered) -> dict[str, Any]:
+def _told(gathered: Ingested) -> dict[str, Any]:
     """What is told only where it happened."""
     told: dict[str, Any] = {
         "rejects": dict(Counter(reject.code for reject in gathered.rejects).most_common()),
@@ -576,7 +576,7 @@ def _told(gathered: Gathered) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value}
 
 
-def _by_file(gathered: Gathered) -> dict[str, dict[str, Any]]:
+def _by_file(gathered: Ingested) -> dict[str, dict[str, Any]]:
     return {
         source: {
             "formats": dict(gathered.formats[source]),
@@ -586,7 +586,7 @@ def _by_file(gathered: Gathered) -> dict[str, dict[str, Any]]:
     }
 
 
-def _lines(job: Job) -> Iterator[tuple[str, Line]]:
+def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
     """The rows of all sources, edited where that is asked for, each with its source."""
     settings, stdin = job.settings, job.stdin
     edits = Edits(edited_rows(Path(settings.retry_rejects)) if settings.retry_rejects else {})
@@ -603,7 +603,7 @@ def _lines(job: Job) -> Iterator[tuple[str, Line]]:
 
 
 def _refuse_rejects(
-    folder: Path, settings: config.Prep, gathered: Gathered, choice: Choice
+    folder: Path, settings: config.PrepSettings, gathered: Ingested, choice: Selection
 ) -> None:
     rejected, read = (
         len(gathered.rejects),
@@ -657,7 +657,7 @@ def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
     ]
 
 
-def _dry_run(job: Job, plan: Plan, place: Place) -> Result:
+def _dry_run(job: Job, plan: Plan, place: RunTarget) -> Result:
     """Everything but the writing, and what needs a model: the coreset."""
     started = time.monotonic()
     if not place.force:

@@ -19,14 +19,14 @@ from agentlite.retrieval import index
 from agentlite.retrieval import training_pairs as contrasts
 from agentlite.retrieval.queries import Query, queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker
-from agentlite.retrieval.tool_pool import Pool, Read, read_pool
+from agentlite.retrieval.tool_pool import ToolFile, ToolPool, read_pool
 from agentlite.retrieval.training_pairs import PAIRS
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
 from agentlite.workspace import run_folder as stages
 from agentlite.workspace.encoder_source import MADE, find_encoder, is_static
 from agentlite.workspace.lineage import failing_early
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import Place, Plan, Result
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 # epochs and learning rate of a static model, and of one with layers
 BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
@@ -35,12 +35,12 @@ BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
 class Work(NamedTuple):
     """What a retriever is made of: the tools, what is asked in each split, and what was wrong."""
 
-    pool: Pool
+    pool: ToolPool
     asked: Mapping[str, list[Query]]
     problems: list[Row]
 
 
-def run(settings: config.Retriever, place: Place) -> Result:
+def run(settings: config.RetrieverSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
     data = stages.find_stage(settings.data, place.run)
     prepared = stages.finished(data, "prep")
@@ -76,7 +76,7 @@ def run(settings: config.Retriever, place: Place) -> Result:
         )
 
 
-def _settled(settings: config.Retriever, source: Source) -> config.Retriever:
+def _settled(settings: config.RetrieverSettings, source: Source) -> config.RetrieverSettings:
     """With what its kind of model is trained by, where that is not said."""
     epochs, rate = BY_KIND[is_static(source)]
     return replace(
@@ -94,7 +94,7 @@ def _file(name: str) -> Path:
     return Path(name)
 
 
-def _read(settings: config.Retriever, data: Path) -> Work:
+def _read(settings: config.RetrieverSettings, data: Path) -> Work:
     with console.waiting("retriever: reading the tools"):
         records = {
             split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS
@@ -132,7 +132,7 @@ def _read(settings: config.Retriever, data: Path) -> Work:
     return Work(read.pool, asked, [*read.problems, *lost, *several])
 
 
-def _new_examples(read: Read, records: Mapping[str, Sequence[Record]]) -> list[Record]:
+def _new_examples(read: ToolFile, records: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Those of files of tools, but for what dev or test ask too."""
     held_out = queries(chain(records["dev"], records["test"]), read.pool)
     held = {contrasts.normal(query.text) for query in held_out}
@@ -161,7 +161,9 @@ def _tell(problems: Sequence[Row]) -> dict[str, int]:
     return counts
 
 
-def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work: Work) -> None:
+def _fill(
+    stage: stages.StageFolder, settings: config.RetrieverSettings, source: Source, work: Work
+) -> None:
     folder, told = stage.folder, _tell(work.problems)
     write_rows(folder / "problems.jsonl", work.problems)
     counts = ", ".join(f"{len(asked)} questions in {split}" for split, asked in work.asked.items())
@@ -175,7 +177,7 @@ def _fill(stage: stages.Stage, settings: config.Retriever, source: Source, work:
         figures = _train(folder, settings, source, work, untrained)
     made = Source(TUNED, str(folder / MADE), None, "") if trains else source
     tuned = Encoder(made, settings, work.pool) if trains else untrained
-    outputs = index.write(index.Index(work.pool, tuned.vectors), folder)
+    outputs = index.write(index.ToolIndex(work.pool, tuned.vectors), folder)
     measured = measure(folder, settings, work.asked, untrained, tuned)
     figures |= {
         "tools": len(work.pool.entries),
@@ -200,7 +202,7 @@ def _files(made: Path) -> list[str]:
 
 
 def _train(
-    folder: Path, settings: config.Retriever, source: Source, work: Work, untrained: Encoder
+    folder: Path, settings: config.RetrieverSettings, source: Source, work: Work, untrained: Encoder
 ) -> dict[str, Any]:
     """The pairs are written once: a run that carries on learns from those very ones."""
     from agentlite.engine import retriever as contrastive
@@ -220,14 +222,16 @@ def _train(
                 )
             ]
         write_rows(path, rows)
-    found: dict[str, list[contrasts.Pair]] = {"train": [], "dev": []}
+    found: dict[str, list[contrasts.TrainingPair]] = {"train": [], "dev": []}
     for row in read_rows(path):
         found[row["split"]].append(contrasts.from_row(row))
     told = contrastive.train(source, settings, folder, work.pool, found["train"], found["dev"])
     return {"pairs": len(found["train"]), **told}
 
 
-def _dry_run(settings: config.Retriever, place: Place, plan: Plan, data: Path) -> Result:
+def _dry_run(
+    settings: config.RetrieverSettings, place: RunTarget, plan: Plan, data: Path
+) -> Result:
     """Reads all, counts all, trains nothing."""
     status = "new" if place.force else stages.compare(place.folder, plan)
     work = _read(settings, data)

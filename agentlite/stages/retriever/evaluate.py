@@ -15,7 +15,7 @@ from agentlite.retrieval import evaluate as measuring
 from agentlite.retrieval import index
 from agentlite.retrieval.queries import Query
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
-from agentlite.retrieval.tool_pool import Pool
+from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.scoring.metrics.ranking import headline
 from agentlite.workspace.model_source import Source
 
@@ -26,7 +26,7 @@ TIMED, BROUGHT = 50, 10
 class Encoder:
     """A model, and its vectors of the pool: each computed once, when it is first wanted."""
 
-    def __init__(self, source: Source, settings: config.Retriever, pool: Pool):
+    def __init__(self, source: Source, settings: config.RetrieverSettings, pool: ToolPool):
         self.source, self.max_length, self.pool = source, settings.max_length, pool
         self._model: Any = None
         self._vectors: Scores = None
@@ -54,7 +54,7 @@ class Encoder:
 
 def measure(
     folder: Path,
-    settings: config.Retriever,
+    settings: config.RetrieverSettings,
     by_split: Mapping[str, Sequence[Query]],
     untrained: Encoder,
     tuned: Encoder,
@@ -120,7 +120,7 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
 
 
 def _rankings(
-    asked: Sequence[Query], pool: Pool, scores: Scores, found: measuring.Found, best: str
+    asked: Sequence[Query], pool: ToolPool, scores: Scores, found: measuring.QueryRanks, best: str
 ) -> list[Row]:
     """What the best ranker brings to each question, for people to look at."""
     rows = []
@@ -139,7 +139,7 @@ def _rankings(
 
 
 def _latency(
-    texts: Sequence[str], pool: Pool, rankers: Mapping[str, Ranker], encoder: Encoder
+    texts: Sequence[str], pool: ToolPool, rankers: Mapping[str, Ranker], encoder: Encoder
 ) -> dict[str, float]:
     """Median milliseconds of one question at a time: encoding it, and searching the pool with what
     came of it.

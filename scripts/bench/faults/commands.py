@@ -258,13 +258,15 @@ def canned(asked: Path) -> Iterator[None]:
         for start in range(0, len(prompts), how.batch_size):
             batch = range(start, min(start + how.batch_size, len(prompts)))
             told(len(batch))
-            yield [generation.Said(index, text(prompts[index], 0), True, 7) for index in batch]
+            yield [
+                generation.Completion(index, text(prompts[index], 0), True, 7) for index in batch
+            ]
 
     def sample(loaded: Any, prompts: Sequence[Any], how: Any) -> Iterator[Any]:
         for index, one in enumerate(prompts):
             told(len(one.seeds))
             yield from (
-                sampling.Drawn(index, n, [1, 2, 3], text(one.prompt, n), "turn")
+                sampling.Sample(index, n, [1, 2, 3], text(one.prompt, n), "turn")
                 for n in range(len(one.seeds))
             )
 

@@ -29,8 +29,8 @@ from agentlite.data.curation.coreset import (
 )
 from agentlite.data.curation.loss_cache import all_losses, known_losses, losses_file
 from agentlite.data.curation.replay_buffer import (
-    Found,
-    Kept,
+    BufferCounts,
+    BufferState,
     add_to_buffer,
     buffer_rows,
     find_buffer,
@@ -222,7 +222,7 @@ def rows(*numbers: int) -> list[Row]:
     return [to_row(said(f"question {n} of {n % 7}", f"answer {n}", split="train")) for n in numbers]
 
 
-def add(found: Found, new: Sequence[Row], capacity: int = 100) -> Kept:
+def add(found: BufferState, new: Sequence[Row], capacity: int = 100) -> BufferCounts:
     return add_to_buffer(
         found, [row["id"] for row in new], new.__getitem__, capacity=capacity, seed=0
     )

@@ -25,7 +25,14 @@ from agentlite.data.curation.dedup import (
     near_text,
 )
 from agentlite.data.curation.fingerprints import keys
-from agentlite.data.curation.minhash import CROWD, Index, jaccard, near_ties, shingles, sketches
+from agentlite.data.curation.minhash import (
+    CROWD,
+    MinHashIndex,
+    jaccard,
+    near_ties,
+    shingles,
+    sketches,
+)
 from agentlite.data.curation.split import Traits, traits
 
 FLIGHT = Tool("flight", "Books a flight.")
@@ -245,7 +252,7 @@ def test_in_a_crowd_each_text_is_compared_with_few_and_its_twin_is_found(
 
 
 def test_a_bucket_takes_no_more_than_a_crowd() -> None:
-    index, own = Index(0.8), next(sketches([TEXT]))
+    index, own = MinHashIndex(0.8), next(sketches([TEXT]))
     for number in range(2 * CROWD):
         index.add(number, own)
     assert len(list(index.like(own))) == CROWD

@@ -13,8 +13,8 @@ from agentlite.core.records import digest
 from agentlite.data.curation.mix import (
     REST,
     TASKS,
-    Drawn,
-    Group,
+    Mixed,
+    MixGroup,
     check_task_weights,
     draw,
     parse_mix,
@@ -46,7 +46,7 @@ def drawn(
     weights: Mapping[str, float] | None = None,
     limit: int | None = None,
     seed: int = 0,
-) -> Drawn:
+) -> Mixed:
     return draw(
         records,
         [record.source for record in records],
@@ -57,7 +57,7 @@ def drawn(
     )
 
 
-def ids(records: Sequence[Traits], found: Drawn) -> set[str]:
+def ids(records: Sequence[Traits], found: Mixed) -> set[str]:
     return {records[index].id for index in found.indices}
 
 
@@ -239,5 +239,5 @@ def test_counts_are_made_smaller_in_proportion(counts: dict[str, int], total: in
 
 def test_groups_are_read_as_they_are_written() -> None:
     assert parse_mix(["x=C:/a b.jsonl+bfcl:multiple:2"]) == {
-        "x": Group(("C:/a b.jsonl", "bfcl:multiple"), 2.0)
+        "x": MixGroup(("C:/a b.jsonl", "bfcl:multiple"), 2.0)
     }

@@ -15,7 +15,7 @@ from support.samples import DATA
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.formats import FORMATS, decoded, detected, quick, read_lines, to_record
-from agentlite.data.formats.readers import Line
+from agentlite.data.formats.readers import RawLine
 
 ROWS = [
     json.loads(line.content)
@@ -60,7 +60,7 @@ json_values = st.recursive(
 
 def slowly(content: bytes) -> tuple[str, Record | None]:
     """The format and the record; or the code of the error, and none."""
-    raw = decoded(Line("here:1", content))
+    raw = decoded(RawLine("here:1", content))
     try:
         if raw.error:
             raise raw.error
@@ -71,7 +71,7 @@ def slowly(content: bytes) -> tuple[str, Record | None]:
 
 def check(content: bytes) -> bool:
     """Whether the quick way took the row; it must then have taken it as the slower one does."""
-    record = quick(Line("here:1", content))
+    record = quick(RawLine("here:1", content))
     if record is not None:
         assert slowly(content) == ("openai", record)
     return record is not None

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from agentlite.cli.main import group
 from agentlite.config import settings as config
 from agentlite.core.errors import UserError
-from agentlite.engine.planning.estimate import Data, data_of, load_of, plan
+from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
 from agentlite.engine.planning.gpus import gigabytes, machine_of, with_memory
 from agentlite.engine.planning.memory import (
     GIB,
@@ -458,13 +458,13 @@ def test_the_longest_row_of_the_data_is_what_is_planned_for(tmp_path):
     assert base_of("prep", tmp_path) == "smollm2-135m"
     settings = settings_of("sft")
     data = data_of("sft", settings, tmp_path)
-    assert data == Data(90, 777, 300)
+    assert data == RowLengths(90, 777, 300)
     planned = plan("sft", settings, SEVEN, with_memory(24), data)
     assert (planned.length, planned.length_from) == (777, "prep")
     assert planned.time["steps"] == -(-90 * 3 // 16)
-    assert plan("sft", settings, SEVEN, with_memory(24), Data()).length_from == "max_length"
+    assert plan("sft", settings, SEVEN, with_memory(24), RowLengths()).length_from == "max_length"
     drawn = data_of("pairs", settings_of("pairs"), tmp_path)
-    assert drawn == Data(100, 777 + 256, 300)
+    assert drawn == RowLengths(100, 777 + 256, 300)
 
 
 def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
@@ -479,7 +479,7 @@ def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     from agentlite.engine.planning.dry_run import dry_run_memory
 
-    monkeypatch.setattr(config, "card", lambda: config.Card("RTX 3060", 12.0, 12.0))
+    monkeypatch.setattr(config, "card", lambda: config.Gpu("RTX 3060", 12.0, 12.0))
     told = dry_run_memory(
         "sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000
     )
@@ -492,12 +492,14 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
 def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
     settings = config.resolve(command, config.Given(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
-    assert plan(command, settings, shape, machine_of(profile), Data()).gib.fits
+    assert plan(command, settings, shape, machine_of(profile), RowLengths()).gib.fits
 
 
 @pytest.mark.parametrize(("max_length", "rows"), [(1024, 16), (4096, 4), (32768, 1)])
 def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int, rows: int) -> None:
-    settings = config.Sft(packing=True, batch_tokens=16384, batch_size=3, max_length=max_length)
+    settings = config.SftSettings(
+        packing=True, batch_tokens=16384, batch_size=3, max_length=max_length
+    )
     load = load_of("sft", settings, find_shape("Qwen/Qwen2.5-7B-Instruct"), True)
     assert (load.rows, load.length) == (rows, max_length)
     assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.core.errors import UserError
-from agentlite.scoring.metrics.kagentbench import RULES, WEIGHTS, Row, Task, overall, read, score
+from agentlite.scoring.metrics.kagentbench import (
+    RULES,
+    WEIGHTS,
+    Row,
+    StepTask,
+    overall,
+    read,
+    score,
+)
 from agentlite.scoring.metrics.kagentbench_parser import READERS
 from agentlite.scoring.metrics.punkt_tokens import tokens
 from agentlite.scoring.metrics.rouge import common_length, mixed_tokens, rouge_l
@@ -177,7 +185,7 @@ def generated(count=200, seed=6):
         kind = ("plantooluse", "reflextion", "conclusion", "profile")[number % 4]
         phrases = [phrase(draw) for _ in range(3)]
         if kind in ("conclusion", "profile"):
-            golds = [Task(golden_result=phrase(draw)) for _ in range(draw.randint(1, 3))]
+            golds = [StepTask(golden_result=phrase(draw)) for _ in range(draw.randint(1, 3))]
             said = (
                 phrase(draw, 0)
                 if kind == "profile"
@@ -186,7 +194,7 @@ def generated(count=200, seed=6):
             yield Row(str(number), kind, golds, [], None, said), None
             continue
         golds = [
-            Task(
+            StepTask(
                 draw.choice([*phrases, "None"]),
                 draw.choice(["weather", "weather", "forecast", "None"]),
                 {
@@ -197,7 +205,7 @@ def generated(count=200, seed=6):
             for _ in range(draw.randint(1, 3))
         ]
         texts = made(draw, phrases)
-        last = draw.choice([golds[0], Task("", "", {})])
+        last = draw.choice([golds[0], StepTask("", "", {})])
         memory = {"tool_name": last.tool_name, "tool_args": last.tool_args}
         row = Row(
             str(number), kind, golds, FUNCS, memory, {t: text for t, (text, _) in texts.items()}
@@ -260,7 +268,7 @@ def test_on_200_rows_the_score_is_that_of_a_calculation_made_another_way():
 @pytest.mark.parametrize("rules", RULES)
 def test_a_part_without_rows_is_not_measured_and_neither_is_the_overall(rules):
     found = score(
-        [Row("1", "profile", [Task(golden_result="rain")], model_predict="rain")], rules, seed=0
+        [Row("1", "profile", [StepTask(golden_result="rain")], model_predict="rain")], rules, seed=0
     )
     assert found["profile"].mean == pytest.approx(1)
     assert {name for name, figure in found.items() if figure is None} == {*WEIGHTS, "overall"} - {
@@ -269,7 +277,7 @@ def test_a_part_without_rows_is_not_measured_and_neither_is_the_overall(rules):
 
 
 def planned(texts, rules, gold=None, last=None):
-    gold = gold or Task("look up the rain", "weather", {"city": "Oslo", "days": "3"})
+    gold = gold or StepTask("look up the rain", "weather", {"city": "Oslo", "days": "3"})
     row = {
         "golden_result_list": [gold],
         "funcs": FUNCS,
@@ -303,7 +311,7 @@ def test_an_empty_react_text_is_read_as_the_one_before_it_only_as_published():
 
 
 def test_corrected_punishes_the_prediction_that_repeats_the_last_task_as_published_the_gold_that_does():  # noqa: E501  (verbatim text)
-    gold = Task("look up the rain", "weather", {"city": "Oslo"})
+    gold = StepTask("look up the rain", "weather", {"city": "Oslo"})
     repeated = {"tool_name": "weather", "tool_args": {"city": "Oslo"}}
     said = (
         '{"task_name": "look up the rain", "command": {"name": "weather", "args": {"city": "%s"}}}'
@@ -324,7 +332,7 @@ def test_a_modelscope_thought_counts_only_where_corrected():
 
 
 def test_a_toolllama_text_without_a_thought_is_an_empty_list_only_as_published():
-    gold = Task("see [ 1 ]", "weather", {})
+    gold = StepTask("see [ 1 ]", "weather", {})
     assert planned({"ToolLlama": "Action: weather"}, "as_published", gold)["planning"] > 0
     assert planned({"ToolLlama": "Action: weather"}, "corrected", gold)["planning"] == 0
 

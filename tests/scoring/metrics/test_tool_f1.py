@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
 from agentlite.scoring.metrics.confidence import redrawn_sums
 from agentlite.scoring.metrics.rater_agreement import agreement, alpha
-from agentlite.scoring.metrics.tool_f1 import SHARES, Answer, count, parse_problems, tool_metrics
+from agentlite.scoring.metrics.tool_f1 import (
+    SHARES,
+    AnsweredStep,
+    count,
+    parse_problems,
+    tool_metrics,
+)
 
 FIELDS = {"city": {"type": "string"}, "days": {"type": "integer"}, "user": {"type": "object"}}
 WEATHER = Tool("weather", "", {"type": "object", "properties": FIELDS, "required": ["city"]})
@@ -28,7 +34,7 @@ DUE = Gold(
 
 
 def answer(*calls, gold=DUE, earlier=(), problem=""):
-    return Answer(Parsed("", calls, problem), gold, TOOLS, earlier)
+    return AnsweredStep(Parsed("", calls, problem), gold, TOOLS, earlier)
 
 
 def figures(*answers):

@@ -31,7 +31,7 @@ from agentlite.scoring.rewards import (
     total,
 )
 from agentlite.scoring.rewards.call_matching import cast
-from agentlite.scoring.rewards.user_functions import OwnFunctions, function_files
+from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 
 PARAMETERS = {
     "city": {"type": "string"},
@@ -685,7 +685,7 @@ def own(tmp_path_factory):
         for line in MINE.splitlines()
         if line.startswith("def ")
     ]
-    with OwnFunctions([f"{folder}/mine.py:{name}" for name in names], seconds=0.5) as functions:
+    with UserFunctions([f"{folder}/mine.py:{name}" for name in names], seconds=0.5) as functions:
         yield functions
 
 
@@ -731,7 +731,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_the_child(own):
 
 
 def test_a_signal_to_the_group_of_a_terminal_is_the_parents_to_answer(mine):
-    with OwnFunctions(["mine.py:short"]) as functions:
+    with UserFunctions(["mine.py:short"]) as functions:
         child = functions["short"].func.__self__.code.child
         assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -749,7 +749,7 @@ def starts(attempt):
     child.wait()
 """
     (tmp_path / "mine.py").write_text(text, encoding="utf-8")
-    with OwnFunctions([f"{tmp_path}/mine.py:starts"], seconds=3) as functions:
+    with UserFunctions([f"{tmp_path}/mine.py:starts"], seconds=3) as functions:
         assert "took longer than 3 s" in judge(ATTEMPT, functions).error
         started = int((tmp_path / "started").read_text())
         for _ in range(100):
@@ -773,7 +773,7 @@ def test_all_that_fail_are_named(own):
 
 
 def test_one_child_serves_all_and_ends_with_the_block(mine):
-    with OwnFunctions(["mine.py:short", "mine.py:called"]) as functions:
+    with UserFunctions(["mine.py:short", "mine.py:called"]) as functions:
         child = functions["short"].func.__self__.code.child
         assert child is functions["called"].func.__self__.code.child and child.is_alive()
         for _ in range(3):
@@ -813,14 +813,14 @@ def test_a_child_that_hangs_does_not_outlive_a_parent_that_is_killed(mine, tmp_p
 
 
 def test_without_functions_there_is_no_child():
-    functions = OwnFunctions([])
+    functions = UserFunctions([])
     with functions as none:
         assert none == {} and functions.code.child is None
 
 
 def test_what_a_function_prints_stays_off_stdout(mine, capfd, monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # as for most people
-    with OwnFunctions(["mine.py:short"]) as functions:
+    with UserFunctions(["mine.py:short"]) as functions:
         judge(ATTEMPT, functions)
     out, err = capfd.readouterr()
     assert out == "" and {"imported", "judging", "by a command"} <= set(err.splitlines())
@@ -840,7 +840,7 @@ def test_what_a_function_prints_stays_off_stdout(mine, capfd, monkeypatch):
     ids=str,
 )
 def test_what_names_no_function_is_refused_before_a_child_is_there(mine, texts, told):
-    for refuse in (OwnFunctions, function_files):
+    for refuse in (UserFunctions, function_files):
         with pytest.raises(UserError, match=told) as caught:
             refuse(texts)
         assert caught.value.fix and caught.value.exit_code == 2
@@ -861,7 +861,7 @@ def test_what_names_no_function_is_refused_before_a_child_is_there(mine, texts, 
 def test_a_file_without_the_function_is_refused_at_once(tmp_path, monkeypatch, content, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "odd.py").write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=told) as caught, OwnFunctions(["odd.py:short"]):
+    with pytest.raises(UserError, match=told) as caught, UserFunctions(["odd.py:short"]):
         pass
     assert caught.value.fix
 
@@ -871,7 +871,7 @@ def test_a_function_may_import_its_neighbours_and_be_of_any_name(tmp_path):
     (tmp_path / "random.py").write_text(
         "import lengths\ndef brief(attempt): return len(attempt.text) / lengths.LIMIT"
     )
-    with OwnFunctions([f"{tmp_path}/random.py:brief"]) as functions:
+    with UserFunctions([f"{tmp_path}/random.py:brief"]) as functions:
         assert judge(ATTEMPT, functions).parts["brief"] == 0.5
 
 
