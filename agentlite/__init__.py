@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from agentlite.stages import api as functions
+        from agentlite.stages import api
 
-        return getattr(functions, name)
+        return getattr(api, name)
     raise AttributeError(f"module 'agentlite' has no attribute '{name}'")

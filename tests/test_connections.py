@@ -9,7 +9,8 @@ import sys
 import pytest
 from support.samples import DATA
 
-from agentlite.config.settings import PRIVATE, SftSettings
+from agentlite.config.hardware import PRIVATE
+from agentlite.config.settings import SftSettings
 
 PROGRAM = """
 import sys, agentlite

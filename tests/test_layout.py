@@ -1,19 +1,23 @@
-"""The architecture is a test: imports point one way, one folder knows torch, and help loads nothing
-heavy.
+"""The architecture is a test: rooms, floors, circles, names, first lines, and what help may
+load.
 """
 
 import ast
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from support.samples import ROOT
 
 from agentlite.cli.main import COMMANDS
 
-PACKAGE = Path(__file__).parent.parent / "agentlite"
-# Data flows down this list; imports only point up it, or to a neighbour in the same line.
-LAYERS = [
+PACKAGE = ROOT / "agentlite"
+# A room imports rooms above its line only: not its own line's other rooms, and none below.
+FLOORS = [
     ["core"],
     ["config", "rendering"],
     ["workspace"],
@@ -22,33 +26,121 @@ LAYERS = [
     ["engine"],
     ["deploy", "stages"],
     ["cli"],
-    ["__init__", "__main__"],
 ]
+ROOMS = [room for floor in FLOORS for room in floor]
+# `core` could become a drawer for odds and ends: a new file in it is a decision.
+CORE = {
+    "__init__",
+    "console",
+    "distributed",
+    "errors",
+    "json_schema",
+    "openai_client",
+    "optional_deps",
+    "records",
+    "reject_codes",
+    "row_files",
+    "user_code",
+}
 HEAVY = {"torch", "transformers", "datasets", "numpy", "pyarrow", "trl", "peft", "unsloth"}
 
 
-def imports(path: Path) -> set[str]:
-    """The modules of agentlite that a file imports, wherever in it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "agentlite":
-            inner = (node.module or "").split(".")[1:]
-            found |= {inner[0]} if inner else {alias.name for alias in node.names}
-    return found - {"__version__"}
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def layer(module: str) -> int:
-    return next(index for index, names in enumerate(LAYERS) if module in names)
+FILES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of agentlite that a module imports, wherever in it: in functions too."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(FILES[module])):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in FILES}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} imports by a relative name"
+            if node.module and node.module.partition(".")[0] == "agentlite":
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {name if name in FILES else node.module for name in whole}
+    return frozenset(found)
+
+
+def test_the_package_is_its_rooms():
+    there = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert there == {*ROOMS, "__init__.py", "__main__.py", "py.typed"}
+    assert {path.stem for path in (PACKAGE / "core").glob("*.py")} == CORE
+
+
+@pytest.mark.parametrize("module", [name for name in FILES if "." in name])
+def test_imports_point_up_the_floors(module):
+    room = module.split(".")[1]
+    if room == "__main__":
+        return
+    above = {
+        name
+        for floor in FLOORS[: next(at for at, names in enumerate(FLOORS) if room in names)]
+        for name in floor
+    }
+    for imported in imports(module):
+        assert imported != "agentlite", f"{module} imports the whole package"
+        target = imported.split(".")[1]
+        assert target == room or target in above, f"{module} imports {imported}"
+
+
+def neighbours(package: str) -> dict[str, set[str]]:
+    """In a folder: each file or folder of it -> the others of the same folder that it imports."""
+    graph: dict[str, set[str]] = {}
+    for module in FILES:
+        if module != package and not module.startswith(f"{package}."):
+            continue
+        unit = module.removeprefix(package).lstrip(".").partition(".")[0] or "__init__"
+        others = graph.setdefault(unit, set())
+        for imported in imports(module):
+            if imported == package:
+                others.add("__init__")
+            elif imported.startswith(f"{package}."):
+                others.add(imported.removeprefix(f"{package}.").partition(".")[0])
+        others.discard(unit)
+    return graph
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """What is left when everything that imports nothing of the rest has been taken away."""
+    left = {unit: set(others) for unit, others in graph.items()}
+    while free := [unit for unit, others in left.items() if not others & left.keys()]:
+        for unit in free:
+            del left[unit]
+    return sorted(left)
 
 
 @pytest.mark.parametrize(
-    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+    "package", [name for name, path in FILES.items() if path.name == "__init__.py"]
 )
-def test_imports_point_one_way(path):
-    module = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for imported in imports(path):
-        assert layer(imported) <= layer(module), f"{module} imports {imported}"
+def test_no_folder_holds_a_circle(package):
+    assert not circle_in(neighbours(package))
+
+
+def test_a_circle_would_be_seen():
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+
+
+def classes() -> Iterator[tuple[str, str]]:
+    for module, path in FILES.items():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                yield node.name, module
+
+
+def test_no_two_classes_share_a_name():
+    counts = Counter(name for name, _ in classes())
+    assert not {name: count for name, count in counts.items() if count > 1}
 
 
 def test_no_command_imports_another():
@@ -64,7 +156,7 @@ def test_help_loads_nothing_heavy(arguments):
         "try:\n    main()\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert "Usage: agentlite" in run.stdout
     loaded = {name.split(".")[0] for name in run.stderr.split()}
@@ -72,12 +164,37 @@ def test_help_loads_nothing_heavy(arguments):
     assert arguments[0] != "--help" or "msgspec" not in loaded
 
 
-def test_every_file_says_in_its_first_line_what_it_is():
-    for path in PACKAGE.rglob("*.py"):
-        first = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        assert first, path
+@pytest.mark.parametrize("module", FILES)
+def test_a_file_says_in_its_first_line_what_it_is_for(module):
+    first = (ast.get_docstring(tree_of(FILES[module])) or "").partition("\n")[0]
+    assert first, module
+    assert first.endswith((".", ":")), f"{module}: {first}"
 
 
 def test_there_is_no_drawer_for_odds_and_ends():
-    drawers = {"utils.py", "common.py", "helpers.py", "base.py"}
+    drawers = {"utils.py", "common.py", "helpers.py", "base.py", "misc.py"}
     assert not drawers & {path.name for path in PACKAGE.rglob("*.py")}
+
+
+def test_tests_mirror_the_package():
+    """tests/ROOM/.../test_NAME.py is about agentlite/ROOM/.../NAME, a file or a folder, or that
+    folder itself; NAME may go on: test_prep_curated.py."""
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        folder = path.parent.relative_to(ROOT / "tests")
+        if folder.parts and folder.parts[0] in ROOMS:
+            there = {one.stem for one in (PACKAGE / folder).iterdir()} | {folder.name}
+            name = path.stem.removeprefix("test_")
+            words = name.split("_")
+            starts = {"_".join(words[:count]) for count in range(1, len(words) + 1)}
+            assert starts & there, f"{path}: nothing in agentlite/{folder} is called {name}"
+
+
+def test_the_formatter_formats():
+    marks = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for folder in ("agentlite", "tests", "scripts")
+        for path in (ROOT / folder).rglob("*.py")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line.rstrip().endswith(("# fmt: " + "skip", "# fmt: " + "off"))
+    ]
+    assert len(marks) <= 3, marks

@@ -1,1 +1,1 @@
-"""cli: see docs/design.md."""
+"""The command line: options, output, completion, and the commands that are not stages."""

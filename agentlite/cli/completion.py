@@ -38,7 +38,8 @@ def completed(command: click.Command) -> click.Command:
 
 
 def _values(context: click.Context, name: str) -> Iterator[str]:
-    from agentlite.config.settings import COMMANDS, config_folder, fields
+    from agentlite.config.resolve import config_folder
+    from agentlite.config.settings import COMMANDS, fields
 
     command = context.command.name or ""
     setting = fields(command).get(name) if command in COMMANDS else None

@@ -410,7 +410,8 @@ def _plan(
 
     from agentlite.cli.commands.plan import PlanRequest, present
     from agentlite.cli.commands.plan import run as answer
-    from agentlite.config.settings import Given, profile_for
+    from agentlite.config.hardware import profile_for
+    from agentlite.config.resolve import Given
     from agentlite.engine.planning.gpus import gigabytes
     from agentlite.stages.api import settle
 
@@ -565,7 +566,7 @@ def _callback(name: str) -> Callable[..., None]:
     ) -> None:
         from pathlib import Path
 
-        from agentlite.config.settings import Given, as_yaml
+        from agentlite.config.resolve import Given, as_yaml
         from agentlite.stages.api import execute, settle
         from agentlite.workspace.run_folder import RunTarget
 

@@ -9,7 +9,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.core.records import from_row
 from agentlite.core.row_files import encode
-from agentlite.report import retrieval_tables as ranking
+from agentlite.report import retrieval_tables
 from agentlite.report.tables import TABLED, in_words, share, table
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.metrics.retrieval_loss import in_words as retrieval_in_words
@@ -98,7 +98,7 @@ def _table(result: Result, stream: Any) -> None:
         _figures(
             {name: value for name, value in result.figures.items() if name not in TABLED}, stream
         )
-        ranking.show(result.figures, stream)
+        retrieval_tables.show(result.figures, stream)
     else:
         _figures(result.figures, stream)
     if result.next:

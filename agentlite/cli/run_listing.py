@@ -16,7 +16,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
 from agentlite.engine.checkpoints import MANIFEST
 from agentlite.report.retrieval_tables import best_in_words
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 
 State = Literal["done", "half", "running", "failed", "broken"]
 Figures = Mapping[str, Any]
@@ -119,7 +119,7 @@ def _kept(run: Path, folder: Path) -> ListedStage:
 
 
 def _seen(folder: Path) -> Seen:
-    if stages.holder(folder):
+    if run_folder.holder(folder):
         return Seen("running", _progress(folder, running=True))
     return _lies(folder)
 
@@ -133,13 +133,13 @@ def _lies(folder: Path) -> Seen:
     if not _json(folder / "plan.json"):
         return Seen("broken", "plan.json cannot be read")
     try:
-        stages.read_plan(folder)
+        run_folder.read_plan(folder)
     except UserError as error:
         return Seen("broken", f"plan.json {error.problem.rstrip('.')}")
     if not (folder / "done.json").exists():
         return Seen("half", _progress(folder, running=False))
     try:
-        changed = stages.broken_outputs(folder)
+        changed = run_folder.broken_outputs(folder)
     except UserError:
         return Seen("broken", "done.json cannot be read")
     return Seen("broken", f"{changed[0]} is not as it was left") if changed else Seen("done")
@@ -178,7 +178,7 @@ def _refuse_needed(run: Path, name: str) -> None:
             or "none"
         )
         raise UserError("no such stage.", f"In {run} there are: {known}.", place=str(folder))
-    with stages.held(folder):
+    with run_folder.held(folder):
         seen = _lies(folder)
     if seen.state != "done":
         command = _json(_plan_file(folder)).get("command", "")
@@ -193,7 +193,7 @@ def _refuse_needed(run: Path, name: str) -> None:
 def _free(run: Path, name: str) -> int:
     """Renamed first: a kill in between leaves nothing that looks like a checkpoint."""
     folder = run / name
-    with stages.held(folder), disk_errors(folder):
+    with run_folder.held(folder), disk_errors(folder):
         if (folder / CHECKPOINTS).exists():
             (folder / CHECKPOINTS).rename(folder / FREED)
         freed = size(folder / FREED)

@@ -1,1 +1,3 @@
-"""core: see docs/design.md."""
+"""What every room may use: errors, records, reject codes, row files, console, HTTP client, user
+code.
+"""

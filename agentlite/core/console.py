@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from agentlite.core import distributed as processes
+from agentlite.core import distributed
 
 SECRET = ("TOKEN", "KEY", "SECRET", "PASSWORD")  # how the names of such variables end
 # passwords in addresses; what looks like a key of the hub, of OpenAI's kind, or in a request
@@ -40,7 +40,7 @@ class Advance(Protocol):
 
 
 def notice(text: str) -> None:
-    if processes.first():
+    if distributed.first():
         print(text, file=sys.stderr, flush=True)
 
 
@@ -92,7 +92,7 @@ class Forgiving:
 def progress(title: str, total: int | None) -> Iterator[Advance]:
     """A bar when stderr is a terminal, else a line after two seconds, every 30 seconds, and at the
     end. `total`: None where it is not known."""
-    if processes.first() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if distributed.first() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         with _bar(title, total) as advance:
             yield advance
     else:

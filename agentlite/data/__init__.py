@@ -1,1 +1,1 @@
-"""data: see docs/design.md."""
+"""Raw rows -> checked, curated records: formats, curation, ingest."""

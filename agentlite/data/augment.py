@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from agentlite.config import settings as config
+from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
 from agentlite.data.curation.hard_negatives import hard_negatives
@@ -14,7 +14,7 @@ from agentlite.data.curation.join_dialogs import add_distractors, join_dialogs
 from agentlite.data.ingest_row import IngestContext, changed, measure
 
 
-def augments(settings: config.PrepSettings) -> bool:
+def augments(settings: PrepSettings) -> bool:
     return bool(
         settings.distractors or settings.join > 1 or settings.remove_tool or settings.mask_names
     )

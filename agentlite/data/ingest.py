@@ -15,11 +15,12 @@ from agentlite.core import console
 from agentlite.core.records import Record, from_row
 from agentlite.core.row_files import Row, disk_errors, encode
 from agentlite.data.curation.select import End
-from agentlite.data.curation.split import Traits
 from agentlite.data.curation.stats import Sized
+from agentlite.data.curation.traits import Traits
 from agentlite.data.formats import RawLine
-from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut, take_all
+from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut
 from agentlite.data.rejects import Reject
+from agentlite.data.worker_pool import take_all
 
 ENDS = {
     "K": "kept",

@@ -2,56 +2,44 @@
 of processes.
 """
 
-import signal
 import sys
-import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.config import settings as config
-from agentlite.core import console
+from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_TOOL, Record, to_row
 from agentlite.core.row_files import Row, encode
-from agentlite.core.user_code import end_with_parent
 from agentlite.data.curation.dedup import near_text
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.pii import find, mask
-from agentlite.data.curation.split import Traits, traits
 from agentlite.data.curation.stats import Sized, script
 from agentlite.data.curation.task_labels import classified
+from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, quick, samples, to_record
 from agentlite.data.formats.json_repair import repair
 from agentlite.data.rejects import Reject
-from agentlite.rendering import Mixture, settled
-from agentlite.rendering import renderer as rendering
+from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template
-from agentlite.workspace.model_source import load_template
 
 PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
 REPAIRABLE = (
     "E121",
     "E122",
 )  # no JSON; of any other row it is not all there, or clear what is wrong
-AT_ONCE = 1 << 20  # bytes of rows that a process is handed
-AHEAD = 3  # chunks a process that are read before the first of them is taken
-Chunk = list[tuple[str, RawLine]]
 
 
 class IngestContext(NamedTuple):
     """How raw rows become records, and records become text."""
 
-    settings: config.PrepSettings
+    settings: PrepSettings
     template: Template
     mixture: Mixture
     # where a retriever says which tools a record offers: the record with them, and what was done,
@@ -103,66 +91,6 @@ PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
 }
 
 
-def take_all(
-    lines: Iterable[tuple[str, RawLine]], way: IngestContext, workers: int
-) -> Iterator[IngestedRow]:
-    """In the order of the lines, each with the source it is from, whatever the number of
-    workers.
-    """
-    if workers <= 1 or way.add_tools:  # a model that ranks tools is there once
-        for source, line in lines:
-            yield take(source, line, way)
-        return
-    crew = WorkerPool(workers, way)
-    try:
-        for chunk in _chunks(lines):
-            crew.hand(chunk)
-            if len(crew.handed) > AHEAD * workers:
-                yield from crew.next()
-        while crew.handed:
-            yield from crew.next()
-    finally:
-        crew.pool.shutdown(cancel_futures=True)
-
-
-class WorkerPool:
-    """Worker processes, and the chunks they were handed, in order. Once one has died none works any
-    more: what they have not given back, and all that follows, is taken here."""
-
-    def __init__(self, workers: int, way: IngestContext):
-        self.way, self.alive = way, True
-        self.pool = ProcessPoolExecutor(
-            workers, get_context("spawn"), _start, (way.settings, way.template.name)
-        )
-        self.handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
-
-    def hand(self, chunk: Chunk) -> None:
-        try:
-            self.handed.append(
-                (chunk, self.pool.submit(_take_chunk, chunk) if self.alive else None)
-            )
-        except BrokenProcessPool:
-            self._mourn()
-            self.handed.append((chunk, None))
-
-    def next(self) -> list[IngestedRow]:
-        chunk, future = self.handed.popleft()
-        try:
-            if future:
-                return future.result()
-        except BrokenProcessPool:
-            self._mourn()
-        return [take(source, line, self.way) for source, line in chunk]
-
-    def _mourn(self) -> None:
-        if self.alive:
-            console.notice(
-                "prep: a worker process died (out of memory?): going on without workers, no row is "
-                "lost"
-            )
-        self.alive = False
-
-
 def take(source: str, line: RawLine, way: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
     if way.settings.format in PLAIN and (record := quick(line)) is not None:
@@ -193,10 +121,10 @@ def take(source: str, line: RawLine, way: IngestContext) -> IngestedRow:
 def measure(record: Record, way: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
     protocol, template = way.mixture.of(record), way.template
-    rows = rendering.render(record, protocol, template)
-    rendering.check_reading(record, rows, protocol, template)
-    encoded = rendering.training_rows(record, protocol, template, rows=rows)
-    trained = sum(label != rendering.IGNORED for row in encoded for label in row.labels)
+    rows = renderer.render(record, protocol, template)
+    renderer.check_reading(record, rows, protocol, template)
+    encoded = encoding.training_rows(record, protocol, template, rows=rows)
+    trained = sum(label != encoding.IGNORED for row in encoded for label in row.labels)
     lengths = [len(row.input_ids) for row in encoded]
     due = (call.name for turn in record.turns for call in record.due(turn).calls)
     called = tuple(sys.intern(name) for name in due if name != ANY_TOOL)
@@ -241,7 +169,7 @@ def _sample(
     return IngestedRecord(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
 
 
-def changed(record: Record, settings: config.PrepSettings, done: Row) -> Record:
+def changed(record: Record, settings: PrepSettings, done: Row) -> Record:
     """The record without what is not to be learned, and with its task. `done` is told what was
     found and changed.
 
@@ -258,7 +186,7 @@ def changed(record: Record, settings: config.PrepSettings, done: Row) -> Record:
     return record
 
 
-def told(settings: config.PrepSettings) -> dict[str, dict[str, Any]]:
+def told(settings: PrepSettings) -> dict[str, dict[str, Any]]:
     """What readers have to know, by format."""
     return {
         "bfcl": {"no_call_answer": settings.no_call_answer},
@@ -318,33 +246,3 @@ def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
 
 def _reject(raw: Raw | RawLine, error: RowError, part: int) -> Reject:
     return Reject(raw.place, raw.content.removesuffix(b"\n"), error.code, error.reason, part)
-
-
-def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
-    """Rows of about a mebibyte."""
-    chunk: Chunk = []
-    size = 0
-    for source, line in lines:
-        chunk.append((source, line))
-        size += len(line.content)
-        if size >= AT_ONCE:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-_WAY: list[IngestContext] = []  # of a worker process
-
-
-def _start(settings: config.PrepSettings, model: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    template = load_template(model)
-    _WAY[:] = [
-        IngestContext(settings, template, settled(settings.protocol, template, settings.seed))
-    ]
-
-
-def _take_chunk(chunk: Chunk) -> list[IngestedRow]:
-    return [take(source, line, _WAY[0]) for source, line in chunk]

@@ -11,7 +11,7 @@ from agentlite.core.records import Call, Ending, Message, Parsed, Record, plain
 from agentlite.data.curation.validate import check_dialog
 from agentlite.data.formats import to_record
 from agentlite.rendering import Protocol, render
-from agentlite.rendering.renderer import encode_prompt
+from agentlite.rendering.encoding import encode_prompt
 from agentlite.rendering.template import Template
 
 LATER = "x"  # stands where the assistant goes on

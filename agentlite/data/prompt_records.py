@@ -17,7 +17,7 @@ from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import raw_files, read_raw, samples, to_record
 from agentlite.rendering import choose
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.model_source import Source, load_template
 
@@ -47,16 +47,16 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
     """The `split` of a finished prep; or rows of any format that prep reads. Raises UserError 2 or
     5.
     """
-    folder = stages.find_stage(data, run)
+    folder = run_folder.find_stage(data, run)
     if data != "-" and not Path(data).is_file():
-        prepared = stages.finished(folder, "prep")
+        prepared = run_folder.finished(folder, "prep")
         digest = next(
             value for name, value in prepared.outputs.items() if name.startswith(f"{split}.")
         )
         return Prompts(
             str(find_rows(folder, split)),
             digest,
-            stages.read_plan(folder).settings["protocol"],
+            run_folder.read_plan(folder).settings["protocol"],
             True,
         )
     protocol = setting_of(model, "protocol", run) or choose("auto", load_template(source.base)).name
@@ -64,7 +64,7 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
     digest = (
         hashlib.sha256(content).hexdigest()
         if data == "-"
-        else ",".join(map(stages.file_digest, raw_files(data)))
+        else ",".join(map(run_folder.file_digest, raw_files(data)))
     )
     return Prompts(data, digest, protocol, False, content)
 

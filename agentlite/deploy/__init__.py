@@ -1,1 +1,1 @@
-"""deploy: see docs/design.md."""
+"""A trained model for others: export, chat and an OpenAI-compatible server."""

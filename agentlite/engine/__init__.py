@@ -8,7 +8,8 @@ import shutil
 import tempfile
 from typing import Any
 
-from agentlite.config.settings import SWITCHES, Engine, has_gpu, keep_private
+from agentlite.config.hardware import SWITCHES, has_gpu, keep_private
+from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.optional_deps import how, need

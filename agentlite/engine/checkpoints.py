@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.core import console
-from agentlite.core import distributed as processes
+from agentlite.core import console, distributed
 from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
-from agentlite.engine import coordinate as together
-from agentlite.workspace import run_folder as stages
+from agentlite.engine import coordinate
+from agentlite.workspace import run_folder
 
 MANIFEST, LOGS = "manifest.json", "logs"
 LOGGED = (
@@ -46,7 +45,7 @@ SIGNS = (
 )  # of safetensors, and of torch that cannot write
 
 
-class CheckpointManifest(stages.Sealed, frozen=True, forbid_unknown_fields=True):
+class CheckpointManifest(run_folder.Sealed, frozen=True, forbid_unknown_fields=True):
     """`plan` and `trained` name what it is a checkpoint of; `files`: bytes and sha256 of each, by
     its path.
     """
@@ -86,7 +85,7 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFact
             _save(trainer, lambda: write(model, trial), folder, known)
             failures = 0
         except Exception as error:
-            if not is_disk_full(error) or processes.count() > 1:
+            if not is_disk_full(error) or distributed.count() > 1:
                 raise
             failures += 1
             _clear(folder)
@@ -106,21 +105,21 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFact
 def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFacts) -> None:
     step, parent = trainer.state.global_step, folder / "checkpoints"
     made = parent / ASIDE / f"checkpoint-{step}"
-    if processes.first():
+    if distributed.first():
         _clear(folder)
         parent.mkdir(
             exist_ok=True
         )  # where the folder itself has vanished, nothing is made in its place
         made.parent.mkdir()
         _check_room(folder, trainer)
-    together.barrier()
+    coordinate.barrier()
     where, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
     try:
         write()
     finally:
         trainer._get_output_dir = where
-    together.barrier()  # each has written its part
-    if processes.first():
+    coordinate.barrier()  # each has written its part
+    if distributed.first():
         # with a second adapter beside it, transformers would not load the first one again; and it
         # never changes
         if (made / REFERENCE).exists():
@@ -132,7 +131,7 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFact
             known.dev_loss,
             _plan(folder),
             trained(trainer.model),
-            stages.versions(),
+            run_folder.versions(),
             _listed(made),
         )
         write_json(made / MANIFEST, manifest.sealed())
@@ -186,7 +185,7 @@ def _listed(made: Path) -> dict[str, tuple[int, str]]:
     paths = sorted(path for path in made.rglob("*") if path.is_file())
     sync_all(paths)
     return {
-        path.relative_to(made).as_posix(): (path.stat().st_size, stages.content_digest(path))
+        path.relative_to(made).as_posix(): (path.stat().st_size, run_folder.content_digest(path))
         for path in paths
     }
 
@@ -280,7 +279,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
     except OSError:
         return f"has no {MANIFEST}"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        stages.refuse_other_version(checkpoint / MANIFEST, error)
+        run_folder.refuse_other_version(checkpoint / MANIFEST, error)
         return f"its {MANIFEST} cannot be read ({error})"
     if not manifest.seal or not manifest.is_as_written:
         return f"its {MANIFEST} is not as it was saved"
@@ -298,7 +297,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
             path = checkpoint / name
             if not path.is_file():
                 return f"has no {name}"
-            if path.stat().st_size != size or stages.content_digest(path) != expected:
+            if path.stat().st_size != size or run_folder.content_digest(path) != expected:
                 return f"{name} is not as it was saved"
         _sound.add(key)
     return ""
@@ -314,7 +313,7 @@ def refuse_other(checkpoint: Path, model: Any) -> None:
             place=str(checkpoint),
             exit_code=MODEL,
         )
-    now = stages.versions()
+    now = run_folder.versions()
     for name in ("torch", "transformers", "trl", "peft"):
         before, here = manifest.versions.get(name, ""), now.get(name, "")
         if before.split(".")[:2] != here.split(".")[:2]:
@@ -374,7 +373,7 @@ def _read(checkpoint: Path) -> CheckpointManifest:
 def _plan(folder: Path) -> str:
     if not (folder / "plan.json").exists():  # trained from Python, without a stage
         return ""
-    plan = stages.read_plan(folder)
+    plan = run_folder.read_plan(folder)
     return digest(canonical([plan.command, plan.settings, plan.inputs]))
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-from agentlite.core import distributed as processes
+from agentlite.core import distributed
 from agentlite.core.errors import UserError
 from agentlite.workspace.run_folder import Result
 
@@ -25,17 +25,17 @@ def in_step(run: Callable[[], Result]) -> Result:
     """`run` in the first process; in each other one when the first has work for all, and not at all
     where it ends before. The others leave with its exit code, and say what went wrong only if it
     does not."""
-    return _lead(run) if processes.first() else _follow(run)
+    return _lead(run) if distributed.first() else _follow(run)
 
 
 def go() -> None:
     """The others may begin: what the first process checks alone is done."""
-    if processes.count() > 1 and processes.first():
+    if distributed.count() > 1 and distributed.first():
         _store().set(WORD, "go")
 
 
 def barrier() -> None:
-    if processes.count() > 1:
+    if distributed.count() > 1:
         import torch
 
         torch.distributed.barrier()
@@ -45,7 +45,7 @@ def any_of(flag: bool) -> bool:
     """Whether it is so in any of the processes: a signal does not come to all of them in the same
     step.
     """
-    if processes.count() == 1:
+    if distributed.count() == 1:
         return flag
     import torch
     from accelerate import PartialState
@@ -57,7 +57,7 @@ def any_of(flag: bool) -> bool:
 
 def leave() -> None:
     """Ends every process but the first, whose business the results are."""
-    if not processes.first():
+    if not distributed.first():
         sys.exit(0)
 
 
@@ -77,7 +77,7 @@ def _lead(run: Callable[[], Result]) -> Result:
         store.set(END, str(code))
         store.compare_set(WORD, "", str(code))  # unless the others have begun
         until = time.monotonic() + SECONDS
-        while store.add(SEEN, 0) < processes.count() - 1 and time.monotonic() < until:
+        while store.add(SEEN, 0) < distributed.count() - 1 and time.monotonic() < until:
             time.sleep(0.05)
 
 
@@ -111,15 +111,15 @@ def _store() -> Any:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     except KeyError as missing:
         raise UserError(
-            f"WORLD_SIZE says {processes.count()} processes, but {missing} is not set.",
+            f"WORLD_SIZE says {distributed.count()} processes, but {missing} is not set.",
             "Start it with torchrun or accelerate launch.",
         ) from None
     opened = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by the launcher itself
     store = TCPStore(
         host,
         port,
-        processes.count(),
-        processes.first() and not opened,
+        distributed.count(),
+        distributed.first() and not opened,
         timeout=timedelta(days=30),
         wait_for_workers=False,
         multi_tenant=True,

@@ -8,8 +8,10 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import TrainerSettings, default, find_file, gpu_has_bf16
-from agentlite.core import distributed as processes
+from agentlite.config.hardware import gpu_has_bf16
+from agentlite.config.resolve import find_file
+from agentlite.config.settings import TrainerSettings, default
+from agentlite.core import distributed
 from agentlite.core.errors import UserError
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import file_digest
@@ -34,7 +36,7 @@ def inputs(settings: TrainerSettings) -> dict[str, str]:
     read(settings.deepspeed)
     return {
         "deepspeed": file_digest(find_file(settings.deepspeed)),
-        "processes": str(processes.count()),
+        "processes": str(distributed.count()),
     }
 
 
@@ -96,10 +98,10 @@ def _of_full(command: str, settings: TrainerSettings, source: Source) -> Iterato
 
 
 def _of_one_process(command: str, settings: TrainerSettings, source: Source) -> Iterator[Mistake]:
-    if processes.count() > 1 and not settings.deepspeed:
+    if distributed.count() > 1 and not settings.deepspeed:
         yield Mistake(
             "deepspeed",
-            f"this is one of {processes.count()} processes, and nothing says how they share.",
+            f"this is one of {distributed.count()} processes, and nothing says how they share.",
             "Add --engine hf --deepspeed deepspeed/zero2.json, or start it without torchrun.",
         )
 
@@ -154,7 +156,7 @@ def _of_deepspeed(command: str, settings: TrainerSettings, source: Source) -> It
 
 def _of_sizes(settings: TrainerSettings, config: dict[str, Any]) -> Iterator[Mistake]:
     """Numbers that the JSON has for what we set as well."""
-    step, count = settings.batch_size * settings.gradient_accumulation, processes.count()
+    step, count = settings.batch_size * settings.gradient_accumulation, distributed.count()
     total = config.get("train_batch_size", "auto")
     if total not in ("auto", step * count):
         fits = isinstance(total, int) and total % step == 0

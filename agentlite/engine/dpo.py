@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config import settings as config
-from agentlite.engine import load_dtype
+from agentlite.config.settings import DpoSettings
+from agentlite.engine import load_dtype, training_log
 from agentlite.engine import trainer as training
 from agentlite.engine.load import Loaded, load, prepare
 from agentlite.workspace.model_source import Source
@@ -42,7 +42,7 @@ class Preference(NamedTuple):
 
 
 def train(
-    source: Source, settings: config.DpoSettings, folder: Path, rows: Sequence[Preference]
+    source: Source, settings: DpoSettings, folder: Path, rows: Sequence[Preference]
 ) -> dict[str, Any]:
     """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference
     is not the start.
@@ -65,17 +65,17 @@ def train(
     figures = training.train(
         make, folder, schedule(settings, rows), training.Watch(MEASURES, at_step)
     )
-    return {**figures, **_figures(settings, training.logged(folder)[-LAST:])}
+    return {**figures, **_figures(settings, training_log.logged(folder)[-LAST:])}
 
 
-def check(settings: config.DpoSettings) -> None:
+def check(settings: DpoSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know."""
     from trl import DPOConfig
 
     training.check_passed_through("dpo", settings, DPOConfig, OURS_OF_TRL)
 
 
-def schedule(settings: config.DpoSettings, rows: Sequence[Preference]) -> training.Schedule:
+def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> training.Schedule:
     return training.schedule(
         len(rows),
         epochs=settings.num_epochs,
@@ -85,7 +85,7 @@ def schedule(settings: config.DpoSettings, rows: Sequence[Preference]) -> traini
     )
 
 
-def arguments(settings: config.DpoSettings, folder: Path, micro: training.Schedule) -> Any:
+def arguments(settings: DpoSettings, folder: Path, micro: training.Schedule) -> Any:
     """What TRL's trainer is told: a DPOConfig."""
     from trl import DPOConfig
 
@@ -95,7 +95,7 @@ def arguments(settings: config.DpoSettings, folder: Path, micro: training.Schedu
 
 
 def make_trainer(
-    loaded: Loaded, settings: config.DpoSettings, told: Any, rows: Sequence[Preference]
+    loaded: Loaded, settings: DpoSettings, told: Any, rows: Sequence[Preference]
 ) -> Any:
     """A DPOTrainer over rows that are tokenised and in order already. `told`: its `arguments`."""
     from datasets import Dataset
@@ -131,7 +131,7 @@ def make_trainer(
     return trainer
 
 
-def losses(settings: config.DpoSettings) -> dict[str, Any]:
+def losses(settings: DpoSettings) -> dict[str, Any]:
     """What TRL's loss is told. TRL 1.15 does not smooth its sigmoid loss, but mixes losses: with s
     for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s of that
     of the pair swapped, which is cDPO.
@@ -163,14 +163,14 @@ def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
         )
 
 
-def _figures(settings: config.DpoSettings, last: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _figures(settings: DpoSettings, last: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Over the last steps: how far chosen is above rejected, how often, and how many nats both
     sides moved.
     """
-    figures = {name: training.mean(last, name) for name in ("margin", "accuracy")}
+    figures = {name: training_log.mean(last, name) for name in ("margin", "accuracy")}
     if not settings.reference_free:
         for side in ("chosen", "rejected"):
             figures[f"{side}_drift"] = round(
-                training.mean(last, f"{side}_reward") / settings.beta, 3
+                training_log.mean(last, f"{side}_reward") / settings.beta, 3
             )
     return figures

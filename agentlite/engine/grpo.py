@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config import settings as config
+from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import load_dtype
-from agentlite.engine import sample as sampling
+from agentlite.engine import load_dtype, sample, training_log
 from agentlite.engine import trainer as training
 from agentlite.engine.generate import ends_of
 from agentlite.engine.load import Loaded, load, prepare
@@ -58,7 +57,7 @@ class SampledAnswer(NamedTuple):
     prompt: int
     trained: int
     place: int
-    drawn: sampling.Sample
+    drawn: sample.Sample
 
 
 class AnswerReward(NamedTuple):
@@ -81,13 +80,13 @@ class GrpoTask(NamedTuple):
     stops: Sequence[tuple[str, ...]]
     judge: Judge
     weights: Mapping[str, float]
-    how: sampling.Sampling
+    how: sample.Sampling
     halt: list[Exception]
     settle: Callable[[], None] = lambda: None
 
 
 def train(
-    source: Source, settings: config.GrpoSettings, folder: Path, task: Callable[[Loaded], GrpoTask]
+    source: Source, settings: GrpoSettings, folder: Path, task: Callable[[Loaded], GrpoTask]
 ) -> dict[str, Any]:
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
     key figures. Raises what engine.training.train raises, and UserError 5 if the reference is not
@@ -121,19 +120,19 @@ def train(
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
     watch = training.Watch(measures, at_step, todo.halt, todo.settle)
     figures = training.train(make, folder, plan, watch)
-    rows = training.logged(folder)
+    rows = training_log.logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
-    drift = {"kl": training.mean(rows[-few:], "kl")} if settings.beta else {}
+    drift = {"kl": training_log.mean(rows[-few:], "kl")} if settings.beta else {}
     return {
         **figures,
-        "first_reward": training.mean(rows[:few], "reward"),
-        "last_reward": training.mean(rows[-few:], "reward"),
+        "first_reward": training_log.mean(rows[:few], "reward"),
+        "last_reward": training_log.mean(rows[-few:], "reward"),
         **drift,
-        "flat_groups": training.mean(rows, "flat"),
+        "flat_groups": training_log.mean(rows, "flat"),
     }
 
 
-def check(settings: config.GrpoSettings) -> None:
+def check(settings: GrpoSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know, or cannot do."""
     from trl import GRPOConfig
 
@@ -149,7 +148,7 @@ def check(settings: config.GrpoSettings) -> None:
             )
 
 
-def schedule(settings: config.GrpoSettings, prompts: int) -> training.Schedule:
+def schedule(settings: GrpoSettings, prompts: int) -> training.Schedule:
     """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
     answers.
     """
@@ -177,7 +176,7 @@ def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int
 
 def make_trainer(
     loaded: Loaded,
-    settings: config.GrpoSettings,
+    settings: GrpoSettings,
     folder: Path,
     task: GrpoTask,
     micro: training.Schedule,
@@ -240,7 +239,7 @@ def _reward(part: str) -> Callable[..., list[float | None]]:
 
 
 def _rollout(
-    loaded: Loaded, settings: config.GrpoSettings, task: GrpoTask
+    loaded: Loaded, settings: GrpoSettings, task: GrpoTask
 ) -> Callable[[list[str], Any], dict[str, Any]]:
     """What TRL calls for a step's answers: every prompt stands there once for each answer of its
     group.
@@ -255,7 +254,7 @@ def _rollout(
             for place in range(len(groups))
         ]
         asked = [
-            sampling.SampleRequest(task.prompts[index], seed, task.stops[index])
+            sample.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
         drawn_now = draw(trainer, loaded, asked, task.how)
@@ -276,16 +275,16 @@ def _rollout(
 
 
 def _drawn(
-    trainer: Any, loaded: Loaded, asked: Sequence[sampling.SampleRequest], how: sampling.Sampling
-) -> Iterable[sampling.Sample]:
-    return sampling.sample(
+    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], how: sample.Sampling
+) -> Iterable[sample.Sample]:
+    return sample.sample(
         Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, how
     )
 
 
 def _by_vllm(
-    trainer: Any, loaded: Loaded, asked: Sequence[sampling.SampleRequest], how: sampling.Sampling
-) -> Iterable[sampling.Sample]:
+    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], how: sample.Sampling
+) -> Iterable[sample.Sample]:
     """By the vLLM engine that TRL has started and keeps at the newest weights."""
     prompts = [list(one.prompt) for one in asked for _ in one.seeds]
     group_size = len(asked[0].seeds)
@@ -294,7 +293,7 @@ def _by_vllm(
     )
     ends = ends_of(loaded.model, how.turn_end)
     return [
-        sampling.read(
+        sample.read(
             loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size)
         )
         for index, ids in enumerate(completions)
@@ -330,7 +329,9 @@ class _Flat:
     def __call__(self, step: int, row: Mapping[str, float]) -> UserError | None:
         """What ends the run, once there are too many."""
         if not self.flat:
-            self.flat = {one["step"]: one.get("flat") == 1 for one in training.logged(self.folder)}
+            self.flat = {
+                one["step"]: one.get("flat") == 1 for one in training_log.logged(self.folder)
+            }
         self.flat[step] = row.get("flat") == 1
         many = next(number for number in range(step + 1) if not self.flat.get(step - number))
         if not self.most or many < self.most:
@@ -348,9 +349,9 @@ class _Flat:
 def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
     """What is wrong with some steps, each with a way out; nothing if they are well."""
     flat, cut, kl = (
-        training.mean(rows, "flat"),
-        training.mean(rows, "reward/timeout"),
-        training.mean(rows, "kl"),
+        training_log.mean(rows, "flat"),
+        training_log.mean(rows, "reward/timeout"),
+        training_log.mean(rows, "kl"),
     )
     told = []
     if flat >= 0.5:

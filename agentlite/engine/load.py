@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import Engine, has_gpu
+from agentlite.config.hardware import has_gpu
+from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu

@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import settings as config
-from agentlite.engine import checkpoints, on_gpu
-from agentlite.engine import sentence_encoder as embedding
-from agentlite.engine import trainer as training
+from agentlite.config.settings import RetrieverSettings
+from agentlite.engine import checkpoints, on_gpu, sentence_encoder, trainer
 from agentlite.retrieval.tool_pool import ToolPool
 from agentlite.retrieval.training_pairs import TrainingPair, batches, with_wrong
 from agentlite.workspace.encoder_source import MADE
@@ -24,16 +22,16 @@ FIXED = {
 }
 
 
-def schedule(settings: config.RetrieverSettings, count: int) -> training.Schedule:
+def schedule(settings: RetrieverSettings, count: int) -> trainer.Schedule:
     """`count`: of pairs. No batch is larger than there are pairs."""
     size = min(settings.batch_size, count)
     steps = settings.max_steps or max(1, math.ceil(count * settings.epochs / size))
-    return training.Schedule(steps, size, 1)
+    return trainer.Schedule(steps, size, 1)
 
 
 def train(
     source: Source,
-    settings: config.RetrieverSettings,
+    settings: RetrieverSettings,
     folder: Path,
     pool: ToolPool,
     found: Sequence[TrainingPair],
@@ -46,11 +44,11 @@ def train(
     rows = batches(found, pool, plan.batch_size, plan.steps, settings.negatives, settings.seed)
     watched = [with_wrong(pair, pool, settings.negatives) for pair in dev]
 
-    def make(micro: training.Schedule) -> Any:
+    def make(micro: trainer.Schedule) -> Any:
         from sentence_transformers import SentenceTransformerTrainer
         from sentence_transformers.losses import MultipleNegativesRankingLoss
 
-        model = embedding.load(source, settings.max_length)
+        model = sentence_encoder.load(source, settings.max_length)
         model.model_card_data.widget = [
             {"text": "-"}
         ]  # else it looks for some, with a bar of its own
@@ -65,33 +63,33 @@ def train(
             loss=MultipleNegativesRankingLoss(model, scale=settings.scale),
         )
 
-    figures = training.train(make, folder, plan)
+    figures = trainer.train(make, folder, plan)
     best = checkpoints.best_whole(folder)
-    embedding.load(Source("", str(best), None, ""), settings.max_length).save_pretrained(
+    sentence_encoder.load(Source("", str(best), None, ""), settings.max_length).save_pretrained(
         str(folder / MADE), create_model_card=False
     )
     return figures
 
 
-def check(settings: config.RetrieverSettings) -> None:
+def check(settings: RetrieverSettings) -> None:
     """Raises UserError 2 for what sentence-transformers does not know, or what is not to be
     changed.
     """
     from sentence_transformers import SentenceTransformerTrainingArguments
 
-    training.check_passed_through(
+    trainer.check_passed_through(
         "retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED
     )
 
 
 def _arguments(
-    settings: config.RetrieverSettings, folder: Path, plan: training.Schedule, *, with_dev: bool
+    settings: RetrieverSettings, folder: Path, plan: trainer.Schedule, *, with_dev: bool
 ) -> Any:
     from sentence_transformers import SentenceTransformerTrainingArguments
 
     return SentenceTransformerTrainingArguments(
         **{
-            **training.shared_arguments(settings, folder, plan, with_dev=with_dev),
+            **trainer.shared_arguments(settings, folder, plan, with_dev=with_dev),
             "batch_sampler": in_order,
             "use_cpu": not on_gpu(),
             **settings.trl,

@@ -36,14 +36,14 @@ def drawer(source: Source, how: Drawing) -> Draw:
     """Prompts -> their candidates, by the model in memory, or behind a server."""
     if source.endpoint:
         return _asker(source, source.endpoint, how)
-    from agentlite.engine import sample as sampling
+    from agentlite.engine import sample
     from agentlite.engine.load import Loading, load_to_ask
 
     template = load_template(source.base)
     loaded = load_to_ask(
         source, Loading(how.engine, how.max_length, how.load_in_4bit, how.load_in_8bit)
     )
-    settings = sampling.Sampling(
+    settings = sample.Sampling(
         template.token_id(template.turn_end), how.max_new_tokens, how.temperature, how.top_p
     )
 
@@ -52,10 +52,10 @@ def drawer(source: Source, how: Drawing) -> Draw:
             tuple(f"{how.seed} {one.step} {n}" for n in range(how.num_samples)) for one in batch
         ]
         asked = [
-            sampling.SampleRequest(one.ids, seed, PROTOCOLS[one.protocol].stops)
+            sample.SampleRequest(one.ids, seed, PROTOCOLS[one.protocol].stops)
             for one, seed in zip(batch, seeds, strict=True)
         ]
-        for drawn in sampling.sample(loaded, asked, settings):
+        for drawn in sample.sample(loaded, asked, settings):
             one = batch[drawn.prompt]
             yield Candidate(
                 *one.step,

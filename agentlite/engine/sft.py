@@ -4,10 +4,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import settings as config
+from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
-from agentlite.engine import on_gpu
-from agentlite.engine import trainer as training
+from agentlite.engine import on_gpu, trainer
 from agentlite.engine.load import Loaded, load, prepare
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
@@ -15,7 +14,7 @@ from agentlite.workspace.model_source import Source
 
 def train(
     source: Source,
-    settings: config.SftSettings,
+    settings: SftSettings,
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
@@ -23,21 +22,21 @@ def train(
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train
     raises.
     """
-    prepare(training.loading(settings))
+    prepare(trainer.loading(settings))
     check(settings)
 
-    def make(micro: training.Schedule) -> Any:
+    def make(micro: trainer.Schedule) -> Any:
         told = arguments(
             settings, folder, rows, dev, micro
         )  # before the model: ZeRO-3 cuts it up while it is read
         return make_trainer(
-            load(source, training.loading(settings), trainable=True), settings, told, rows, dev
+            load(source, trainer.loading(settings), trainable=True), settings, told, rows, dev
         )
 
-    return training.train(make, folder, schedule(settings, rows))
+    return trainer.train(make, folder, schedule(settings, rows))
 
 
-def check(settings: config.SftSettings) -> None:
+def check(settings: SftSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know, or what does not go together."""
     from trl import SFTConfig
 
@@ -46,10 +45,10 @@ def check(settings: config.SftSettings) -> None:
             "packed rows cannot be weighed.", "Leave --packing out.", place="sft.segment_weights"
         )
 
-    training.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
+    trainer.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
 
 
-def schedule(settings: config.SftSettings, rows: list[Encoded]) -> training.Schedule:
+def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:
     """With packing, a row of the trainer is a full sequence, and a micro-batch as many as make
     `batch_tokens`.
     """
@@ -57,7 +56,7 @@ def schedule(settings: config.SftSettings, rows: list[Encoded]) -> training.Sche
     if packs(settings):
         count = math.ceil(sum(len(row.input_ids) for row in rows) / settings.max_length)
         batch_size = settings.packed_rows
-    return training.schedule(
+    return trainer.schedule(
         count,
         epochs=settings.num_epochs,
         max_steps=settings.max_steps,
@@ -67,16 +66,16 @@ def schedule(settings: config.SftSettings, rows: list[Encoded]) -> training.Sche
 
 
 def arguments(
-    settings: config.SftSettings,
+    settings: SftSettings,
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
-    micro: training.Schedule,
+    micro: trainer.Schedule,
 ) -> Any:
     """What TRL's trainer is told: an SFTConfig."""
     from trl import SFTConfig
 
-    known = training.arguments(settings, folder, micro, with_dev=bool(dev))
+    known = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
     own = {
         "max_length": settings.max_length,
         "packing": packs(settings),
@@ -87,17 +86,17 @@ def arguments(
 
 
 def make_trainer(
-    loaded: Loaded, settings: config.SftSettings, told: Any, rows: list[Encoded], dev: list[Encoded]
+    loaded: Loaded, settings: SftSettings, told: Any, rows: list[Encoded], dev: list[Encoded]
 ) -> Any:
     """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its
     `arguments`.
     """
-    order = training.row_order(
+    order = trainer.row_order(
         [len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed
     )
     dataset = _dataset(rows)
     return _trainer(loaded, rows)(
-        model=training.adapted(loaded, settings),
+        model=trainer.adapted(loaded, settings),
         args=told,
         train_dataset=dataset if packs(settings) else dataset.select(order),
         eval_dataset=_dataset(dev) if dev else None,
@@ -117,7 +116,7 @@ def _trainer(loaded: Loaded, rows: list[Encoded]) -> Any:
     return weighted(SFTTrainer, loaded.tokenizer.pad_token_id)
 
 
-def packs(settings: config.SftSettings) -> bool:
+def packs(settings: SftSettings) -> bool:
     """Without CUDA, packed rows would see each other."""
     return settings.packing and on_gpu()
 

@@ -11,8 +11,8 @@ import random
 import shutil
 import signal
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -22,9 +22,8 @@ from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core import distributed as processes
 from agentlite.core.errors import DIVERGED, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError
-from agentlite.core.row_files import PatientAppender, read_rows, write_json
-from agentlite.engine import checkpoints, load_dtype, on_gpu
-from agentlite.engine import coordinate as together
+from agentlite.core.row_files import write_json
+from agentlite.engine import checkpoints, coordinate, load_dtype, on_gpu
 from agentlite.engine import deepspeed as sharding
 from agentlite.engine.load import (
     Loaded,
@@ -34,7 +33,8 @@ from agentlite.engine.load import (
     is_out_of_memory,
     weight_files,
 )
-from agentlite.workspace import run_folder as stages
+from agentlite.engine.training_log import _Journal, _journal, _or_none, logged
+from agentlite.workspace import run_folder
 
 MICRO_BATCH = (
     "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
@@ -392,7 +392,7 @@ def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
     if processes.first():
         _restore_metrics(folder, checkpoints.newest(folder))
-    together.barrier()
+    coordinate.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
     if checkpoint:
         checkpoints.refuse_other(checkpoint, trainer.model)
@@ -418,7 +418,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
         raise Stopped(*caught[:1] or (signal.SIGTERM,))
     if run.bad:
         raise _diverged(run)
-    together.leave()
+    coordinate.leave()
     return _keep_best(folder)
 
 
@@ -442,7 +442,7 @@ class TrainerRun(NamedTuple):
         if self.journal:
             self.journal.settle()
         self.watch.settle()
-        if together.any_of(not (self.bad or _is_finite(self.model))):
+        if coordinate.any_of(not (self.bad or _is_finite(self.model))):
             self.bad.append(step)
         return checkpoints.StepFacts(
             self.journal.dev.get(step) if self.journal else None, not self.bad
@@ -488,44 +488,6 @@ def _listen(trainer: Any, callback: Any) -> None:
     trainer.add_callback(callback)
 
 
-def _journal(folder: Path) -> AbstractContextManager["_Journal | None"]:
-    return _Journal(folder) if processes.first() else nullcontext()
-
-
-class _Journal:
-    """metrics.jsonl: one row a step. A row waits until its dev loss may have come."""
-
-    def __init__(self, folder: Path):
-        self.appender = PatientAppender(folder / "metrics.jsonl")
-        self.row: dict[str, Any] = {}
-        self.dev = {
-            row["step"]: row["dev_loss"]
-            for row in read_rows(self.appender.path)
-            if row.get("dev_loss") is not None
-        }
-
-    def add(self, step: int, values: Mapping[str, Any]) -> None:
-        if self.row and self.row["step"] != step:
-            self.flush()
-        self.row = {"step": step, **self.row, **values}
-
-    def flush(self) -> None:
-        if "loss" in self.row:
-            self.appender.append(self.row)
-        self.row = {}
-
-    def settle(self) -> None:
-        self.flush()
-        self.appender.settle()
-
-    def __enter__(self) -> "_Journal":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.flush()
-        self.appender.__exit__(*error)
-
-
 def _callback(run: TrainerRun) -> Any:
     """A TrainerCallback; built here because its base class costs seconds to import."""
     from transformers import TrainerCallback
@@ -537,7 +499,7 @@ def _callback(run: TrainerRun) -> Any:
             if state.global_step >= run.plan.steps:
                 control.should_save = True
                 control.should_evaluate = args.eval_strategy != "no"
-            if together.any_of(bool(run.caught or run.watch.halt)):
+            if coordinate.any_of(bool(run.caught or run.watch.halt)):
                 control.should_save = control.should_training_stop = True
 
         def on_log(
@@ -582,11 +544,6 @@ def _callback(run: TrainerRun) -> Any:
     return Follow()
 
 
-def _or_none(value: float) -> float | None:
-    """JSON has no NaN."""
-    return value if math.isfinite(value) else None
-
-
 def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> None:
     if dev and loss > 1.02 * min(dev.values()):
         best = min(dev, key=lambda step: dev[step])
@@ -595,19 +552,6 @@ def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> Non
             f"the model begins to learn the rows by heart; the adapter of step {best} is kept so "
             "far"
         )
-
-
-def logged(folder: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl."""
-    return list(read_rows(folder / "metrics.jsonl"))
-
-
-def mean(rows: Iterable[Mapping[str, Any]], name: str) -> float:
-    """Over the rows that have it: a step may have been no number, and others not have measured it.
-    0 if none has.
-    """
-    values = [row[name] for row in rows if row.get(name) is not None]
-    return round(sum(values) / len(values), 4) if values else 0.0
 
 
 def _keep_best(folder: Path) -> dict[str, Any]:
@@ -633,7 +577,7 @@ def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
     would be all the steps of a run that was finished."""
     if not checkpoint and (folder / "done.json").exists():
         raise UserError(
-            f"was finished, but {stages.broken_outputs(folder)[0]} is not as it was left, and "
+            f"was finished, but {run_folder.broken_outputs(folder)[0]} is not as it was left, and "
             "there is no "
             "checkpoint to make it from.",
             "Put it back as it was, or train anew with --force.",

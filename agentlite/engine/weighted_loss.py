@@ -9,7 +9,7 @@ exact, and no dearer in memory.
 from collections.abc import Sequence
 from typing import Any
 
-from agentlite.core import distributed as processes
+from agentlite.core import distributed
 from agentlite.core.errors import MODEL, UserError
 
 CHUNK = 256  # tokens whose logits are in memory at once
@@ -59,7 +59,7 @@ def weighted(trainer: Any, pad: int) -> Any:
             loss = (
                 total / count
                 if num_items_in_batch is None
-                else total / num_items_in_batch * processes.count()
+                else total / num_items_in_batch * distributed.count()
             )
             return (loss, {}) if return_outputs else loss
 

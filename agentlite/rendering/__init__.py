@@ -2,22 +2,19 @@
 mixture.py.
 """
 
-from agentlite.rendering.loss_weights import TABLES, Table
-from agentlite.rendering.protocol import Protocol
-from agentlite.rendering.protocol_mix import PROTOCOLS, Mixture, choose, protocol_weights, settled
-from agentlite.rendering.renderer import (
+from agentlite.rendering.encoding import (
     Encoded,
     Prompt,
-    Rendered,
-    Span,
-    check,
     encode,
     encode_said,
     prompts,
-    render,
     show,
     training_rows,
 )
+from agentlite.rendering.loss_weights import TABLES, Table
+from agentlite.rendering.protocol import Protocol
+from agentlite.rendering.protocol_mix import PROTOCOLS, Mixture, choose, protocol_weights, settled
+from agentlite.rendering.renderer import Rendered, Span, check, render
 
 __all__ = [
     "PROTOCOLS",

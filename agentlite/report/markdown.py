@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from agentlite.report import retrieval_tables as ranking
-from agentlite.report import tables
+from agentlite.report import retrieval_tables, tables
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
 from agentlite.report.tables import Figures
 
@@ -66,12 +65,12 @@ def _retrievers(run: WorkspaceRun) -> Iterator[str]:
     for stage in run.stages:
         if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
             yield f"## What {_cell(stage.name)} brings"
-            for view in ranking.tables(figures):
+            for view in retrieval_tables.tables(figures):
                 yield from _titled(view)
             yield "\n".join(
-                f"- {_cell(tables.in_words(row))}" for row in ranking.differences(figures)
+                f"- {_cell(tables.in_words(row))}" for row in retrieval_tables.differences(figures)
             )
-            yield ranking.milliseconds(figures)
+            yield retrieval_tables.milliseconds(figures)
 
 
 def _stages(run: WorkspaceRun) -> Iterator[str]:

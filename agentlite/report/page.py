@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.report import charts as drawing
-from agentlite.report import retrieval_tables as ranking
-from agentlite.report import tables
+from agentlite.report import retrieval_tables, tables
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import MOST, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
@@ -152,14 +151,14 @@ def _by_pair(differences: list[Json]) -> list[Json]:
 
 def _retriever(stage: ReportedStage) -> Json:
     figures = stage.json("metrics.json")
-    every, *views = ranking.tables(figures)
+    every, *views = retrieval_tables.tables(figures)
     return {
         "stage": stage,
         "title": every.title,
         "every": _by_metric(every),
         "views": views,
-        "differences": _by_pair(ranking.differences(figures)),
-        "milliseconds": ranking.milliseconds(figures),
+        "differences": _by_pair(retrieval_tables.differences(figures)),
+        "milliseconds": retrieval_tables.milliseconds(figures),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentlite.config import resolve
 from agentlite.config import settings as config
 from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
 from agentlite.report.tables import short
@@ -163,7 +164,7 @@ def _profiled() -> set[tuple[str, str]]:
 
     profiles = [
         yaml.safe_load(path.read_text(encoding="utf-8"))
-        for path in config.config_folder().glob("*.yaml")
+        for path in resolve.config_folder().glob("*.yaml")
     ]
     return {
         (command, key) for profile in profiles for command, part in profile.items() for key in part

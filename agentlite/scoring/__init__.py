@@ -1,1 +1,1 @@
-"""scoring: see docs/design.md."""
+"""What an answer is worth: rewards, metrics, judges, preference pairs, gates."""

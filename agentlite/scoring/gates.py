@@ -8,10 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import UserError, nearest
-from agentlite.scoring.metrics import dialogs
-from agentlite.scoring.metrics import kagentbench as kagent
-from agentlite.scoring.metrics import tool_calls as calls
-from agentlite.scoring.metrics import tool_f1 as tools
+from agentlite.scoring.metrics import dialogs, kagentbench, tool_calls, tool_f1
 from agentlite.scoring.metrics.bfcl import GROUPS as GROUPS_OF_BFCL
 from agentlite.scoring.metrics.bfcl import RULES
 
@@ -44,13 +41,13 @@ BESIDES = (
     "judge_usable",
 )
 KNOWN = (
-    *calls.METRICS,
+    *tool_calls.METRICS,
     *dialogs.METRICS,
     *TIMING,
-    *tools.SHARES,
+    *tool_f1.SHARES,
     *SCORED,
     *BESIDES,
-    *kagent.WEIGHTS,
+    *kagentbench.WEIGHTS,
     "overall",
 )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from agentlite.config.settings import refuse_grown, yaml_loader
+from agentlite.config.resolve import refuse_grown, yaml_loader
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.scoring.preference_pairs import (

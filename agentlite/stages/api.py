@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agentlite.config.settings import Given, Resolved, auto_profile, has_gpu, own_files, resolve
-from agentlite.core import distributed as processes
+from agentlite.config.hardware import auto_profile, has_gpu
+from agentlite.config.resolve import Given, Resolved, own_files, resolve
+from agentlite.core import distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import UserError
-from agentlite.engine import deepspeed as sharding
+from agentlite.engine import deepspeed
 from agentlite.workspace.run_folder import DEFAULT_RUN, Result, RunTarget
 
 
@@ -100,11 +101,11 @@ def execute(command: str, settings: Any, place: RunTarget) -> Result:
         result: Result = importlib.import_module(f"agentlite.stages.{command}").run(settings, place)
         return result
 
-    if processes.count() == 1:
+    if distributed.count() == 1:
         return run()
-    if command not in sharding.TOGETHER:
+    if command not in deepspeed.TOGETHER:
         raise UserError(
-            f"{command} runs in one process, and this is one of {processes.count()}.",
+            f"{command} runs in one process, and this is one of {distributed.count()}.",
             f"Start it without torchrun: agentlite {command}",
             place="WORLD_SIZE",
         )

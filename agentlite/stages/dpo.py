@@ -6,21 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import settings as config
+from agentlite.config import resolve
+from agentlite.config.settings import DpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
-from agentlite.engine import check_libraries
-from agentlite.engine import coordinate as together
-from agentlite.engine import deepspeed as sharding
-from agentlite.engine import dpo as preference
+from agentlite.engine import check_libraries, coordinate, deepspeed, dpo
 from agentlite.engine.dpo import Preference
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import encode_said, prompts, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
     adapter_shape,
     failing_early,
@@ -33,7 +31,7 @@ from agentlite.workspace.model_source import Source, find_model, load_template, 
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 
-def inherit(settings: config.DpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
     """The model that the pairs were sampled from, and the shape of the adapter that is
     continued.
     """
@@ -41,26 +39,26 @@ def inherit(settings: config.DpoSettings, run: Path) -> dict[str, tuple[Any, str
     return {
         **({"model": (model, settings.data)} if model else {}),
         **adapter_shape(model, run),
-        **sharding.inherited("dpo", settings),
+        **deepspeed.inherited("dpo", settings),
     }
 
 
-def run(settings: config.DpoSettings, place: RunTarget) -> Result:
+def run(settings: DpoSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
-    data = stages.find_stage(settings.data, place.run)
-    paired = stages.finished(data, "pairs")
+    data = run_folder.find_stage(settings.data, place.run)
+    paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, place.run)
-    protocol = stages.read_plan(data).settings["protocol"]
+    protocol = run_folder.read_plan(data).settings["protocol"]
     digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
     plan = Plan(
         "dpo",
-        {**config.plain_settings(settings), "protocol": protocol},
-        {"data": digest, "model": source.digest, **sharding.inputs(settings)},
-        stages.versions(),
+        {**resolve.plain_settings(settings), "protocol": protocol},
+        {"data": digest, "model": source.digest, **deepspeed.inputs(settings)},
+        run_folder.versions(),
     )
     refuse_circle(settings.model, place)
     refuse_other_adapter("dpo", settings, source, place.run)
-    sharding.refuse_unfit("dpo", settings, source)
+    deepspeed.refuse_unfit("dpo", settings, source)
     _refuse_mistakes(settings, data)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
@@ -68,23 +66,23 @@ def run(settings: config.DpoSettings, place: RunTarget) -> Result:
         check_libraries(settings.engine)
     with (
         console.stdout_to_stderr(),
-        stages.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
     ):
         if stage.status != "done":
-            together.go()
+            coordinate.go()
             with failing_early(stage):
                 _fill(stage, settings, data, source, lineage(settings.model, place.run))
         return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
 
 
-def _refuse_mistakes(settings: config.DpoSettings, data: Path) -> None:
+def _refuse_mistakes(settings: DpoSettings, data: Path) -> None:
     if settings.label_smoothing and settings.loss_type != "sigmoid":
         raise UserError(
             f"{settings.loss_type} has no label smoothing.",
             "Leave it out, or take --loss-type sigmoid.",
             place="dpo.label_smoothing",
         )
-    if stages.read_plan(data).settings.get("split") == "test":
+    if run_folder.read_plan(data).settings.get("split") == "test":
         raise UserError(
             "its pairs are of the test records, which eval measures on.",
             "Run pairs on --split train.",
@@ -92,13 +90,11 @@ def _refuse_mistakes(settings: config.DpoSettings, data: Path) -> None:
         )
 
 
-def read_preferences(
-    settings: config.DpoSettings, data: Path, template: Template
-) -> Iterator[Preference]:
+def read_preferences(settings: DpoSettings, data: Path, template: Template) -> Iterator[Preference]:
     """The pairs as ids. Raises UserError with file and line for a pair that cannot be trained
     on.
     """
-    mixture = settled(stages.read_plan(data).settings["protocol"], template)
+    mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
     path = data / "pairs.jsonl"
     pairs = list(read_pairs(path))
     wanted = {pair.record_id for pair in pairs}
@@ -140,8 +136,8 @@ def read_preferences(
 
 
 def _fill(
-    stage: stages.StageFolder,
-    settings: config.DpoSettings,
+    stage: run_folder.StageFolder,
+    settings: DpoSettings,
     data: Path,
     source: Source,
     models: list[str],
@@ -156,19 +152,19 @@ def _fill(
             place=str(data),
         )
     console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
-    figures = preference.train(source, settings, stage.folder, rows)
+    figures = dpo.train(source, settings, stage.folder, rows)
     files = trained_files(stage.folder, source.base)
     told = {"pairs": len(rows), **figures, "lineage": [*models, stage.folder.name]}
     stage.finish([*files, "metrics.jsonl"], told)
 
 
 def _dry_run(
-    settings: config.DpoSettings, place: RunTarget, plan: Plan, data: Path, source: Source
+    settings: DpoSettings, place: RunTarget, plan: Plan, data: Path, source: Source
 ) -> Result:
     """Checks pairs and template; says how many steps and tokens there would be."""
-    status = "new" if place.force else stages.compare(place.folder, plan)
+    status = "new" if place.force else run_folder.compare(place.folder, plan)
     rows = list(read_preferences(settings, data, load_template(source.base)))
-    planned = preference.schedule(settings, rows)
+    planned = dpo.schedule(settings, rows)
     tokens = sum(row.tokens for row in rows)
     longest = max(
         (len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0

@@ -8,16 +8,15 @@ from typing import Any
 
 import msgspec
 
-from agentlite.config import settings as config
+from agentlite.config import resolve
+from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Rollout, Score, to_row
 from agentlite.core.row_files import Appender, PatientAppender, write_rows
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
-from agentlite.engine import check_libraries, checkpoints
-from agentlite.engine import deepspeed as sharding
-from agentlite.engine import grpo as group_relative
+from agentlite.engine import check_libraries, checkpoints, deepspeed, grpo
 from agentlite.engine import sample as sampling
 from agentlite.engine.load import Loaded
 from agentlite.engine.planning.dry_run import dry_run_memory
@@ -26,7 +25,7 @@ from agentlite.scoring.preference_pairs import read_rollouts
 from agentlite.scoring.rewards import settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
     adapter_shape,
     failing_early,
@@ -49,12 +48,12 @@ MEND = (
 )
 
 
-def inherit(settings: config.GrpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
     """The shape of the adapter that is continued."""
-    return {**adapter_shape(settings.model, run), **sharding.inherited("grpo", settings)}
+    return {**adapter_shape(settings.model, run), **deepspeed.inherited("grpo", settings)}
 
 
-def run(settings: config.GrpoSettings, place: RunTarget) -> Result:
+def run(settings: GrpoSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a
     signal.
     """
@@ -63,26 +62,26 @@ def run(settings: config.GrpoSettings, place: RunTarget) -> Result:
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
     plan = Plan(
         "grpo",
-        {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
+        {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
         {
             "data": found.digest,
             "model": source.digest,
             **function_files(settings.rewards),
-            **sharding.inputs(settings),
+            **deepspeed.inputs(settings),
         },
-        stages.versions(),
+        run_folder.versions(),
     )
     refuse_circle(settings.model, place)
     _refuse_mistakes(settings)
     refuse_other_adapter("grpo", settings, source, place.run)
-    sharding.refuse_unfit("grpo", settings, source)
+    deepspeed.refuse_unfit("grpo", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
     if place.has_work(plan):
         check_libraries(settings.engine)
     with (
         console.stdout_to_stderr(),
-        stages.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
     ):
         if stage.status != "done":
             with failing_early(stage):
@@ -93,7 +92,7 @@ def run(settings: config.GrpoSettings, place: RunTarget) -> Result:
         )
 
 
-def _refuse_mistakes(settings: config.GrpoSettings) -> None:
+def _refuse_mistakes(settings: GrpoSettings) -> None:
     answers = settings.batch_size * settings.gradient_accumulation
     if answers % settings.group_size:
         fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
@@ -111,13 +110,11 @@ def _refuse_mistakes(settings: config.GrpoSettings) -> None:
         )
 
 
-def _names(settings: config.GrpoSettings) -> list[str]:
+def _names(settings: GrpoSettings) -> list[str]:
     return [text.rpartition(":")[2] for text in settings.rewards]
 
 
-def _asked(
-    settings: config.GrpoSettings, found: Prompts, source: Source
-) -> tuple[list[Prompt], int]:
+def _asked(settings: GrpoSettings, found: Prompts, source: Source) -> tuple[list[Prompt], int]:
     """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none
     does.
     """
@@ -141,8 +138,8 @@ def _asked(
 
 
 def _fill(
-    stage: stages.StageFolder,
-    settings: config.GrpoSettings,
+    stage: run_folder.StageFolder,
+    settings: GrpoSettings,
     found: Prompts,
     source: Source,
     models: list[str],
@@ -156,7 +153,7 @@ def _fill(
     with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
         judge = Scorer(records, reading(found.protocol, source.base), own)
         with Rollouts(folder, settings, judge, asked) as rollouts:
-            figures = group_relative.train(
+            figures = grpo.train(
                 source, settings, folder, lambda loaded: rollouts.task(loaded, source)
             )
     files = trained_files(folder, source.base)
@@ -177,9 +174,7 @@ class Rollouts:
     Rows of steps after the newest checkpoint go: those steps are taken again.
     """
 
-    def __init__(
-        self, folder: Path, settings: config.GrpoSettings, judge: Scorer, asked: list[Prompt]
-    ):
+    def __init__(self, folder: Path, settings: GrpoSettings, judge: Scorer, asked: list[Prompt]):
         self.folder, self.settings, self.judge, self.asked = folder, settings, judge, asked
         self.weights = settle_weights(settings.weights, judge.own)
         self.halt: list[Exception] = []
@@ -234,7 +229,7 @@ class Rollouts:
             self.tally.count(score)
         return scores
 
-    def task(self, loaded: Loaded, source: Source) -> group_relative.GrpoTask:
+    def task(self, loaded: Loaded, source: Source) -> grpo.GrpoTask:
         self.file.__exit__(None, None, None)
         self._carry_on()
         template = load_template(source.base)
@@ -250,13 +245,9 @@ class Rollouts:
             [one.ids for one in self.asked],
             [self.judge.protocols[one.protocol].stops for one in self.asked],
         )
-        return group_relative.GrpoTask(
-            ids, stops, self.verdicts, self.weights, how, self.halt, self.settle
-        )
+        return grpo.GrpoTask(ids, stops, self.verdicts, self.weights, how, self.halt, self.settle)
 
-    def verdicts(
-        self, answers: Sequence[group_relative.SampledAnswer]
-    ) -> list[group_relative.AnswerReward]:
+    def verdicts(self, answers: Sequence[grpo.SampledAnswer]) -> list[grpo.AnswerReward]:
         """Judges the answers of an optimizer step. Where too many rewards failed, the step is the
         last one.
         """
@@ -272,9 +263,7 @@ class Rollouts:
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
-        return [
-            group_relative.AnswerReward(None if score.error else score.parts) for score in scores
-        ]
+        return [grpo.AnswerReward(None if score.error else score.parts) for score in scores]
 
     def settle(self) -> None:
         self.file.settle()
@@ -349,12 +338,12 @@ class Rollouts:
 
 
 def _dry_run(
-    settings: config.GrpoSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
+    settings: GrpoSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
 ) -> Result:
     """How many steps and answers there would be, and of how long prompts."""
-    status = "new" if place.force else stages.compare(place.folder, plan)
+    status = "new" if place.force else run_folder.compare(place.folder, plan)
     asked, too_long = _asked(settings, found, source)
-    planned = group_relative.schedule(settings, len(asked))
+    planned = grpo.schedule(settings, len(asked))
     longest = max(len(one.ids) for one in asked)
     figures = {
         "folder": status,

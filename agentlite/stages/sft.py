@@ -7,18 +7,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import settings as config
+from agentlite.config import hardware, resolve
+from agentlite.config.settings import SftSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
-from agentlite.engine import check_libraries
-from agentlite.engine import coordinate as together
-from agentlite.engine import deepspeed as sharding
+from agentlite.engine import check_libraries, coordinate, deepspeed
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
 from agentlite.rendering.template import Template
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
     adapter_shape,
     failing_early,
@@ -41,44 +40,44 @@ TOKENS_A_SECOND = (
 )
 
 
-def inherit(settings: config.SftSettings, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[Any, str]]:
     """The model of prep; and, from the stage that is continued, the shape of its adapter."""
     model = setting_of(settings.data, "model", run)
     return {
         **({"model": (model, settings.data)} if model else {}),
         **adapter_shape(settings.model, run),
-        **sharding.inherited("sft", settings),
+        **deepspeed.inherited("sft", settings),
     }
 
 
-def run(settings: config.SftSettings, place: RunTarget) -> Result:
+def run(settings: SftSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
-    data = stages.find_stage(settings.data, place.run)
-    prepared = stages.finished(data, "prep")
+    data = run_folder.find_stage(settings.data, place.run)
+    prepared = run_folder.finished(data, "prep")
     source = find_model(settings.model, place.run)
     digest = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev"))
     )
-    protocol = stages.read_plan(data).settings["protocol"]
+    protocol = run_folder.read_plan(data).settings["protocol"]
     plan = Plan(
         "sft",
-        {**config.plain_settings(settings), "protocol": protocol},
-        {"data": digest, "model": source.digest, **sharding.inputs(settings)},
-        stages.versions(),
+        {**resolve.plain_settings(settings), "protocol": protocol},
+        {"data": digest, "model": source.digest, **deepspeed.inputs(settings)},
+        run_folder.versions(),
     )
     refuse_circle(settings.model, place)
     refuse_other_adapter("sft", settings, source, place.run)
-    sharding.refuse_unfit("sft", settings, source)
+    deepspeed.refuse_unfit("sft", settings, source)
     if place.dry_run:
         return _dry_run(settings, place, plan, data, source)
     if place.has_work(plan):
         check_libraries(settings.engine)
     with (
         console.stdout_to_stderr(),
-        stages.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
     ):
         if stage.status != "done":
-            together.go()
+            coordinate.go()
             with failing_early(stage):
                 _fill(stage, settings, data, source, lineage(settings.model, place.run))
         other = "" if settings.data == "prep" else f" --data {settings.data}"
@@ -88,12 +87,12 @@ def run(settings: config.SftSettings, place: RunTarget) -> Result:
 
 
 def read_encoded(
-    settings: config.SftSettings, data: Path, split: str, template: Template
+    settings: SftSettings, data: Path, split: str, template: Template
 ) -> list[Encoded]:
     """The training rows of a split. Raises UserError if one is longer than `max_length` or trains
     nothing.
     """
-    mixture = settled(stages.read_plan(data).settings["protocol"], template)
+    mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
     encoded: list[Encoded] = []
     path = find_rows(data, split)
     for number, row in enumerate(read_rows(path), 1):
@@ -122,8 +121,8 @@ def read_encoded(
 
 
 def _fill(
-    stage: stages.StageFolder,
-    settings: config.SftSettings,
+    stage: run_folder.StageFolder,
+    settings: SftSettings,
     data: Path,
     source: Source,
     models: list[str],
@@ -141,20 +140,20 @@ def _fill(
         f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
     )
     from agentlite.engine import (
-        sft as supervised,
+        sft,
     )  # torch and its friends: seconds, so only when there is work
 
-    figures = supervised.train(source, settings, stage.folder, rows, dev)
+    figures = sft.train(source, settings, stage.folder, rows, dev)
     files = trained_files(stage.folder, source.base)
     figures = {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
     stage.finish([*files, "metrics.jsonl"], {**figures, "lineage": [*models, stage.folder.name]})
 
 
 def _dry_run(
-    settings: config.SftSettings, place: RunTarget, plan: Plan, data: Path, source: Source
+    settings: SftSettings, place: RunTarget, plan: Plan, data: Path, source: Source
 ) -> Result:
     """Checks rows and template; says how many steps and tokens there would be."""
-    status = "new" if place.force else stages.compare(place.folder, plan)
+    status = "new" if place.force else run_folder.compare(place.folder, plan)
     template = load_template(source.base)
     rows = read_encoded(settings, data, "train", template)
     tokens = sum(len(row.input_ids) for row in rows)
@@ -171,6 +170,6 @@ def _dry_run(
         "memory_gib": dry_run_memory("sft", settings, source.base, longest),
         "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1),
     }
-    if source.base in EMBEDDED and not config.has_gpu():
+    if source.base in EMBEDDED and not hardware.has_gpu():
         figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
     return Result("sft", "dry run", str(place.folder), figures, [], 0.0, "")

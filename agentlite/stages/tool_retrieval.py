@@ -5,29 +5,29 @@ where one ranks.
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agentlite.config import settings as config
+from agentlite.config.settings import EvalSettings, PrepSettings
 from agentlite.core import console
 from agentlite.core.optional_deps import need
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import read_rows
-from agentlite.engine import sentence_encoder as embedding
+from agentlite.engine import sentence_encoder
 from agentlite.retrieval import index
 from agentlite.retrieval.index import ToolIndex
 from agentlite.retrieval.offer_tools import Missing, ToolOffers
 from agentlite.retrieval.queries import questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, by_vectors, fused_by_name
 from agentlite.retrieval.training_pairs import PAIRS, normal
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.encoder_source import MADE, find_encoder
 
 PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no model
 
 
-def digest_of(settings: config.PrepSettings | config.EvalSettings, run: Path) -> str:
+def digest_of(settings: PrepSettings | EvalSettings, run: Path) -> str:
     """Names the tools, and the model that ranks them. Raises UserError for a stage that is not
     finished.
     """
-    done = stages.finished(stages.find_stage(settings.retriever, run), "retriever")
+    done = run_folder.finished(run_folder.find_stage(settings.retriever, run), "retriever")
     return digest(
         canonical(
             {
@@ -39,11 +39,11 @@ def digest_of(settings: config.PrepSettings | config.EvalSettings, run: Path) ->
     )
 
 
-def learned(settings: config.EvalSettings, records: Iterable[Record], run: Path) -> int:
+def learned(settings: EvalSettings, records: Iterable[Record], run: Path) -> int:
     """How many of the records ask what the retriever learned from: it was trained on another
     split.
     """
-    pairs = stages.find_stage(settings.retriever, run) / PAIRS
+    pairs = run_folder.find_stage(settings.retriever, run) / PAIRS
     rows = read_rows(pairs) if pairs.exists() else ()
     known = {normal(row["query"]) for row in rows if row["split"] == "train"}
     return sum(
@@ -53,26 +53,24 @@ def learned(settings: config.EvalSettings, records: Iterable[Record], run: Path)
     )
 
 
-def check_packages(settings: config.PrepSettings | config.EvalSettings) -> None:
+def check_packages(settings: PrepSettings | EvalSettings) -> None:
     """Raises UserError 5 for what the way to rank needs."""
     if settings.retrieve_by in ("tuned", "hybrid"):
-        embedding.check_libraries()
+        sentence_encoder.check_libraries()
     else:
         need(
             f"ranking by {settings.retrieve_by}",
             PACKAGES.get(settings.retrieve_by, ()),
-            embedding.INSTALL,
+            sentence_encoder.INSTALL,
         )
 
 
-def offers(
-    settings: config.PrepSettings | config.EvalSettings, run: Path, missing: Missing
-) -> ToolOffers:
+def offers(settings: PrepSettings | EvalSettings, run: Path, missing: Missing) -> ToolOffers:
     """Raises UserError 2, 5 or 8."""
     assert settings.retrieve
     check_packages(settings)
-    folder = stages.find_stage(settings.retriever, run)
-    stages.finished(folder, "retriever")
+    folder = run_folder.find_stage(settings.retriever, run)
+    run_folder.finished(folder, "retriever")
     found = index.read(folder)
     names = len(found.pool.names)
     if settings.retrieve > names:
@@ -87,8 +85,8 @@ def _tuned(found: ToolIndex, folder: Path, run: Path) -> Ranker:
     source = find_encoder(str(folder), run)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
-    model = embedding.load(source, int(stages.read_plan(folder).settings["max_length"]))
-    return by_vectors(found.vectors, lambda texts: embedding.embed(model, texts))
+    model = sentence_encoder.load(source, int(run_folder.read_plan(folder).settings["max_length"]))
+    return by_vectors(found.vectors, lambda texts: sentence_encoder.embed(model, texts))
 
 
 def _hybrid(found: ToolIndex, folder: Path, run: Path) -> Ranker:

@@ -1,1 +1,1 @@
-"""workspace: see docs/design.md."""
+"""What a name means (stage, folder, alias, hub id) and what a stage's folder holds."""

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentlite.core import distributed as processes
+from agentlite.core import distributed
 from agentlite.core.errors import DISK, REJECTS, UserError
 from agentlite.core.records import plain
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import RunTarget
 
@@ -23,9 +23,9 @@ def setting_of(name: str, key: str, run: Path) -> Any:
     """A setting in the plan of a stage, or of what was exported from one; None where `name` is
     neither.
     """
-    folder = stages.find_stage(name, run)
+    folder = run_folder.find_stage(name, run)
     if name and (folder / "plan.json").exists():
-        return stages.read_plan(folder).settings.get(key)
+        return run_folder.read_plan(folder).settings.get(key)
     mark = folder / EXPORTED
     return json.loads(mark.read_bytes())["settings"].get(key) if name and mark.exists() else None
 
@@ -34,10 +34,10 @@ def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:
     """The `lora_*` settings of the stage that is trained further, each with its name; none of a
     whole model.
     """
-    folder = stages.find_stage(name, run)
+    folder = run_folder.find_stage(name, run)
     if not name or not (folder / "plan.json").exists():
         return {}
-    has = stages.read_plan(folder).settings
+    has = run_folder.read_plan(folder).settings
     return (
         {}
         if has.get("full")
@@ -74,7 +74,7 @@ def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path)
 
 
 @contextmanager
-def failing_early(stage: stages.StageFolder) -> Iterator[None]:
+def failing_early(stage: run_folder.StageFolder) -> Iterator[None]:
     """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it
     needs no --force. A full disk, or a reward that fails, is none: the same command carries on,
     with what was drawn until then."""
@@ -84,6 +84,6 @@ def failing_early(stage: stages.StageFolder) -> Iterator[None]:
         worth = any(
             any(stage.folder.glob(name)) for name in ("checkpoints/checkpoint-*", "done.json")
         )
-        if processes.first() and not worth and error.exit_code not in (DISK, REJECTS):
+        if distributed.first() and not worth and error.exit_code not in (DISK, REJECTS):
             stage.fail()
         raise

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from agentlite.config.settings import keep_private
+from agentlite.config.hardware import keep_private
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.core.openai_client import Endpoint

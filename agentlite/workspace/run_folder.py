@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.config.settings import SWITCHES, has_gpu, plain_defaults
-from agentlite.core import console
-from agentlite.core import distributed as processes
+from agentlite.config.hardware import SWITCHES, has_gpu
+from agentlite.config.resolve import plain_defaults
+from agentlite.core import console, distributed
 from agentlite.core.console import notice
 from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
@@ -172,7 +172,7 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
 
     Of several processes only the first does; the others are there only where it has found work.
     """
-    if not processes.first():
+    if not distributed.first():
         yield StageFolder(folder, plan, "half")
         return
     with disk_errors(folder):

@@ -37,7 +37,7 @@ from msgspec.structs import replace
 from agentlite.engine import checkpoints
 from agentlite.engine import trainer as training
 from agentlite.scoring.metrics.confidence import middle, redrawn
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 
 WAYS = ("safe", "plain")
 EVERY = (10, 50)  # steps between checkpoints: often, and as it is by default
@@ -214,7 +214,9 @@ def both_ways(rows: list[Row], sizes: list[int]) -> Iterator[None]:
 
     with (
         patch.object(checkpoints, "keep", keep_both),
-        patch.object(stages, "content_digest", timing(spent, "digested", stages.content_digest)),
+        patch.object(
+            run_folder, "content_digest", timing(spent, "digested", run_folder.content_digest)
+        ),
         patch.object(os, "fsync", timing(spent, "synced", os.fsync)),
     ):
         yield

@@ -39,7 +39,8 @@ from agentlite.data.curation.minhash import (
     shingles,
     sketches,
 )
-from agentlite.data.curation.split import NEAR, traits
+from agentlite.data.curation.split import NEAR
+from agentlite.data.curation.traits import traits
 
 NEAR_SHARE, LEAKED_SHARE, PERSONAL_SHARE = 0.03, 0.02, 0.01
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 ROOT, PARTS = Path(__file__).resolve().parents[2], Path(__file__).with_name("gpu_parts.py")
 sys.path.insert(0, str(ROOT))  # a plain checkout, where nothing has been installed but the packages
 
-from agentlite.config import settings as config  # noqa: E402
+from agentlite.config.settings import COMMANDS  # noqa: E402
 from agentlite.core import console  # noqa: E402
 from agentlite.core.row_files import write_json  # noqa: E402
 from agentlite.engine.planning.estimate import RowLengths, load_of, plan  # noqa: E402
@@ -294,7 +294,7 @@ def settings_of(cell: Cell, toy: bool, steps: int) -> Any:
     counted = (
         {} if cell.command == "grpo" else {"trl": {"include_num_input_tokens_seen": "non_padding"}}
     )
-    return config.COMMANDS[cell.command](
+    return COMMANDS[cell.command](
         max_steps=steps,
         gradient_accumulation=1,
         save_steps=10_000,

@@ -115,43 +115,40 @@ def _ours(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sft(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
-    from agentlite.engine import sft as supervised
+    from agentlite.engine import sft
     from agentlite.rendering import Encoded
 
     rows = [Encoded(ids, ids) for ids in _rows(cell, settings, source.base)]
-    return supervised.train(source, settings, folder, rows, [])
+    return sft.train(source, settings, folder, rows, [])
 
 
 def _dpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
     """A quarter of a row is the answer."""
-    from agentlite.engine import dpo as preference
+    from agentlite.engine import dpo
 
     whole, cut = _rows(cell, settings, source.base), settings.max_length * 3 // 4
-    rows = [preference.Preference(ids[:cut], ids[cut:], ids[cut:][::-1]) for ids in whole]
-    return preference.train(source, settings, folder, rows)
+    rows = [dpo.Preference(ids[:cut], ids[cut:], ids[cut:][::-1]) for ids in whole]
+    return dpo.train(source, settings, folder, rows)
 
 
 def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> dict[str, Any]:
     """What an answer earns is chance. The tokens of prompts and answers are counted where they are
     judged.
     """
-    from agentlite.engine import grpo as group_relative
-    from agentlite.engine import sample as sampling
+    from agentlite.engine import grpo, sample
 
     chance = random.Random(0)
     prompts = [ids[settings.max_new_tokens :] for ids in _rows(cell, settings, source.base)]
 
     def judge(answers: Sequence[Any]) -> list[Any]:
         clock.drawn += sum(len(prompts[one.prompt]) + len(one.drawn.ids) for one in answers)
-        return [group_relative.AnswerReward({"chance": chance.random()}) for _ in answers]
+        return [grpo.AnswerReward({"chance": chance.random()}) for _ in answers]
 
     def task(loaded: Any) -> Any:
-        how = sampling.Sampling(loaded.tokenizer.eos_token_id, settings.max_new_tokens, 1.0, 1.0)
-        return group_relative.GrpoTask(
-            prompts, [()] * len(prompts), judge, {"chance": 1.0}, how, []
-        )
+        how = sample.Sampling(loaded.tokenizer.eos_token_id, settings.max_new_tokens, 1.0, 1.0)
+        return grpo.GrpoTask(prompts, [()] * len(prompts), judge, {"chance": 1.0}, how, [])
 
-    return group_relative.train(source, settings, folder, task)
+    return grpo.train(source, settings, folder, task)
 
 
 def _plain(job: dict[str, Any]) -> dict[str, Any]:

@@ -116,11 +116,12 @@ def seconds_to_rank(folder: Path) -> float:
 
 def make_stage(folder: Path) -> None:
     """A finished stage as `pairs` leaves it."""
-    from agentlite.config import settings as config
+    from agentlite.config import resolve
+    from agentlite.config.settings import PairsSettings
     from agentlite.core.records import Candidate, Message, Record, Score, Tool, to_row
     from agentlite.core.row_files import write_rows
     from agentlite.scoring.rewards import COMPONENTS, PENALTIES
-    from agentlite.workspace import run_folder as stages
+    from agentlite.workspace import run_folder
 
     generator = random.Random(0)
     tool = Tool("add_numbers", "Adds whole numbers.")
@@ -142,10 +143,10 @@ def make_stage(folder: Path) -> None:
             rows["scores"].append(
                 plain(Score(*candidate.key, parts, "city has a value that is not accepted"))
             )
-    plan = stages.Plan(
-        "pairs", {**config.plain_settings(config.PairsSettings()), "protocol": "hermes"}, {}
+    plan = run_folder.Plan(
+        "pairs", {**resolve.plain_settings(PairsSettings()), "protocol": "hermes"}, {}
     )
-    with stages.open_stage(folder, plan, force=False) as stage:
+    with run_folder.open_stage(folder, plan, force=False) as stage:
         for name, written in rows.items():
             write_rows(folder / f"{name}.jsonl", written)
         stage.finish([f"{name}.jsonl" for name in rows], {})

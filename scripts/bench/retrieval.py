@@ -108,7 +108,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     """
     import torch
 
-    from agentlite.engine import sentence_encoder as embedding
+    from agentlite.engine import sentence_encoder
     from agentlite.retrieval import index
     from agentlite.retrieval.rankers import BY_WORDS
     from agentlite.workspace.encoder_source import find_encoder
@@ -121,11 +121,11 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         if (options.work / "query").exists()
         else (find_encoder("all-minilm-l6-v2", options.work))
     )
-    model = embedding.load(source, 96)
-    embedding.embed(model, texts[:8])
-    tools_a_second = rate(lambda: embedding.embed(model, pool.texts[:ENCODED]), ENCODED)
-    static = embedding.load(find_encoder("static-minilm", options.work), 96)
-    static_a_second = rate(lambda: embedding.embed(static, pool.texts), len(pool.entries))
+    model = sentence_encoder.load(source, 96)
+    sentence_encoder.embed(model, texts[:8])
+    tools_a_second = rate(lambda: sentence_encoder.embed(model, pool.texts[:ENCODED]), ENCODED)
+    static = sentence_encoder.load(find_encoder("static-minilm", options.work), 96)
+    static_a_second = rate(lambda: sentence_encoder.embed(static, pool.texts), len(pool.entries))
     vectors = normal(len(pool.entries), model.get_embedding_dimension())
     asked = normal(QUESTIONS, vectors.shape[1])
     started = time.perf_counter()
@@ -138,7 +138,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         "encode_tools_a_second": tools_a_second,
         "static_tools_a_second": static_a_second,
         "bm25_tools_a_second": len(pool.entries) / bm25_seconds,
-        "encode_question_ms": timed(lambda n: embedding.embed(model, texts[n : n + 1])),
+        "encode_question_ms": timed(lambda n: sentence_encoder.embed(model, texts[n : n + 1])),
         "search_ms": timed(lambda n: index.likeliest(asked[n : n + 1] @ table.vectors.T, pool, 5)),
         "bm25_ms": timed(lambda n: index.likeliest(words(texts[n : n + 1]), pool, 5)),
     }

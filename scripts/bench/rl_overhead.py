@@ -134,29 +134,29 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
 
 
 def settings(command: str, steps: int) -> Any:
-    from agentlite.config import settings as config
+    from agentlite.config.settings import DpoSettings, GrpoSettings
 
     shared = {"model": ALIAS, "max_steps": steps, "save_steps": 10_000, "learning_rate": 1e-4}
     if command == "dpo":
-        return config.DpoSettings(**shared, batch_size=1, gradient_accumulation=2)
-    return config.GrpoSettings(
+        return DpoSettings(**shared, batch_size=1, gradient_accumulation=2)
+    return GrpoSettings(
         **shared, batch_size=4, gradient_accumulation=2, group_size=GROUP, max_new_tokens=NEW_TOKENS
     )
 
 
 def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
-    from agentlite.engine import dpo as preference
+    from agentlite.engine import dpo
     from agentlite.engine import trainer as training
 
     chosen = settings("dpo", options.steps)
-    rows = [preference.Preference(*row) for row in pairs_of_ids()]
+    rows = [dpo.Preference(*row) for row in pairs_of_ids()]
     return _ours(
         chosen,
-        lambda loaded, folder, plan: preference.make_trainer(
-            loaded, chosen, preference.arguments(chosen, folder, plan), rows
+        lambda loaded, folder, plan: dpo.make_trainer(
+            loaded, chosen, dpo.arguments(chosen, folder, plan), rows
         ),
-        training.Watch(preference.MEASURES),
-        preference.schedule(chosen, rows),
+        training.Watch(dpo.MEASURES),
+        dpo.schedule(chosen, rows),
     )
 
 
@@ -166,8 +166,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     """
     from msgspec.structs import replace
 
-    from agentlite.engine import grpo as group_relative
-    from agentlite.engine import sample as sampling
+    from agentlite.engine import grpo, sample
     from agentlite.engine import trainer as training
     from agentlite.rendering import PROTOCOLS
     from agentlite.scoring.rewards import WEIGHTS
@@ -181,7 +180,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
         chosen = replace(settings("grpo", options.steps), weights=weights)
         judge = Scorer({one.record.id: one.record for one in asked}, PROTOCOLS, own)
         with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
-            how = sampling.Sampling(-1, NEW_TOKENS, 1.0, 1.0)
+            how = sample.Sampling(-1, NEW_TOKENS, 1.0, 1.0)
             drawn: list[dict[str, Any]] = []
 
             def verdicts(answers: Any) -> Any:
@@ -193,16 +192,14 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
                 )
                 return rollouts.verdicts(answers)
 
-            task = group_relative.GrpoTask(
+            task = grpo.GrpoTask(
                 [one.ids for one in asked], [()] * len(asked), verdicts, rollouts.weights, how, []
             )
             result = _ours(
                 chosen,
-                lambda loaded, run, plan: group_relative.make_trainer(
-                    loaded, chosen, run, task, plan
-                ),
-                training.Watch(group_relative.MEASURES),
-                group_relative.schedule(chosen, len(asked)),
+                lambda loaded, run, plan: grpo.make_trainer(loaded, chosen, run, task, plan),
+                training.Watch(grpo.MEASURES),
+                grpo.schedule(chosen, len(asked)),
             )
     Path(options.answers).write_text(json.dumps(drawn), encoding="utf-8")
     return result
@@ -294,16 +291,14 @@ def _bare_grpo(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from agentlite.engine import grpo as group_relative
+    from agentlite.engine import grpo
     from agentlite.engine import trainer as training
 
     def reward(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [digits(tokenizer.decode(ids)) for ids in completion_ids]
 
     asked = steps()
-    order = group_relative.prompt_order(
-        len(asked), training.Schedule(options.steps, 4, 2), GROUP, 0
-    )
+    order = grpo.prompt_order(len(asked), training.Schedule(options.steps, 4, 2), GROUP, 0)
     arguments = GRPOConfig(
         **_arguments(folder, options.steps),
         per_device_train_batch_size=4,

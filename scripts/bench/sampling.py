@@ -82,8 +82,7 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     """Prompts -> how many tokens were made."""
     import torch
 
-    from agentlite.engine import load_libraries
-    from agentlite.engine import sample as sampling
+    from agentlite.engine import load_libraries, sample
     from agentlite.engine.load import Loading, load_to_ask
     from agentlite.workspace.model_source import find_model
 
@@ -91,14 +90,14 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     with tempfile.TemporaryDirectory() as folder:
         loaded = load_to_ask(find_model(ALIAS, Path(folder)), Loading("unsloth", 2048))
     loaded.model.generation_config.eos_token_id = None  # nothing ends an answer before its length
-    how = sampling.Sampling(-1, options.new_tokens, 1.0, 1.0)
+    how = sample.Sampling(-1, options.new_tokens, 1.0, 1.0)
 
     def ours(batch: Sequence[list[int]]) -> int:
         asked = [
-            sampling.SampleRequest(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples)))
+            sample.SampleRequest(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples)))
             for ids in batch
         ]
-        return sum(len(drawn.ids) for drawn in sampling.sample(loaded, asked, how))
+        return sum(len(drawn.ids) for drawn in sample.sample(loaded, asked, how))
 
     def generate(batch: Sequence[list[int]]) -> int:
         made = 0

@@ -69,9 +69,9 @@ def report(measured: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def settings(steps: int) -> Any:
-    from agentlite.config import settings as config
+    from agentlite.config.settings import SftSettings
 
-    return config.SftSettings(
+    return SftSettings(
         model=ALIAS,
         max_steps=steps,
         batch_size=1,
@@ -112,7 +112,7 @@ def rows() -> list[Any]:
 
 def ours(steps: int) -> dict[str, Any]:
     from agentlite.core.console import stdout_to_stderr
-    from agentlite.engine import sft as supervised
+    from agentlite.engine import sft
     from agentlite.engine import trainer as training
     from agentlite.engine.load import load
     from agentlite.workspace.model_source import find_model
@@ -120,13 +120,11 @@ def ours(steps: int) -> dict[str, Any]:
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         chosen = settings(steps)
         loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
-        told = supervised.arguments(
-            chosen, Path(folder), rows(), [], supervised.schedule(chosen, rows())
-        )
-        trainer = supervised.make_trainer(loaded, chosen, told, rows(), [])
+        told = sft.arguments(chosen, Path(folder), rows(), [], sft.schedule(chosen, rows()))
+        trainer = sft.make_trainer(loaded, chosen, told, rows(), [])
         clock = _clock()
         trainer.add_callback(clock)
-        training.train(lambda micro: trainer, Path(folder), supervised.schedule(chosen, rows()))
+        training.train(lambda micro: trainer, Path(folder), sft.schedule(chosen, rows()))
         return {"losses": _losses(trainer), "seconds": clock.seconds()}
 
 

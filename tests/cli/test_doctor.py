@@ -15,12 +15,11 @@ from support.samples import ROOT
 from agentlite.cli import doctor as checks
 from agentlite.cli.doctor import environment as surroundings
 from agentlite.cli.doctor import hardware as machine
-from agentlite.cli.doctor import packages
-from agentlite.cli.doctor import probe as asking
+from agentlite.cli.doctor import packages, probe
 from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts
-from agentlite.config import settings as config
+from agentlite.config import hardware
 
-CARD = config.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
+CARD = hardware.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
 BARE = ProbedFacts(Path("runs/default"), None, None, {})
 
 
@@ -229,15 +228,15 @@ def test_offline_nobody_is_asked(monkeypatch):
     def never(url: str) -> str:
         raise AssertionError(f"{url} was asked")
 
-    monkeypatch.setattr(asking, "unreached", never)
+    monkeypatch.setattr(probe, "unreached", never)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (found,) = surroundings.hub(asking.ask(Path("runs/default")))
+    (found,) = surroundings.hub(probe.ask(Path("runs/default")))
     assert found.found.startswith("not asked: offline")
 
 
 def test_who_does_not_answer_is_left_behind():
     forever = threading.Event()
-    found = asking.answers({"quick": lambda: 1, "slow": forever.wait}, 0.05)
+    found = probe.answers({"quick": lambda: 1, "slow": forever.wait}, 0.05)
     forever.set()
     assert found == {"quick": 1}
 
@@ -250,11 +249,11 @@ def test_a_server_that_refuses_is_unreached_and_one_that_answers_anything_is_not
     )  # 501 to everything
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
-    assert asking.unreached(url) == ""
+    assert probe.unreached(url) == ""
     server.shutdown()
     server.server_close()
-    assert asking.unreached(url)
-    assert asking.unreached("no address")
+    assert probe.unreached(url)
+    assert probe.unreached("no address")
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):

@@ -7,16 +7,9 @@ import sys
 import pytest
 import yaml
 
-from agentlite.config.settings import (
-    COMMANDS,
-    PROFILES,
-    Given,
-    as_yaml,
-    config_folder,
-    describe,
-    fields,
-    resolve,
-)
+from agentlite.config.hardware import PROFILES
+from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
+from agentlite.config.settings import COMMANDS, describe, fields
 from agentlite.core.errors import UserError
 from agentlite.scoring.weight_sweep import read_grid
 

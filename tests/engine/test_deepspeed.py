@@ -14,8 +14,7 @@ import pytest
 from support.samples import DATA, ROOT
 
 import agentlite
-from agentlite.engine import checkpoints
-from agentlite.engine import trainer as training
+from agentlite.engine import checkpoints, training_log
 from agentlite.workspace.model_source import find_model
 
 pytest.importorskip("deepspeed")
@@ -69,7 +68,9 @@ def launched(program: list[str], arguments: list[str]) -> subprocess.CompletedPr
 
 
 def figures(folder: Path) -> list[tuple[Any, ...]]:
-    return [(row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in training.logged(folder)]
+    return [
+        (row["step"], row["loss"], row.get("dev_loss", 0.0)) for row in training_log.logged(folder)
+    ]
 
 
 @pytest.mark.parametrize("stage", [2, 3])

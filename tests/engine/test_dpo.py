@@ -16,7 +16,7 @@ from support.processes import environment
 from support.trainers import dpo, preferences, source
 
 from agentlite.core.errors import UserError
-from agentlite.engine import checkpoints
+from agentlite.engine import checkpoints, training_log
 from agentlite.engine import dpo as preference
 from agentlite.engine import trainer as training
 from agentlite.engine.dpo import Preference
@@ -81,7 +81,9 @@ def test_at_the_first_step_the_loss_is_log_2_also_when_an_adapter_is_continued(
             source(tiny_model, start), settings, made(tmp_path, name), preferences()
         )
         assert figures["first_loss"] == pytest.approx(math.log(2), abs=1e-6)
-        assert training.logged(tmp_path / name)[1]["loss"] != pytest.approx(math.log(2), abs=1e-3)
+        assert training_log.logged(tmp_path / name)[1]["loss"] != pytest.approx(
+            math.log(2), abs=1e-3
+        )
 
 
 def test_a_reference_that_is_not_the_start_stops_the_run(
@@ -151,7 +153,7 @@ def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tm
         loss(ratio)
         for ratio in ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
     ]
-    assert training.logged(tmp_path)[1]["loss"] == pytest.approx(sum(by_hand) / 5, rel=1e-4)
+    assert training_log.logged(tmp_path)[1]["loss"] == pytest.approx(sum(by_hand) / 5, rel=1e-4)
 
 
 def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapter, tmp_path):
@@ -179,7 +181,7 @@ def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter,
             for a in (row.chosen, row.rejected)
         ]
         total += (means[0] - means[1] - 1 / (2 * 0.1)) ** 2
-    assert training.logged(tmp_path)[1]["loss"] == pytest.approx(total / 5, rel=1e-4)
+    assert training_log.logged(tmp_path)[1]["loss"] == pytest.approx(total / 5, rel=1e-4)
 
 
 def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_path):
@@ -228,7 +230,8 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
         assert killed.returncode == -signal.SIGKILL
         figures = preference.train(source(tiny_model, adapter), dpo(), folder, preferences())
         losses = [
-            [(row["step"], row["loss"]) for row in training.logged(one)] for one in (folder, whole)
+            [(row["step"], row["loss"]) for row in training_log.logged(one)]
+            for one in (folder, whole)
         ]
         assert losses[0] == losses[1]
         assert figures["steps"] == 6

@@ -17,12 +17,10 @@ from support.processes import environment
 from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
 from transformers import AutoModelForCausalLM
 
-from agentlite.config import settings as config
+from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import checkpoints
-from agentlite.engine import dpo as preference
+from agentlite.engine import checkpoints, dpo, sample, training_log
 from agentlite.engine import grpo as group_relative
-from agentlite.engine import sample as sampling
 from agentlite.engine import trainer as training
 from agentlite.engine.grpo import AnswerReward, complaints
 from agentlite.engine.load import load
@@ -30,7 +28,7 @@ from agentlite.workspace.model_source import load_template
 
 
 def followed(folder: Path) -> list[tuple[float, ...]]:
-    return [(row["step"], row["loss"], row["reward"]) for row in training.logged(folder)]
+    return [(row["step"], row["loss"], row["reward"]) for row in training_log.logged(folder)]
 
 
 def made(folder: Path, name: str) -> Path:
@@ -43,11 +41,11 @@ def adapter(tiny_model, tmp_path_factory):
     """An adapter that says something else than the base model: what sft would have left."""
     folder = tmp_path_factory.mktemp("start")
     end = load_template("smollm2-135m").encode("sunny")
-    rows = [preference.Preference(prompt, end, end[::-1]) for prompt in prompts()]
-    settings = config.DpoSettings(
+    rows = [dpo.Preference(prompt, end, end[::-1]) for prompt in prompts()]
+    settings = DpoSettings(
         model="tiny", batch_size=5, gradient_accumulation=1, max_steps=4, learning_rate=5e-2
     )
-    preference.train(source(tiny_model), settings, folder, rows)
+    dpo.train(source(tiny_model), settings, folder, rows)
     return folder / "adapter"
 
 
@@ -62,7 +60,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
             made(tmp_path, name),
             lambda loaded: task(),
         )
-        first, second = (row["kl"] for row in training.logged(tmp_path / name))
+        first, second = (row["kl"] for row in training_log.logged(tmp_path / name))
         assert first == 0
         assert second > 0
 
@@ -70,7 +68,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
 def test_dropout_of_the_adapter_does_not_part_policy_and_reference(tiny_model, tmp_path):
     settings = grpo(max_steps=2, lora_dropout=0.5)
     group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
-    assert training.logged(tmp_path)[0]["kl"] == 0
+    assert training_log.logged(tmp_path)[0]["kl"] == 0
 
 
 def test_a_reference_that_is_not_the_start_stops_the_run(
@@ -103,7 +101,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     made_of = trainer._generate_and_score_completions(batch)
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
-        drawn = sampling.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
+        drawn = sample.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
         parts = verdict(group_relative.SampledAnswer(0, 0, 0, drawn)).parts
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)
@@ -113,7 +111,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
 
 def test_every_part_is_logged_by_name_and_their_weighted_sum_is_the_reward(tiny_model, tmp_path):
     group_relative.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
-    for row in training.logged(tmp_path):
+    for row in training_log.logged(tmp_path):
         assert row["reward"] == pytest.approx(
             sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5
         )
@@ -143,7 +141,7 @@ def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
         lr_scheduler="constant",
     )
     group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
-    even = [row["reward/even"] for row in training.logged(tmp_path)]
+    even = [row["reward/even"] for row in training_log.logged(tmp_path)]
     assert sum(even[:4]) / 4 < 0.6 and sum(even[-4:]) / 4 > 0.8
 
 
@@ -259,7 +257,7 @@ def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(ti
             group_relative.train(
                 source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
             )
-        return len(training.logged(tmp_path))
+        return len(training_log.logged(tmp_path))
 
     assert steps(2, 2, DIVERGED) == 3  # the step under way is finished, and saved
     assert steps(5, 5, DIVERGED) == 6  # three of them were before
@@ -277,7 +275,7 @@ def test_one_group_that_differs_begins_the_count_anew(tiny_model, tmp_path):
     figures = group_relative.train(
         source(tiny_model), grpo(max_flat_steps=3), tmp_path, lambda loaded: task(judge)
     )
-    assert figures["steps"] == 6 and [row["flat"] for row in training.logged(tmp_path)] == [
+    assert figures["steps"] == 6 and [row["flat"] for row in training_log.logged(tmp_path)] == [
         1,
         0.5,
         1,

@@ -10,12 +10,11 @@ import pytest
 from support.samples import DATA
 
 import agentlite
-from agentlite.config import settings as config
-from agentlite.config.settings import Given, resolve
-from agentlite.core import distributed as processes
+from agentlite.config.resolve import Given, resolve
+from agentlite.config.settings import GrpoSettings, SftSettings
+from agentlite.core import distributed
 from agentlite.core.errors import UserError
-from agentlite.engine import deepspeed as sharding
-from agentlite.engine import trainer as training
+from agentlite.engine import deepspeed, training_log
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import finished, read_plan
 
@@ -86,7 +85,7 @@ def test_dpo_and_grpo_start_from_their_reference(engine, run):
             **given,
             **SHORT,
         )
-        first, second = training.logged(Path(done.folder))
+        first, second = training_log.logged(Path(done.folder))
         if command is agentlite.dpo:
             assert first["loss"] == pytest.approx(0.693147, abs=1e-5)
             assert second["chosen_reward"] != 0
@@ -99,7 +98,7 @@ def test_unsloth_and_transformers_train_the_same(run):
     done = agentlite.sft(
         run=run, full=True, engine="unsloth", learning_rate=1e-2, out="unsloth", **SHORT
     )
-    theirs, ours = (training.logged(Path(one)) for one in (done.folder, f"{run}/sft"))
+    theirs, ours = (training_log.logged(Path(one)) for one in (done.folder, f"{run}/sft"))
     assert [row["loss"] for row in theirs] == pytest.approx([row["loss"] for row in ours], rel=1e-5)
 
 
@@ -117,13 +116,13 @@ def test_all_weights_get_a_tenth_of_an_adapters_learning_rate_unless_told(run):
     settings, origin = resolve(
         "sft",
         Given({"full": True}, profile="cpu"),
-        sharding.inherited("sft", config.SftSettings(full=True)),
+        deepspeed.inherited("sft", SftSettings(full=True)),
     )
     assert (settings.learning_rate, origin["learning_rate"]) == (pytest.approx(2e-5), "--full")
     told, _ = resolve(
         "sft",
         Given({"full": True, "learning_rate": 1e-4}, profile="cpu"),
-        sharding.inherited("sft", settings),
+        deepspeed.inherited("sft", settings),
     )
     assert told.learning_rate == 1e-4
 
@@ -152,25 +151,23 @@ SHARED = {"engine": "hf", "deepspeed": "deepspeed/zero2.json"}
 def test_what_cannot_work_is_refused_with_what_can(given, source, said, mended, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(UserError) as told:
-        sharding.refuse_unfit("sft", config.SftSettings(**given), source)
+        deepspeed.refuse_unfit("sft", SftSettings(**given), source)
     assert said in str(told.value) and mended in told.value.fix
     assert told.value.exit_code == 2
 
 
 def refused(command: str, settings: Any) -> str:
     with pytest.raises(UserError) as told:
-        sharding.refuse_unfit(command, settings, WHOLE)
+        deepspeed.refuse_unfit(command, settings, WHOLE)
     return str(told.value)
 
 
 def test_numbers_of_processes_that_disagree_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert "one of 2 processes" in refused("sft", config.SftSettings())
-    assert "grpo runs in one process" in refused("grpo", config.GrpoSettings(**SHARED))
+    assert "one of 2 processes" in refused("sft", SftSettings())
+    assert "grpo runs in one process" in refused("grpo", GrpoSettings(**SHARED))
     path = tmp_path / "own.json"
-    settings = config.SftSettings(
-        engine="hf", deepspeed=str(path), batch_size=2, gradient_accumulation=3
-    )
+    settings = SftSettings(engine="hf", deepspeed=str(path), batch_size=2, gradient_accumulation=3)
     for sizes, said in (
         ({"train_batch_size": 24}, "Start 4 processes"),
         ({"train_batch_size": 7}, 'Better set it to "auto"'),
@@ -182,41 +179,39 @@ def test_numbers_of_processes_that_disagree_are_refused(monkeypatch, tmp_path):
     path.write_text(
         json.dumps({"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2}), encoding="utf-8"
     )
-    sharding.refuse_unfit("sft", settings, WHOLE)
+    deepspeed.refuse_unfit("sft", settings, WHOLE)
 
 
 def test_weighed_tokens_and_zero_3_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    sharding.refuse_unfit("sft", config.SftSettings(**SHARED, segment_weights="hermes"), WHOLE)
-    settings = config.SftSettings(
-        engine="hf", deepspeed="deepspeed/zero3.json", segment_weights="hermes"
-    )
+    deepspeed.refuse_unfit("sft", SftSettings(**SHARED, segment_weights="hermes"), WHOLE)
+    settings = SftSettings(engine="hf", deepspeed="deepspeed/zero3.json", segment_weights="hermes")
     assert "zero2.json" in refused("sft", settings)
 
 
 def test_deepspeed_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "agentlite[deepspeed]" in refused("sft", config.SftSettings(**SHARED))
+    assert "agentlite[deepspeed]" in refused("sft", SftSettings(**SHARED))
 
 
 def test_a_card_without_bfloat16_trains_an_adapter_but_not_all_weights(monkeypatch, tmp_path):
-    monkeypatch.setattr(sharding, "gpu_has_bf16", lambda: False)
-    sharding.refuse_unfit("sft", config.SftSettings(), WHOLE)
-    assert "Leave --full out" in refused("sft", config.SftSettings(full=True))
+    monkeypatch.setattr(deepspeed, "gpu_has_bf16", lambda: False)
+    deepspeed.refuse_unfit("sft", SftSettings(), WHOLE)
+    assert "Leave --full out" in refused("sft", SftSettings(full=True))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    sharding.refuse_unfit(
-        "sft", config.SftSettings(full=True, **SHARED), WHOLE
+    deepspeed.refuse_unfit(
+        "sft", SftSettings(full=True, **SHARED), WHOLE
     )  # in float16, beside weights in float32
     path = tmp_path / "own.json"
     path.write_text('{"bf16": {"enabled": true}}', encoding="utf-8")
-    assert "bfloat16" in refused("sft", config.SftSettings(engine="hf", deepspeed=str(path)))
+    assert "bfloat16" in refused("sft", SftSettings(engine="hf", deepspeed=str(path)))
 
 
 def test_the_shipped_files_of_deepspeed_leave_every_size_to_us():
-    names = [path.name for path in (config.config_folder() / "deepspeed").iterdir()]
+    names = [path.name for path in (resolve.config_folder() / "deepspeed").iterdir()]
     assert sorted(names) == ["zero2.json", "zero2_offload.json", "zero3.json", "zero3_offload.json"]
     for name in names:
-        content = sharding.read(f"deepspeed/{name}")
+        content = deepspeed.read(f"deepspeed/{name}")
         sizes = (
             "train_batch_size",
             "train_micro_batch_size_per_gpu",
@@ -230,4 +225,4 @@ def test_the_shipped_files_of_deepspeed_leave_every_size_to_us():
 def test_one_process_is_the_first_of_one(monkeypatch):
     for name in ("WORLD_SIZE", "RANK"):
         monkeypatch.delenv(name, raising=False)
-    assert (processes.count(), processes.first()) == (1, True)
+    assert (distributed.count(), distributed.first()) == (1, True)

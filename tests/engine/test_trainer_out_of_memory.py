@@ -19,9 +19,8 @@ import agentlite
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import read_rows
 from agentlite.engine import dpo as preference
-from agentlite.engine import generate as generation
+from agentlite.engine import generate, sample, training_log
 from agentlite.engine import grpo as group_relative
-from agentlite.engine import sample as sampling
 from agentlite.engine import sft as supervised
 from agentlite.engine import trainer as training
 from agentlite.engine.load import Loading, load_to_ask
@@ -72,7 +71,7 @@ def train(command: str, tiny_model: Path, folder: Path, steps: int) -> dict[str,
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
-    return [(row["step"], row["loss"]) for row in training.logged(folder)]
+    return [(row["step"], row["loss"]) for row in training_log.logged(folder)]
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
@@ -175,23 +174,23 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
 ) -> None:
     loaded = load_to_ask(source(tiny_model), Loading("unsloth", 128))
     asked = [
-        sampling.SampleRequest([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5)))
+        sample.SampleRequest([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5)))
         for n in range(3)
     ]
-    how = sampling.Sampling(2, 6, 1.0, 1.0)
-    expected = sampling.sample(loaded, asked, how)
-    draw, most = sampling.SAMPLERS["shared"], 2
+    how = sample.Sampling(2, 6, 1.0, 1.0)
+    expected = sample.sample(loaded, asked, how)
+    draw, most = sample.SAMPLERS["shared"], 2
 
-    def limited(loaded: Any, asked: Sequence[sampling.SampleRequest], how: Any) -> Any:
+    def limited(loaded: Any, asked: Sequence[sample.SampleRequest], how: Any) -> Any:
         if sum(len(one.seeds) for one in asked) > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return draw(loaded, asked, how)
 
-    monkeypatch.setitem(sampling.SAMPLERS, "shared", limited)
-    assert sampling.sample(loaded, asked, how) == expected
+    monkeypatch.setitem(sample.SAMPLERS, "shared", limited)
+    assert sample.sample(loaded, asked, how) == expected
     most = 0
     with pytest.raises(UserError, match="a prompt of 4 tokens") as error:
-        sampling.sample(loaded, asked, how)
+        sample.sample(loaded, asked, how)
     assert error.value.exit_code == OUT_OF_MEMORY
 
 
@@ -200,20 +199,20 @@ def test_a_batch_of_prompts_is_halved_and_says_the_same(
 ) -> None:
     loaded, how = (
         load_to_ask(source(tiny_model), Loading("unsloth", 128)),
-        generation.Greedy(2, (), 6, 8),
+        generate.Greedy(2, (), 6, 8),
     )
     prompts = [[5, 6, 7, 8, 9][: n + 1] for n in range(5)]
     expected = {
-        said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch
+        said.prompt: said for batch in generate.generate(loaded, prompts, how) for said in batch
     }
-    batch = generation._batch
+    batch = generate._batch
 
     def limited(loaded: Any, prompts: Sequence[Any], *rest: Any) -> Any:
         if len(prompts) > 1:
             raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")
         return batch(loaded, prompts, *rest)
 
-    monkeypatch.setattr(generation, "_batch", limited)
+    monkeypatch.setattr(generate, "_batch", limited)
     assert {
-        said.prompt: said for batch in generation.generate(loaded, prompts, how) for said in batch
+        said.prompt: said for batch in generate.generate(loaded, prompts, how) for said in batch
     } == expected

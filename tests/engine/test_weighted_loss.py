@@ -12,9 +12,8 @@ from support.trainers import sft, source
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.engine import load as loading
+from agentlite.engine import load, trainer
 from agentlite.engine import sft as supervised
-from agentlite.engine import trainer as training
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
 from agentlite.rendering.loss_weights import segments, weight_at
 from agentlite.workspace.model_source import load_template
@@ -169,9 +168,7 @@ def test_the_loss_is_the_weighted_sum_over_the_number_of_trained_tokens(
     ]
     settings = sft(engine=engine, segment_weights="hermes", max_steps=1, lora_dropout=0.0)
     figures = supervised.train(source(tiny_model), settings, tmp_path, rows, rows[:1])
-    model = loading.load(
-        source(tiny_model), training.loading(settings), trainable=False
-    ).model.eval()
+    model = load.load(source(tiny_model), trainer.loading(settings), trainable=False).model.eval()
     total, count = 0.0, 0
     for row in rows:
         with torch.no_grad():

@@ -17,8 +17,16 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Gold, Message, Parsed, Record
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detected, read_raw, to_record
-from agentlite.rendering import PROTOCOLS, Protocol, choose, encode, render, training_rows
-from agentlite.rendering import renderer as rendering
+from agentlite.rendering import (
+    PROTOCOLS,
+    Protocol,
+    choose,
+    encode,
+    encoding,
+    render,
+    renderer,
+    training_rows,
+)
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.tool_calls import score_step
 
@@ -53,7 +61,7 @@ def chosen(name: str, template: Template) -> Protocol:
 
 def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
     rows = render(record, protocol, template)
-    return "".join(piece for row in rows for piece, trained in rendering.pieces(row) if trained)
+    return "".join(piece for row in rows for piece, trained in encoding.pieces(row) if trained)
 
 
 @anywhere
@@ -67,14 +75,14 @@ def test_what_is_rendered_reads_back(protocol_name, template_name, templates, ar
     )
     try:
         rows = render(record, protocol, template)
-        rendering.check_reading(record, rows, protocol, template)
+        renderer.check_reading(record, rows, protocol, template)
     except (
         RowError
     ):  # a thought may hold a tag or a label of the protocol: refused, never trained wrongly
         assert any(mark in thought for mark in ("<", ":"))
         return
     (span,) = [span for row in rows for span in row.spans]
-    read = protocol.parse(rendering.said(rows[0], span, template))
+    read = protocol.parse(renderer.said(rows[0], span, template))
     assert [(c.name, c.arguments) for c in read.calls] == [("get_weather", arguments)]
 
 
@@ -87,7 +95,7 @@ def test_the_prompt_of_every_step_is_a_prefix_in_text_and_in_tokens(
     for turn in dialog.turns:
         row = next(row for row in rows if turn in [span.turn for span in row.spans])
         span = next(span for span in row.spans if span.turn == turn)
-        ids = rendering.encode_prompt(row, turn, template)
+        ids = encoding.encode_prompt(row, turn, template)
         assert encode(row, template).input_ids[: len(ids)] == ids
         assert template.decode(ids) == row.text[: span.start]
 
@@ -128,10 +136,10 @@ def test_labels_are_the_ids_where_trained_and_ignored_elsewhere(
     for row in render(dialog, protocol, template):
         encoded = encode(row, template)
         pairs = zip(encoded.input_ids, encoded.labels, strict=True)
-        assert all(label in (token, rendering.IGNORED) for token, label in pairs)
-        learned = [label for label in encoded.labels if label != rendering.IGNORED]
+        assert all(label in (token, encoding.IGNORED) for token, label in pairs)
+        learned = [label for label in encoded.labels if label != encoding.IGNORED]
         assert template.decode(learned) == "".join(
-            piece for piece, trained in rendering.pieces(row) if trained
+            piece for piece, trained in encoding.pieces(row) if trained
         )
         assert encoded.input_ids == template.encode(
             row.text
@@ -155,7 +163,7 @@ def test_a_turn_that_is_switched_off_is_not_trained_but_stays_in_the_prompt(
     row = next(
         row for row in render(record, protocol, template) if 3 in [span.turn for span in row.spans]
     )
-    assert "kept out" in template.decode(rendering.encode_prompt(row, 3, template))
+    assert "kept out" in template.decode(encoding.encode_prompt(row, 3, template))
 
 
 def test_a_row_with_nothing_to_train_is_refused(smollm2):
@@ -200,7 +208,7 @@ def test_over_all_rows_no_result_is_trained_and_every_turn_end_is(
     for record in records_of_all_data():
         try:
             rows = render(record, protocol, template)
-            rendering.check_reading(record, rows, protocol, template)
+            renderer.check_reading(record, rows, protocol, template)
             training_rows(record, protocol, template)
         except RowError:
             continue
@@ -243,7 +251,7 @@ def test_an_invented_observation_is_refused_since_sampling_would_end_there(smoll
     messages = (Message("user", "a"), Message("assistant", "As seen:\nObservation: 9 mm"))
     record, protocol = Record(messages=messages, tools=(WEATHER,)), chosen("react", smollm2)
     with pytest.raises(RowError, match="stop string"):
-        rendering.check_reading(record, render(record, protocol, smollm2), protocol, smollm2)
+        renderer.check_reading(record, render(record, protocol, smollm2), protocol, smollm2)
 
 
 @pytest.mark.parametrize("where", ["user", "arguments", "tool"])
@@ -282,7 +290,7 @@ def test_rendering_is_what_transformers_renders(name, templates, dialog, tmp_pat
     reference = tokenizers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     reference.chat_template = templates[name].chat_template
     messages = [
-        rendering._native(index, message).message for index, message in enumerate(dialog.messages)
+        renderer._native(index, message).message for index, message in enumerate(dialog.messages)
     ]
     tools = [tool.schema for tool in dialog.tools]
     if name == "smollm2":
@@ -368,7 +376,7 @@ def test_two_calls_in_one_turn_are_refused_where_the_protocol_holds_one(smollm2)
     with pytest.raises(RowError, match="2 calls"):
         render(record, chosen("react", smollm2), smollm2)
     rows = render(record, chosen("hermes", smollm2), smollm2)
-    rendering.check_reading(record, rows, chosen("hermes", smollm2), smollm2)
+    renderer.check_reading(record, rows, chosen("hermes", smollm2), smollm2)
 
 
 def test_chat_is_refused_where_the_template_takes_no_tools_and_auto_avoids_it(templates):
@@ -386,7 +394,7 @@ def test_an_answer_is_a_call_of_finish_and_reads_back_as_an_answer(smollm2, dial
     protocol = chosen("toolllama", smollm2)
     (row,) = render(dialog, protocol, smollm2)
     assert '"name": "Finish"' in row.text
-    text = rendering.said(row, row.spans[-1], smollm2)
+    text = renderer.said(row, row.spans[-1], smollm2)
     assert text == (
         'Action: Finish\nAction Input: {"return_type": "give_answer", "final_answer": "Quite '
         'sure."}'
@@ -402,7 +410,7 @@ def test_finish_is_a_call_like_others_where_the_record_has_such_a_tool(smollm2):
     )
     protocol = chosen("toolllama", smollm2)
     rows = render(record, protocol, smollm2)
-    rendering.check_reading(record, rows, protocol, smollm2)
+    renderer.check_reading(record, rows, protocol, smollm2)
     assert rows[0].text.count('"name": "Finish"') == 1
 
 
@@ -420,11 +428,11 @@ def test_every_step_has_its_own_prompt_with_what_was_done_before_and_an_answer_c
     assert [span.turn for span in spans if not span.asked] == answers
     first, planned, concluded = rows[:3]
     assert "Completed tasks: []" in first.text and '"result": "{\\"rain_mm\\": 4}"' in planned.text
-    assert rendering.said(planned, planned.spans[0], smollm2).endswith(
+    assert renderer.said(planned, planned.spans[0], smollm2).endswith(
         '"command": {"name": "task_complete", "args": {}}}'
     )
     assert (
-        rendering.said(concluded, concluded.spans[0], smollm2)
+        renderer.said(concluded, concluded.spans[0], smollm2)
         == dialog.messages[concluded.spans[0].turn].content
     )
     assert "Commands:" in planned.text and "Commands:" not in concluded.text

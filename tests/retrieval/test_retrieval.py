@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Prediction, Record, Tool
 from agentlite.data.formats import sage_tools
-from agentlite.retrieval import evaluate as measuring
-from agentlite.retrieval import index
-from agentlite.retrieval import training_pairs as contrasts
+from agentlite.retrieval import evaluate, index, training_pairs
 from agentlite.retrieval.offer_tools import META, ToolOffers, counted
 from agentlite.retrieval.queries import queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, by_name, fused, fused_by_name, places, words
 from agentlite.retrieval.tool_pool import ToolPool, read_pool
-from agentlite.scoring.metrics import retrieval_loss as bringing
+from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.ranking import QueryRanking, summaries, values
 
 TOWNS = ("Oslo", "Lima", "Rome", "Graz", "Bern", "Cork", "Bonn", "Riga", "Kyiv", "Gent")
@@ -214,7 +212,7 @@ def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_sam
     pool, asked = asked_of(40)
     scores = numpy.random.default_rng(0).random((len(asked), len(pool.names)))
     found = list(
-        measuring.ranks(
+        evaluate.ranks(
             asked, pool, {"any": scores, "other": scores}, (10, 20, 90), 0, ("any", "other")
         )
     )
@@ -232,7 +230,7 @@ def test_among_fewer_tools_a_right_one_stands_no_lower_and_all_sizes_ask_the_sam
 def test_a_tie_counts_against_the_right_tool():
     pool, asked = asked_of(12)
     level = numpy.ones((len(asked), 12))
-    (found,) = measuring.ranks(asked, pool, {"level": level}, (), 0, ("level", "level"))
+    (found,) = evaluate.ranks(asked, pool, {"level": level}, (), 0, ("level", "level"))
     assert {one.ranks for one in found.by_method["level"]} == {(12,)}
     assert {one.ranks for one in found.by_method["hybrid"]} == {(12,)}
 
@@ -252,15 +250,15 @@ def test_a_tool_that_no_pool_has_is_missed_and_still_due():
     pool = read_pool([one], []).pool
     asked = queries([one], pool)
     scores = numpy.array([[9.0, 1.0, 1.0, 1.0]])
-    (found,) = measuring.ranks(asked, pool, {"a": scores}, (), 0, ("a", "a"))
+    (found,) = evaluate.ranks(asked, pool, {"a": scores}, (), 0, ("a", "a"))
     assert found.by_method["a"] == [QueryRanking((1,), 2)]
 
 
 def test_new_and_known_tools_are_told_apart():
     pool, asked = asked_of(30)
     scores = numpy.zeros((len(asked), 30))
-    found = list(measuring.ranks(asked, pool, {"a": scores}, (10,), 0, ("a", "a")))
-    figures = measuring.figures(asked, found, (5,), {"tool_0", "tool_3"}, 0)
+    found = list(evaluate.ranks(asked, pool, {"a": scores}, (10,), 0, ("a", "a")))
+    figures = evaluate.figures(asked, found, (5,), {"tool_0", "tool_3"}, 0)
     counts = {view: sizes["30"]["a"]["mrr"]["count"] for view, sizes in figures.items()}
     assert counts == {"all": 10, "new tools": 8, "known tools": 2}
 
@@ -298,7 +296,7 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
         text: {name for query in asked if query.text == text for name in query.names}
         for text in {query.text for query in asked}
     }
-    found = contrasts.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, count, seed=1)
+    found = training_pairs.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, count, seed=1)
     assert len(found) == sum(len(query.places) for query in asked)
     for pair in found:
         right = pool.entries[pair.place].tool
@@ -312,19 +310,19 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
             due[pair.text] | same
         )  # of a small pool nearly every tool may be right
         assert len({one.name for one in wrong}) == len(wrong) >= min(count, free)
-        assert len(contrasts.with_wrong(pair, pool, count).negatives) == min(count, free)
+        assert len(training_pairs.with_wrong(pair, pool, count).negatives) == min(count, free)
         assert not {one.name for one in wrong} & due[pair.text]
         assert all(
             (one.description, one.parameters) != (right.description, right.parameters)
             for one in wrong
         )
-    assert [contrasts.from_row(contrasts.to_row(pair, pool)) for pair in found] == found
+    assert [training_pairs.from_row(training_pairs.to_row(pair, pool)) for pair in found] == found
 
 
 def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     pool, asked = asked_of(90)
-    found = contrasts.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 2, seed=0)
-    rows = contrasts.batches(found, pool, 8, 20, 2, seed=0)
+    found = training_pairs.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 2, seed=0)
+    rows = training_pairs.batches(found, pool, 8, 20, 2, seed=0)
     assert len(rows) == 160
     for start in range(0, 160, 8):
         batch = rows[start : start + 8]
@@ -345,7 +343,7 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
 
 def test_of_no_question_there_is_no_pair():
     pool = read_pool([record("x", "get_rain")], []).pool
-    assert contrasts.pairs([], pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 1, seed=0) == []
+    assert training_pairs.pairs([], pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, 1, seed=0) == []
 
 
 def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
@@ -353,8 +351,8 @@ def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
     asked = queries(
         [record(f"rain number {number}, please", "get_rain") for number in range(6)], pool
     )
-    found = contrasts.pairs(asked, pool, {}, 1, seed=0)
-    assert len(contrasts.batches(found, pool, 4, 3, 1, seed=0)) == 12
+    found = training_pairs.pairs(asked, pool, {}, 1, seed=0)
+    assert len(training_pairs.batches(found, pool, 4, 3, 1, seed=0)) == 12
 
 
 # --- what is brought ---
@@ -444,7 +442,7 @@ def test_what_prep_added_was_not_brought_and_loses_nothing():
     wrong = {"tool_selection_accuracy": 0.0, "exact_call": 0.0}
     for missing, lost in (("added", 0), ("left out", 1)):
         one = offers(2, missing).one(asked)
-        found = bringing.retrieval(
+        found = retrieval_loss.retrieval(
             [Prediction(one.id, 1, "", "", (), wrong, {})], {one.id: one}, 0
         )["retrieval"]
         assert found["brought"]["mean"] == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlite.config.settings import parse_weights
+from agentlite.config.resolve import parse_weights
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, PreferencePair, Score, Side, Step
 from agentlite.core.row_files import encode

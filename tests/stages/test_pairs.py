@@ -26,8 +26,8 @@ from agentlite.scoring.preference_pairs import (
     read_scores,
 )
 from agentlite.scoring.rewards import WEIGHTS, total
-from agentlite.stages import dpo as dpo_command
-from agentlite.workspace import run_folder as stages
+from agentlite.stages import dpo
+from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
 
 TOOL = {
@@ -413,7 +413,7 @@ def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, 
     rows = dict(
         zip(
             read_pairs(paired / "pairs.jsonl"),
-            dpo_command.read_preferences(DpoSettings(), paired, template),
+            dpo.read_preferences(DpoSettings(), paired, template),
             strict=True,
         )
     )
@@ -441,7 +441,7 @@ def test_a_pair_with_equal_sides_is_refused_with_its_line(paired, tiny_model, tm
     equal = json.dumps({**pair, "rejected": pair["chosen"]})
     (tmp_path / "pairs.jsonl").write_text("\n".join([*rest, equal]) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match="the same") as told:
-        list(dpo_command.read_preferences(DpoSettings(), tmp_path, load_template(str(tiny_model))))
+        list(dpo.read_preferences(DpoSettings(), tmp_path, load_template(str(tiny_model))))
     assert told.value.place.endswith(f"pairs.jsonl:{len(rest) + 1}")
 
 
@@ -626,7 +626,7 @@ def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_p
     for path in paired.iterdir():
         if path.is_file():
             (tmp_path / "pairs" / path.name).write_bytes(path.read_bytes())
-    plan = stages.read_plan(paired)
+    plan = run_folder.read_plan(paired)
     plan = msgspec.structs.replace(plan, settings={**plan.settings, "split": "test"}, seal="")
     (tmp_path / "pairs" / "plan.json").write_bytes(msgspec.json.encode(plan))
     with pytest.raises(UserError, match="test records"):

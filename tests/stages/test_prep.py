@@ -22,7 +22,7 @@ from agentlite import prep
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
-from agentlite.data import ingest_row as intake
+from agentlite.data import worker_pool
 from agentlite.data.formats import read_lines, to_record
 from agentlite.data.write_formats import SHAPES, shaped
 from agentlite.workspace.run_folder import Result
@@ -478,7 +478,7 @@ def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkey
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(60)))
     run(path, tmp_path, workers=1, out="alone")
-    chunks, killed = intake._chunks, []
+    chunks, killed = worker_pool._chunks, []
 
     def deadly(lines: object):
         for number, chunk in enumerate(chunks(lines)):
@@ -487,8 +487,8 @@ def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkey
                 killed[0].kill()
             yield chunk
 
-    monkeypatch.setattr(intake, "AT_ONCE", 500)
-    monkeypatch.setattr(intake, "_chunks", deadly)
+    monkeypatch.setattr(worker_pool, "AT_ONCE", 500)
+    monkeypatch.setattr(worker_pool, "_chunks", deadly)
     run(path, tmp_path, workers=2, out="killed")
     assert killed and "a worker process died" in capsys.readouterr().err
     for name in ("train.jsonl", "ways.jsonl", "stats.json"):

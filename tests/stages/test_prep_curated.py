@@ -12,7 +12,7 @@ import pytest
 from support.malformed_rows import call, line, row
 
 from agentlite import prep
-from agentlite.config import settings as config
+from agentlite.config import resolve
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import read_rows
@@ -194,12 +194,12 @@ def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
         "seed-002-warmup": {"limit": 1000},
         "seed-002": {"coreset_target_size": 8000},
     }.items():
-        given = config.Given(files=(f"recipes/{recipe}.yaml",))
-        settings = config.resolve("prep", given).settings
+        given = resolve.Given(files=(f"recipes/{recipe}.yaml",))
+        settings = resolve.resolve("prep", given).settings
         check_task_weights(settings.task_weights)
         assert sum(settings.task_weights.values()) == pytest.approx(1.0)
         assert {name: getattr(settings, name) for name in checks} == checks
-    sft = config.resolve("sft", given).settings
+    sft = resolve.resolve("sft", given).settings
     assert (
         sft.lora_r,
         sft.lora_alpha,
@@ -207,7 +207,7 @@ def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
         sft.learning_rate,
     ) == (64, 128, 32, 2e-5)
     for command in ("pairs", "dpo", "grpo", "eval"):
-        config.resolve(command, given)
+        resolve.resolve(command, given)
 
 
 def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path):
@@ -329,9 +329,9 @@ def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
 
 
 def test_a_coreset_of_everything_needs_no_model(files, tmp_path, monkeypatch):
-    from agentlite.engine import record_losses as losses
+    from agentlite.engine import record_losses
 
-    monkeypatch.setattr(losses, "record_losses", lambda *_: pytest.fail("a forward pass"))
+    monkeypatch.setattr(record_losses, "record_losses", lambda *_: pytest.fail("a forward pass"))
     figures = run(
         tmp_path / "r", files["tools"], coreset_strategy="hybrid", coreset_target_size=500
     ).figures
@@ -352,12 +352,12 @@ def test_losses_of_a_model_with_another_tokenizer_are_refused(files, tmp_path, t
 def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model_s(
     files, tmp_path, tiny_model, monkeypatch
 ):
-    from agentlite.engine import record_losses as losses
+    from agentlite.engine import record_losses
 
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     computed: list[str] = []
-    whole = losses.record_losses
+    whole = record_losses.record_losses
 
     def killed(ids, *given):
         for record_id, loss in whole(ids, *given):
@@ -372,13 +372,13 @@ def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model
             yield record_id, loss
 
     choose = {"coreset_strategy": "loss_topk", "coreset_target_size": 10, "model": str(tiny_model)}
-    monkeypatch.setattr(losses, "record_losses", killed)
+    monkeypatch.setattr(record_losses, "record_losses", killed)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "r", files["tools"], **choose)
     (file,) = (tmp_path / "cache" / "losses").iterdir()
     assert set(known_losses(file)) == set(computed)
     assert len(computed) == 5
-    monkeypatch.setattr(losses, "record_losses", going_on)
+    monkeypatch.setattr(record_losses, "record_losses", going_on)
     run(tmp_path / "r", files["tools"], **choose)
     found = known_losses(file)
     assert Counter(computed).most_common(1)[0][1] == 1

@@ -515,10 +515,10 @@ def test_without_training_there_is_an_index_by_the_model_as_it_is(workspace, tin
 
 @pytest.mark.slow
 def test_the_embedded_model_brings_a_tool_that_is_asked_for_in_other_words(tmp_path):
-    from agentlite.engine import sentence_encoder as embedding
+    from agentlite.engine import sentence_encoder
     from agentlite.workspace.encoder_source import find_encoder
 
-    model = embedding.load(find_encoder("all-minilm-l6-v2", tmp_path), 64)
+    model = sentence_encoder.load(find_encoder("all-minilm-l6-v2", tmp_path), 64)
     tools = [
         "get_rain: Precipitation in a town",
         "find_train: Departures between two stations",
@@ -529,29 +529,29 @@ def test_the_embedded_model_brings_a_tool_that_is_asked_for_in_other_words(tmp_p
         "How do I get to Rome by railway?",
         "Heads or tails?",
     ]
-    scores = embedding.embed(model, asked) @ embedding.embed(model, tools).T
+    scores = sentence_encoder.embed(model, asked) @ sentence_encoder.embed(model, tools).T
     assert scores.argmax(axis=1).tolist() == [0, 1, 2]
 
 
 def test_a_static_model_is_made_once_has_a_vector_a_token_and_learns(
     workspace, tiny_encoder, tmp_path, monkeypatch
 ):
-    from agentlite.engine import sentence_encoder as embedding
-    from agentlite.workspace import encoder_source as encoders
+    from agentlite.engine import sentence_encoder
+    from agentlite.workspace import encoder_source
 
-    monkeypatch.setitem(encoders.STATIC, "static-tiny", str(tiny_encoder))
+    monkeypatch.setitem(encoder_source.STATIC, "static-tiny", str(tiny_encoder))
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
-    source = encoders.find_encoder("static-tiny", tmp_path)
-    model = embedding.load(source, 32)
+    source = encoder_source.find_encoder("static-tiny", tmp_path)
+    model = sentence_encoder.load(source, 32)
     made = (Path(source.base) / "model.safetensors").stat().st_mtime_ns
-    one, other, both = embedding.embed(model, ["rain", "train", "rain train"])
+    one, other, both = sentence_encoder.embed(model, ["rain", "train", "rain train"])
     weights = model[0].embedding.weight.detach().numpy()
     ids = [model.tokenizer.encode(text, add_special_tokens=False).ids for text in ("rain", "train")]
     mean = weights[[*ids[0], *ids[1]]].mean(0)
     assert numpy.allclose(both, mean / numpy.linalg.norm(mean), atol=1e-5)
     assert not numpy.allclose(one, other, atol=1e-2)
-    assert encoders.is_static(source)
-    assert not encoders.is_static(encoders.find_encoder(str(tiny_encoder), tmp_path))
+    assert encoder_source.is_static(source)
+    assert not encoder_source.is_static(encoder_source.find_encoder(str(tiny_encoder), tmp_path))
     done = agentlite(
         "retriever",
         "--run",
@@ -571,5 +571,5 @@ def test_a_static_model_is_made_once_has_a_vector_a_token_and_learns(
     assert figures["last_loss"] < figures["first_loss"] / 2
     plan = json.loads((workspace / "static" / "plan.json").read_bytes())
     assert plan["settings"]["learning_rate"] == 0.02
-    embedding.load(source, 32)
+    sentence_encoder.load(source, 32)
     assert (Path(source.base) / "model.safetensors").stat().st_mtime_ns == made

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from agentlite.config import settings as config
+from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import grpo as group_relative
-from agentlite.engine import sample as sampling
+from agentlite.engine import sample
 from agentlite.engine.dpo import Preference
 from agentlite.engine.grpo import AnswerReward, GrpoTask
 from agentlite.rendering import Encoded, choose, encode, render
@@ -39,8 +39,8 @@ def rows() -> list[Encoded]:
     ]
 
 
-def sft(**changes: object) -> config.SftSettings:
-    return config.SftSettings(
+def sft(**changes: object) -> SftSettings:
+    return SftSettings(
         **{
             "model": "tiny",
             "batch_size": 2,
@@ -78,8 +78,8 @@ def preferences() -> list[Preference]:
     ]
 
 
-def dpo(**changes: object) -> config.DpoSettings:
-    return config.DpoSettings(
+def dpo(**changes: object) -> DpoSettings:
+    return DpoSettings(
         **{
             "model": "tiny",
             "batch_size": 2,
@@ -121,13 +121,13 @@ def task(judge=None, halt=None) -> GrpoTask:
         [()] * len(FIVE_CITIES),
         judge,
         WEIGHTS,
-        sampling.Sampling(2, 6, 1.0, 1.0),
+        sample.Sampling(2, 6, 1.0, 1.0),
         [] if halt is None else halt,
     )
 
 
-def grpo(**changes: object) -> config.GrpoSettings:
-    return config.GrpoSettings(
+def grpo(**changes: object) -> GrpoSettings:
+    return GrpoSettings(
         **{
             "model": "tiny",
             "batch_size": 4,

@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentlite.config import settings as config
+from agentlite.config import resolve
+from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan, file_digest, finished, open_stage
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
@@ -153,7 +154,7 @@ def test_the_remembered_digest_of_a_large_file_follows_its_content(tmp_path, mon
 def test_a_setting_that_an_earlier_version_did_not_have_was_as_its_default_is(tmp_path):
     folder = tmp_path / "sft"
     finish(folder)
-    known = config.plain_settings(config.SftSettings(model="m"))
+    known = resolve.plain_settings(SftSettings(model="m"))
     newer = Plan(
         "sft", {**PLAN.settings, "batch_tokens": known["batch_tokens"], "trl": {}}, PLAN.inputs
     )
@@ -184,7 +185,7 @@ def test_a_large_file_rewritten_in_its_place_with_its_time_put_back_is_read_agai
 @pytest.mark.parametrize("name", ["plan.json", "done.json"])
 def test_what_a_later_version_wrote_is_refused_naming_it_and_not_called_harmed(tmp_path, name):
     folder = tmp_path / "sft"
-    here = stages.versions()["agentlite"]
+    here = run_folder.versions()["agentlite"]
     finish(folder, msgspec.structs.replace(PLAN, versions={"agentlite": here}))
     (folder / name).write_text(
         json.dumps({**json.loads((folder / name).read_text()), "more": 1}), encoding="utf-8"
@@ -219,7 +220,7 @@ def test_folders_of_the_first_version_are_still_read():
     earlier = Path(__file__).parent / "earlier"
     assert finished(earlier / "prep", "prep").figures["kept"] == 6
     assert finished(earlier / "sft", "sft").figures["steps"] == 2
-    assert stages.read_plan(earlier / "sft").settings["lora_r"] == 1
+    assert run_folder.read_plan(earlier / "sft").settings["lora_r"] == 1
 
 
 def test_a_clock_that_is_set_back_makes_no_time_negative(tmp_path, monkeypatch):
@@ -311,7 +312,7 @@ def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_pat
     for attempt in (
         lambda: open_stage(folder, asked, force=False).__enter__(),
         lambda: open_stage(folder, PLAN, force=False).__enter__(),
-        lambda: stages.read_plan(folder),
+        lambda: run_folder.read_plan(folder),
     ):
         with pytest.raises(UserError, match="was changed since it was written") as told:
             attempt()

@@ -1,1 +1,1 @@
-"""commands: see docs/design.md."""
+"""The commands that are not stages: no plan.json, nothing to resume."""

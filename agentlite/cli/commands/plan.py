@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from agentlite.config.settings import SWITCHES
+from agentlite.config.hardware import SWITCHES
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.probe import SECONDS, ProbedFacts
-from agentlite.config import settings as config
+from agentlite.config import hardware, resolve
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.engine.planning.suggest_fit import fitting
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 
 LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 6, 10, 1  # GB
 GB = 1e9
@@ -88,7 +88,7 @@ def disk(facts: ProbedFacts) -> Iterator[Finding]:
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     places = {
         "workspace": (facts.run, "--run DIR"),
-        "cache": (stages.cache_folder(), "AGENTLITE_CACHE=DIR"),
+        "cache": (run_folder.cache_folder(), "AGENTLITE_CACHE=DIR"),
         "models of the hub": (Path(hub), "HF_HOME=DIR"),
     }
     disks: dict[int, list[str]] = defaultdict(list)
@@ -153,9 +153,9 @@ def trains(facts: ProbedFacts) -> Iterator[Finding]:
     """The largest of the models whose shape is known, for which the profile's own settings fit."""
     if facts.late:
         return
-    machine, chosen = machine_of("auto"), config.auto_profile()
+    machine, chosen = machine_of("auto"), hardware.auto_profile()
     bits = "4 bit" if machine.gpu else "32 bit"
-    settings = replace(config.resolve("sft", config.Given()).settings, load_in_4bit=machine.gpu)
+    settings = replace(resolve.resolve("sft", resolve.Given()).settings, load_in_4bit=machine.gpu)
     shapes = {
         name: shape_of(known, name) for name, known in json.loads(PUBLISHED.read_bytes()).items()
     }

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config import settings as config
+from agentlite.config import hardware
 
 SECONDS = 2.0
 HUB, MIRROR = "https://huggingface.co", "https://hf-mirror.com"
@@ -27,7 +27,7 @@ class ProbedFacts(NamedTuple):
     """
 
     run: Path
-    card: config.Gpu | None
+    card: hardware.Gpu | None
     driver: str | None
     unreached: Mapping[str, str]
     late: bool = False
@@ -37,7 +37,7 @@ def ask(run: Path) -> ProbedFacts:
     servers = (
         {} if offline() else {url: partial(unreached, url) for url in (HUB, endpoint(), MIRROR)}
     )
-    told = answers({"card": config.card, "driver": driver, **servers}, SECONDS)
+    told = answers({"card": hardware.card, "driver": driver, **servers}, SECONDS)
     late = not {"card", "driver"} <= told.keys()
     return ProbedFacts(
         run,

@@ -5,7 +5,7 @@ not at all.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from agentlite.data.curation.split import Traits
+from agentlite.data.curation.traits import Traits
 
 
 def contradictions(records: Sequence[Traits]) -> list[list[int]]:

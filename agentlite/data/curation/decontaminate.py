@@ -12,7 +12,8 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Record
 from agentlite.data.curation.dedup import HALF_NEAR
 from agentlite.data.curation.minhash import MOST, MinHashIndex, is_near, sketches
-from agentlite.data.curation.split import NEAR, TELLING, Traits, traits
+from agentlite.data.curation.split import NEAR, TELLING
+from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import decoded, files_of, raw_files, read_lines, samples, to_record
 from agentlite.workspace.run_folder import file_digest
 

@@ -13,7 +13,8 @@ from itertools import islice
 from agentlite.core.records import SPLITS, Record, digest
 from agentlite.data.curation.fingerprints import dialog_text
 from agentlite.data.curation.minhash import MOST, index_for, is_near, sketches
-from agentlite.data.curation.split import NEAR, Traits, normal
+from agentlite.data.curation.split import NEAR
+from agentlite.data.curation.traits import Traits, normal
 
 Copies = dict[int, int]  # index of a copy -> index of the record that is kept
 HALF_NEAR = 0.5  # how alike first queries are where the calls are the same, arguments and all

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from agentlite.config.settings import default
 from agentlite.core.json_schema import schema_at
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, digest
-from agentlite.data.curation.split import due_tools, first_query
 from agentlite.data.curation.stats import script
+from agentlite.data.curation.traits import due_tools, first_query
 
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL_ANSWER_ZH: str = default("prep", "no_call_answer_zh")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from agentlite.core.records import Gold, Message, Record, Tool, canonical, digest
-from agentlite.data.curation.split import due_tools, first_query
+from agentlite.data.curation.traits import due_tools, first_query
 
 Slot = list[Record]
 

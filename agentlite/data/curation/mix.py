@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Task
 from agentlite.data.curation.sample import sample
-from agentlite.data.curation.split import Traits
+from agentlite.data.curation.traits import Traits
 
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from agentlite.core.records import Record, digest
-from agentlite.data.curation.split import Traits
+from agentlite.data.curation.traits import Traits
 
 
 def sample(records: Sequence[Record] | Sequence[Traits], limit: int | None, seed: int) -> list[int]:

@@ -5,13 +5,13 @@ other.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from agentlite.config import settings as config
+from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import UserError, nearest
 from agentlite.data.curation.contradictions import contradictions
 from agentlite.data.curation.decontaminate import HeldOut, leaks
 from agentlite.data.curation.dedup import Copies, borne, call_copies, equal_copies, near_copies
 from agentlite.data.curation.mix import draw, parse_mix
-from agentlite.data.curation.split import Traits
+from agentlite.data.curation.traits import Traits
 
 
 class End(NamedTuple):
@@ -32,7 +32,7 @@ class Selection:
 
     def __init__(
         self,
-        settings: config.PrepSettings,
+        settings: PrepSettings,
         traits: list[Traits],
         sources: Sequence[str],
         sketches: Sequence[bytes],

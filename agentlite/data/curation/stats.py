@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.records import Record
-from agentlite.data.curation.split import Traits
+from agentlite.data.curation.traits import Traits
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 # the first that a text holds: Japanese is also written with Han characters, all of them with Latin

@@ -11,6 +11,7 @@ from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.records import Message, Record
 from agentlite.data.formats import (
     agentinstruct,
+    agentlite,
     alpaca,
     anthropic,
     bfcl,
@@ -22,6 +23,7 @@ from agentlite.data.formats import (
     ms_bench,
     ms_swift,
     openai,
+    openai_fast,
     prompts,
     sage_benchmark,
     sage_sft,
@@ -33,8 +35,6 @@ from agentlite.data.formats import (
     toolllama,
     xlam,
 )
-from agentlite.data.formats import agentlite as stored
-from agentlite.data.formats import openai_fast as wire
 from agentlite.data.formats.readers import (
     Raw,
     RawLine,
@@ -71,7 +71,7 @@ def _format(module: Any) -> Format:
 # The most particular first: an ms_agent row is also a ShareGPT row; a stored one and a prompt are
 # also OpenAI rows.
 FORMATS: dict[str, Format] = {
-    "agentlite": _format(stored),
+    "agentlite": _format(agentlite),
     "bfcl": _format(bfcl),
     "sage_sft": _format(sage_sft),
     "sage_tools": _format(sage_tools),
@@ -153,7 +153,7 @@ def quick(line: RawLine) -> Record | None:
     """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it
     is.
     """
-    return None if line.error else wire.read(line.content)
+    return None if line.error else openai_fast.read(line.content)
 
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
@@ -178,8 +178,8 @@ def detected(value: Row) -> str:
 __all__ = [
     "FORMATS",
     "Format",
-    "RawLine",
     "Raw",
+    "RawLine",
     "check_format",
     "decoded",
     "detected",

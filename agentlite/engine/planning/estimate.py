@@ -10,12 +10,18 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.config import settings as config
+from agentlite.config.settings import (
+    DpoSettings,
+    EvalSettings,
+    GrpoSettings,
+    PairsSettings,
+    SftSettings,
+)
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import GIB, OPTIMIZER, REGIMES, Load, Memory, fits, memory
 from agentlite.engine.planning.model_shape import Shape
 from agentlite.engine.planning.time_and_disk import disk, sampling_seconds, training_seconds
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import setting_of
 
 LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the GPU
@@ -110,30 +116,30 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
     return LOADS[command](load, settings, gpu)
 
 
-def _sft(load: Load, settings: config.SftSettings, gpu: bool) -> Load:
+def _sft(load: Load, settings: SftSettings, gpu: bool) -> Load:
     """Packed rows are full, and as many as the run takes of them."""
     if settings.packing and gpu:
         return load._replace(rows=settings.packed_rows, length=settings.max_length)
     return load._replace(rows=settings.batch_size)
 
 
-def _dpo(load: Load, settings: config.DpoSettings, gpu: bool) -> Load:
+def _dpo(load: Load, settings: DpoSettings, gpu: bool) -> Load:
     """Chosen and rejected are rows of their own."""
     return load._replace(rows=2 * settings.batch_size, reference=not settings.reference_free)
 
 
-def _grpo(load: Load, settings: config.GrpoSettings, gpu: bool) -> Load:
+def _grpo(load: Load, settings: GrpoSettings, gpu: bool) -> Load:
     """Every answer of a step is drawn before the first is learned from."""
     prompts = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
     training = load._replace(rows=settings.batch_size, reference=True)
     return _drawn(training, settings, prompts, settings.group_size, gpu)
 
 
-def _pairs(load: Load, settings: config.PairsSettings, gpu: bool) -> Load:
+def _pairs(load: Load, settings: PairsSettings, gpu: bool) -> Load:
     return _drawn(load, settings, settings.batch_size, settings.num_samples, gpu)
 
 
-def _eval(load: Load, settings: config.EvalSettings, gpu: bool) -> Load:
+def _eval(load: Load, settings: EvalSettings, gpu: bool) -> Load:
     """The greedy answers; those of `num_samples` besides where they take more."""
     greedy = _cached(load, settings.batch_size, settings.batch_size, settings.max_new_tokens)
     others = _drawn(load, settings, settings.batch_size, max(1, settings.num_samples), gpu)
@@ -167,15 +173,15 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
 def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     """Of the finished prep that is read, or that the pairs came from: what its stats.json says. To
     a row's tokens come those of an answer where one is drawn."""
-    pairs = stages.find_stage(settings.data, run) if command == "dpo" else None
-    folder = stages.find_stage(
+    pairs = run_folder.find_stage(settings.data, run) if command == "dpo" else None
+    folder = run_folder.find_stage(
         str(setting_of(settings.data, "data", run) or "") if pairs else settings.data, run
     )
     if not all((folder / name).exists() for name in ("done.json", "stats.json", "plan.json")):
         return RowLengths()
     stats = json.loads((folder / "stats.json").read_bytes())
     records = sum(stats.get("by_source", {}).values())
-    if not records or stages.read_plan(folder).command != "prep":
+    if not records or run_folder.read_plan(folder).command != "prep":
         return RowLengths()
     drawn = (
         setting_of(settings.data, "max_new_tokens", run)
@@ -184,7 +190,7 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     )
     rows = stats["train_rows"] if command == "sft" else stats[getattr(settings, "split", "train")]
     if pairs and (pairs / "done.json").exists():
-        rows = stages.finished(pairs, "pairs").figures.get("pairs", 0)
+        rows = run_folder.finished(pairs, "pairs").figures.get("pairs", 0)
     return RowLengths(
         rows, stats["length"]["100%"] + int(drawn or 0), stats["tokens"]["all"] / records
     )

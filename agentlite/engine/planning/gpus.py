@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.config import settings as config
+from agentlite.config import hardware
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed
@@ -31,7 +31,7 @@ def machine_of(profile: str, fit: str = "") -> Machine:
         return with_memory(gigabytes(fit))
     if profile in CARDS and CARDS[profile].memory:
         return with_memory(CARDS[profile].memory)
-    found = None if profile == "cpu" else config.card()
+    found = None if profile == "cpu" else hardware.card()
     if not found:
         return Machine(False, CARDS["cpu"], _host_bytes())
     return with_memory(found.total)._replace(capacity=found.free * GIB)

@@ -1,1 +1,1 @@
-"""protocols: see docs/design.md."""
+"""One file for each way in which tool calls are written."""

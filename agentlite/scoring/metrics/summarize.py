@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import to_builtins
 
 from agentlite.core.records import Prediction, Step
-from agentlite.scoring.metrics import tool_calls as calls
+from agentlite.scoring.metrics import tool_calls
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import mcnemar, paired_difference, summary
 from agentlite.scoring.metrics.dialogs import HOW, METRICS, Dialog
@@ -42,7 +42,7 @@ def summarize(
     decisions = [Decision(p.metrics[DUE] == 1, bool(p.calls), not p.problem) for p in predictions]
     return {
         "prompts": len(predictions),
-        "metrics": {**dict.fromkeys(calls.METRICS), **_summaries(predictions, seed)},
+        "metrics": {**dict.fromkeys(tool_calls.METRICS), **_summaries(predictions, seed)},
         "dialogs": {**dict.fromkeys(METRICS), **_summaries(whole, seed)},
         "dialogs_are": HOW,
         "timing": to_builtins(dict(sorted(timing(decisions, seed).items()))),

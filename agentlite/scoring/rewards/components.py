@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from agentlite.core.records import Parsed
-from agentlite.scoring.metrics import tool_calls as metrics
+from agentlite.scoring.metrics import tool_calls
 from agentlite.scoring.rewards.attempt import Attempt
 from agentlite.scoring.rewards.call_matching import CallUse, identity, needed
 
@@ -62,7 +62,9 @@ def format_compliance(attempt: Attempt) -> float:
     if attempt.trace is not None:
         parsed = Parsed(parsed.content, tuple(attempt.made), parsed.problem)
     return (
-        metrics.format_compliance(parsed, attempt.gold, attempt.tools) if attempt.finished else 0.0
+        tool_calls.format_compliance(parsed, attempt.gold, attempt.tools)
+        if attempt.finished
+        else 0.0
     )
 
 

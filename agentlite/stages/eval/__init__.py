@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from agentlite.config import resolve
 from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core.errors import USAGE, UserError
@@ -53,7 +54,7 @@ from agentlite.scoring.predictions import (
 from agentlite.stages.eval.compare_folders import WITHOUT_A_MODEL, finished_beside
 from agentlite.stages.eval.extra_metrics import Asking, drawn, forgotten, general_records
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
@@ -96,11 +97,11 @@ class EvalData(NamedTuple):
 
     @property
     def protocol(self) -> str:
-        return str(stages.read_plan(self.folder).settings["protocol"])
+        return str(run_folder.read_plan(self.folder).settings["protocol"])
 
     @property
     def base(self) -> str:
-        return str(stages.read_plan(self.folder).settings["model"])
+        return str(run_folder.read_plan(self.folder).settings["model"])
 
 
 class EvalSubject(NamedTuple):
@@ -156,7 +157,7 @@ def run(settings: config.EvalSettings, place: RunTarget) -> Result:
             write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
         with (
             console.waiting("eval: comparing the models, writing the report"),
-            stages.in_turn(place.run),
+            run_folder.in_turn(place.run),
         ):
             _write_comparison(base, evaluated, data.digest, settings.seed)
             report = write_report(place.run)
@@ -246,8 +247,8 @@ def _endpoint(settings: config.EvalSettings) -> Endpoint:
 
 def _data(settings: config.EvalSettings, run: Path) -> EvalData:
     """The records with tools: without one there is nothing to decide."""
-    folder = stages.find_stage(settings.data, run)
-    prepared = stages.finished(folder, "prep")
+    folder = run_folder.find_stage(settings.data, run)
+    prepared = run_folder.finished(folder, "prep")
     path = find_rows(folder, settings.split)
     records = [record for row in read_rows(path) if (record := from_row(row)).tools]
     if not records:
@@ -319,12 +320,12 @@ def _model(settings: config.EvalSettings, source: Source, name: str, data: EvalD
     """Its plan holds only what changes an answer. Which steps are asked may differ from run to run:
     they are added.
     """
-    answer = config.plain_settings(settings, NOT_OF_THE_ANSWER)
+    answer = resolve.plain_settings(settings, NOT_OF_THE_ANSWER)
     plan = Plan(
         "eval",
         {**answer, "model": source.name, "protocol": data.protocol},
         {"data": data.digest, "model": source.digest},
-        stages.versions(),
+        run_folder.versions(),
     )
     return EvalSubject(source.name if source.endpoint else name, plan, source)
 
@@ -335,12 +336,12 @@ def _outside(settings: config.EvalSettings, file: str, data: EvalData) -> EvalSu
     found = read_said(Path(file), steps, data.every)
     if count := missing(steps, found):
         console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
-    told = config.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))
+    told = resolve.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))
     plan = Plan(
         "eval",
         {**told, "protocol": data.protocol},
-        {"data": data.digest, "predictions": stages.file_digest(Path(file))},
-        stages.versions(),
+        {"data": data.digest, "predictions": run_folder.file_digest(Path(file))},
+        run_folder.versions(),
     )
     return EvalSubject(Path(file).name.partition(".")[0], plan, file=file, said=found)
 
@@ -359,7 +360,7 @@ def _evaluate(
     source = subject.source
     if source and not source.endpoint and (force or not (folder / "answers.jsonl").exists()):
         check_libraries(settings.engine)
-    with stages.open_stage(folder, subject.plan, force=force) as stage:
+    with run_folder.open_stage(folder, subject.plan, force=force) as stage:
         template = load_template(
             source.base if source else find_model(data.base, folder.parents[2]).base
         )
@@ -400,7 +401,7 @@ def _evaluate(
         )
 
 
-def _known(stage: stages.StageFolder, key: str) -> dict[str, Any] | None:
+def _known(stage: run_folder.StageFolder, key: str) -> dict[str, Any] | None:
     """The figures that are there of these very predictions, scored as they are now."""
     if stage.status != "done" or stage.done.figures.get("steps") != key:
         return None
@@ -422,7 +423,7 @@ def _answers(
     source: Source,
     asked: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-    stage: stages.StageFolder,
+    stage: run_folder.StageFolder,
 ) -> list[Prediction]:
     """Those that are there, and those of the prompts that were not asked yet: each is appended as
     it comes.
@@ -529,7 +530,7 @@ def _write_comparison(
         *(name for name in before if name in by_model),
         *(name for name in by_model if name not in before),
     ]
-    digests = {name: stages.file_digest(base / name / "predictions.jsonl") for name in order}
+    digests = {name: run_folder.file_digest(base / name / "predictions.jsonl") for name in order}
     write_json(
         path, {**compare({name: by_model[name] for name in order}, seed), "predictions": digests}
     )
@@ -589,7 +590,7 @@ def _dry_run(
     for one in subjects:
         folder = base / slug(one.name)
         if not force:
-            stages.compare(folder, one.plan)
+            run_folder.compare(folder, one.plan)
         steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
         known = set() if force else _known_steps(folder / "answers.jsonl")
         here = one.source and not one.source.endpoint

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from agentlite.config import settings as config
+from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.gates import Condition, failures
 from agentlite.scoring.judge.figures import read_ratings
-from agentlite.scoring.metrics import kagentbench as kagent
+from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.summarize import compare, scores
 from agentlite.scoring.predictions import read_predictions
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
 
 Scores = Mapping[Step, Mapping[str, float]]  # by metric
@@ -37,13 +37,13 @@ def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[
     same = {
         name: _read_scores(folder)
         for name, folder in found.items()
-        if stages.read_plan(folder).inputs.get("data") == digest
-        and not stages.broken_outputs(folder)
+        if run_folder.read_plan(folder).inputs.get("data") == digest
+        and not run_folder.broken_outputs(folder)
     }
     return {name: steps for name, steps in same.items() if asked <= steps.keys()}
 
 
-def _read_sheets(settings: config.EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
+def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
     if gate:
         raise UserError(
             "looks at what eval measures, not at sheets.",
@@ -62,7 +62,7 @@ def _read_sheets(settings: config.EvalSettings, run: Path, gate: Sequence[Condit
     return Result("eval", "compared", settings.sheet, found, [], 0.0)
 
 
-def _score_kagent(settings: config.EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
+def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
     """KAgentBench's own scores, as they are published and with its known defects mended."""
     if not settings.predictions:
         raise UserError(
@@ -72,9 +72,9 @@ def _score_kagent(settings: config.EvalSettings, run: Path, gate: Sequence[Condi
         )
     told = {}
     for file in settings.predictions:
-        rows = kagent.read(Path(settings.kagent), Path(file))
-        for rules in kagent.RULES:
-            figures = msgspec.to_builtins(kagent.score(rows, rules, settings.seed))
+        rows = kagentbench.read(Path(settings.kagent), Path(file))
+        for rules in kagentbench.RULES:
+            figures = msgspec.to_builtins(kagentbench.score(rows, rules, settings.seed))
             told[f"{Path(file).name.partition('.')[0]} {rules}"] = {
                 "prompts": len(rows),
                 "metrics": figures,
@@ -91,13 +91,13 @@ def _score_kagent(settings: config.EvalSettings, run: Path, gate: Sequence[Condi
     )
 
 
-def _compare_folders(settings: config.EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
+def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:
     """Sets finished folders side by side, as they are. Raises UserError 2 for one that is not, or
     of other data.
     """
     folders = [folder for given in settings.compare for folder in _finished(Path(given), run)]
     names = _short_names(folders)
-    digests = {name: stages.read_plan(folder).inputs["data"] for name, folder in names.items()}
+    digests = {name: run_folder.read_plan(folder).inputs["data"] for name, folder in names.items()}
     if len(set(digests.values())) > 1:
         first, other = next(
             (one, name) for one in digests for name in digests if digests[one] != digests[name]
@@ -136,7 +136,7 @@ def _finished(given: Path, run: Path) -> list[Path]:
     found = [
         folder
         for folder in found
-        if stages.read_plan(folder).command == "eval" and (folder / "done.json").exists()
+        if run_folder.read_plan(folder).command == "eval" and (folder / "done.json").exists()
     ]
     if not found:
         raise UserError(
@@ -145,7 +145,7 @@ def _finished(given: Path, run: Path) -> list[Path]:
             place=f"--compare {given}",
         )
     for folder in found:
-        stages.finished(folder, "eval")
+        run_folder.finished(folder, "eval")
     return found
 
 
@@ -165,7 +165,7 @@ def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
     return {str(folder): folder for folder in folders}
 
 
-WITHOUT_A_MODEL: dict[str, Callable[[config.EvalSettings, Path, Sequence[Condition]], Result]] = {
+WITHOUT_A_MODEL: dict[str, Callable[[EvalSettings, Path, Sequence[Condition]], Result]] = {
     "compare": _compare_folders,
     "ratings": _read_sheets,
     "kagent": _score_kagent,

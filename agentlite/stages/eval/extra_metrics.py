@@ -20,13 +20,12 @@ from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.curation.loss_cache import all_losses, losses_file
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine.sampler import Drawing, drawer
-from agentlite.rendering import Mixture, Prompt, Protocol
-from agentlite.rendering import renderer as rendering
+from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.forgetting import forgetting, is_right, questions_forgotten
 from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.predictions import answered, prompt_key
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import Source, load_template
 
 QUESTIONS = Path(__file__).parent / "questions.jsonl"
@@ -163,7 +162,7 @@ def _losses(
     key = digest(canonical([source.digest, mixture.name, template.name, "general"]))
     how = Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit)
     found = all_losses(
-        losses_file(stages.cache_folder() / "losses", key),
+        losses_file(run_folder.cache_folder() / "losses", key),
         list(rows),
         lambda ids: record_losses(ids, rows.__getitem__, source, how),
     )
@@ -172,7 +171,7 @@ def _losses(
 
 def _encoded(record: Record, mixture: Mixture, template: Template, asking: Asking) -> Sequence[Any]:
     try:
-        rows = rendering.training_rows(record, mixture.of(record), template)
+        rows = encoding.training_rows(record, mixture.of(record), template)
     except RowError:
         return []
     return rows if max(len(row.input_ids) for row in rows) <= asking.max_length else []

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentlite.config import settings as config
+from agentlite.config import resolve
+from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import (
@@ -49,7 +50,7 @@ from agentlite.stages.pairs.candidates import (
     is_sampled,
     set_aside_changed,
 )
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import lineage, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
@@ -83,7 +84,7 @@ class ScoredCandidates(NamedTuple):
         }
 
 
-def run(settings: config.PairsSettings, place: RunTarget) -> Result:
+def run(settings: PairsSettings, place: RunTarget) -> Result:
     """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or
     75.
     """
@@ -98,22 +99,22 @@ def run(settings: config.PairsSettings, place: RunTarget) -> Result:
         return _sample_and_rank(settings, place)
 
 
-def _sample_and_rank(settings: config.PairsSettings, place: RunTarget) -> Result:
+def _sample_and_rank(settings: PairsSettings, place: RunTarget) -> Result:
     settle_weights(settings.weights, _names(settings.rewards))
     source = _source(settings, place.run)
     found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
     plan = Plan(
         "pairs",
-        {**config.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
+        {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
         {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
-        stages.versions(),
+        run_folder.versions(),
     )
     _refuse_sampling_again(place, plan)
     if place.dry_run:
         return _dry_run(settings, place, plan, found, source)
     if not settings.endpoint and (place.force or not (place.folder / SAMPLED).exists()):
         check_libraries(settings.engine)
-    with stages.open_stage(place.folder, plan, force=place.force) as stage:
+    with run_folder.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             try:
                 _fill(stage, settings, found, source, lineage(settings.model, place.run))
@@ -126,7 +127,7 @@ def _sample_and_rank(settings: config.PairsSettings, place: RunTarget) -> Result
         return stage.result(_next(place))
 
 
-def _source(settings: config.PairsSettings, run: Path) -> Source:
+def _source(settings: PairsSettings, run: Path) -> Source:
     """The model; behind a server, under the template of the model that prep was told of."""
     if not settings.endpoint:
         return find_model(settings.model, run)
@@ -148,8 +149,8 @@ def _refuse_sampling_again(place: RunTarget, plan: Plan) -> None:
     """
     if place.force or not is_sampled(place.folder):
         return
-    before = stages.read_plan(place.folder)
-    changes = stages.differences(before, plan)
+    before = run_folder.read_plan(place.folder)
+    changes = run_folder.differences(before, plan)
     keys = {key for key in RANKING if before.settings.get(key) != plan.settings.get(key)}
     inputs = {
         key
@@ -182,8 +183,8 @@ def _names(functions: Iterable[str]) -> list[str]:
 
 
 def _fill(
-    stage: stages.StageFolder,
-    settings: config.PairsSettings,
+    stage: run_folder.StageFolder,
+    settings: PairsSettings,
     found: Prompts,
     source: Source,
     models: list[str],
@@ -195,8 +196,8 @@ def _fill(
 
 
 def _fill_with(
-    stage: stages.StageFolder,
-    settings: config.PairsSettings,
+    stage: run_folder.StageFolder,
+    settings: PairsSettings,
     found: Prompts,
     source: Source,
     models: list[str],
@@ -217,7 +218,7 @@ def _fill_with(
         write_json(
             folder / SAMPLED,
             {
-                name: stages.file_digest(folder / f"{name}.jsonl")
+                name: run_folder.file_digest(folder / f"{name}.jsonl")
                 for name in ("records", "candidates")
             },
         )
@@ -235,7 +236,7 @@ def _fill_with(
     )
 
 
-def _chosen(settings: config.PairsSettings, found: Prompts) -> list[Record]:
+def _chosen(settings: PairsSettings, found: Prompts) -> list[Record]:
     records = [record for record in found.records() if record.asked]
     if not records:
         raise UserError(
@@ -247,7 +248,7 @@ def _chosen(settings: config.PairsSettings, found: Prompts) -> list[Record]:
     return [records[index] for index in sample(records, settings.limit, settings.seed)]
 
 
-def _fitting(settings: config.PairsSettings, asked: Iterable[Prompt]) -> tuple[list[Prompt], int]:
+def _fitting(settings: PairsSettings, asked: Iterable[Prompt]) -> tuple[list[Prompt], int]:
     """The prompts that leave room for an answer, and how many do not."""
     room = settings.max_length - settings.max_new_tokens
     if room <= 0:
@@ -272,9 +273,7 @@ def _fitting(settings: config.PairsSettings, asked: Iterable[Prompt]) -> tuple[l
     return fitting, len(every) - len(fitting)
 
 
-def _sample(
-    settings: config.PairsSettings, source: Source, asked: Sequence[Prompt], folder: Path
-) -> None:
+def _sample(settings: PairsSettings, source: Source, asked: Sequence[Prompt], folder: Path) -> None:
     """Appends what is missing, batch by batch. The batches are the same in every run, so a sample
     is as well.
     """
@@ -375,7 +374,7 @@ def _due(records: Iterable[Record]) -> dict[Step, bool]:
     }
 
 
-def _rank(settings: config.PairsSettings, folder: Path, ranked: ScoredCandidates) -> dict[str, Any]:
+def _rank(settings: PairsSettings, folder: Path, ranked: ScoredCandidates) -> dict[str, Any]:
     """Writes pairs.jsonl and stats.json. Returns the key figures."""
     weights = settle_weights(settings.weights, ranked.own_parts)
     with console.waiting(f"pairs: ranking {len(ranked.candidates)} candidates"):
@@ -398,11 +397,11 @@ def _rank(settings: config.PairsSettings, folder: Path, ranked: ScoredCandidates
     }
 
 
-def _rule(settings: config.PairsSettings) -> PairRule:
+def _rule(settings: PairsSettings) -> PairRule:
     return PairRule(settings.margin, settings.balance, "failed" if settings.gold else "never")
 
 
-def _rank_again(settings: config.PairsSettings, place: RunTarget, stored: Stored) -> Result:
+def _rank_again(settings: PairsSettings, place: RunTarget, stored: Stored) -> Result:
     if place.folder.resolve() == stored.folder.resolve():
         raise UserError(
             "would write over the candidates' own folder.",
@@ -414,7 +413,7 @@ def _rank_again(settings: config.PairsSettings, place: RunTarget, stored: Stored
         *PENALTIES,
     }
     settle_weights(settings.weights, {*own, *_names(settings.rewards)})
-    kept = config.plain_settings(settings)
+    kept = resolve.plain_settings(settings)
     settled = {key: kept[key] for key in (*RANKING, "candidates")} | {
         key: stored.plan.settings[key] for key in ("model", "protocol", "data", "split")
     }
@@ -423,13 +422,15 @@ def _rank_again(settings: config.PairsSettings, place: RunTarget, stored: Stored
         for name in ("candidates", "scores", "rollouts")
         if (path := stored.folder / f"{name}.jsonl").exists()
     ]
-    inputs = {path.stem: stages.file_digest(path) for path in files}
-    plan = Plan("pairs", settled, {**inputs, **function_files(settings.rewards)}, stages.versions())
+    inputs = {path.stem: run_folder.file_digest(path) for path in files}
+    plan = Plan(
+        "pairs", settled, {**inputs, **function_files(settings.rewards)}, run_folder.versions()
+    )
     if place.dry_run:
-        status = "new" if place.force else stages.compare(place.folder, plan)
+        status = "new" if place.force else run_folder.compare(place.folder, plan)
         figures = {"folder": status, "candidates": len(stored.candidates)}
         return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)
-    with stages.open_stage(place.folder, plan, force=place.force) as stage:
+    with run_folder.open_stage(place.folder, plan, force=place.force) as stage:
         if stage.status != "done":
             try:
                 _fill_again(stage, settings, place.run, stored)
@@ -440,7 +441,7 @@ def _rank_again(settings: config.PairsSettings, place: RunTarget, stored: Stored
 
 
 def _fill_again(
-    stage: stages.StageFolder, settings: config.PairsSettings, run: Path, stored: Stored
+    stage: run_folder.StageFolder, settings: PairsSettings, run: Path, stored: Stored
 ) -> None:
     folder = stage.folder
     shutil.copyfile(stored.folder / "records.jsonl", folder / "records.jsonl")
@@ -455,7 +456,7 @@ def _fill_again(
 
 
 def _ranked(
-    settings: config.PairsSettings, stored: Stored, folder: Path | None, tally: Tally
+    settings: PairsSettings, stored: Stored, folder: Path | None, tally: Tally
 ) -> ScoredCandidates:
     """The stored scores; made anew, in `folder` if there is one, where parts of the user's own are
     asked for.
@@ -482,7 +483,7 @@ def _ranked(
     return ScoredCandidates(stored.candidates, scores, _due(records))
 
 
-def _compare(settings: config.PairsSettings, stored: Stored) -> Result:
+def _compare(settings: PairsSettings, stored: Stored) -> Result:
     """Many weightings of the same candidates side by side; nothing is written."""
     tally = Tally(settings.max_failures, stored.folder, _mend(stored.folder.name))
     ranked = _ranked(settings, stored, None, tally)
@@ -509,9 +510,9 @@ def _weightings(grid: Sequence[str], own: set[str]) -> dict[str, dict[str, float
     found: dict[str, dict[str, float]] = {}
     for given in grid:
         new = (
-            {given: settle_weights(config.parse_weights(given, given), own)}
+            {given: settle_weights(resolve.parse_weights(given, given), own)}
             if "=" in given
-            else read_grid(config.find_file(given), own)
+            else read_grid(resolve.find_file(given), own)
         )
         for name in found.keys() & new.keys():
             raise UserError(
@@ -522,10 +523,10 @@ def _weightings(grid: Sequence[str], own: set[str]) -> dict[str, dict[str, float
 
 
 def _dry_run(
-    settings: config.PairsSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
+    settings: PairsSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
 ) -> Result:
     """How many candidates there would be, and of how long prompts."""
-    status = "new" if place.force else stages.compare(place.folder, plan)
+    status = "new" if place.force else run_folder.compare(place.folder, plan)
     template = load_template(source.base)
     records = _chosen(settings, found)
     asked, too_long = _fitting(

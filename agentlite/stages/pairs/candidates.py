@@ -8,7 +8,7 @@ import msgspec
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Score
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Plan
 
 # written when every candidate is there: from then on they can be ranked, whatever happens
@@ -31,18 +31,18 @@ def is_sampled(folder: Path) -> bool:
 
 def find_stored(name: str, run: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
-    folder = stages.find_stage(name, run)
+    folder = run_folder.find_stage(name, run)
     if is_sampled(folder) and not (folder / "done.json").exists():
         return _unfinished(folder)
-    command = stages.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
+    command = run_folder.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
     if command not in ("pairs", "grpo"):
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
             "Name a pairs or a grpo.",
             place=str(folder),
         )
-    stages.finished(folder, command)
-    plan = stages.read_plan(folder)
+    run_folder.finished(folder, command)
+    plan = run_folder.read_plan(folder)
     if plan.settings.get("candidates"):
         raise UserError(
             "holds pairs, and no candidates.",
@@ -67,7 +67,7 @@ def set_aside_changed(folder: Path) -> None:
     if (folder / SAMPLED).exists() and (changed := _changed(folder)):
         (folder / SAMPLED).unlink()
         if {"candidates", SAMPLED} & {*changed}:
-            stages.set_aside(folder / "candidates.jsonl")
+            run_folder.set_aside(folder / "candidates.jsonl")
 
 
 def _changed(folder: Path) -> list[str]:
@@ -78,7 +78,7 @@ def _changed(folder: Path) -> list[str]:
     return [
         name
         for name, digest in digests.items()
-        if not (path := folder / f"{name}.jsonl").exists() or stages.file_digest(path) != digest
+        if not (path := folder / f"{name}.jsonl").exists() or run_folder.file_digest(path) != digest
     ]
 
 
@@ -93,5 +93,5 @@ def _unfinished(folder: Path) -> Stored:
             place=str(folder / f"{changed[0]}.jsonl"),
         )
     return Stored(
-        folder, list(read_candidates(folder / "candidates.jsonl")), {}, stages.read_plan(folder)
+        folder, list(read_candidates(folder / "candidates.jsonl")), {}, run_folder.read_plan(folder)
     )

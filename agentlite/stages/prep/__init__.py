@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from msgspec.structs import replace
 
+from agentlite.config import hardware, resolve
 from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError, nearest
@@ -47,8 +48,9 @@ from agentlite.data.curation.replay_buffer import (
     replayed,
 )
 from agentlite.data.curation.select import End, Selection, check_duplicates, choose
-from agentlite.data.curation.split import Traits, assign_splits, traits
+from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.stats import Sized, statistics
+from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import RawLine, check_format, files_of, raw_files, read_lines
 from agentlite.data.formats.json_repair import WAYS
 from agentlite.data.ingest import ENDS, Ingested, Spool, gather, ways_of
@@ -56,11 +58,10 @@ from agentlite.data.ingest_row import IngestContext, changed, measure, told
 from agentlite.data.rejects import Edits, Reject, edited_rows, reject_row
 from agentlite.engine import check_libraries
 from agentlite.rendering import choose as choose_protocol
-from agentlite.rendering import renderer as rendering
-from agentlite.rendering import settled
+from agentlite.rendering import encoding, renderer, settled
 from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.tool_retrieval import check_packages, digest_of, offers
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
@@ -116,7 +117,7 @@ def run(settings: config.PrepSettings, place: RunTarget) -> Result:
             return _dry_run(_with_offers(job, place.run), plan, place)
         if place.has_work(plan):
             _check_packages(settings)
-        with stages.open_stage(place.folder, plan, force=place.force) as stage:
+        with run_folder.open_stage(place.folder, plan, force=place.force) as stage:
             if stage.status != "done":
                 _fill_or_fail(stage, _with_offers(job, place.run))
             return stage.result(
@@ -143,7 +144,7 @@ def shown(folder: Path, count: int) -> Iterator[str]:
     """The first training records of a finished prep, rendered, the trained tokens between ⟦ and
     ⟧.
     """
-    plan = stages.read_plan(folder)
+    plan = run_folder.read_plan(folder)
     template = load_template(find_model(plan.settings["model"], folder.parent).base)
     mixture = settled(plan.settings["protocol"], template)
     rows = (row for split in SPLITS for row in read_rows(find_rows(folder, split)))
@@ -151,8 +152,8 @@ def shown(folder: Path, count: int) -> Iterator[str]:
         record = from_row(row)
         protocol = mixture.of(record)
         yield f"── {record.id}  {record.source}  {record.task}  {record.split}  {protocol.name}"
-        for rendered in rendering.render(record, protocol, template):
-            yield rendering.show(rendered, _mark)
+        for rendered in renderer.render(record, protocol, template):
+            yield encoding.show(rendered, _mark)
 
 
 def stored(folder: Path) -> Iterator[dict[str, Any]]:
@@ -230,7 +231,7 @@ def _is_default(settings: config.PrepSettings, name: str) -> bool:
 
 
 def _plan(settings: config.PrepSettings, place: RunTarget, stdin: BinaryIO) -> tuple[Job, Plan]:
-    name = settings.model or (config.GPU_MODEL if config.has_gpu() else config.CPU_MODEL)
+    name = settings.model or (config.GPU_MODEL if hardware.has_gpu() else config.CPU_MODEL)
     model = find_model(name, place.run)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)
@@ -247,13 +248,13 @@ def _plan(settings: config.PrepSettings, place: RunTarget, stdin: BinaryIO) -> t
         )
     inputs |= {"coreset_model": coreset_model.digest} if settings.coreset_model else {}
     stored_as = "parquet" if settings.rows == "parquet" else "jsonl"
-    kept = {**config.plain_settings(settings, NOT_OF_THE_PLAN), "rows": stored_as}
+    kept = {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "rows": stored_as}
     inputs = {**inputs, "model": model.digest}
     buffer = find_buffer(Path(settings.replay), _key(kept, inputs)) if settings.replay else None
     inputs |= {"replay": buffer.rows} if buffer else {}
     inputs |= {"retriever": digest_of(settings, place.run)} if settings.retrieve else {}
     job = Job(IngestContext(settings, template, mixture), stdin, buffer, coreset_model)
-    return job, Plan("prep", kept, inputs, stages.versions())
+    return job, Plan("prep", kept, inputs, run_folder.versions())
 
 
 def _key(settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
@@ -289,7 +290,7 @@ def _digests(settings: config.PrepSettings, stdin: BinaryIO) -> dict[str, str]:
     found = {source: _digest(source, stdin) for source in settings.sources}
     if settings.retry_rejects:
         found["retry_rejects"] = ",".join(
-            stages.file_digest(path) for path in raw_files(settings.retry_rejects)
+            run_folder.file_digest(path) for path in raw_files(settings.retry_rejects)
         )
     return found | {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
 
@@ -315,10 +316,10 @@ def _digest(source: str, stdin: BinaryIO) -> str:
         while piece := stdin.read(1 << 20):
             digest.update(piece)
         return digest.hexdigest()
-    return ",".join(stages.file_digest(path)[:16] for path in raw_files(source))
+    return ",".join(run_folder.file_digest(path)[:16] for path in raw_files(source))
 
 
-def _fill_or_fail(stage: stages.StageFolder, job: Job) -> None:
+def _fill_or_fail(stage: run_folder.StageFolder, job: Job) -> None:
     try:
         with Spool(stage.folder) as spool, Spool(stage.folder) as ways:
             gathered = gather(_lines(job), job.way, spool, ways)
@@ -329,7 +330,7 @@ def _fill_or_fail(stage: stages.StageFolder, job: Job) -> None:
         raise
 
 
-def _fill(stage: stages.StageFolder, job: Job, gathered: Ingested) -> None:
+def _fill(stage: run_folder.StageFolder, job: Job, gathered: Ingested) -> None:
     with console.waiting(
         f"prep: looking for copies and leaks among {len(gathered.traits)} records"
     ):
@@ -458,7 +459,7 @@ def _losses(job: Job, gathered: Ingested, train: Sequence[int]) -> dict[str, flo
 
     def rows(record_id: str) -> Any:
         record = gathered.record(places[record_id])
-        return rendering.training_rows(record, way.mixture.of(record), way.template)
+        return encoding.training_rows(record, way.mixture.of(record), way.template)
 
     seed = (
         job.settings.seed if len(way.mixture.protocols) > 1 else 0
@@ -466,7 +467,7 @@ def _losses(job: Job, gathered: Ingested, train: Sequence[int]) -> dict[str, flo
     key = digest(canonical([job.model.digest, way.mixture.name, way.template.name, seed]))
     how = Loading("unsloth", job.settings.max_length)
     return all_losses(
-        losses_file(stages.cache_folder() / "losses", key),
+        losses_file(run_folder.cache_folder() / "losses", key),
         list(places),
         lambda ids: record_losses(ids, rows, job.model, how),
     )
@@ -661,7 +662,7 @@ def _dry_run(job: Job, plan: Plan, place: RunTarget) -> Result:
     """Everything but the writing, and what needs a model: the coreset."""
     started = time.monotonic()
     if not place.force:
-        stages.compare(place.folder, plan)
+        run_folder.compare(place.folder, plan)
     with Spool(None) as spool, Spool(None) as ways:
         gathered = gather(_lines(job), job.way, spool, ways)
         _refuse_changed(job, plan)

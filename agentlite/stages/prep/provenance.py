@@ -10,7 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row, find_rows, read_rows
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 
 MADE = ("joined", "made", "cut_from")  # what the meta of a record says of how it was made
 
@@ -19,7 +19,7 @@ def why(folder: Path, asked: str) -> list[Row]:
     """Every row of ways.jsonl that bears the id or the place, and rejects of that place; of one
     that was made, how, and the ways of those it was made of. Raises UserError if there is none.
     """
-    stages.finished(folder, "prep")
+    run_folder.finished(folder, "prep")
     if not (folder / "ways.jsonl").exists():
         raise UserError(
             "has no ways.jsonl: an earlier version wrote it.",

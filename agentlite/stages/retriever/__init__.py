@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentlite.config import settings as config
+from agentlite.config import resolve
+from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
-from agentlite.retrieval import index
-from agentlite.retrieval import training_pairs as contrasts
+from agentlite.retrieval import index, training_pairs
 from agentlite.retrieval.queries import Query, queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker
 from agentlite.retrieval.tool_pool import ToolFile, ToolPool, read_pool
 from agentlite.retrieval.training_pairs import PAIRS
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
-from agentlite.workspace import run_folder as stages
+from agentlite.workspace import run_folder
 from agentlite.workspace.encoder_source import MADE, find_encoder, is_static
 from agentlite.workspace.lineage import failing_early
 from agentlite.workspace.model_source import Source
@@ -40,21 +40,21 @@ class Work(NamedTuple):
     problems: list[Row]
 
 
-def run(settings: config.RetrieverSettings, place: RunTarget) -> Result:
+def run(settings: RetrieverSettings, place: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
-    data = stages.find_stage(settings.data, place.run)
-    prepared = stages.finished(data, "prep")
+    data = run_folder.find_stage(settings.data, place.run)
+    prepared = run_folder.finished(data, "prep")
     source = find_encoder(settings.model, place.run)
     settings = _settled(settings, source)
-    files = {f"tools {name}": stages.file_digest(_file(name)) for name in settings.tools}
+    files = {f"tools {name}": run_folder.file_digest(_file(name)) for name in settings.tools}
     digest = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS)
     )
     plan = Plan(
         "retriever",
-        config.plain_settings(settings),
+        resolve.plain_settings(settings),
         {"data": digest, "model": source.digest, **files},
-        stages.versions(),
+        run_folder.versions(),
     )
     if place.dry_run:
         return _dry_run(settings, place, plan, data)
@@ -64,7 +64,7 @@ def run(settings: config.RetrieverSettings, place: RunTarget) -> Result:
         check_libraries()
     with (
         console.stdout_to_stderr(),
-        stages.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
     ):
         if stage.status != "done":
             with failing_early(stage):
@@ -76,7 +76,7 @@ def run(settings: config.RetrieverSettings, place: RunTarget) -> Result:
         )
 
 
-def _settled(settings: config.RetrieverSettings, source: Source) -> config.RetrieverSettings:
+def _settled(settings: RetrieverSettings, source: Source) -> RetrieverSettings:
     """With what its kind of model is trained by, where that is not said."""
     epochs, rate = BY_KIND[is_static(source)]
     return replace(
@@ -94,7 +94,7 @@ def _file(name: str) -> Path:
     return Path(name)
 
 
-def _read(settings: config.RetrieverSettings, data: Path) -> Work:
+def _read(settings: RetrieverSettings, data: Path) -> Work:
     with console.waiting("retriever: reading the tools"):
         records = {
             split: [from_row(row) for row in read_rows(find_rows(data, split))] for split in SPLITS
@@ -135,11 +135,11 @@ def _read(settings: config.RetrieverSettings, data: Path) -> Work:
 def _new_examples(read: ToolFile, records: Mapping[str, Sequence[Record]]) -> list[Record]:
     """Those of files of tools, but for what dev or test ask too."""
     held_out = queries(chain(records["dev"], records["test"]), read.pool)
-    held = {contrasts.normal(query.text) for query in held_out}
+    held = {training_pairs.normal(query.text) for query in held_out}
     kept = [
         one
         for one in read.examples
-        if held.isdisjoint(contrasts.normal(text) for text in questions(one))
+        if held.isdisjoint(training_pairs.normal(text) for text in questions(one))
     ]
     if left := len(read.examples) - len(kept):
         told = f"{left} examples ask what dev or test ask: not learned"
@@ -162,7 +162,7 @@ def _tell(problems: Sequence[Row]) -> dict[str, int]:
 
 
 def _fill(
-    stage: stages.StageFolder, settings: config.RetrieverSettings, source: Source, work: Work
+    stage: run_folder.StageFolder, settings: RetrieverSettings, source: Source, work: Work
 ) -> None:
     folder, told = stage.folder, _tell(work.problems)
     write_rows(folder / "problems.jsonl", work.problems)
@@ -202,12 +202,12 @@ def _files(made: Path) -> list[str]:
 
 
 def _train(
-    folder: Path, settings: config.RetrieverSettings, source: Source, work: Work, untrained: Encoder
+    folder: Path, settings: RetrieverSettings, source: Source, work: Work, untrained: Encoder
 ) -> dict[str, Any]:
     """The pairs are written once: a run that carries on learns from those very ones."""
-    from agentlite.engine import retriever as contrastive
+    from agentlite.engine import retriever
 
-    contrastive.check(settings)
+    retriever.check(settings)
     path = folder / PAIRS
     if not path.exists():
         with console.waiting("retriever: looking for tools that look right"):
@@ -215,25 +215,23 @@ def _train(
             if settings.negatives:
                 rankers = {"bm25": BY_WORDS["bm25"](work.pool.texts), UNTRAINED: untrained.ranker}
             rows = [
-                {"split": split, **contrasts.to_row(pair, work.pool)}
+                {"split": split, **training_pairs.to_row(pair, work.pool)}
                 for split in ("train", "dev")
-                for pair in contrasts.pairs(
+                for pair in training_pairs.pairs(
                     work.asked[split], work.pool, rankers, settings.negatives, settings.seed
                 )
             ]
         write_rows(path, rows)
-    found: dict[str, list[contrasts.TrainingPair]] = {"train": [], "dev": []}
+    found: dict[str, list[training_pairs.TrainingPair]] = {"train": [], "dev": []}
     for row in read_rows(path):
-        found[row["split"]].append(contrasts.from_row(row))
-    told = contrastive.train(source, settings, folder, work.pool, found["train"], found["dev"])
+        found[row["split"]].append(training_pairs.from_row(row))
+    told = retriever.train(source, settings, folder, work.pool, found["train"], found["dev"])
     return {"pairs": len(found["train"]), **told}
 
 
-def _dry_run(
-    settings: config.RetrieverSettings, place: RunTarget, plan: Plan, data: Path
-) -> Result:
+def _dry_run(settings: RetrieverSettings, place: RunTarget, plan: Plan, data: Path) -> Result:
     """Reads all, counts all, trains nothing."""
-    status = "new" if place.force else stages.compare(place.folder, plan)
+    status = "new" if place.force else run_folder.compare(place.folder, plan)
     work = _read(settings, data)
     told = _tell(work.problems)
     count = sum(len(query.places) for query in work.asked["train"])

@@ -8,11 +8,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agentlite.config import settings as config
+from agentlite.config.settings import RetrieverSettings
 from agentlite.core import console
 from agentlite.core.row_files import Row, write_json, write_rows
-from agentlite.retrieval import evaluate as measuring
-from agentlite.retrieval import index
+from agentlite.retrieval import evaluate, index
 from agentlite.retrieval.queries import Query
 from agentlite.retrieval.rankers import BY_WORDS, Ranker, Scores, by_name, by_vectors
 from agentlite.retrieval.tool_pool import ToolPool
@@ -26,7 +25,7 @@ TIMED, BROUGHT = 50, 10
 class Encoder:
     """A model, and its vectors of the pool: each computed once, when it is first wanted."""
 
-    def __init__(self, source: Source, settings: config.RetrieverSettings, pool: ToolPool):
+    def __init__(self, source: Source, settings: RetrieverSettings, pool: ToolPool):
         self.source, self.max_length, self.pool = source, settings.max_length, pool
         self._model: Any = None
         self._vectors: Scores = None
@@ -38,14 +37,14 @@ class Encoder:
         return self._vectors
 
     def embed(self, texts: Sequence[str], title: str = "") -> Scores:
-        from agentlite.engine import sentence_encoder as embedding
+        from agentlite.engine import sentence_encoder
 
         if self._model is None:
-            self._model = embedding.load(self.source, self.max_length)
+            self._model = sentence_encoder.load(self.source, self.max_length)
         if not title:
-            return embedding.embed(self._model, texts)
+            return sentence_encoder.embed(self._model, texts)
         with console.progress(title, len(texts)) as advance:
-            return embedding.embed(self._model, texts, advance)
+            return sentence_encoder.embed(self._model, texts, advance)
 
     @property
     def ranker(self) -> Ranker:
@@ -54,7 +53,7 @@ class Encoder:
 
 def measure(
     folder: Path,
-    settings: config.RetrieverSettings,
+    settings: RetrieverSettings,
     by_split: Mapping[str, Sequence[Query]],
     untrained: Encoder,
     tuned: Encoder,
@@ -82,12 +81,12 @@ def measure(
         entries = {name: ranker(texts) for name, ranker in rankers.items()}
         scores = {name: by_name(one, pool.owners, len(pool.names)) for name, one in entries.items()}
         found = list(
-            measuring.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25"))
+            evaluate.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25"))
         )
     with console.waiting("retriever: measuring"):
-        figures = measuring.figures(asked, found, settings.top, known, settings.seed)
+        figures = evaluate.figures(asked, found, settings.top, known, settings.seed)
         shown = headline(figures["all"][str(found[0].size)][best])
-        compared = measuring.differences(asked, found, shown[0], best, known, settings.seed)
+        compared = evaluate.differences(asked, found, shown[0], best, known, settings.seed)
         latency = _latency(texts, pool, rankers, tuned if best == TUNED else untrained)
     write_json(
         folder / "metrics.json",
@@ -120,7 +119,7 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
 
 
 def _rankings(
-    asked: Sequence[Query], pool: ToolPool, scores: Scores, found: measuring.QueryRanks, best: str
+    asked: Sequence[Query], pool: ToolPool, scores: Scores, found: evaluate.QueryRanks, best: str
 ) -> list[Row]:
     """What the best ranker brings to each question, for people to look at."""
     rows = []

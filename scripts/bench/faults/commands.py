@@ -238,7 +238,7 @@ def canned(asked: Path) -> Iterator[None]:
     a line there.
     """
     from agentlite.engine import generate as generation
-    from agentlite.engine import load as loading
+    from agentlite.engine import load
     from agentlite.engine import sample as sampling
 
     def text(ids: Sequence[int], number: int) -> str:
@@ -271,7 +271,7 @@ def canned(asked: Path) -> Iterator[None]:
             )
 
     with (
-        patch.object(loading, "load_to_ask", lambda *_: None),
+        patch.object(load, "load_to_ask", lambda *_: None),
         patch.object(generation, "generate", generate),
         patch.object(sampling, "sample", sample),
     ):

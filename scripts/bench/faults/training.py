@@ -55,10 +55,12 @@ def warm() -> None:
     import torch
     from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer  # noqa: F401
 
-    from agentlite.engine import checkpoints  # noqa: F401
-    from agentlite.engine import dpo as preference  # noqa: F401
-    from agentlite.engine import grpo as group_relative  # noqa: F401
-    from agentlite.engine import sft as supervised  # noqa: F401
+    from agentlite.engine import (
+        checkpoints,  # noqa: F401
+        dpo,  # noqa: F401
+        grpo,  # noqa: F401
+        sft,  # noqa: F401
+    )
     from agentlite.engine import trainer as training  # noqa: F401
 
     torch.set_num_threads(1)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import Row
-from agentlite.data.curation import replay_buffer as replay
+from agentlite.data.curation import replay_buffer
 from agentlite.data.curation.coreset import (
     LOSSES,
     STRATEGIES,
@@ -312,8 +312,8 @@ def test_killed_while_it_is_written_the_buffer_is_as_it_was(
         return step
 
     with monkeypatch.context() as patch:
-        patch.setattr(replay, "write_json", dying(replay.write_json))
-        patch.setattr(replay, "replacing", dying(replay.replacing))
+        patch.setattr(replay_buffer, "write_json", dying(replay_buffer.write_json))
+        patch.setattr(replay_buffer, "replacing", dying(replay_buffer.replacing))
         with pytest.raises(Killed):
             add(find_buffer(tmp_path, "one"), rows(*range(5)))
     found = find_buffer(tmp_path, "one")

@@ -33,7 +33,7 @@ from agentlite.data.curation.minhash import (
     shingles,
     sketches,
 )
-from agentlite.data.curation.split import Traits, traits
+from agentlite.data.curation.traits import Traits, traits
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")

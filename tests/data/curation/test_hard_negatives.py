@@ -19,10 +19,9 @@ from agentlite.data.curation.hard_negatives import (
     with_masked_names,
     without_right_tool,
 )
-from agentlite.data.curation.split import due_tools
+from agentlite.data.curation.traits import due_tools
 from agentlite.data.curation.validate import validate
-from agentlite.rendering import choose, render
-from agentlite.rendering import renderer as rendering
+from agentlite.rendering import choose, render, renderer
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.tool_calls import calls_problem
 
@@ -130,7 +129,7 @@ def test_what_is_made_is_rendered_and_reads_back(smollm2: Template, record: Reco
     protocol = choose("hermes", smollm2).protocols["hermes"]
     for made in hard_negatives([record], removed=1, masked=1, seed=0).records:
         rows = render(made, protocol, smollm2)
-        rendering.check_reading(made, rows, protocol, smollm2)
+        renderer.check_reading(made, rows, protocol, smollm2)
 
 
 SEARCH = Tool(

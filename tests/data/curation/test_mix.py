@@ -20,7 +20,7 @@ from agentlite.data.curation.mix import (
     parse_mix,
     scaled,
 )
-from agentlite.data.curation.split import Traits
+from agentlite.data.curation.traits import Traits
 
 TASK_WEIGHTS = {
     "tool_selection": 0.35,

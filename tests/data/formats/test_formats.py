@@ -28,7 +28,8 @@ from agentlite.core.records import (
     from_row,
     to_row,
 )
-from agentlite.data.curation.split import TIES, traits
+from agentlite.data.curation.split import TIES
+from agentlite.data.curation.traits import traits
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, Raw, files_of, read_raw, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.cli.main import group
-from agentlite.config import settings as config
+from agentlite.config import hardware, resolve
+from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
 from agentlite.engine.planning.gpus import gigabytes, machine_of, with_memory
@@ -135,7 +136,7 @@ def test_on_a_cpu_training_takes_what_was_measured(rows, gib):
 
 
 def settings_of(command: str, **changed: Any) -> Any:
-    return config.resolve(command, config.Given(changed, profile="rtx4090")).settings
+    return resolve.resolve(command, resolve.Given(changed, profile="rtx4090")).settings
 
 
 def total(command: str, shape: Shape = SEVEN, gpu: bool = True, **changed: Any) -> float:
@@ -207,8 +208,8 @@ def test_the_settings_to_paste_fit_and_keep_the_rows_of_a_step(command):
     settings, machine = settings_of(command), with_memory(24)
     for one in fitting(command, settings, SEVEN, machine):
         sets = tuple(one.paste.split("--set ")[1:])
-        pasted = config.resolve(
-            command, config.Given(sets=tuple(text.strip() for text in sets), profile="rtx4090")
+        pasted = resolve.resolve(
+            command, resolve.Given(sets=tuple(text.strip() for text in sets), profile="rtx4090")
         ).settings
         assert fits(memory(load_of(command, pasted, SEVEN, True)).total, machine.capacity)
         assert (
@@ -479,7 +480,7 @@ def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     from agentlite.engine.planning.dry_run import dry_run_memory
 
-    monkeypatch.setattr(config, "card", lambda: config.Gpu("RTX 3060", 12.0, 12.0))
+    monkeypatch.setattr(hardware, "card", lambda: hardware.Gpu("RTX 3060", 12.0, 12.0))
     told = dry_run_memory(
         "sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000
     )
@@ -487,19 +488,17 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     assert "what fits: --set sft.load_in_4bit=true" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("profile", sorted(config.PROFILES))
+@pytest.mark.parametrize("profile", sorted(hardware.PROFILES))
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "pairs", "eval"])
 def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
-    settings = config.resolve(command, config.Given(profile=profile)).settings
+    settings = resolve.resolve(command, resolve.Given(profile=profile)).settings
     shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
     assert plan(command, settings, shape, machine_of(profile), RowLengths()).gib.fits
 
 
 @pytest.mark.parametrize(("max_length", "rows"), [(1024, 16), (4096, 4), (32768, 1)])
 def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int, rows: int) -> None:
-    settings = config.SftSettings(
-        packing=True, batch_tokens=16384, batch_size=3, max_length=max_length
-    )
+    settings = SftSettings(packing=True, batch_tokens=16384, batch_size=3, max_length=max_length)
     load = load_of("sft", settings, find_shape("Qwen/Qwen2.5-7B-Instruct"), True)
     assert (load.rows, load.length) == (rows, max_length)
     assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed

@@ -18,8 +18,7 @@ from agentlite import evaluate, prep
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.forgetting import forgetting, is_right, questions_forgotten
 from agentlite.scoring.metrics.pass_hat_k import pass_hat, passes
-from agentlite.stages.eval import extra_metrics as besides
-from agentlite.stages.eval import slug
+from agentlite.stages.eval import extra_metrics, slug
 from agentlite.stages.eval.extra_metrics import QUESTIONS
 
 
@@ -130,7 +129,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     workspace: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = figures(workspace, tiny_model, num_samples=3, out="whole")["passes"]
-    make, batches = besides.drawer, 0
+    make, batches = extra_metrics.drawer, 0
 
     def dying(*given: Any) -> Any:
         draw = make(*given)
@@ -144,7 +143,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
 
         return drawing
 
-    monkeypatch.setattr(besides, "drawer", dying)
+    monkeypatch.setattr(extra_metrics, "drawer", dying)
     with pytest.raises(Killed):
         figures(workspace, tiny_model, num_samples=3, out="killed")
     inside = Path("prep", slug(str(tiny_model)), "drawn.jsonl")
@@ -152,7 +151,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     before = file.read_bytes()
     assert before.count(b"\n") == 2 * 3
     file.write_bytes(before + b'{"torn')
-    monkeypatch.setattr(besides, "drawer", make)
+    monkeypatch.setattr(extra_metrics, "drawer", make)
     assert figures(workspace, tiny_model, num_samples=3, out="killed")["passes"] == whole
     assert file.read_bytes().startswith(before)
     drawn, other = (

@@ -1,0 +1,94 @@
+"""The GPU of this machine, and the profile that fits it."""
+
+import functools
+import os
+import subprocess
+from typing import NamedTuple
+
+PROFILES = {
+    "a100": 70,
+    "rtx4090": 20,
+    "t4": 12.5,
+    "rtx3060": 0,
+}  # free GB that each needs, the largest first
+
+
+# of Unsloth on CUDA: without loss, and off unless asked for
+SWITCHES = {
+    "UNSLOTH_FUSED_PREFERENCE_LOSS": "1",  # dpo: the logits of a batch are never there at once
+    "UNSLOTH_DECODE_CUDA_GRAPHS": "1",  # eval and pairs: a decoding step is launched as a whole
+}
+
+
+# nobody is told what is done here; who wants to be counted says so in the environment
+PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
+
+
+class Gpu(NamedTuple):
+    """An NVIDIA GPU. `total`, `free`: GB of memory. `bf16`: whether it computes in bfloat16, as
+    from Ampere on.
+    """
+
+    name: str
+    total: float
+    free: float
+    bf16: bool = True
+
+
+def keep_private() -> None:
+    """To be called before a library that would tell is imported."""
+    for name, value in PRIVATE.items():
+        os.environ.setdefault(name, value)
+
+
+def has_gpu() -> bool:
+    return card() is not None
+
+
+@functools.cache
+def card() -> Gpu | None:
+    """The first NVIDIA GPU, or None; asked of its driver, since torch takes seconds to load."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return None
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,memory.total,memory.free,compute_cap",
+        "--format=csv,noheader,nounits",
+    ]
+    try:
+        answer = subprocess.run(
+            query, capture_output=True, text=True, timeout=10, check=True
+        ).stdout
+        name, total, free, capability = answer.splitlines()[0].rsplit(",", 3)
+        return Gpu(name.strip(), float(total) / 1024, float(free) / 1024, float(capability) >= 8)
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        return None
+
+
+def gpu_has_bf16() -> bool | None:
+    """None without a GPU."""
+    found = card()
+    return found.bf16 if found else None
+
+
+class Chosen(NamedTuple):
+    """A profile, and why it was picked."""
+
+    profile: str
+    reason: str
+
+
+def profile_for(free: float) -> str:
+    """The largest that so many GB are enough for."""
+    return next((name for name, least in PROFILES.items() if free >= least), [*PROFILES][-1])
+
+
+def auto_profile() -> Chosen:
+    """The largest profile for which enough of the card's memory is free."""
+    found = card()
+    if found is None:
+        return Chosen("cpu", "no NVIDIA GPU is found")
+    return Chosen(
+        profile_for(found.free),
+        f"{found.free:.1f} of {found.total:.1f} GB are free on {found.name}",
+    )

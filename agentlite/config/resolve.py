@@ -1,0 +1,281 @@
+"""Profile, files, --set and flags -> the settings of one command, and where each value came
+from.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from agentlite.config.hardware import Chosen, auto_profile
+from agentlite.config.settings import COMMANDS, default, describe, fields
+from agentlite.core.errors import UserError
+
+LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
+
+
+SECRETS = {
+    "hub_token",
+    "push_to_hub_token",
+    "token",
+    "use_auth_token",
+}  # of TRL or PEFT: a plan would keep them
+
+
+OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
+
+
+class Given(NamedTuple):
+    """What a user said about settings, strongest first: flags, --set, --config files, --profile.
+    Between the last two stands the current folder's agentlite.yaml."""
+
+    flags: Mapping[str, Any] = {}
+    sets: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    profile: str = "auto"
+
+
+class Resolved(NamedTuple):
+    settings: Any
+    origin: dict[str, str]
+
+
+def resolve(
+    command: str, given: Given, inherited: Mapping[str, tuple[Any, str]] | None = None
+) -> Resolved:
+    """The settings of `command`; `inherited` are (value, from) pairs that stand in for defaults."""
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    layers = [({key: value}, where) for key, (value, where) in (inherited or {}).items()]
+    layers += _layers(command, given)
+    for layer, where in layers:
+        for key, value in layer.items():
+            known = check_key(command, key, where)
+            merge = isinstance(values.get(known), dict) and isinstance(value, dict)
+            values[known] = {**values[known], **value} if merge else value
+            origin[known] = where
+    return Resolved(
+        _build(command, values, origin), {k: origin.get(k, "default") for k in fields(command)}
+    )
+
+
+def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, Any]:
+    """As JSON has them, of those keys that are settings and have one."""
+    known = COMMANDS.get(command)
+    found = {key: default(command, key) for key in keys if known and key in fields(command)}
+    given = {key: value for key, value in found.items() if value is not msgspec.NODEFAULT}
+    return dict(msgspec.json.decode(msgspec.json.encode(given)))
+
+
+def check_key(command: str, key: str, where: str) -> str:
+    if key in fields(command):
+        return key
+    near = difflib.get_close_matches(key, fields(command), n=1)
+    fix = (
+        f"Did you mean '{command}.{near[0]}'?"
+        if near
+        else f"`agentlite {command} --print-config` lists them all."
+    )
+    raise UserError(f"no setting '{command}.{key}'. {fix}", place=where)
+
+
+def config_folder() -> Path:
+    """The profiles and recipes: beside the package in a checkout, inside it in a wheel."""
+    inside = Path(__file__).parents[1] / "configs"
+    return inside if inside.exists() else Path(__file__).parents[2] / "configs"
+
+
+def own_files() -> tuple[str, ...]:
+    """agentlite.yaml, if the current folder has one: `--config agentlite.yaml` without saying
+    so.
+    """
+    return (OWN_FILE,) if Path(OWN_FILE).is_file() else ()
+
+
+def _layers(command: str, given: Given) -> list[tuple[dict[str, Any], str]]:
+    """Weakest first: profile, agentlite.yaml, files, --set, flags."""
+    chosen = auto_profile() if given.profile == "auto" else Chosen(given.profile, "")
+    origin = f"profile {chosen.profile}" + (f" ({chosen.reason})" if chosen.reason else "")
+    layers = [(_section(_profile_path(chosen.profile), command), origin)]
+    layers += [(_section(find_file(name), command), name) for name in (*own_files(), *given.files)]
+    layers += [layer for text in given.sets if (layer := _assignment(text, command))]
+    return [
+        *layers,
+        *(({key: value}, f"--{key.replace('_', '-')}") for key, value in given.flags.items()),
+    ]
+
+
+def _profile_path(profile: str) -> Path:
+    path = config_folder() / f"{profile}.yaml"
+    if not path.exists():
+        known = sorted(path.stem for path in config_folder().glob("*.yaml"))
+        raise UserError(
+            f"no profile '{profile}'.", f"Known: auto, {', '.join(known)}.", place="--profile"
+        )
+    return path
+
+
+def find_file(name: str) -> Path:
+    """A file of the user's, or a recipe that is shipped: `--config recipes/demo.yaml`."""
+    path, shipped = Path(name), config_folder() / name
+    return shipped if shipped.exists() and not path.exists() else path
+
+
+def _section(path: Path, command: str) -> dict[str, Any]:
+    """The settings of one command in a YAML file of sections; every section's keys are checked."""
+    import yaml
+
+    try:
+        content = yaml_loader(path).get_single_data() or {}
+        refuse_grown(content, str(path))
+    except OSError as error:
+        raise UserError(
+            f"cannot read the configuration: {error.strerror}.", place=str(path)
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"no YAML: {' '.join(str(error).split())}", place=str(path)) from error
+    if not isinstance(content, dict) or not all(
+        isinstance(part, dict) for part in content.values()
+    ):
+        raise UserError("must hold a section a command, for example `sft:`.", place=str(path))
+    for section, part in content.items():
+        _known_command(section, str(path))
+        for key in part:
+            check_key(section, str(key), str(path))
+    return dict(content.get(command, {}))
+
+
+def yaml_loader(path: Path) -> Any:
+    """libyaml's, which is quicker, but would end this process where a text is nested very deep."""
+    import yaml
+
+    if path.stat().st_size > LONGEST_FILE:
+        raise UserError(
+            f"is longer than {LONGEST_FILE >> 20} MiB: no file of settings.", place=str(path)
+        )
+    text = path.read_text(encoding="utf-8")
+    nested = sum(map(text.count, ("[", "{", "? ", "- - ")))
+    return (yaml.SafeLoader if nested > 500 else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(
+        text
+    )
+
+
+def refuse_grown(content: Any, place: str) -> None:
+    """An alias stands for all that its anchor holds: a few lines of them for more than there is
+    memory.
+    """
+    waiting, seen = [content], 0
+    while waiting:
+        part = waiting.pop()
+        waiting += (
+            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        )
+        seen += 1 + (len(part) // 100 if isinstance(part, str) else 0)
+        if seen + len(waiting) > MOST_VALUES:
+            raise UserError(
+                f"holds more than {MOST_VALUES} values.",
+                "Are there aliases of aliases (*name)?",
+                place=place,
+            )
+
+
+def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
+    """`sft.lora_r=64` -> ({"lora_r": 64}, "--set"); None if it is for another command."""
+    import yaml
+
+    name, equals, value = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and key):
+        raise UserError(
+            f"'{text}' is no setting.", "Write it as --set command.key=value.", place="--set"
+        )
+    _known_command(section, "--set")
+    key, *inner = key.split(".")
+    check_key(section, key, "--set")
+    try:
+        parsed = yaml.safe_load(value)
+        refuse_grown(parsed, f"--set {name}")
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"'{value}' cannot be read as YAML.", place=f"--set {name}") from error
+    for part in reversed(inner):
+        parsed = {part: parsed}
+    return ({key: parsed}, f"--set {name}") if section == command else None
+
+
+def _known_command(section: Any, where: str) -> None:
+    if section not in COMMANDS:
+        near = difflib.get_close_matches(str(section), COMMANDS, n=1)
+        fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(COMMANDS)}."
+        raise UserError(f"no command '{section}'. {fix}", place=where)
+
+
+def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> Any:
+    built = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and (secret := next(iter(value.keys() & SECRETS), "")):
+            raise UserError(
+                "a secret is no setting: it would stand in plan.json.",
+                "Put it in the environment: HF_TOKEN=..., or `hf auth login`.",
+                place=f"{command}.{key}.{secret}",
+            )
+        annotation = fields(command)[key]
+        try:
+            listed = _listed(value, annotation, f"{command}.{key} (from {origin[key]})")
+            built[key] = msgspec.convert(listed, annotation, strict=False)
+        except msgspec.ValidationError as error:
+            where = f"{command}.{key} (from {origin[key]})"
+            raise UserError(
+                f"{value!r} does not fit: {error}", describe(command, key), place=where
+            ) from error
+    return COMMANDS[command](**built)
+
+
+def _listed(value: Any, annotation: Any, place: str) -> Any:
+    """`q_proj,v_proj` for a setting that takes several."""
+    several = getattr(annotation.__origin__, "__origin__", None) is tuple
+    if several and isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    if isinstance(value, str) and annotation.__origin__ == dict[str, float]:
+        return parse_weights(value, place)
+    if isinstance(value, str) and re.fullmatch(
+        r"[-+]?\.\d+", value
+    ):  # a number to people and to YAML
+        return value.replace(".", "0.")
+    return list(value) if isinstance(value, tuple) else value
+
+
+def parse_weights(text: str, place: str) -> dict[str, float]:
+    """`tool_accuracy=.5,efficiency=0` -> its numbers by name. Raises UserError 2."""
+    weights: dict[str, float] = {}
+    for count, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
+        name, equals, value = part.partition("=")
+        try:
+            weights[name.strip()] = float(value)
+        except ValueError:
+            wrong = f"'{value}' is no number" if equals else f"'{part}' has no ="
+            raise UserError(f"{wrong}.", "Write it as NAME=.5,OTHER=0.", place=place) from None
+        if len(weights) < count:
+            raise UserError(
+                f"'{name.strip()}' is there twice.", "Give each part one weight.", place=place
+            )
+    return weights
+
+
+def as_yaml(command: str, resolved: Resolved) -> str:
+    """`--print-config`: every setting with where it came from, as a file that --config takes."""
+    lines = [f"{command}:"]
+    for key, value in msgspec.to_builtins(resolved.settings).items():
+        text = f"  {key}: {json.dumps(value, ensure_ascii=False)}"  # JSON is YAML
+        lines.append(f"{text:<48}  # {resolved.origin[key]}")
+    return "\n".join(lines)
+
+
+def plain_settings(settings: Struct, leave_out: Iterable[str] = ()) -> dict[str, Any]:
+    """Settings as a plan keeps them: as they come back from JSON."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    return {key: value for key, value in plain.items() if key not in set(leave_out)}

@@ -1,0 +1,84 @@
+"""What each record is compared, tied and split by: its queries, calls, tools, parent and source."""
+
+import re
+import sys
+import unicodedata
+from typing import NamedTuple
+
+from agentlite.core.records import ANY_TOOL, Record, digest
+from agentlite.data.curation.fingerprints import Keys, keys, packed, unpacked
+
+SHORTEST_QUERY = 16
+# bytes of the values in arguments: many ask for the weather in Oslo, few for that very flight
+
+
+class Traits(NamedTuple):
+    """What ties a record to others, and where it counts; of every record in memory, and therefore
+    small.
+
+    `query`: the first user turn that is long enough to ask something, normal; the first one, if
+    none is. `asked`: 8 bytes for that and for each later such turn. `parents`: its own id, that of
+    the record it was made from, and those it was joined from.
+    """
+
+    id: str
+    split: str
+    source: str
+    task: str
+    query: str
+    asked: bytes
+    tools: tuple[str, ...]
+    parents: tuple[str, ...]
+    packed_keys: bytes
+
+    @property
+    def queries(self) -> list[bytes]:
+        return [self.asked[start : start + 8] for start in range(0, len(self.asked), 8)]
+
+    @property
+    def keys(self) -> Keys:
+        return unpacked(self.packed_keys)
+
+
+def traits(record: Record) -> Traits:
+    parents = (record.id, record.parent, *record.meta.get("joined", []))
+    queries = [text for text in _said(record) if _asks(text)] or [first_query(record)]
+    asked = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
+    tools = tuple(sorted(map(sys.intern, due_tools(record))))
+    return Traits(
+        record.id,
+        record.split,
+        sys.intern(record.source),
+        record.task,
+        queries[0],
+        asked,
+        tools,
+        tuple(filter(None, parents)),
+        packed(keys(record)),
+    )
+
+
+def normal(text: str) -> str:
+    """Text without case, blanks and punctuation; of other scripts too."""
+    kept = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", text).casefold())
+    return kept or text
+
+
+def first_query(record: Record) -> str:
+    """What the user says first, or what a plain text says."""
+    return next(iter(_said(record)), "")
+
+
+def due_tools(record: Record) -> set[str]:
+    """Names of the tools that are due at any turn."""
+    return {call.name for turn in record.turns for call in record.due(turn).calls} - {ANY_TOOL}
+
+
+def _said(record: Record) -> list[str]:
+    turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
+    return [normal(message.content) for message in turns]
+
+
+def _asks(text: str) -> bool:
+    """In bytes: few Chinese characters say much."""
+    return len(text.encode("utf-8", "surrogatepass")) >= SHORTEST_QUERY

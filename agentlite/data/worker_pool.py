@@ -1,0 +1,115 @@
+"""Reads rows in several processes, in the order of the rows."""
+
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+
+from agentlite.config.settings import PrepSettings
+from agentlite.core import console
+from agentlite.core.user_code import end_with_parent
+from agentlite.data.formats import RawLine
+from agentlite.data.ingest_row import IngestContext, IngestedRow, take
+from agentlite.rendering import settled
+from agentlite.workspace.model_source import load_template
+
+AT_ONCE = 1 << 20  # bytes of rows that a process is handed
+
+
+AHEAD = 3  # chunks a process that are read before the first of them is taken
+
+
+Chunk = list[tuple[str, RawLine]]
+
+
+def take_all(
+    lines: Iterable[tuple[str, RawLine]], way: IngestContext, workers: int
+) -> Iterator[IngestedRow]:
+    """In the order of the lines, each with the source it is from, whatever the number of
+    workers.
+    """
+    if workers <= 1 or way.add_tools:  # a model that ranks tools is there once
+        for source, line in lines:
+            yield take(source, line, way)
+        return
+    crew = WorkerPool(workers, way)
+    try:
+        for chunk in _chunks(lines):
+            crew.hand(chunk)
+            if len(crew.handed) > AHEAD * workers:
+                yield from crew.next()
+        while crew.handed:
+            yield from crew.next()
+    finally:
+        crew.pool.shutdown(cancel_futures=True)
+
+
+class WorkerPool:
+    """Worker processes, and the chunks they were handed, in order. Once one has died none works any
+    more: what they have not given back, and all that follows, is taken here."""
+
+    def __init__(self, workers: int, way: IngestContext):
+        self.way, self.alive = way, True
+        self.pool = ProcessPoolExecutor(
+            workers, get_context("spawn"), _start, (way.settings, way.template.name)
+        )
+        self.handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
+
+    def hand(self, chunk: Chunk) -> None:
+        try:
+            self.handed.append(
+                (chunk, self.pool.submit(_take_chunk, chunk) if self.alive else None)
+            )
+        except BrokenProcessPool:
+            self._mourn()
+            self.handed.append((chunk, None))
+
+    def next(self) -> list[IngestedRow]:
+        chunk, future = self.handed.popleft()
+        try:
+            if future:
+                return future.result()
+        except BrokenProcessPool:
+            self._mourn()
+        return [take(source, line, self.way) for source, line in chunk]
+
+    def _mourn(self) -> None:
+        if self.alive:
+            console.notice(
+                "prep: a worker process died (out of memory?): going on without workers, no row is "
+                "lost"
+            )
+        self.alive = False
+
+
+def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
+    """Rows of about a mebibyte."""
+    chunk: Chunk = []
+    size = 0
+    for source, line in lines:
+        chunk.append((source, line))
+        size += len(line.content)
+        if size >= AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+_WAY: list[IngestContext] = []  # of a worker process
+
+
+def _start(settings: PrepSettings, model: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    template = load_template(model)
+    _WAY[:] = [
+        IngestContext(settings, template, settled(settings.protocol, template, settings.seed))
+    ]
+
+
+def _take_chunk(chunk: Chunk) -> list[IngestedRow]:
+    return [take(source, line, _WAY[0]) for source, line in chunk]

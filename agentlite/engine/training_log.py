@@ -1,0 +1,66 @@
+"""metrics.jsonl: a row for each logged step of a trainer."""
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from agentlite.core import distributed as processes
+from agentlite.core.row_files import PatientAppender, read_rows
+
+
+def _journal(folder: Path) -> AbstractContextManager["_Journal | None"]:
+    return _Journal(folder) if processes.first() else nullcontext()
+
+
+class _Journal:
+    """metrics.jsonl: one row a step. A row waits until its dev loss may have come."""
+
+    def __init__(self, folder: Path):
+        self.appender = PatientAppender(folder / "metrics.jsonl")
+        self.row: dict[str, Any] = {}
+        self.dev = {
+            row["step"]: row["dev_loss"]
+            for row in read_rows(self.appender.path)
+            if row.get("dev_loss") is not None
+        }
+
+    def add(self, step: int, values: Mapping[str, Any]) -> None:
+        if self.row and self.row["step"] != step:
+            self.flush()
+        self.row = {"step": step, **self.row, **values}
+
+    def flush(self) -> None:
+        if "loss" in self.row:
+            self.appender.append(self.row)
+        self.row = {}
+
+    def settle(self) -> None:
+        self.flush()
+        self.appender.settle()
+
+    def __enter__(self) -> "_Journal":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.flush()
+        self.appender.__exit__(*error)
+
+
+def _or_none(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if math.isfinite(value) else None
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl."""
+    return list(read_rows(folder / "metrics.jsonl"))
+
+
+def mean(rows: Iterable[Mapping[str, Any]], name: str) -> float:
+    """Over the rows that have it: a step may have been no number, and others not have measured it.
+    0 if none has.
+    """
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return round(sum(values) / len(values), 4) if values else 0.0

@@ -1,0 +1,167 @@
+"""Rendered text -> token ids and labels, for training rows and for prompts."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Ending, Record, Step
+from agentlite.rendering.loss_weights import Segment, Table, segments, weight_at
+from agentlite.rendering.protocol import Protocol
+from agentlite.rendering.renderer import Rendered, Span, render, said
+from agentlite.rendering.template import Template
+
+IGNORED = -100
+
+
+class Encoded(NamedTuple):
+    """Token ids, and labels of the same length: the id where it is trained, else -100.
+
+    `weights`: of every token in the loss, the same length; empty where all weigh 1.
+    """
+
+    input_ids: list[int]
+    labels: list[int]
+    weights: list[float] = []  # noqa: RUF012  (never changed)
+
+
+class Prompt(NamedTuple):
+    """A step under a protocol: the ids a model is given there, what the record says there, and how
+    that ends.
+    """
+
+    record: Record
+    turn: int
+    protocol: str
+    ids: list[int]
+    said: str
+    ended: Ending
+
+    @property
+    def step(self) -> Step:
+        return Step(self.record.id, self.turn)
+
+
+def training_rows(
+    record: Record,
+    protocol: Protocol,
+    template: Template,
+    table: Table | None = None,
+    rows: Sequence[Rendered] | None = None,
+) -> list[Encoded]:
+    """The rows of a record that train something, weighed by `table`. Raises RowError E217 if none
+    does.
+
+    `rows`: what render() gives, where that is there already.
+    """
+    rows = render(record, protocol, template) if rows is None else rows
+    encoded = [
+        _weighed(row, record, template, table) if table else encode(row, template) for row in rows
+    ]
+    trained = [row for row in encoded if any(label != IGNORED for label in row.labels)]
+    if not trained:
+        raise RowError("E217", "no token of this row would be trained")
+    return trained
+
+
+def encode(row: Rendered, template: Template) -> Encoded:
+    ids: list[int] = []
+    labels: list[int] = []
+    for piece, trained in pieces(row):
+        new = template.encode(piece)
+        ids += new
+        labels += new if trained else [IGNORED] * len(new)
+    return Encoded(ids, labels)
+
+
+def _weighed(row: Rendered, record: Record, template: Template, table: Table) -> Encoded:
+    """A token has the weight of the place where it begins. One of weight 0 is not trained."""
+    encoded = encode(row, template)
+    weights: list[float] = []
+    for text, span in _with_spans(row):
+        starts = template.starts(text)
+        if not (span and span.trained):
+            weights += [0.0] * len(starts)
+            continue
+        said = text.removesuffix(template.turn_end)  # the end of the turn weighs 1, as any word
+        parts = [
+            *segments(said, table, _question(record, span.turn)),
+            Segment(len(said), len(text), 1.0),
+        ]
+        weights += [weight_at(parts, start) for start in starts]
+    labels = [
+        label if weight else IGNORED for label, weight in zip(encoded.labels, weights, strict=True)
+    ]
+    return Encoded(encoded.input_ids, labels, weights)
+
+
+def _question(record: Record, turn: int) -> str:
+    return next((m.content for m in reversed(record.messages[:turn]) if m.role == "user"), "")
+
+
+def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
+    """The ids of a step's prompt: the beginning of the ids of the training row."""
+    end = next(span.start for span in row.spans if span.turn == turn and span.asked)
+    before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
+    return [token for piece, _ in pieces(before) for token in template.encode(piece)]
+
+
+def prompts(
+    records: Iterable[Record], protocol_of: Callable[[Record], Protocol], template: Template
+) -> Iterator[Prompt]:
+    """The steps of records with tools, in their order. Raises UserError for a record its protocol
+    cannot hold.
+    """
+    for record in records:
+        protocol = protocol_of(record)
+        try:
+            rows = render(record, protocol, template)
+        except RowError as error:
+            raise UserError(
+                f"record {record.id}: {error.reason}",
+                "Run prep with this model: --model.",
+                place=template.name,
+            ) from error
+        for turn in record.asked:
+            row, span = next(
+                (row, span)
+                for row in rows
+                for span in row.spans
+                if span.turn == turn and span.asked
+            )
+            ended: Ending = "turn" if row.text[: span.end].endswith(template.turn_end) else "stop"
+            yield Prompt(
+                record,
+                turn,
+                protocol.name,
+                encode_prompt(row, turn, template),
+                said(row, span, template),
+                ended,
+            )
+
+
+def encode_said(text: str, ended: Ending, template: Template) -> list[int]:
+    """The ids of what was said, with the end of turn, once, where the model had ended its turn."""
+    return [
+        *template.encode(text),
+        *([template.token_id(template.turn_end)] if ended == "turn" else []),
+    ]
+
+
+def pieces(row: Rendered) -> list[tuple[str, bool]]:
+    """The text cut at every span, with whether it is trained."""
+    return [(piece, span is not None and span.trained) for piece, span in _with_spans(row)]
+
+
+def _with_spans(row: Rendered) -> list[tuple[str, Span | None]]:
+    """The text cut at every span, and the span it is."""
+    cut: list[tuple[str, Span | None]] = []
+    position = 0
+    for span in row.spans:
+        cut += [(row.text[position : span.start], None), (row.text[span.start : span.end], span)]
+        position = span.end
+    return [(piece, span) for piece, span in [*cut, (row.text[position:], None)] if piece]
+
+
+def show(row: Rendered, mark: Any) -> str:
+    """The text with `mark(piece)` in place of every trained piece."""
+    return "".join(mark(piece) if trained else piece for piece, trained in pieces(row))
