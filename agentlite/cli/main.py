@@ -297,7 +297,7 @@ def main() -> None:
                 UserError(
                     f"the system says: {error.strerror}.",
                     way_out(error),
-                    place=str(error.filename or ""),
+                    location=str(error.filename or ""),
                 )
             )
             sys.exit(DISK)
@@ -611,7 +611,7 @@ def _check_shape(shape: str) -> None:
     from agentlite.data.write_formats import SHAPES
 
     if shape not in SHAPES:
-        raise UserError(f"no shape '{shape}'.", nearest(shape, SHAPES), place="--as")
+        raise UserError(f"no shape '{shape}'.", nearest(shape, SHAPES), location="--as")
 
 
 def _present(result: Any, as_json: bool, show: int, shape: str, settings: Any) -> None:
@@ -628,5 +628,7 @@ def _present(result: Any, as_json: bool, show: int, shape: str, settings: Any) -
         from agentlite.core.errors import GATE, UserError
 
         raise UserError(
-            f"the gate is not passed: {'; '.join(result.failed)}.", place="--gate", exit_code=GATE
+            f"the gate is not passed: {'; '.join(result.failed)}.",
+            location="--gate",
+            exit_code=GATE,
         )

@@ -67,7 +67,7 @@ def inventory(run: Path) -> list[ListedStage]:
             else ("Name a workspace; or start one: agentlite init DIR, or agentlite prep FILE.")
         )
         raise UserError(
-            "holds no stage." if run.is_dir() else "no such workspace.", fix, place=str(run)
+            "holds no stage." if run.is_dir() else "no such workspace.", fix, location=str(run)
         )
     return [_kept(run, folder) for folder in folders]
 
@@ -177,7 +177,7 @@ def _refuse_needed(run: Path, name: str) -> None:
             ", ".join(sorted(path.relative_to(run).as_posix() for path in stage_folders(run)))
             or "none"
         )
-        raise UserError("no such stage.", f"In {run} there are: {known}.", place=str(folder))
+        raise UserError("no such stage.", f"In {run} there are: {known}.", location=str(folder))
     with run_folder.held(folder):
         seen = _lies(folder)
     if seen.state != "done":
@@ -186,7 +186,7 @@ def _refuse_needed(run: Path, name: str) -> None:
             f"is not done ({in_words(seen.state, seen.detail)}): its checkpoints are what it goes "
             "on from.",
             f"Run the same `agentlite {command}` again, then free them.",
-            place=str(folder),
+            location=str(folder),
         )
 
 

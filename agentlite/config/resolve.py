@@ -81,7 +81,7 @@ def check_key(command: str, key: str, where: str) -> str:
         if near
         else f"`agentlite {command} --print-config` lists them all."
     )
-    raise UserError(f"no setting '{command}.{key}'. {fix}", place=where)
+    raise UserError(f"no setting '{command}.{key}'. {fix}", location=where)
 
 
 def config_folder() -> Path:
@@ -115,7 +115,7 @@ def _profile_path(profile: str) -> Path:
     if not path.exists():
         known = sorted(path.stem for path in config_folder().glob("*.yaml"))
         raise UserError(
-            f"no profile '{profile}'.", f"Known: auto, {', '.join(known)}.", place="--profile"
+            f"no profile '{profile}'.", f"Known: auto, {', '.join(known)}.", location="--profile"
         )
     return path
 
@@ -135,14 +135,14 @@ def _section(path: Path, command: str) -> dict[str, Any]:
         refuse_grown(content, str(path))
     except OSError as error:
         raise UserError(
-            f"cannot read the configuration: {error.strerror}.", place=str(path)
+            f"cannot read the configuration: {error.strerror}.", location=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"no YAML: {' '.join(str(error).split())}", place=str(path)) from error
+        raise UserError(f"no YAML: {' '.join(str(error).split())}", location=str(path)) from error
     if not isinstance(content, dict) or not all(
         isinstance(part, dict) for part in content.values()
     ):
-        raise UserError("must hold a section a command, for example `sft:`.", place=str(path))
+        raise UserError("must hold a section a command, for example `sft:`.", location=str(path))
     for section, part in content.items():
         _known_command(section, str(path))
         for key in part:
@@ -156,7 +156,7 @@ def yaml_loader(path: Path) -> Any:
 
     if path.stat().st_size > LONGEST_FILE:
         raise UserError(
-            f"is longer than {LONGEST_FILE >> 20} MiB: no file of settings.", place=str(path)
+            f"is longer than {LONGEST_FILE >> 20} MiB: no file of settings.", location=str(path)
         )
     text = path.read_text(encoding="utf-8")
     nested = sum(map(text.count, ("[", "{", "? ", "- - ")))
@@ -180,7 +180,7 @@ def refuse_grown(content: Any, place: str) -> None:
             raise UserError(
                 f"holds more than {MOST_VALUES} values.",
                 "Are there aliases of aliases (*name)?",
-                place=place,
+                location=place,
             )
 
 
@@ -192,7 +192,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and key):
         raise UserError(
-            f"'{text}' is no setting.", "Write it as --set command.key=value.", place="--set"
+            f"'{text}' is no setting.", "Write it as --set command.key=value.", location="--set"
         )
     _known_command(section, "--set")
     key, *inner = key.split(".")
@@ -201,7 +201,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
         parsed = yaml.safe_load(value)
         refuse_grown(parsed, f"--set {name}")
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"'{value}' cannot be read as YAML.", place=f"--set {name}") from error
+        raise UserError(f"'{value}' cannot be read as YAML.", location=f"--set {name}") from error
     for part in reversed(inner):
         parsed = {part: parsed}
     return ({key: parsed}, f"--set {name}") if section == command else None
@@ -211,7 +211,7 @@ def _known_command(section: Any, where: str) -> None:
     if section not in COMMANDS:
         near = difflib.get_close_matches(str(section), COMMANDS, n=1)
         fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(COMMANDS)}."
-        raise UserError(f"no command '{section}'. {fix}", place=where)
+        raise UserError(f"no command '{section}'. {fix}", location=where)
 
 
 def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> Any:
@@ -221,7 +221,7 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
             raise UserError(
                 "a secret is no setting: it would stand in plan.json.",
                 "Put it in the environment: HF_TOKEN=..., or `hf auth login`.",
-                place=f"{command}.{key}.{secret}",
+                location=f"{command}.{key}.{secret}",
             )
         annotation = fields(command)[key]
         try:
@@ -230,7 +230,7 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
         except msgspec.ValidationError as error:
             where = f"{command}.{key} (from {origin[key]})"
             raise UserError(
-                f"{value!r} does not fit: {error}", describe(command, key), place=where
+                f"{value!r} does not fit: {error}", describe(command, key), location=where
             ) from error
     return COMMANDS[command](**built)
 
@@ -258,10 +258,10 @@ def parse_weights(text: str, place: str) -> dict[str, float]:
             weights[name.strip()] = float(value)
         except ValueError:
             wrong = f"'{value}' is no number" if equals else f"'{part}' has no ="
-            raise UserError(f"{wrong}.", "Write it as NAME=.5,OTHER=0.", place=place) from None
+            raise UserError(f"{wrong}.", "Write it as NAME=.5,OTHER=0.", location=place) from None
         if len(weights) < count:
             raise UserError(
-                f"'{name.strip()}' is there twice.", "Give each part one weight.", place=place
+                f"'{name.strip()}' is there twice.", "Give each part one weight.", location=place
             )
     return weights
 

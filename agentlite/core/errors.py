@@ -13,14 +13,15 @@ class UserError(Exception):
     traceback.
     """
 
-    def __init__(self, problem: str, fix: str = "", *, place: str = "", exit_code: int = USAGE):
+    def __init__(self, problem: str, fix: str = "", *, location: str = "", exit_code: int = USAGE):
         super().__init__(problem, fix)
-        self.problem, self.fix, self.place, self.exit_code = problem, fix, place, exit_code
+        self.problem, self.fix, self.location, self.exit_code = problem, fix, location, exit_code
 
     def __str__(self) -> str:
         return "\n".join(
             filter(
-                None, [f"{self.place}: {self.problem}" if self.place else self.problem, self.fix]
+                None,
+                [f"{self.location}: {self.problem}" if self.location else self.problem, self.fix],
             )
         )
 

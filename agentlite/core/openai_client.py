@@ -76,19 +76,19 @@ def check(endpoint: Endpoint, place: str) -> None:
         sound = False
     if not sound:
         raise UserError(
-            "no address of an endpoint.", "Write one as http://localhost:8000/v1.", place=place
+            "no address of an endpoint.", "Write one as http://localhost:8000/v1.", location=place
         )
     if parts.username or parts.password or parts.query:
         raise UserError(
             "the address holds a name, a password or a query.",
             f"Leave it out, and put the key in the environment variable {endpoint.key}.",
-            place=place,
+            location=place,
         )
     if not (_key(endpoint).isascii() and _key(endpoint).isprintable()):
         raise UserError(
             "holds characters that no key has.",
             "Set it again, as it was given to you.",
-            place=endpoint.key,
+            location=endpoint.key,
         )
 
 

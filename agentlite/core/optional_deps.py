@@ -20,7 +20,7 @@ def need(what: str, modules: Iterable[str], command: str, place: str = "") -> No
         raise UserError(
             f"{what} needs what is not installed: {', '.join(lacking)}.",
             how(command),
-            place=place,
+            location=place,
             exit_code=MODEL,
         )
 

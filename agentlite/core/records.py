@@ -119,7 +119,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         """
         return [turn for turn in self.turns if self.tools and self.messages[turn].loss]
 
-    def due(self, turn: int) -> Gold:
+    def expected(self, turn: int) -> Gold:
         """The calls due at a turn. Where `gold` is silent, the assistant turn itself is the
         gold.
         """

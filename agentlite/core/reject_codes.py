@@ -197,5 +197,5 @@ def explain(code: str) -> str:
     """Raises UserError for a code that is none, with the nearest."""
     name = code.strip().upper()
     if name not in CODES:
-        raise UserError(f"no code '{code}'.", nearest(name, CODES), place="--explain")
+        raise UserError(f"no code '{code}'.", nearest(name, CODES), location="--explain")
     return f"{name}: {CODES[name].meaning}\n{CODES[name].hint}"

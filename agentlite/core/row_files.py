@@ -59,7 +59,10 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 def cannot_write(path: Path, error: OSError) -> UserError:
     return UserError(
-        f"cannot write: {error.strerror or error}.", way_out(error), place=str(path), exit_code=DISK
+        f"cannot write: {error.strerror or error}.",
+        way_out(error),
+        location=str(path),
+        exit_code=DISK,
     )
 
 
@@ -133,7 +136,7 @@ def read_rows(path: Path) -> Iterator[Row]:
                     "--force."
                 )
                 raise UserError(
-                    f"not a JSON row ({error}).", fix, place=f"{path}:{number}"
+                    f"not a JSON row ({error}).", fix, location=f"{path}:{number}"
                 ) from error
 
 
@@ -196,7 +199,7 @@ class PatientAppender(Appender):
         except UserError as error:
             if len(self.waiting) == 1:
                 notice(
-                    f"{error.place}: {error.problem} Its rows wait in memory; going on. Free some "
+                    f"{error.location}: {error.problem} Its rows wait in memory; going on. Free some "
                     "space"
                 )
 

@@ -79,7 +79,7 @@ class UserCode:
             )
         if refusal:
             self.stop()
-            raise UserError(refusal.problem, refusal.fix, place=refusal.place)
+            raise UserError(refusal.problem, refusal.fix, location=refusal.place)
 
     def ask(self, function: str, given: Any) -> tuple[Any, str]:
         """What `use` returns; or None and why there is nothing."""

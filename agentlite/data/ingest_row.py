@@ -126,8 +126,8 @@ def measure(record: Record, way: IngestContext) -> Sized:
     encoded = encoding.training_rows(record, protocol, template, rows=rows)
     trained = sum(label != encoding.IGNORED for row in encoded for label in row.labels)
     lengths = [len(row.input_ids) for row in encoded]
-    due = (call.name for turn in record.turns for call in record.due(turn).calls)
-    called = tuple(sys.intern(name) for name in due if name != ANY_TOOL)
+    expected = (call.name for turn in record.turns for call in record.expected(turn).calls)
+    called = tuple(sys.intern(name) for name in expected if name != ANY_TOOL)
     offered = tuple(sys.intern(tool.name) for tool in record.tools)
     return Sized(
         protocol.name,

@@ -83,7 +83,7 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
                 "A prompt needs its gold: `gold`, or the right answer as last turn. Mend it; "
                 "prep sets bad rows aside."
             )
-            raise UserError(f"{error.code} {error.reason}.", fix, place=raw.place) from error
+            raise UserError(f"{error.code} {error.reason}.", fix, location=raw.place) from error
         for record in records:
             yield replace(
                 record, source=record.source or ("stdin" if source == "-" else Path(source).name)

@@ -50,7 +50,7 @@ def edited_rows(path: Path) -> dict[str, list[bytes]]:
         raise UserError(
             f"cannot be read: {error.strerror}.",
             "It is rejects.jsonl of an earlier prep, edited.",
-            place=str(path),
+            location=str(path),
         ) from error
     edited: dict[str, list[bytes]] = {}
     for number, line in enumerate(lines, 1):
@@ -60,7 +60,7 @@ def edited_rows(path: Path) -> dict[str, list[bytes]]:
             raise UserError(
                 "is no row of rejects: an object with its place, and raw or raw_base64.",
                 "Edit `raw` alone, in a copy of rejects.jsonl.",
-                place=f"{path}:{number}",
+                location=f"{path}:{number}",
             )
         edited.setdefault(row["place"], []).append(content)
     return edited
@@ -108,7 +108,7 @@ class Edits:
                 "was edited in two ways.",
                 "A row that holds several samples is whole in each of its "
                 "rejects: edit one of them, and take the others out.",
-                place=line.place,
+                location=line.place,
             )
         return RawLine(line.place, changed[0] + b"\n") if changed else line
 

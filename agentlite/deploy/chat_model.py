@@ -49,7 +49,7 @@ class ChatModel:
             raise UserError(
                 f"leaves no room for a prompt: max_length is {how.max_length}.",
                 "Lower it, or raise --max-length.",
-                place="--max-new-tokens",
+                location="--max-new-tokens",
             )
         self.name, self.how, self.source = name, how, find_model(name, run)
         self.template = load_template(self.source.base)

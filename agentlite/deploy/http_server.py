@@ -45,7 +45,7 @@ class Server(ThreadingHTTPServer):
             raise UserError(
                 f"port {port} cannot be had: {reason}.",
                 "Give another one, or --port 0 for any that is free.",
-                place="--port",
+                location="--port",
             ) from error
 
     @property

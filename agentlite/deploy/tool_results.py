@@ -34,7 +34,7 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise UserError(
-            f"cannot be read: {reason}.", f"Name a JSON file: {SHAPE}.", place=path
+            f"cannot be read: {reason}.", f"Name a JSON file: {SHAPE}.", location=path
         ) from error
     try:
         value = json.loads(text)
@@ -42,16 +42,16 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
         value = _first_row(text)
         if value is None:
             raise UserError(
-                f"is no JSON: {error}.", f"Write a list of tools: {SHAPE}.", place=path
+                f"is no JSON: {error}.", f"Write a list of tools: {SHAPE}.", location=path
             ) from error
     try:
         tools = read_tools(value.get("tools") if isinstance(value, dict) else value)
     except RowError as error:
         raise UserError(
-            f"{error.reason} ({error.code}).", f"Write a list of tools: {SHAPE}.", place=path
+            f"{error.reason} ({error.code}).", f"Write a list of tools: {SHAPE}.", location=path
         ) from error
     if not tools:
-        raise UserError("holds no tool.", f"Write a list of tools: {SHAPE}.", place=path)
+        raise UserError("holds no tool.", f"Write a list of tools: {SHAPE}.", location=path)
     twice = [
         tool.name
         for number, tool in enumerate(tools)
@@ -59,7 +59,7 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
     ]
     if twice:
         raise UserError(
-            f"has two tools named {twice[0]}.", "Give each a name of its own.", place=path
+            f"has two tools named {twice[0]}.", "Give each a name of its own.", location=path
         )
     return tools
 
@@ -119,7 +119,7 @@ def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Obser
         raise UserError(
             "no such file.",
             "Name a file of functions that bear the names of the tools.",
-            place=path,
+            location=path,
         )
     code = UserCode([Named(path, tool.name) for tool in tools], _call, seconds)
     known = {tool.name for tool in tools}

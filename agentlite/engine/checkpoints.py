@@ -247,7 +247,7 @@ def _refuse_broken(folder: Path) -> None:
         raise UserError(
             f"holds no checkpoint that is whole ({', '.join(broken)}).",
             "Put a copy in place if there is one, or start over with --force.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
 
@@ -310,7 +310,7 @@ def refuse_other(checkpoint: Path, model: Any) -> None:
         raise UserError(
             "was made while other parameters were trained.",
             "Start over with --force.",
-            place=str(checkpoint),
+            location=str(checkpoint),
             exit_code=MODEL,
         )
     now = run_folder.versions()
@@ -320,7 +320,7 @@ def refuse_other(checkpoint: Path, model: Any) -> None:
             raise UserError(
                 f"was made with {name} {before}, and {here} is installed.",
                 f"Install {name} {before} to carry on, or start over with --force.",
-                place=str(checkpoint),
+                location=str(checkpoint),
                 exit_code=OTHER_PLAN,
             )
 
@@ -391,6 +391,6 @@ def disk_full(folder: Path) -> UserError:
         "the disk is full.",
         "Free some space and run the same command again: it carries on from the last "
         "whole checkpoint.",
-        place=str(folder),
+        location=str(folder),
         exit_code=DISK,
     )

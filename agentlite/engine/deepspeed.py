@@ -58,12 +58,12 @@ def read(name: str) -> dict[str, Any]:
         raise UserError(
             f"cannot be read: {error.strerror}.",
             "Shipped: deepspeed/zero2.json, zero3.json, zero2_offload.json, zero3_offload.json.",
-            place=str(path),
+            location=str(path),
         ) from error
     except ValueError as error:
-        raise UserError(f"no JSON: {error}.", place=str(path)) from error
+        raise UserError(f"no JSON: {error}.", location=str(path)) from error
     if not isinstance(content, dict):
-        raise UserError("must hold a JSON object.", place=str(path))
+        raise UserError("must hold a JSON object.", location=str(path))
     return content
 
 
@@ -71,7 +71,7 @@ def refuse_unfit(command: str, settings: TrainerSettings, source: Source) -> Non
     """Raises UserError 2 for what does not go together, with the nearest that does."""
     for found in (_of_full, _of_one_process, _of_deepspeed):
         for mistake in found(command, settings, source):
-            raise UserError(mistake.problem, mistake.fix, place=f"{command}.{mistake.key}")
+            raise UserError(mistake.problem, mistake.fix, location=f"{command}.{mistake.key}")
 
 
 def _of_full(command: str, settings: TrainerSettings, source: Source) -> Iterator[Mistake]:

@@ -144,7 +144,7 @@ def check(settings: GrpoSettings) -> None:
             raise UserError(
                 "vLLM is not installed.",
                 "Install it (it needs CUDA), or leave --vllm out.",
-                place="grpo.vllm",
+                location="grpo.vllm",
             )
 
 
@@ -341,7 +341,7 @@ class _Flat:
             "Raise --temperature or --group-size, leave such prompts out (--skip-solved) or weigh "
             "other "
             "parts (--weights), with --force; or go on all the same: --max-flat-steps 0.",
-            place=str(self.folder),
+            location=str(self.folder),
             exit_code=DIVERGED,
         )
 

@@ -44,7 +44,7 @@ def prepare(how: Loading) -> None:
     refusal = UserError(
         "4-bit and 8-bit weights need a CUDA GPU.",
         "Leave load_in_4bit and load_in_8bit off; `agentlite doctor` says what is found of a GPU.",
-        place="load_in_4bit",
+        location="load_in_4bit",
     )
     if quantized and not has_gpu() and not any(map(os.path.exists, GPU_FILES)):
         raise refusal
@@ -186,7 +186,7 @@ def _modules(model: Any, targets: Sequence[str]) -> list[str]:
             raise UserError(
                 f"the model has no layer '{target}'.",
                 f"Its linear layers: {', '.join(sorted(linear))}.",
-                place="sft.lora_target_modules",
+                location="sft.lora_target_modules",
             )
         found |= (
             linear
@@ -254,28 +254,28 @@ def explained(error: Exception, name: str) -> Exception:
         return UserError(
             "the model does not fit into the GPU's memory.",
             "Add --load-in-4bit true, or choose a smaller model.",
-            place=name,
+            location=name,
             exit_code=OUT_OF_MEMORY,
         )
     if "trust_remote_code" in str(error):
         return UserError(
             "it is made of code of its own, which is never run here.",
             "Choose a model that transformers knows by itself.",
-            place=name,
+            location=name,
             exit_code=MODEL,
         )
     if "connect" in text.lower() or "offline" in text.lower():
         return UserError(
             f"the model cannot be fetched: {text}",
             "Check the network or HF_ENDPOINT, or name a folder.",
-            place=name,
+            location=name,
             exit_code=NETWORK,
         )
     if isinstance(error, OSError | ValueError | KeyError | RuntimeError):
         return UserError(
             f"the model cannot be loaded: {text}",
             "Run with --debug to see where.",
-            place=name,
+            location=name,
             exit_code=MODEL,
         )
     return error

@@ -40,7 +40,7 @@ def merge(source: Source, folder: Path) -> str:
         raise UserError(
             "the disk is full.",
             "Free some space, or name another place.",
-            place=str(folder),
+            location=str(folder),
             exit_code=DISK,
         ) from error
     return str(model.dtype).removeprefix("torch.")

@@ -103,7 +103,7 @@ def _failed(endpoint: Endpoint, reply: Reply) -> UserError:
     return UserError(
         f"no answer: {why}.",
         "Look at the server; the same command again asks for what is missing.",
-        place=endpoint.address,
+        location=endpoint.address,
         exit_code=NETWORK,
     )
 

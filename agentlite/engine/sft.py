@@ -42,7 +42,7 @@ def check(settings: SftSettings) -> None:
 
     if settings.segment_weights != "none" and settings.packing:
         raise UserError(
-            "packed rows cannot be weighed.", "Leave --packing out.", place="sft.segment_weights"
+            "packed rows cannot be weighed.", "Leave --packing out.", location="sft.segment_weights"
         )
 
     trainer.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})

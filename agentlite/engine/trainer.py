@@ -248,14 +248,14 @@ def check_passed_through(
                 raise UserError(
                     f"is a setting of agentlite: {command}.{own[key]}.",
                     "Set that one.",
-                    place=place,
+                    location=place,
                 )
             if reason := {**FIXED, **fixed}.get(key):
-                raise UserError("is fixed.", reason, place=place)
+                raise UserError("is fixed.", reason, location=place)
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
                 fix = f"Did you mean '{near[0]}'?" if near else ""
-                raise UserError(f"{name} has no such setting.", fix, place=place)
+                raise UserError(f"{name} has no such setting.", fix, location=place)
 
 
 def loading(settings: Any) -> Loading:
@@ -361,7 +361,7 @@ def train(
                     f"Set batch_size {smaller.batch_size} and "
                     f"gradient_accumulation {smaller.gradient_accumulation}, the same steps; with "
                     "--force.",
-                    place=str(folder),
+                    location=str(folder),
                     exit_code=OUT_OF_MEMORY,
                 ) from error
         del trainer
@@ -475,7 +475,7 @@ def _diverged(run: TrainerRun) -> UserError:
     return UserError(
         f"loss, gradient or weights are no finite numbers since step {first}.",
         "Lower --learning-rate (a tenth is a good try) and start over with --force.",
-        place=str(run.folder),
+        location=str(run.folder),
         exit_code=DIVERGED,
     )
 
@@ -581,7 +581,7 @@ def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
             "there is no "
             "checkpoint to make it from.",
             "Put it back as it was, or train anew with --force.",
-            place=str(folder),
+            location=str(folder),
             exit_code=OTHER_PLAN,
         )
     checkpoints.restore_log("metrics.jsonl", folder, checkpoint)
@@ -636,14 +636,14 @@ def _explained(error: Exception, folder: Path) -> Exception:
         return UserError(
             "one row alone does not fit into the GPU's memory.",
             "Add --load-in-4bit true, lower --max-length, or take a smaller model; with --force.",
-            place=str(folder),
+            location=str(folder),
             exit_code=OUT_OF_MEMORY,
         )
     if type(error).__name__ == "UnpicklingError":  # torch reads data alone, and this is more
         return UserError(
             "its newest checkpoint holds more than data: code, which is never run.",
             "Remove that checkpoint to carry on from the one before, or start over with --force.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     return checkpoints.disk_full(folder) if checkpoints.is_disk_full(error) else error

@@ -32,7 +32,7 @@ def check_head(model: Any) -> None:
             raise UserError(
                 f"its logits are changed by {name}: they cannot be weighed token by token.",
                 "Leave --segment-weights out.",
-                place=config.model_type,
+                location=config.model_type,
                 exit_code=MODEL,
             )
 

@@ -119,7 +119,7 @@ def prompts(
             raise UserError(
                 f"record {record.id}: {error.reason}",
                 "Run prep with this model: --model.",
-                place=template.name,
+                location=template.name,
             ) from error
         for turn in record.asked:
             row, span = next(

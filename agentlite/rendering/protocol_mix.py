@@ -82,7 +82,7 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
             raise UserError(
                 "its chat template takes no tools.",
                 "Use --protocol hermes or react.",
-                place=template.name,
+                location=template.name,
                 exit_code=MODEL,
             )
     mixture = settled(named, template, seed)
@@ -106,13 +106,13 @@ def protocol_weights(setting: str) -> dict[str, float]:
         name, _, weight = part.strip().partition("=")
         if name not in PROTOCOLS:
             raise UserError(
-                f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]), place="--protocol"
+                f"no protocol '{name}'.", nearest(name, ["auto", *PROTOCOLS]), location="--protocol"
             )
         if name in weights:
             raise UserError(
                 f"'{name}' is there twice.",
                 "Name each protocol once: hermes=2,react=1.",
-                place="--protocol",
+                location="--protocol",
             )
         weights[name] = _weight(name, weight)
     return weights
@@ -125,6 +125,6 @@ def _weight(name: str, text: str) -> float:
         weight = 0.0
     if not 0 < weight < float("inf"):
         raise UserError(
-            f"{text!r} is no weight for '{name}'.", "Write hermes=2,react=1.", place="--protocol"
+            f"{text!r} is no weight for '{name}'.", "Write hermes=2,react=1.", location="--protocol"
         )
     return weight

@@ -126,8 +126,8 @@ def check_reading(
                     ),
                 )
             read = protocol.read(text, record.tools)
-            due = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
-            if read.problem or [(call.name, call.arguments) for call in read.calls] != due:
+            expected = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
+            if read.problem or [(call.name, call.arguments) for call in read.calls] != expected:
                 what = read.problem or "other calls than were written"
                 raise RowError(
                     "E215", f"messages[{span.turn}] does not read back as {protocol.name}: {what}"
@@ -142,7 +142,7 @@ def check(protocol: Protocol, template: Template) -> None:
         raise UserError(
             f"calls in protocol {protocol.name} cannot be read back from its chat template.",
             "Use --protocol hermes or react.",
-            place=template.name,
+            location=template.name,
             exit_code=MODEL,
         )
 
@@ -182,7 +182,7 @@ def _no_beginning(template: Template) -> UserError:
     return UserError(
         "the prompt is not the beginning of what the template writes.",
         "Use --protocol hermes or react.",
-        place=template.name,
+        location=template.name,
         exit_code=MODEL,
     )
 
@@ -297,7 +297,7 @@ def _spans(record: Record, turn: _Turn, template: Template, whole: str, start: i
         raise UserError(
             f"the template does not end an assistant turn with {template.turn_end}.",
             "Use --protocol hermes or react.",
-            place=template.name,
+            location=template.name,
             exit_code=MODEL,
         )
     content = turn.message["content"]

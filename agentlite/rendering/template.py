@@ -53,7 +53,7 @@ class Template:
             raise UserError(
                 f"the chat template fails: {error}",
                 "Try another --protocol, for example hermes.",
-                place=self.name,
+                location=self.name,
                 exit_code=MODEL,
             ) from error
 
@@ -96,7 +96,7 @@ class Template:
             raise UserError(
                 "the chat template writes no end of turn after an assistant's answer.",
                 "Choose an instruction-tuned model.",
-                place=self.name,
+                location=self.name,
                 exit_code=MODEL,
             )
         return max(ends, key=len)
@@ -123,7 +123,7 @@ class Template:
         found = self.tokenizer.token_to_id(token)
         if found is None:
             raise UserError(
-                f"the tokenizer has no token {token}.", "", place=self.name, exit_code=MODEL
+                f"the tokenizer has no token {token}.", "", location=self.name, exit_code=MODEL
             )
         return int(found)
 
@@ -148,7 +148,7 @@ def read_template(name: str, folder: Path) -> Template:
         raise UserError(
             "holds no tokenizer.json.",
             "Name the folder of a whole model, with its tokenizer.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     try:
@@ -156,7 +156,7 @@ def read_template(name: str, folder: Path) -> Template:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the tokenizers library raises a bare Exception
         raise UserError(
-            f"the tokenizer cannot be read: {error}", "", place=str(folder), exit_code=MODEL
+            f"the tokenizer cannot be read: {error}", "", location=str(folder), exit_code=MODEL
         ) from error
     return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
 
@@ -171,7 +171,7 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str:
         raise UserError(
             "the model has no chat template.",
             "Choose an instruction-tuned model.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     return found

@@ -22,12 +22,12 @@ async function unpack(packed) {
   return JSON.parse(await new Response(stream).text());
 }
 
-function read([id, turn, record, due, slices, said], index, data) {
+function read([id, turn, record, expected, slices, said], index, data) {
   const [messages, tools] = record === null ? [[], []] : data.records[record];
   const prompt = messages.slice(0, turn);
   const asked = prompt.findLast((message) => message[0] === "user") ?? prompt.at(-1);
   return {
-    index, id, turn, due, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
+    index, id, turn, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
     question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
     said: said.map(([model, text, problem, values, tokens]) => ({ model, text, problem, values, tokens })),
   };
@@ -105,14 +105,14 @@ function answer(said, data, metric) {
 }
 
 function detail(step, data, metric) {
-  const due = step.due === null ? "" : step.due.map(accepted).join("\n") || "No call is due.";
+  const expected = step.expected === null ? "" : step.expected.map(accepted).join("\n") || "No call is expected.";
   return node("div", { className: "detail" },
     node("p", { className: "quiet", textContent: [`${step.id} / ${step.turn}`, ...Object.values(step.slices)].join("  ·  ") }),
     node("h4", { textContent: "Prompt" }),
     ...(step.prompt.length ? step.prompt.map(turn) : [node("p", { textContent: "The record is not in this run." })]),
     node("h4", { textContent: `Tools (${step.tools.length})` }), ...step.tools.map(tool),
-    node("h4", { textContent: "Due" }), node("pre", { textContent: due }),
-    step.recorded && !step.due?.length && step.recorded[1] ? turn(step.recorded) : null,
+    node("h4", { textContent: "Expected" }), node("pre", { textContent: expected }),
+    step.recorded && !step.expected?.length && step.recorded[1] ? turn(step.recorded) : null,
     node("h4", { textContent: "Said" }), ...step.said.map((said) => answer(said, data, metric)));
 }
 

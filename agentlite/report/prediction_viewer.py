@@ -124,14 +124,14 @@ def _step(
     model said.
     """
     known = answers.records.get(step.record_id)
-    due = _calls(known.due(step.turn).calls, cut) if known else None
+    expected = _calls(known.expected(step.turn).calls, cut) if known else None
     said = [
         _said(models.index(model), row, metrics, cut)
         for model, rows in answers.by_step[step].items()
         for row in rows
     ]
     slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})
-    return [step.record_id, step.turn, record, due, slices, said]
+    return [step.record_id, step.turn, record, expected, slices, said]
 
 
 def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[list[str]]:

@@ -30,7 +30,7 @@ class Confused(NamedTuple):
     name: str
     called: dict[str, Counter[str]]
 
-    def due(self, model: str) -> int:
+    def expected(self, model: str) -> int:
         return self.called[model].total()
 
     def right(self, model: str) -> int:
@@ -45,7 +45,7 @@ class Confused(NamedTuple):
 
     @property
     def wrong(self) -> int:
-        return sum(self.due(model) - self.right(model) for model in self.called)
+        return sum(self.expected(model) - self.right(model) for model in self.called)
 
 
 def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
@@ -70,9 +70,9 @@ def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
     tools: dict[str, dict[str, Counter[str]]] = {}
     for step, said in answers.by_step.items():
         if record := answers.records.get(step.record_id):
-            due = Counter(call.name for call in record.due(step.turn).calls)
+            expected = Counter(call.name for call in record.expected(step.turn).calls)
             for model, rows in said.items():
-                for wanted, called in (pair for row in rows for pair in _pairs(due, row)):
+                for wanted, called in (pair for row in rows for pair in _pairs(expected, row)):
                     tools.setdefault(wanted, {name: Counter() for name in models})[model][
                         called
                     ] += 1
@@ -81,20 +81,20 @@ def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
     )
 
 
-def _pairs(due: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
+def _pairs(expected: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
     """Each tool due with the one called for it: itself if it was called, else another that was not
     due.
     """
     called = Counter(call["name"] for call in row["calls"]) if not row["problem"] else Counter()
-    yield from ((name, name) for name in (due & called).elements())
-    missing, extra = list((due - called).elements()), list((called - due).elements())
+    yield from ((name, name) for name in (expected & called).elements())
+    missing, extra = list((expected - called).elements()), list((called - expected).elements())
     blank = UNREADABLE if row["problem"] else NO_CALL
     for index in range(max(len(missing), len(extra))):
         yield (
             missing[index] if index < len(missing) else NO_CALL,
             extra[index] if index < len(extra) else blank,
         )
-    if not due and not called:
+    if not expected and not called:
         yield NO_CALL, blank
 
 

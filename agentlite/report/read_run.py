@@ -149,7 +149,7 @@ def read_run(folder: Path) -> WorkspaceRun:
         raise UserError(
             "there is no such run.",
             "Name the folder that the stages wrote, with --run.",
-            place=str(folder),
+            location=str(folder),
         )
     stages = [_stage(plan.parent) for plan in sorted(folder.glob("*/plan.json"))]
     known = [stage for stage in stages if stage.kind in STAGES]
@@ -172,11 +172,13 @@ def read_json(path: Path) -> Json:
     except (FileNotFoundError, ValueError) as error:
         fix = "A finished stage has it: run that stage again with --force."
         raise UserError(
-            f"cannot be read ({error}).", fix, place=str(path), exit_code=OTHER_PLAN
+            f"cannot be read ({error}).", fix, location=str(path), exit_code=OTHER_PLAN
         ) from error
     if not isinstance(content, dict):
         raise UserError(
-            "is no JSON object.", "Run the stage that wrote it again with --force.", place=str(path)
+            "is no JSON object.",
+            "Run the stage that wrote it again with --force.",
+            location=str(path),
         )
     return content
 

@@ -60,7 +60,7 @@ def read(folder: Path) -> ToolIndex:
         raise UserError(
             f"has {len(vectors)} vectors for {len(pool.entries)} tools.",
             "Run `agentlite retriever` again with --force.",
-            place=str(folder / VECTORS),
+            location=str(folder / VECTORS),
         )
     return ToolIndex(pool, vectors)
 

@@ -40,28 +40,41 @@ class ToolOffers(NamedTuple):
 
     def one(self, record: Record) -> Record:
         asked = questions(record)
-        due = _due(record)
-        if not record.tools or not asked or ANY_TOOL in due:
+        expected = _expected(record)
+        if not record.tools or not asked or ANY_TOOL in expected:
             return record
         scores = self.ranker(asked)
         own = {tool.name: tool for tool in record.tools}
         # what the retriever brings may well be right, so the record's own tools stay, among
         # unlikely ones
-        if not due:
+        if not expected:
             more = unlikely(scores, self.pool, self.k, seed=record.id)
             tools = [*own.values(), *self._named(more, own)][: max(self.k, len(own))]
-            return _offered(record, tools, {"k": self.k, "by": self.by, "due": 0})
+            return _offered(record, tools, {"k": self.k, "by": self.by, "expected": 0})
         brought = self._named(likeliest(scores, self.pool, self.k), {})
         names = {tool.name for tool in brought}
-        lost = sorted(due - names)
+        lost = sorted(expected - names)
         other = sorted(
-            tool.name for tool in brought if tool.name in due and own.get(tool.name, tool) != tool
+            tool.name
+            for tool in brought
+            if tool.name in expected and own.get(tool.name, tool) != tool
         )
         if self.missing == "added":
             added = [own[name] for name in lost if name in own]
-            brought = [own.get(tool.name, tool) if tool.name in due else tool for tool in brought]
-            brought = [*_without_last(brought, due, len(brought) + len(added) - self.k), *added]
-        told = {"k": self.k, "by": self.by, "due": len(due), "missing": lost, "other_schema": other}
+            brought = [
+                own.get(tool.name, tool) if tool.name in expected else tool for tool in brought
+            ]
+            brought = [
+                *_without_last(brought, expected, len(brought) + len(added) - self.k),
+                *added,
+            ]
+        told = {
+            "k": self.k,
+            "by": self.by,
+            "expected": len(expected),
+            "missing": lost,
+            "other_schema": other,
+        }
         return _offered(record, brought, told)
 
     def _named(self, places: Iterable[int], taken: Iterable[str]) -> list[Tool]:
@@ -77,20 +90,20 @@ def counted(record: Record) -> Counter[str]:
     return Counter(
         {
             "records": 1,
-            "without_call": int(not told["due"]),
+            "without_call": int(not told["expected"]),
             "missing": int(bool(told.get("missing"))),
             "other_schema": int(bool(told.get("other_schema"))),
         }
     )
 
 
-def _due(record: Record) -> set[str]:
-    return {call.name for turn in record.turns for call in record.due(turn).calls}
+def _expected(record: Record) -> set[str]:
+    return {call.name for turn in record.turns for call in record.expected(turn).calls}
 
 
-def _without_last(tools: Sequence[Tool], due: set[str], count: int) -> list[Tool]:
+def _without_last(tools: Sequence[Tool], expected: set[str], count: int) -> list[Tool]:
     """Without the `count` least likely ones, of those that are not due."""
-    gone = [tool.name for tool in reversed(tools) if tool.name not in due][: max(0, count)]
+    gone = [tool.name for tool in reversed(tools) if tool.name not in expected][: max(0, count)]
     return [tool for tool in tools if tool.name not in gone]
 
 

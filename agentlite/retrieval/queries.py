@@ -44,16 +44,16 @@ def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
 
 def _queries(record: Record, pool: ToolPool) -> list[Query]:
     asked = iter(questions(record))
-    text, due, found = "", dict[str, int](), list[Query]()
+    text, expected, found = "", dict[str, int](), list[Query]()
 
     def close() -> None:
-        names = tuple(dict.fromkeys(due))
+        names = tuple(dict.fromkeys(expected))
         if text and names:
             offered = {tool.name: pool.place_of(tool) for tool in record.tools}
             places = (offered.get(name) for name in names)
             found.append(
                 Query(
-                    Step(record.id, min(due.values())),
+                    Step(record.id, min(expected.values())),
                     text,
                     names,
                     tuple(place for place in places if place is not None),
@@ -64,10 +64,10 @@ def _queries(record: Record, pool: ToolPool) -> list[Query]:
     for turn, message in enumerate(record.messages):
         if message.role == "user" and message.content.strip():
             close()
-            text, due = next(asked), {}
+            text, expected = next(asked), {}
         elif message.role == "assistant":
-            for call in record.due(turn).calls:
+            for call in record.expected(turn).calls:
                 if call.name != ANY_TOOL:
-                    due.setdefault(call.name, turn)
+                    expected.setdefault(call.name, turn)
     close()
     return found

@@ -118,7 +118,7 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
             "there is no tool to search.",
             "Name a finished prep whose records have tools, or files of "
             f"tools: --tools FILE, with rows such as {SHAPE}.",
-            place="retriever.data",
+            location="retriever.data",
         )
     return read
 

@@ -74,11 +74,13 @@ def parse_gate(text: str) -> list[Condition]:
             raise UserError(
                 f"'{part}' is no condition.",
                 "Write NAME>=NUMBER, as in tool_selection_accuracy>=0.8.",
-                place="--gate",
+                location="--gate",
             )
         name, sign, bound, percent = found.groups()
         if name not in KNOWN and not re.fullmatch(r"pass\^\d+", name):
-            raise UserError(f"no figure is called '{name}'.", nearest(name, KNOWN), place="--gate")
+            raise UserError(
+                f"no figure is called '{name}'.", nearest(name, KNOWN), location="--gate"
+            )
         conditions.append(Condition(name, sign, float(bound) / (100 if percent else 1)))
     return conditions
 

@@ -78,7 +78,7 @@ def predicted(
     prompt: Prompt, parsed: Parsed, text: str, new_tokens: int, *, finished: bool = True
 ) -> Prediction:
     """Scores a reading at its step."""
-    record, gold = prompt.record, prompt.record.due(prompt.turn)
+    record, gold = prompt.record, prompt.record.expected(prompt.turn)
     attempt = Attempt(parsed, gold, record.tools, finished=finished, text=text)
     metrics = {
         **score_step(parsed, gold, record.tools),
@@ -119,9 +119,15 @@ def difficulty(record: Record) -> str:
     told = next(
         (record.meta[key] for key in DIFFICULTY if isinstance(record.meta.get(key), str)), ""
     )
-    due = sum(len(record.due(turn).calls) for turn in record.turns)
+    expected = sum(len(record.expected(turn).calls) for turn in record.turns)
     return told or (
-        "no call" if not due else "1 call" if due == 1 else "2-4 calls" if due < 5 else "5+ calls"
+        "no call"
+        if not expected
+        else "1 call"
+        if expected == 1
+        else "2-4 calls"
+        if expected < 5
+        else "5+ calls"
     )
 
 
@@ -176,7 +182,7 @@ def read_said(
                 f"record {step.record_id}, turn {step.turn} is there twice, first in line "
                 f"{lines[step]}.",
                 "Keep one of the two.",
-                place=where,
+                location=where,
             )
         lines[step] = number
         if step in wanted:
@@ -188,7 +194,7 @@ def read_said(
             "data does "
             f"not have, {name} first.",
             "Were they made on other data, or another --split? The ids are in the rows of prep.",
-            place=f"{path}:{number}",
+            location=f"{path}:{number}",
         )
     return found
 
@@ -202,7 +208,7 @@ def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise UserError(
-            f"cannot be read: {error.strerror}.", "Name a file of rows.", place=str(path)
+            f"cannot be read: {error.strerror}.", "Name a file of rows.", location=str(path)
         ) from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -213,14 +219,14 @@ def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
             raise UserError(
                 f"is no UTF-8 at byte {error.start} of the line.",
                 "Save it as UTF-8.",
-                place=f"{path}:{number}",
+                location=f"{path}:{number}",
             ) from error
         except (ValueError, RecursionError) as error:
             raise UserError(
-                f"is no JSON: {error}.", f"A row: {SHAPE}.", place=f"{path}:{number}"
+                f"is no JSON: {error}.", f"A row: {SHAPE}.", location=f"{path}:{number}"
             ) from error
         if not isinstance(row, dict):
-            raise UserError("is no JSON object.", f"A row: {SHAPE}.", place=f"{path}:{number}")
+            raise UserError("is no JSON object.", f"A row: {SHAPE}.", location=f"{path}:{number}")
         yield number, row
 
 
@@ -228,7 +234,7 @@ def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
     """The step that a row is about; None if the data has no such record."""
     name = next((row[key] for key in ID if isinstance(row.get(key), str)), None)
     if name is None:
-        raise UserError("names no record.", f"A row: {SHAPE}.", place=where)
+        raise UserError("names no record.", f"A row: {SHAPE}.", location=where)
     record = records.get(name)
     if record is None:
         return None
@@ -238,7 +244,9 @@ def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
     if turn not in record.asked:
         asked = ", ".join(map(str, record.asked)) or "none"
         raise UserError(
-            f"record {name} is not asked at turn {plain(turn)}.", f"It is at: {asked}.", place=where
+            f"record {name} is not asked at turn {plain(turn)}.",
+            f"It is at: {asked}.",
+            location=where,
         )
     return Step(name, int(turn))
 
@@ -246,7 +254,7 @@ def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
 def _said(row: Row, where: str) -> ExternalAnswer:
     text, calls = row.get("text", ""), row.get("calls")
     if not isinstance(text, str) or ("text" not in row and calls is None):
-        raise UserError("has neither a text nor calls.", f"A row: {SHAPE}.", place=where)
+        raise UserError("has neither a text nor calls.", f"A row: {SHAPE}.", location=where)
     return ExternalAnswer(
         text, None if calls is None else tuple(_call(call, where) for call in _list(calls, where))
     )
@@ -255,7 +263,7 @@ def _said(row: Row, where: str) -> ExternalAnswer:
 def _list(calls: Any, where: str) -> list[Any]:
     if isinstance(calls, list):
         return calls
-    raise UserError('"calls" is no list.', f"A row: {SHAPE}.", place=where)
+    raise UserError('"calls" is no list.', f"A row: {SHAPE}.", location=where)
 
 
 def _call(call: Any, where: str) -> Call:
@@ -266,5 +274,7 @@ def _call(call: Any, where: str) -> Call:
         return Call(msgspec.convert(call["name"], str), msgspec.convert(arguments, dict[str, Any]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            "has a call without a name and an object of arguments.", f"A row: {SHAPE}.", place=where
+            "has a call without a name and an object of arguments.",
+            f"A row: {SHAPE}.",
+            location=where,
         ) from error

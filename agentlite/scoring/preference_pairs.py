@@ -306,7 +306,7 @@ def _other_parts(candidate: Candidate, names: Iterable[str]) -> UserError:
     return UserError(
         f"scored on other parts than the candidates before: {', '.join(sorted(names))}.",
         "Score all of them with the same --rewards.",
-        place=place,
+        location=place,
     )
 
 
@@ -336,5 +336,5 @@ def _decode_slowly(line: bytes, kind: type[T], place: str) -> T:
         raise UserError(
             f"not a row of a {kind.__name__.lower()} ({error}).",
             "The file was changed after the stage wrote it: run that stage again with --force.",
-            place=place,
+            location=place,
         ) from error

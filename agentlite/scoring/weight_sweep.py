@@ -99,7 +99,7 @@ class Column(NamedTuple):
 def report_parts(
     groups: Mapping[Step, Sequence[ScoredCandidate]],
     weights: Mapping[str, float],
-    due: Mapping[Step, bool],
+    expected: Mapping[Step, bool],
 ) -> dict[str, Any]:
     """What the parts of the sampled candidates tell; the gold takes no part.
 
@@ -124,7 +124,7 @@ def report_parts(
         "together": _together(
             {name: columns[name].deviations for name in columns if name not in constant}
         ),
-        "abstaining": _abstaining(prepared, prepared.totals(weights), due),
+        "abstaining": _abstaining(prepared, prepared.totals(weights), expected),
     }
 
 
@@ -164,17 +164,17 @@ def _together(deviations: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]
 
 
 def _abstaining(
-    prepared: PreparedStep, totals: Sequence[int], due: Mapping[Step, bool]
+    prepared: PreparedStep, totals: Sequence[int], expected: Mapping[Step, bool]
 ) -> dict[str, Any]:
     earned: dict[str, dict[str, list[float]]] = {
         kind: {"calling": [], "abstaining": []} for kind in SITUATIONS
     }
     for one in (
-        one for step in prepared.steps for one in step.sampled if one.candidate.step in due
+        one for step in prepared.steps for one in step.sampled if one.candidate.step in expected
     ):
-        parts, is_due = prepared.parts[one.parts], due[one.candidate.step]
-        called = not parts["missed_call"] if is_due else parts["wrong_tool"] > 0
-        earned["due" if is_due else "not_due"]["calling" if called else "abstaining"].append(
+        parts, is_expected = prepared.parts[one.parts], expected[one.candidate.step]
+        called = not parts["missed_call"] if is_expected else parts["wrong_tool"] > 0
+        earned["due" if is_expected else "not_due"]["calling" if called else "abstaining"].append(
             totals[one.parts] / UNIT
         )
     return {
@@ -240,20 +240,20 @@ def read_grid(path: Path, own: Iterable[str] = ()) -> dict[str, dict[str, float]
     for name, weights in _entries(path):
         place = f"{path}, {name}"
         if not isinstance(weights, dict | None):
-            raise UserError(f"{weights!r} is no mapping of parts to weights.", HOW, place=place)
+            raise UserError(f"{weights!r} is no mapping of parts to weights.", HOW, location=place)
         if name in grid:
             raise UserError(
-                "is there twice.", "Give each weighting a name of its own.", place=place
+                "is there twice.", "Give each weighting a name of its own.", location=place
             )
         try:
             given = {str(part): _number(part, weight) for part, weight in (weights or {}).items()}
             grid[name] = settle_weights(given, own)
         except UserError as error:
             raise UserError(
-                error.problem, error.fix, place=": ".join(filter(None, (place, error.place)))
+                error.problem, error.fix, location=": ".join(filter(None, (place, error.location)))
             ) from error
     if not grid:
-        raise UserError("holds no weighting.", HOW, place=str(path))
+        raise UserError("holds no weighting.", HOW, location=str(path))
     return grid
 
 
@@ -276,10 +276,10 @@ def _entries(path: Path) -> list[tuple[str, Any]]:
         refuse_grown(listed, str(path))
     except OSError as error:
         raise UserError(
-            f"cannot read the weightings: {error.strerror}.", place=str(path)
+            f"cannot read the weightings: {error.strerror}.", location=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"no YAML: {' '.join(str(error).split())}", place=str(path)) from error
+        raise UserError(f"no YAML: {' '.join(str(error).split())}", location=str(path)) from error
     return [
         (_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])
     ]

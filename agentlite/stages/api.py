@@ -92,13 +92,15 @@ def settle(command: str, given: Given, run: Path) -> Resolved:
     return resolve(command, given, inherit(first.settings, run)) if inherit else first
 
 
-def execute(command: str, settings: Any, place: RunTarget) -> Result:
+def execute(command: str, settings: Any, target: RunTarget) -> Result:
     """Runs a stage; of several processes the first runs it, and the others join it where all are
     needed.
     """
 
     def run() -> Result:
-        result: Result = importlib.import_module(f"agentlite.stages.{command}").run(settings, place)
+        result: Result = importlib.import_module(f"agentlite.stages.{command}").run(
+            settings, target
+        )
         return result
 
     if distributed.count() == 1:
@@ -107,7 +109,7 @@ def execute(command: str, settings: Any, place: RunTarget) -> Result:
         raise UserError(
             f"{command} runs in one process, and this is one of {distributed.count()}.",
             f"Start it without torchrun: agentlite {command}",
-            place="WORLD_SIZE",
+            location="WORLD_SIZE",
         )
     from agentlite.engine.coordinate import in_step
 

@@ -43,11 +43,11 @@ def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
     }
 
 
-def run(settings: DpoSettings, place: RunTarget) -> Result:
+def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
-    data = run_folder.find_stage(settings.data, place.run)
+    data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
-    source = find_model(settings.model, place.run)
+    source = find_model(settings.model, target.run)
     protocol = run_folder.read_plan(data).settings["protocol"]
     digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
     plan = Plan(
@@ -56,23 +56,25 @@ def run(settings: DpoSettings, place: RunTarget) -> Result:
         {"data": digest, "model": source.digest, **deepspeed.inputs(settings)},
         run_folder.versions(),
     )
-    refuse_circle(settings.model, place)
-    refuse_other_adapter("dpo", settings, source, place.run)
+    refuse_circle(settings.model, target)
+    refuse_other_adapter("dpo", settings, source, target.run)
     deepspeed.refuse_unfit("dpo", settings, source)
     _refuse_mistakes(settings, data)
-    if place.dry_run:
-        return _dry_run(settings, place, plan, data, source)
-    if place.has_work(plan):
+    if target.dry_run:
+        return _dry_run(settings, target, plan, data, source)
+    if target.has_work(plan):
         check_libraries(settings.engine)
     with (
         console.stdout_to_stderr(),
-        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
     ):
         if stage.status != "done":
             coordinate.go()
             with failing_early(stage):
-                _fill(stage, settings, data, source, lineage(settings.model, place.run))
-        return stage.result(place.next(f"agentlite eval --model {source.name} --model {place.out}"))
+                _fill(stage, settings, data, source, lineage(settings.model, target.run))
+        return stage.result(
+            target.next(f"agentlite eval --model {source.name} --model {target.out}")
+        )
 
 
 def _refuse_mistakes(settings: DpoSettings, data: Path) -> None:
@@ -80,13 +82,13 @@ def _refuse_mistakes(settings: DpoSettings, data: Path) -> None:
         raise UserError(
             f"{settings.loss_type} has no label smoothing.",
             "Leave it out, or take --loss-type sigmoid.",
-            place="dpo.label_smoothing",
+            location="dpo.label_smoothing",
         )
     if run_folder.read_plan(data).settings.get("split") == "test":
         raise UserError(
             "its pairs are of the test records, which eval measures on.",
             "Run pairs on --split train.",
-            place=str(data),
+            location=str(data),
         )
 
 
@@ -110,7 +112,7 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
             raise UserError(
                 f"records.jsonl has no record {pair.record_id} with turn {pair.turn}.",
                 "Run pairs again with --force.",
-                place=place,
+                location=place,
             )
         chosen, rejected = (
             encode_said(side.text, side.ended, template) for side in (pair.chosen, pair.rejected)
@@ -119,7 +121,7 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
             raise UserError(
                 "chosen and rejected are the same.",
                 "Rank the candidates again: agentlite pairs --from.",
-                place=place,
+                location=place,
             )
         if chosen == rejected:
             console.notice(f"{place}: chosen and rejected are the same to the tokenizer, left out")
@@ -130,7 +132,7 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
             raise UserError(
                 f"the pair has {longest} tokens, max_length is {settings.max_length}.",
                 f"Raise it: --max-length {longest}.",
-                place=place,
+                location=place,
             )
         yield row
 
@@ -149,7 +151,7 @@ def _fill(
             "holds no pair.",
             "Its stats.json says why: sample more (-n), raise the temperature, lower "
             "--margin, or add --gold.",
-            place=str(data),
+            location=str(data),
         )
     console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
     figures = dpo.train(source, settings, stage.folder, rows)
@@ -159,10 +161,10 @@ def _fill(
 
 
 def _dry_run(
-    settings: DpoSettings, place: RunTarget, plan: Plan, data: Path, source: Source
+    settings: DpoSettings, target: RunTarget, plan: Plan, data: Path, source: Source
 ) -> Result:
     """Checks pairs and template; says how many steps and tokens there would be."""
-    status = "new" if place.force else run_folder.compare(place.folder, plan)
+    status = "new" if target.force else run_folder.compare(target.folder, plan)
     rows = list(read_preferences(settings, data, load_template(source.base)))
     planned = dpo.schedule(settings, rows)
     tokens = sum(row.tokens for row in rows)
@@ -177,4 +179,4 @@ def _dry_run(
         "longest_pair": max((row.tokens for row in rows), default=0),
         "memory_gib": dry_run_memory("dpo", settings, source.base, longest),
     }
-    return Result("dpo", "dry run", str(place.folder), figures, [], 0.0)
+    return Result("dpo", "dry run", str(target.folder), figures, [], 0.0)

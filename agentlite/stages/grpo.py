@@ -53,13 +53,13 @@ def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
     return {**adapter_shape(settings.model, run), **deepspeed.inherited("grpo", settings)}
 
 
-def run(settings: GrpoSettings, place: RunTarget) -> Result:
+def run(settings: GrpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a
     signal.
     """
     settle_weights(settings.weights, _names(settings))
-    source = find_model(settings.model, place.run)
-    found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
+    source = find_model(settings.model, target.run)
+    found = find_prompts(settings.data, settings.split, settings.model, source, target.run)
     plan = Plan(
         "grpo",
         {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
@@ -71,24 +71,24 @@ def run(settings: GrpoSettings, place: RunTarget) -> Result:
         },
         run_folder.versions(),
     )
-    refuse_circle(settings.model, place)
+    refuse_circle(settings.model, target)
     _refuse_mistakes(settings)
-    refuse_other_adapter("grpo", settings, source, place.run)
+    refuse_other_adapter("grpo", settings, source, target.run)
     deepspeed.refuse_unfit("grpo", settings, source)
-    if place.dry_run:
-        return _dry_run(settings, place, plan, found, source)
-    if place.has_work(plan):
+    if target.dry_run:
+        return _dry_run(settings, target, plan, found, source)
+    if target.has_work(plan):
         check_libraries(settings.engine)
     with (
         console.stdout_to_stderr(),
-        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
     ):
         if stage.status != "done":
             with failing_early(stage):
-                _fill(stage, settings, found, source, lineage(settings.model, place.run))
+                _fill(stage, settings, found, source, lineage(settings.model, target.run))
         other = "" if settings.data == "prep" else f" --data {settings.data}"
         return stage.result(
-            place.next(f"agentlite eval --model {source.name} --model {place.out}{other}")
+            target.next(f"agentlite eval --model {source.name} --model {target.out}{other}")
         )
 
 
@@ -100,13 +100,13 @@ def _refuse_mistakes(settings: GrpoSettings) -> None:
             f"a step holds {answers} answers (batch_size x gradient_accumulation), no whole groups "
             "of it.",
             f"Take one of {', '.join(fits)}.",
-            place="grpo.group_size",
+            location="grpo.group_size",
         )
     if settings.max_new_tokens >= settings.max_length:
         raise UserError(
             f"leaves no room for a prompt: max_length is {settings.max_length}.",
             "Lower it, or raise --max-length.",
-            place="grpo.max_new_tokens",
+            location="grpo.max_new_tokens",
         )
 
 
@@ -132,7 +132,7 @@ def _asked(settings: GrpoSettings, found: Prompts, source: Source) -> tuple[list
         raise UserError(
             f"holds no prompt of at most {room} tokens with tools.",
             "Raise --max-length, or run prep on rows with tools.",
-            place=found.place,
+            location=found.place,
         )
     return fitting, len(every) - len(fitting)
 
@@ -332,16 +332,16 @@ class Rollouts:
             raise UserError(
                 "no prompt is left: the answers to each score the same.",
                 "Raise --temperature or --group-size, or leave --skip-solved out.",
-                place=str(self.folder),
+                location=str(self.folder),
             )
         return left
 
 
 def _dry_run(
-    settings: GrpoSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
+    settings: GrpoSettings, target: RunTarget, plan: Plan, found: Prompts, source: Source
 ) -> Result:
     """How many steps and answers there would be, and of how long prompts."""
-    status = "new" if place.force else run_folder.compare(place.folder, plan)
+    status = "new" if target.force else run_folder.compare(target.folder, plan)
     asked, too_long = _asked(settings, found, source)
     planned = grpo.schedule(settings, len(asked))
     longest = max(len(one.ids) for one in asked)
@@ -356,4 +356,4 @@ def _dry_run(
             "grpo", settings, source.base, longest + settings.max_new_tokens
         ),
     }
-    return Result("grpo", "dry run", str(place.folder), figures, [], 0.0)
+    return Result("grpo", "dry run", str(target.folder), figures, [], 0.0)

@@ -50,11 +50,11 @@ def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[Any, str]]:
     }
 
 
-def run(settings: SftSettings, place: RunTarget) -> Result:
+def run(settings: SftSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
-    data = run_folder.find_stage(settings.data, place.run)
+    data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
-    source = find_model(settings.model, place.run)
+    source = find_model(settings.model, target.run)
     digest = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev"))
     )
@@ -65,24 +65,24 @@ def run(settings: SftSettings, place: RunTarget) -> Result:
         {"data": digest, "model": source.digest, **deepspeed.inputs(settings)},
         run_folder.versions(),
     )
-    refuse_circle(settings.model, place)
-    refuse_other_adapter("sft", settings, source, place.run)
+    refuse_circle(settings.model, target)
+    refuse_other_adapter("sft", settings, source, target.run)
     deepspeed.refuse_unfit("sft", settings, source)
-    if place.dry_run:
-        return _dry_run(settings, place, plan, data, source)
-    if place.has_work(plan):
+    if target.dry_run:
+        return _dry_run(settings, target, plan, data, source)
+    if target.has_work(plan):
         check_libraries(settings.engine)
     with (
         console.stdout_to_stderr(),
-        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
     ):
         if stage.status != "done":
             coordinate.go()
             with failing_early(stage):
-                _fill(stage, settings, data, source, lineage(settings.model, place.run))
+                _fill(stage, settings, data, source, lineage(settings.model, target.run))
         other = "" if settings.data == "prep" else f" --data {settings.data}"
         return stage.result(
-            place.next(f"agentlite eval --model {source.name} --model {place.out}{other}")
+            target.next(f"agentlite eval --model {source.name} --model {target.out}{other}")
         )
 
 
@@ -105,7 +105,7 @@ def read_encoded(
             raise UserError(
                 error.reason,
                 "Run prep with this model: --model.",
-                place=f"{path}:{number}",
+                location=f"{path}:{number}",
                 exit_code=MODEL,
             ) from error
         longest = max(len(item.input_ids) for item in new)
@@ -114,7 +114,7 @@ def read_encoded(
             raise UserError(
                 f"the row has {longest} tokens, max_length is {settings.max_length}.",
                 fix,
-                place=f"{path}:{number}",
+                location=f"{path}:{number}",
             )
         encoded += new
     return encoded
@@ -132,7 +132,9 @@ def _fill(
         rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
     if not rows:
         raise UserError(
-            "holds no training rows.", "Run prep with a smaller --test and --dev.", place=str(data)
+            "holds no training rows.",
+            "Run prep with a smaller --test and --dev.",
+            location=str(data),
         )
     trained = sum(label >= 0 for row in rows for label in row.labels)
     tokens = sum(len(row.input_ids) for row in rows)
@@ -150,10 +152,10 @@ def _fill(
 
 
 def _dry_run(
-    settings: SftSettings, place: RunTarget, plan: Plan, data: Path, source: Source
+    settings: SftSettings, target: RunTarget, plan: Plan, data: Path, source: Source
 ) -> Result:
     """Checks rows and template; says how many steps and tokens there would be."""
-    status = "new" if place.force else run_folder.compare(place.folder, plan)
+    status = "new" if target.force else run_folder.compare(target.folder, plan)
     template = load_template(source.base)
     rows = read_encoded(settings, data, "train", template)
     tokens = sum(len(row.input_ids) for row in rows)
@@ -172,4 +174,4 @@ def _dry_run(
     }
     if source.base in EMBEDDED and not hardware.has_gpu():
         figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
-    return Result("sft", "dry run", str(place.folder), figures, [], 0.0, "")
+    return Result("sft", "dry run", str(target.folder), figures, [], 0.0, "")

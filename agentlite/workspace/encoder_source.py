@@ -50,7 +50,7 @@ def find_encoder(name: str, run: Path) -> Source:
         f"no model '{name}' for texts.",
         f"Known: {', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
         "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
-        place="--model",
+        location="--model",
         exit_code=MODEL,
     )
 
@@ -73,7 +73,7 @@ def _base_of(folder: Path, run: Path) -> Source:
         raise UserError(
             f"was made by {source.name}, which is another model now.",
             "Run `agentlite retriever` again with --force.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     return source
@@ -100,7 +100,7 @@ def _digest(folder: Path) -> str:
         raise UserError(
             f"holds no {lacking}.",
             "Name the folder of a sentence-transformers model, its weights saved as safetensors.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     _refuse_foreign(folder / MODULES)
@@ -118,13 +118,13 @@ def _refuse_foreign(modules: Path) -> None:
         raise UserError(
             f"cannot be read ({error}).",
             "Save the model again, or name another.",
-            place=str(modules),
+            location=str(modules),
             exit_code=MODEL,
         ) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
         raise UserError(
             f"has a layer that is code of its own: {foreign[0]}.",
             "Choose a model of layers that sentence-transformers has.",
-            place=str(modules),
+            location=str(modules),
             exit_code=MODEL,
         )

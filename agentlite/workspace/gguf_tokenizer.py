@@ -25,7 +25,7 @@ def convert(gguf_file: Path, folder: Path) -> None:
         raise UserError(
             f"a tokenizer of kind {facts['tokenizer.ggml.pre']} is not known.",
             "",
-            place=str(gguf_file),
+            location=str(gguf_file),
             exit_code=MODEL,
         )
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]

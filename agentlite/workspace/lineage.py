@@ -51,13 +51,13 @@ def lineage(name: str, run: Path) -> list[str]:
     return [*lineage(str(earlier), run), name] if earlier and earlier != name else [name]
 
 
-def refuse_circle(model: str, place: RunTarget) -> None:
+def refuse_circle(model: str, target: RunTarget) -> None:
     """A stage cannot be made from what was made from it. Raises UserError 2."""
-    if place.out in lineage(model, place.run):
+    if target.out in lineage(model, target.run):
         raise UserError(
             f"{model} was made from it.",
             "Give another --out: both are kept.",
-            place=str(place.folder),
+            location=str(target.folder),
         )
 
 
@@ -69,7 +69,7 @@ def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path)
             raise UserError(
                 f"the adapter of {source.name} has {key} {plain(has)}, not {given}.",
                 f"Leave {key} out, or start from the base model: --model {source.base}.",
-                place=f"{command}.{key}",
+                location=f"{command}.{key}",
             )
 
 

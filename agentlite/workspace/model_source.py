@@ -66,7 +66,7 @@ def find_model(name: str, run: Path) -> Source:
             raise UserError(
                 "its stage failed, and left no model.",
                 f"Mend what it complained of, and run the same `agentlite {command}` again.",
-                place=str(folder),
+                location=str(folder),
                 exit_code=MODEL,
             )
         if folder.is_dir() and name:
@@ -82,7 +82,7 @@ def find_model(name: str, run: Path) -> Source:
             CONVERT
             if pickled
             else "Name the folder of a whole model: config.json, *.safetensors, and its tokenizer.",
-            place=name,
+            location=name,
             exit_code=MODEL,
         )
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
@@ -95,7 +95,7 @@ def find_model(name: str, run: Path) -> Source:
     raise UserError(
         f"no model '{name}'.",
         f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
-        place="--model",
+        location="--model",
         exit_code=MODEL,
     )
 
@@ -157,7 +157,7 @@ def _stage_model(name: str, folder: Path) -> Source:
         raise UserError(
             f"is a stage of `agentlite {plan.command}`, which makes no model.",
             fix,
-            place=str(folder),
+            location=str(folder),
         )
     try:
         base = find_model(str(plan.settings["model"]), folder.parent)
@@ -165,7 +165,7 @@ def _stage_model(name: str, folder: Path) -> Source:
         raise UserError(
             f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
             error.fix or "Bring it back: without its base an adapter is of no use.",
-            place=str(folder),
+            location=str(folder),
             exit_code=error.exit_code,
         ) from error
     _refuse_other_base(plan, base, folder)
@@ -190,7 +190,7 @@ def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
     raise UserError(
         f"was trained on other weights, or another tokenizer, than {base.base} has now.",
         "Bring those back, or train it again: --force.",
-        place=str(folder),
+        location=str(folder),
         exit_code=OTHER_PLAN,
     )
 
@@ -223,7 +223,7 @@ def _folder_digest(folder: Path) -> str:
         raise UserError(
             f"its weights are a pickle ({pickled[0]}), which can hold code: it is not loaded.",
             CONVERT,
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     if (folder / "adapter_config.json").exists():
@@ -231,7 +231,7 @@ def _folder_digest(folder: Path) -> str:
             "is an adapter, and another model beneath it would be loaded.",
             "Name the stage that trained "
             "it, or merge it first: agentlite export STAGE --merged DIR.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     if not weights or not (folder / "config.json").exists():
@@ -239,7 +239,7 @@ def _folder_digest(folder: Path) -> str:
         raise UserError(
             f"holds no {missing}.",
             "Name the folder of a whole model, or a hub id.",
-            place=str(folder),
+            location=str(folder),
             exit_code=MODEL,
         )
     refuse_own_code(folder / "config.json")
@@ -254,7 +254,7 @@ def refuse_own_code(config: Path) -> None:
         waiting = [json.loads(config.read_bytes())]
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"no JSON: {error}.", "Fetch the model again.", place=str(config), exit_code=MODEL
+            f"no JSON: {error}.", "Fetch the model again.", location=str(config), exit_code=MODEL
         ) from error
     while waiting:
         part = waiting.pop()
@@ -266,7 +266,7 @@ def refuse_own_code(config: Path) -> None:
                 raise UserError(
                     f"{key} names code of its own, which is never run here.",
                     "Take that line out of it, if you trust the rest.",
-                    place=str(config),
+                    location=str(config),
                     exit_code=MODEL,
                 )
 
@@ -301,7 +301,7 @@ def _hub_file(name: str, file: str, required: bool = True) -> Path:
         raise UserError(
             f"no such model on the hub, or it is gated: {name}.",
             "Check the name; `hf auth login` for a gated one.",
-            place="--model",
+            location="--model",
             exit_code=MODEL,
         ) from error
     except LocalEntryNotFoundError as error:
@@ -311,18 +311,20 @@ def _hub_file(name: str, file: str, required: bool = True) -> Path:
         raise UserError(
             f"{name} is not in the cache and the hub cannot be reached{offline}.",
             "Name a folder, the embedded smollm2-135m, or set HF_ENDPOINT to a mirror.",
-            place="--model",
+            location="--model",
             exit_code=NETWORK,
         ) from error
     except EntryNotFoundError as error:
         if not required:
             return Path()
-        raise UserError(f"{name} has no {file}.", "", place="--model", exit_code=MODEL) from error
+        raise UserError(
+            f"{name} has no {file}.", "", location="--model", exit_code=MODEL
+        ) from error
     except (HfHubHTTPError, OSError) as error:
         raise UserError(
             f"the hub does not answer: {error}",
             "Try again, or name a folder.",
-            place="--model",
+            location="--model",
             exit_code=NETWORK,
         ) from error
 

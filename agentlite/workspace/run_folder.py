@@ -226,7 +226,7 @@ def compare(folder: Path, plan: Plan) -> Status:
             raise UserError(
                 f"holds {strangers[0]} but no plan.json.",
                 fix,
-                place=str(folder),
+                location=str(folder),
                 exit_code=OTHER_PLAN,
             )
         return "new"
@@ -237,7 +237,7 @@ def compare(folder: Path, plan: Plan) -> Status:
         raise UserError(
             f"is {half} with another plan: {'; '.join(changes)}.",
             fix,
-            place=str(folder),
+            location=str(folder),
             exit_code=OTHER_PLAN,
         )
     return "done" if (folder / "done.json").exists() and not broken_outputs(folder) else "half"
@@ -270,20 +270,24 @@ def finished(folder: Path, command: str) -> Done:
     where = str(folder)
     if not (folder / "plan.json").exists():
         raise UserError(
-            "no such stage.", f"Run `agentlite {command}` first, or name another one.", place=where
+            "no such stage.",
+            f"Run `agentlite {command}` first, or name another one.",
+            location=where,
         )
     if not (folder / "done.json").exists():
         raise UserError(
             "is not finished.",
             f"Run the same `agentlite {command}` again: it carries on.",
-            place=where,
+            location=where,
         )
     if (found := read_plan(folder).command) != command:
-        raise UserError(f"is a stage of `agentlite {found}`, not of `{command}`.", "", place=where)
+        raise UserError(
+            f"is a stage of `agentlite {found}`, not of `{command}`.", "", location=where
+        )
     broken = broken_outputs(folder)
     if broken:
         fix = f"Run `agentlite {command}` again with --force."
-        raise UserError(f"{broken[0]} is not as the stage left it.", fix, place=where)
+        raise UserError(f"{broken[0]} is not as the stage left it.", fix, location=where)
     return read_done(folder)
 
 
@@ -306,7 +310,7 @@ def read_plan(folder: Path) -> Plan:
         raise UserError(
             f"cannot be read ({error}).",
             "Start over with --force.",
-            place=str(path),
+            location=str(path),
             exit_code=OTHER_PLAN,
         ) from error
     if not plan.is_as_written:
@@ -315,7 +319,7 @@ def read_plan(folder: Path) -> Plan:
             "was changed since it was written.",
             "Put it back as it was, or start over with --force; other "
             "settings are given with the command.",
-            place=str(path),
+            location=str(path),
             exit_code=OTHER_PLAN,
         )
     return plan
@@ -334,7 +338,7 @@ def read_done(folder: Path) -> Done:
             f"cannot be trusted ({problem}).",
             "Remove it and run the same command again, which makes it "
             "anew, or start over with --force.",
-            place=str(folder / "done.json"),
+            location=str(folder / "done.json"),
             exit_code=OTHER_PLAN,
         )
     return done
@@ -353,7 +357,7 @@ def refuse_other_version(path: Path, error: Exception, said_by: Path | None = No
             raise UserError(
                 f"was written by agentlite {wrote}, and this is {here}: {error}.",
                 f"Use agentlite {wrote} for this folder, or another folder: --out NAME.",
-                place=str(path),
+                location=str(path),
                 exit_code=OTHER_PLAN,
             ) from error
 
@@ -490,7 +494,9 @@ def held(folder: Path) -> Iterator[None]:
     except Timeout:
         who = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
         fix = "Wait for it, stop it, or give another --out."
-        raise UserError(f"is in use by {who}.", fix, place=str(folder), exit_code=LOCKED) from None
+        raise UserError(
+            f"is in use by {who}.", fix, location=str(folder), exit_code=LOCKED
+        ) from None
     except OSError as error:
         raise cannot_write(folder, error) from error
     try:

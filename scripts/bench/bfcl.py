@@ -341,13 +341,13 @@ def gold_calls(row: dict[str, Any], tools: Any, category: str) -> Iterator[Calls
         yield from ([(tool["name"], {})] for tool in row["function"])
         yield []
         return
-    due = [next(iter(answer.items())) for answer in row["ground_truth"]]
-    options = [list(choices(accepted)) for _, accepted in due]
+    expected = [next(iter(answer.items())) for answer in row["ground_truth"]]
+    options = [list(choices(accepted)) for _, accepted in expected]
     schemas = {tool.name: tool.parameters["properties"] for tool in tools}
     for index in range(max(map(len, options))):
         picked = [
             (name, option[min(index, len(option) - 1)])
-            for (name, _), option in zip(due, options, strict=True)
+            for (name, _), option in zip(expected, options, strict=True)
         ]
         yield [(name, spoken(arguments, schemas.get(name, {}))) for name, arguments in picked]
 
@@ -378,8 +378,11 @@ def ours(wanted: list[dict[str, Any]]) -> tuple[list[str], float]:
     known = {}
     for category in bfcl.CATEGORIES:
         for number, row in enumerate(bfcl.rows(bfcl.files(category))):
-            due = (next(iter(answer.items())) for answer in row.get("ground_truth", ()))
-            known[category, number] = Gold(tuple(GoldCall(*one) for one in due)), bfcl.tools_of(row)
+            expected = (next(iter(answer.items())) for answer in row.get("ground_truth", ()))
+            known[category, number] = (
+                Gold(tuple(GoldCall(*one) for one in expected)),
+                bfcl.tools_of(row),
+            )
     made = [tuple(Call(*call) for call in case.get("calls", ())) for case in wanted]
     began = time.process_time()
     verdicts = []

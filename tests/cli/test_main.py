@@ -512,7 +512,7 @@ def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(
     ]
     with pytest.raises(UserError) as told:
         group([*given, "--run", str(tmp_path)], standalone_mode=False)
-    assert told.value.exit_code == DISK and str(tmp_path) in told.value.place
+    assert told.value.exit_code == DISK and str(tmp_path) in told.value.location
 
 
 @pytest.mark.parametrize(

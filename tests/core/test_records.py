@@ -70,5 +70,5 @@ def test_where_gold_is_silent_the_turn_itself_is_the_gold():
     record = Record(
         messages=(Message("user", "x"), Message("assistant", calls=(call,))), gold={3: Gold()}
     )
-    assert record.due(1).calls == (GoldCall("f", {"a": [{"b": [1]}], "c": [[1, {"d": [2]}]]}),)
-    assert record.due(3).calls == ()
+    assert record.expected(1).calls == (GoldCall("f", {"a": [{"b": [1]}], "c": [[1, {"d": [2]}]]}),)
+    assert record.expected(3).calls == ()

@@ -307,7 +307,7 @@ def test_rows_of_steps_that_find_no_room_wait_and_cost_nothing(
     def refused(self: Appender, row: Any) -> None:
         if row.get("step") in full:
             raise UserError(
-                "cannot write: No space left on device.", exit_code=DISK, place=str(self.path)
+                "cannot write: No space left on device.", exit_code=DISK, location=str(self.path)
             )
         append(self, row)
 

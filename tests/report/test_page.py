@@ -110,9 +110,9 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         for line in (run / "eval/prep/sft/predictions.jsonl").read_text("utf-8").splitlines()
     ]
     assert len(data["steps"]) == len(rows) and len(data["records"]) == len(rows)
-    for row, (name, turn, record, due, _, said) in zip(rows, data["steps"], strict=True):
-        assert (name, turn) == (row["record_id"], row["turn"]) and len(due) == 1
-        assert data["records"][record][0][turn][2] == due or due[0][0] in {
+    for row, (name, turn, record, expected, _, said) in zip(rows, data["steps"], strict=True):
+        assert (name, turn) == (row["record_id"], row["turn"]) and len(expected) == 1
+        assert data["records"][record][0][turn][2] == expected or expected[0][0] in {
             data["tools"][t][0] for t in data["records"][record][1]
         }
         assert [text for model, text, *_ in said if data["models"][model] == "sft"] == [row["text"]]
@@ -155,21 +155,21 @@ NAMES = st.lists(st.sampled_from("abc"), max_size=3)
 def test_a_confusion_counts_every_tool_that_was_due_once(cases):
     """And pairs it with itself wherever it was called."""
     records, by_step = {}, {}
-    for number, (due, called, torn) in enumerate(cases):
-        records[str(number)] = Due(due)
+    for number, (expected, called, torn) in enumerate(cases):
+        records[str(number)] = Due(expected)
         calls = [{"name": name, "arguments": "{}"} for name in called]
         by_step[Step(str(number), 1)] = {"m": [{"calls": calls, "problem": "torn" if torn else ""}]}
     found = {one.name: one for one in confusion(Answers(records, by_step), ["m"])}
-    wanted = Counter(name for due, _, _ in cases for name in due)
+    wanted = Counter(name for expected, _, _ in cases for name in expected)
     right = Counter(
         name
-        for due, called, torn in cases
+        for expected, called, torn in cases
         if not torn
-        for name in (Counter(due) & Counter(called)).elements()
+        for name in (Counter(expected) & Counter(called)).elements()
     )
-    assert {name: one.due("m") for name, one in found.items() if name != NO_CALL} == wanted
+    assert {name: one.expected("m") for name, one in found.items() if name != NO_CALL} == wanted
     assert all(one.right("m") == right[name] for name, one in found.items() if name != NO_CALL)
-    torn = sum(max(1, len(due)) for due, _, torn in cases if torn)
+    torn = sum(max(1, len(expected)) for expected, _, torn in cases if torn)
     assert sum(one.called["m"][UNREADABLE] for one in found.values()) == torn
 
 
@@ -179,7 +179,7 @@ class Due:
     def __init__(self, names):
         self.calls = [type("Call", (), {"name": name}) for name in names]
 
-    def due(self, turn):
+    def expected(self, turn):
         return self
 
 

@@ -38,8 +38,8 @@ COIN = tool("toss_coin", "Heads or tails")
 FOUR = (RAIN, TRAIN, MAIL, COIN)
 
 
-def record(text: str, *due: str, tools: tuple[Tool, ...] = FOUR) -> Record:
-    calls = tuple(Call(name, {}, f"call_{number}") for number, name in enumerate(due))
+def record(text: str, *expected: str, tools: tuple[Tool, ...] = FOUR) -> Record:
+    calls = tuple(Call(name, {}, f"call_{number}") for number, name in enumerate(expected))
     answer = Message("assistant", "" if calls else "I cannot.", calls)
     return Record(
         messages=(Message("user", text), answer), tools=tools, gold={} if calls else {1: Gold()}
@@ -292,7 +292,7 @@ def crowds(draw):
 @settings(max_examples=30)
 def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(crowd, count):
     pool, asked = crowd
-    due = {
+    expected = {
         text: {name for query in asked if query.text == text for name in query.names}
         for text in {query.text for query in asked}
     }
@@ -307,11 +307,11 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
             if (one.tool.description, one.tool.parameters) == (right.description, right.parameters)
         }
         free = len(pool.names) - len(
-            due[pair.text] | same
+            expected[pair.text] | same
         )  # of a small pool nearly every tool may be right
         assert len({one.name for one in wrong}) == len(wrong) >= min(count, free)
         assert len(training_pairs.with_wrong(pair, pool, count).negatives) == min(count, free)
-        assert not {one.name for one in wrong} & due[pair.text]
+        assert not {one.name for one in wrong} & expected[pair.text]
         assert all(
             (one.description, one.parameters) != (right.description, right.parameters)
             for one in wrong

@@ -411,8 +411,8 @@ def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where
         [said("d", exact=1), said("e", wrong_tool=1)],
         [said("not asked", exact=1)],
     )
-    due = {Step("r0", 2): True, Step("r1", 2): False}
-    report = report_parts(groups, {"exact": 1.0, "missed_call": -0.3, "wrong_tool": -0.5}, due)
+    expected = {Step("r0", 2): True, Step("r1", 2): False}
+    report = report_parts(groups, {"exact": 1.0, "missed_call": -0.3, "wrong_tool": -0.5}, expected)
     assert report["abstaining"] == {
         "due": {"calling": {"mean": 0.75, "count": 2}, "abstaining": {"mean": -0.3, "count": 1}},
         "not_due": {"calling": {"mean": -0.5, "count": 1}, "abstaining": {"mean": 1.0, "count": 1}},
@@ -520,7 +520,7 @@ def test_weights_in_words_are_read_and_a_mistake_is_shown():
     ):
         with pytest.raises(UserError, match=told) as error:
             parse_weights(text, "--weights")
-        assert (error.value.exit_code, error.value.place) == (2, "--weights")
+        assert (error.value.exit_code, error.value.location) == (2, "--weights")
 
 
 ODD = ["", 'a "quote"\n', "中\u2028", "half a pair: \ud83d"]

@@ -65,25 +65,25 @@ NAMES = st.lists(
 
 @given(NAMES)
 def test_a_dialog_done_as_recorded_scores_1_and_one_with_nothing_done_0(
-    due: list[list[str]],
+    expected: list[list[str]],
 ) -> None:
-    done = DialogCalls(due, due, [True] * len(due))
-    nothing = DialogCalls(due, [[] for _ in due], [not names for names in due])
+    done = DialogCalls(expected, expected, [True] * len(expected))
+    nothing = DialogCalls(expected, [[] for _ in expected], [not names for names in expected])
     for name, metric in METRICS.items():
-        if any(due):
+        if any(expected):
             assert metric(done) == 1.0, name
             assert metric(nothing) == 0.0, name
 
 
 @given(NAMES, NAMES)
 def test_the_metrics_of_a_dialog_stay_in_their_bounds_and_order(
-    due: list[list[str]], called: list[list[str]]
+    expected: list[list[str]], called: list[list[str]]
 ) -> None:
-    if not any(due):
+    if not any(expected):
         return
-    called = (called + [[] for _ in due])[: len(due)]
+    called = (called + [[] for _ in expected])[: len(expected)]
     taken = DialogCalls(
-        due, called, [sorted(a) == sorted(b) for a, b in zip(due, called, strict=True)]
+        expected, called, [sorted(a) == sorted(b) for a, b in zip(expected, called, strict=True)]
     )
     values = {name: metric(taken) for name, metric in METRICS.items()}
     assert all(0 <= value <= 1 for value in values.values())
@@ -328,7 +328,7 @@ def test_a_row_from_elsewhere_that_is_none_is_named(
     path.write_bytes(content.replace(b"ID", records(workspace)[0].id.encode()))
     with pytest.raises(UserError, match=told) as error:
         evaluate(run=str(workspace), predictions=[str(path)], force=True)
-    assert error.value.place == f"{path}:{line}"
+    assert error.value.location == f"{path}:{line}"
     assert error.value.exit_code == 2
 
 
@@ -514,9 +514,9 @@ def test_a_judge_scores_the_answers_once(
         }
         found = scored(workspace, file, **how)
         server.shutdown()
-    due = sum(bool(record.messages[record.asked[0]].calls) for record in records(workspace))
+    expected = sum(bool(record.messages[record.asked[0]].calls) for record in records(workspace))
     count = len(records(workspace))
-    assert found["judge"]["judge_usable"]["mean"] == pytest.approx(due / count)
+    assert found["judge"]["judge_usable"]["mean"] == pytest.approx(expected / count)
     assert scored(workspace, file, **how)["judge"] == found["judge"]  # nobody answers any more
     folder = workspace / "eval" / "prep" / "graded"
     assert all(b"secret-of-the-judge" not in path.read_bytes() for path in folder.iterdir())
@@ -566,7 +566,7 @@ def test_what_would_fail_later_fails_before_anything_is_asked(
 ) -> None:
     with pytest.raises(UserError) as error:
         evaluate(run=str(workspace), out="never", dry_run=dry_run, **how)
-    assert told in f"{error.value.place}: {error.value}"
+    assert told in f"{error.value.location}: {error.value}"
     assert error.value.exit_code == 2
     assert not (workspace / "never").exists()
 

@@ -403,7 +403,7 @@ def test_a_prompt_without_gold_is_refused_with_its_line(run, tiny_model):
     )
     with pytest.raises(UserError, match="needs its gold") as told:
         agentlite.pairs(run=str(run), data=str(path), model=str(tiny_model), out="pairs-no-gold")
-    assert told.value.place.endswith("prompts.jsonl:1")
+    assert told.value.location.endswith("prompts.jsonl:1")
 
 
 def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, tiny_model):
@@ -442,7 +442,7 @@ def test_a_pair_with_equal_sides_is_refused_with_its_line(paired, tiny_model, tm
     (tmp_path / "pairs.jsonl").write_text("\n".join([*rest, equal]) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match="the same") as told:
         list(dpo.read_preferences(DpoSettings(), tmp_path, load_template(str(tiny_model))))
-    assert told.value.place.endswith(f"pairs.jsonl:{len(rest) + 1}")
+    assert told.value.location.endswith(f"pairs.jsonl:{len(rest) + 1}")
 
 
 def test_dpo_goes_on_from_where_the_pairs_came_from_and_names_its_lineage(paired, run, tiny_model):

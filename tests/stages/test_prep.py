@@ -464,7 +464,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_fini
     for dry_run in (True, False):
         with pytest.raises(UserError, match="changed while it was read") as told:
             run(path, tmp_path, dry_run=dry_run)
-        assert told.value.exit_code == OTHER_PLAN and told.value.place == str(path)
+        assert told.value.exit_code == OTHER_PLAN and told.value.location == str(path)
         path.write_bytes(path.read_bytes().replace(b"Rome", b"Oslo"))
     assert (
         not list((tmp_path / "prep").glob("*.jsonl"))

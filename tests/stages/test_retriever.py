@@ -224,8 +224,8 @@ def test_prep_offers_what_is_brought_and_adds_what_was_not(workspace, tmp_path):
     missing = [one for one in records if one.meta["retrieved"].get("missing")]
     assert len(missing) == figures["retrieved"]["missing"] > 0
     for one in records:
-        due = {call.name for turn in one.turns for call in one.due(turn).calls}
-        assert due <= {tool.name for tool in one.tools}
+        expected = {call.name for turn in one.turns for call in one.expected(turn).calls}
+        assert expected <= {tool.name for tool in one.tools}
 
 
 def model_of(workspace: Path) -> str:

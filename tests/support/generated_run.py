@@ -124,9 +124,11 @@ def called(record: Record, generator: random.Random) -> tuple[str, Parsed]:
     """The right call or, as often, one of a tool on offer with a thought before it; now and then
     one that is torn.
     """
-    due = record.messages[-1].calls[0]
+    expected = record.messages[-1].calls[0]
     thought = "" if generator.random() < 0.5 else record.messages[0].content[:60]
-    call = due if not thought else Call(generator.choice(record.tools).name, due.arguments)
+    call = (
+        expected if not thought else Call(generator.choice(record.tools).name, expected.arguments)
+    )
     text = (
         f'{thought}<tool_call>\n{{"name": "{call.name}", "arguments": '
         f"{plain(call.arguments)}}}\n</tool_call>"
@@ -146,13 +148,13 @@ def _tool(text: Text) -> Tool:
 
 def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Record:
     offered = tuple(generator.sample(tools, generator.randint(1, 3)))
-    due = generator.choice(offered)
-    arguments = {name: text(2) for name in due.parameters["properties"]}
+    expected = generator.choice(offered)
+    arguments = {name: text(2) for name in expected.parameters["properties"]}
     messages = (
         Message("user", text(25)),
-        Message("assistant", calls=(Call(due.name, arguments, "call_0"),)),
+        Message("assistant", calls=(Call(expected.name, arguments, "call_0"),)),
     )
-    gold = Gold((GoldCall(due.name, {name: [value] for name, value in arguments.items()}),))
+    gold = Gold((GoldCall(expected.name, {name: [value] for name, value in arguments.items()}),))
     return Record(
         messages=messages,
         tools=offered,
@@ -165,7 +167,7 @@ def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Reco
 
 def _predicted(record: Record, say: Say, generator: random.Random) -> Prediction:
     text, parsed = say(record, generator)
-    metrics = {**score_step(parsed, record.due(1), record.tools), "due": 1.0}
+    metrics = {**score_step(parsed, record.expected(1), record.tools), "due": 1.0}
     slices = {"tools": str(len(record.tools)), "source": record.source}
     return Prediction(
         record.id, 1, text, parsed.problem, parsed.calls, metrics, slices, len(text) // 4

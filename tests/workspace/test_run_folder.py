@@ -86,7 +86,7 @@ def test_a_done_that_was_harmed_is_named_and_not_believed(tmp_path):
         (folder / "done.json").write_bytes(harmed)
         with pytest.raises(UserError, match="cannot be trusted") as told:
             finished(folder, "sft")
-        assert "done.json" in told.value.place
+        assert "done.json" in told.value.location
         with (
             pytest.raises(UserError, match="cannot be trusted"),
             open_stage(folder, PLAN, force=False),
@@ -269,7 +269,7 @@ def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
     (folder / "plan.json").write_text(edited, encoding="utf-8")
     with pytest.raises(UserError) as told, open_stage(folder, PLAN, force=False):
         pass
-    assert told.value.exit_code == 3 and str(folder) in told.value.place
+    assert told.value.exit_code == 3 and str(folder) in told.value.location
     (folder / "done.json").unlink()
     assert [kept.state for kept in inventory(tmp_path)] != ["done"]
     with open_stage(folder, PLAN, force=True) as stage:
@@ -316,7 +316,7 @@ def test_a_plan_edited_into_another_one_is_refused_whatever_is_asked_for(tmp_pat
     ):
         with pytest.raises(UserError, match="was changed since it was written") as told:
             attempt()
-        assert told.value.exit_code == 3 and told.value.place == str(folder / "plan.json")
+        assert told.value.exit_code == 3 and told.value.location == str(folder / "plan.json")
     assert [kept.detail for kept in inventory(tmp_path)] == [
         "plan.json was changed since it was written"
     ]

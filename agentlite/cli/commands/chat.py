@@ -41,10 +41,10 @@ def chat(
         raise UserError(
             "results of which tools?",
             "Add --tools FILE.",
-            place="--exec" if execute else "--replay",
+            location="--exec" if execute else "--replay",
         )
     if replay and execute:
-        raise UserError("is there beside --exec.", "Leave one of them out.", place="--replay")
+        raise UserError("is there beside --exec.", "Leave one of them out.", location="--replay")
     speaker = ChatModel(model, Path(run), Speaking(**speaking))
     with _results(replay, execute, offered, seconds) as observe:
         speaker.load()
@@ -135,7 +135,7 @@ def _typed(call: Any) -> str:
         raise UserError(
             f"the input ends where the result of {call.name}({plain(call.arguments)}) is due.",
             "Add a line for it, or --replay FILE, or --exec FILE.",
-            place="stdin",
+            location="stdin",
         )
     return line
 

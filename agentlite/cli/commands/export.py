@@ -121,7 +121,7 @@ def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
         raise UserError(
             problem,
             "Give one of --merged DIR, --adapter DIR, --gguf FILE, --ollama DIR.",
-            place="export",
+            location="export",
         )
     ((kind, target),) = given.items()
     return kind, Path(target)

@@ -20,12 +20,12 @@ def fill(folder: Path) -> list[str]:
     cannot write.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError("is a file.", "Name a new folder.", place=str(folder))
+        raise UserError("is a file.", "Name a new folder.", location=str(folder))
     there = sorted(path.name for path in folder.glob("[!.]*"))
     if there:
         names = ", ".join(there[:4]) + (f" and {len(there) - 4} more" if there[4:] else "")
         fix = "Name a new folder: nothing is overwritten."
-        raise UserError(f"is not empty: it holds {names}.", fix, place=str(folder))
+        raise UserError(f"is not empty: it holds {names}.", fix, location=str(folder))
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def fill(folder: Path) -> list[str]:
         raise UserError(
             f"cannot write: {getattr(reason, 'strerror', reason)}.",
             fix,
-            place=str(folder),
+            location=str(folder),
             exit_code=DISK,
         ) from error
     return [path.name for path in written]

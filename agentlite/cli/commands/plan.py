@@ -44,7 +44,7 @@ def run(asked: PlanRequest, settings: Any, place: Path) -> PlanReport:
     """`settings`: of the planned command. Raises UserError 2, 5 or 8."""
     model = _model(settings)
     if not model and not asked.config_json:
-        raise UserError("no model is named.", "Add --model or --config-json.", place="--model")
+        raise UserError("no model is named.", "Add --model or --config-json.", location="--model")
     shape = (
         read_shape(Path(asked.config_json))
         if asked.config_json

@@ -63,7 +63,7 @@ def coreset(
         raise UserError(
             f"no strategy is called '{strategy}'.",
             nearest(strategy, STRATEGIES),
-            place="prep.coreset_strategy",
+            location="prep.coreset_strategy",
         )
     if target is None or target >= len(ids):
         notes = [f"coreset: {target} asked for, all {len(ids)} there are taken"] if target else []

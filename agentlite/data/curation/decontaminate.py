@@ -80,7 +80,7 @@ def read_held_out(
             raise UserError(
                 "no row of it can be read.",
                 "Run `agentlite prep` on it to see why.",
-                place=f"--holdout {source}",
+                location=f"--holdout {source}",
             )
     return held_out
 
@@ -92,14 +92,16 @@ def check_held_out(held_out: Sequence[str], sources: Sequence[str]) -> list[str]
     found = [file for source in held_out for file in files_of(source)]
     for source in found:
         if source == "-":
-            raise UserError("stdin cannot be held out.", "Write it to a file.", place="--holdout -")
+            raise UserError(
+                "stdin cannot be held out.", "Write it to a file.", location="--holdout -"
+            )
     prepared = {digest: source for source in sources for digest in _digests(source)}
     for source in found:
         for same in (prepared[digest] for digest in _digests(source) if digest in prepared):
             raise UserError(
                 f"is what is prepared: {same} holds the same.",
                 "Leave it out of one of the two.",
-                place=f"--holdout {source}",
+                location=f"--holdout {source}",
             )
     return found
 

@@ -14,7 +14,7 @@ from agentlite.config.settings import default
 from agentlite.core.json_schema import schema_at
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, digest
 from agentlite.data.curation.stats import script
-from agentlite.data.curation.traits import due_tools, first_query
+from agentlite.data.curation.traits import expected_tools, first_query
 
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL_ANSWER_ZH: str = default("prep", "no_call_answer_zh")
@@ -113,12 +113,12 @@ def hard_negatives(
     counted. The answers are what is said, in the script of the question, where the right tool is
     gone.
     """
-    due = _due_by_query(records)
+    expected = _expected_by_query(records)
     makers: dict[str, tuple[float, Maker]] = {
         "removed": (
             removed,
             lambda one: without_right_tool(
-                one, due[first_query(one)], _said(one, answer, answer_zh)
+                one, expected[first_query(one)], _said(one, answer, answer_zh)
             ),
         ),
         "masked": (masked, lambda one: with_masked_names(one, seed)),
@@ -133,7 +133,7 @@ def hard_negatives(
     return made
 
 
-def without_right_tool(record: Record, due: Iterable[str], answer: str) -> Record | str:
+def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> Record | str:
     """The dialog up to its first call, the tools that are due gone, and the answer in place of the
     call; or why not.
 
@@ -142,17 +142,17 @@ def without_right_tool(record: Record, due: Iterable[str], answer: str) -> Recor
     call that is due, or shares a telling word of its name or much of its description with the right
     one.
     """
-    turn = next((turn for turn in record.asked if record.due(turn).calls), None)
+    turn = next((turn for turn in record.asked if record.expected(turn).calls), None)
     if turn is None:
         return "no call is due"
     if any(message.calls for message in record.messages[:turn]):
         return "a call is given before"
-    gone = set(due) | due_tools(record)
+    gone = set(expected) | expected_tools(record)
     right = [tool for tool in record.tools if tool.name in gone]
     left = tuple(tool for tool in record.tools if tool.name not in gone)
     if not left:
         return "no other tool on offer"
-    calls = record.due(turn).calls
+    calls = record.expected(turn).calls
     if any(_could_do(tool, right, calls) for tool in left):
         return "another tool could do it"
     gold = {at: before for at, before in record.gold.items() if at < turn} | {turn: Gold()}
@@ -173,7 +173,7 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     What stands in a text stays: a dialog that speaks of a tool by its name is left alone. So a
     model has to read the descriptions. Parameters inside of parameters keep their names.
     """
-    if not due_tools(record):
+    if not expected_tools(record):
         return "no call is due"
     names = {tool.name for tool in record.tools}
     if any(
@@ -206,11 +206,11 @@ def _variant(record: Record, made: str, **changes: Any) -> Record:
     return replace(record, parent=record.id, meta={**meta, "made": made}, **changes)
 
 
-def _due_by_query(records: Sequence[Record]) -> Mapping[str, set[str]]:
-    due: dict[str, set[str]] = {}
+def _expected_by_query(records: Sequence[Record]) -> Mapping[str, set[str]]:
+    expected: dict[str, set[str]] = {}
     for record in records:
-        due.setdefault(first_query(record), set()).update(due_tools(record))
-    return due
+        expected.setdefault(first_query(record), set()).update(expected_tools(record))
+    return expected
 
 
 def _said(record: Record, answer: str, answer_zh: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from agentlite.core.records import Gold, Message, Record, Tool, canonical, digest
-from agentlite.data.curation.traits import due_tools, first_query
+from agentlite.data.curation.traits import expected_tools, first_query
 
 Slot = list[Record]
 
@@ -26,11 +26,12 @@ def add_distractors(records: Sequence[Record], *, n: int, seed: int) -> list[Rec
     """
     pool = _tools_by_name([record for record in records if "made" not in record.meta])
     names = sorted(pool)
-    due: dict[str, set[str]] = defaultdict(set)
+    expected: dict[str, set[str]] = defaultdict(set)
     for record in records:
-        due[first_query(record)] |= due_tools(record)
+        expected[first_query(record)] |= expected_tools(record)
     return [
-        _with_foreign(record, pool, names, due[first_query(record)], n, seed) for record in records
+        _with_foreign(record, pool, names, expected[first_query(record)], n, seed)
+        for record in records
     ]
 
 
@@ -80,7 +81,7 @@ def _with_foreign(
     seed: int,
 ) -> Record:
     if (
-        len(record.tools) != 1 or not _always_due(record) or "made" in record.meta
+        len(record.tools) != 1 or not _always_expected(record) or "made" in record.meta
     ):  # the pool has its tool's own name
         return record
     chance = random.Random(digest(f"{seed} foreign {record.id}"))
@@ -96,14 +97,14 @@ def _with_foreign(
     )
 
 
-def _always_due(record: Record) -> bool:
+def _always_expected(record: Record) -> bool:
     """Whether some call is due, and no turn says that none is."""
-    return bool(due_tools(record)) and all(gold.calls for gold in record.gold.values())
+    return bool(expected_tools(record)) and all(gold.calls for gold in record.gold.values())
 
 
 def _is_joinable(record: Record) -> bool:
     roles = [message.role for message in record.messages if message.role != "system"]
-    return roles == ["user", "assistant"] and bool(record.tools) and _always_due(record)
+    return roles == ["user", "assistant"] and bool(record.tools) and _always_expected(record)
 
 
 def _system(record: Record) -> str:

@@ -45,7 +45,7 @@ def known_losses(path: Path) -> dict[str, float]:
             raise UserError(
                 f"is no row of losses ({error}).",
                 "Remove the file: it will be computed anew.",
-                place=f"{path}:{number}",
+                location=f"{path}:{number}",
             ) from error
         found[row.id] = row.loss
     return found

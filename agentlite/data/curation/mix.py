@@ -48,10 +48,12 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
         name, equals, rest = text.partition("=")
         sources, colon, ratio = rest.rpartition(":")
         if not (name and equals and sources and colon):
-            raise UserError(f"{text!r} is no group of sources.", HOW, place="--mix")
+            raise UserError(f"{text!r} is no group of sources.", HOW, location="--mix")
         if name in groups:
             raise UserError(
-                f"the group '{name}' is there twice.", "Put + between its sources.", place="--mix"
+                f"the group '{name}' is there twice.",
+                "Put + between its sources.",
+                location="--mix",
             )
         groups[name] = MixGroup(tuple(filter(None, sources.split("+"))), _ratio(ratio, text))
     return groups
@@ -62,13 +64,13 @@ def check_task_weights(weights: Mapping[str, float]) -> None:
     for name, weight in weights.items():
         if name not in TASKS:
             raise UserError(
-                f"no task is called '{name}'.", nearest(name, TASKS), place="prep.task_weights"
+                f"no task is called '{name}'.", nearest(name, TASKS), location="prep.task_weights"
             )
         if not 0 <= weight < math.inf:
             raise UserError(
                 f"{weight} is no weight for {name}.",
                 f"Write 0 or more: {name}=1.",
-                place="prep.task_weights",
+                location="prep.task_weights",
             )
     if weights and not any(weights.values()):
         fix = (
@@ -76,7 +78,7 @@ def check_task_weights(weights: Mapping[str, float]) -> None:
             "above 0."
         )
         raise UserError(
-            "every task weighs 0: nothing would be drawn.", fix, place="prep.task_weights"
+            "every task weighs 0: nothing would be drawn.", fix, location="prep.task_weights"
         )
 
 
@@ -136,7 +138,7 @@ def _ratio(text: str, whole: str) -> float:
     except ValueError:
         ratio = -1.0
     if not 0 <= ratio < math.inf:
-        raise UserError(f"{text!r} is no ratio, in {whole!r}.", HOW, place="--mix")
+        raise UserError(f"{text!r} is no ratio, in {whole!r}.", HOW, location="--mix")
     return ratio
 
 
@@ -153,14 +155,14 @@ def _members(sources: Sequence[str], mix: Mapping[str, MixGroup]) -> dict[str, l
                 raise UserError(
                     f"the group '{name}' names {given}, of which no row is left or none is read.",
                     nearest(given, known),
-                    place="--mix",
+                    location="--mix",
                 )
             for source in found:
                 if homes.setdefault(source, name) != name:
                     raise UserError(
                         f"{source} is in the groups '{homes[source]}' and '{name}'.",
                         "A source belongs to one group.",
-                        place="--mix",
+                        location="--mix",
                     )
     members: dict[str, list[int]] = {name: [] for name in (REST, *mix)}
     for index, source in enumerate(sources):
@@ -211,7 +213,7 @@ def _sizes(
     ratios = {name: mix[name].ratio if name in mix else 1.0 for name in there}
     first = next((name for name in there if ratios[name]), None)
     if first is None:
-        raise UserError("every ratio is 0: nothing would be drawn.", HOW, place="--mix")
+        raise UserError("every ratio is 0: nothing would be drawn.", HOW, location="--mix")
     sizes: dict[str, int] = {}
     for name, count in there.items():
         asked = round(there[first] * ratios[name] / ratios[first])

@@ -181,7 +181,7 @@ def _write(found: BufferState, rows: Sequence[Row], kept: BufferCounts) -> None:
             raise UserError(
                 "was changed by another run since it was read.",
                 "Run the same command again.",
-                place=str(found.folder),
+                location=str(found.folder),
                 exit_code=LOCKED,
             )
         if not manifest.runs:
@@ -201,17 +201,23 @@ def _manifest(folder: Path) -> BufferManifest:
         strangers = sorted(file.name for file in folder.glob("[!.]*")) if folder.is_dir() else []
         if strangers or (folder.exists() and not folder.is_dir()):
             held = f"holds {strangers[0]} but no manifest.json" if strangers else "is no folder"
-            raise UserError(f"{held}: no whole buffer.", ANEW, place=f"--replay {folder}")
+            raise UserError(f"{held}: no whole buffer.", ANEW, location=f"--replay {folder}")
         return BufferManifest()
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=BufferManifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"is no manifest of a buffer ({error}).", ANEW, place=str(path)) from error
+        raise UserError(
+            f"is no manifest of a buffer ({error}).", ANEW, location=str(path)
+        ) from error
     if manifest.format != FORMAT:
-        raise UserError(f"is of format '{manifest.format}', not '{FORMAT}'.", ANEW, place=str(path))
+        raise UserError(
+            f"is of format '{manifest.format}', not '{FORMAT}'.", ANEW, location=str(path)
+        )
     if manifest.rows and not _path(folder, manifest.rows).exists():
         raise UserError(
-            f"names {_path(folder, manifest.rows).name}, which is not there.", ANEW, place=str(path)
+            f"names {_path(folder, manifest.rows).name}, which is not there.",
+            ANEW,
+            location=str(path),
         )
     return manifest
 
@@ -224,11 +230,11 @@ def _rows(folder: Path, name: str, is_done: bool) -> list[Row]:
         raise UserError(
             "later runs have changed the buffer: what was there before this one is gone.",
             "What this run drew is in its folder. To draw again, give another --replay DIR.",
-            place=f"--replay {folder}",
+            location=f"--replay {folder}",
         )
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != name:
-        raise UserError("is not as it was written.", ANEW, place=str(path))
+        raise UserError("is not as it was written.", ANEW, location=str(path))
     return [msgspec.json.decode(line) for line in content.splitlines()]
 
 

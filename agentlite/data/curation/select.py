@@ -68,7 +68,7 @@ def check_duplicates(names: Sequence[str]) -> None:
     for name in names:
         if name not in COPIES:
             raise UserError(
-                f"no copies are called '{name}'.", nearest(name, COPIES), place="--duplicates"
+                f"no copies are called '{name}'.", nearest(name, COPIES), location="--duplicates"
             )
 
 

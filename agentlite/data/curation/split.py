@@ -125,7 +125,7 @@ def _check(dev: float, test: float, by: Sequence[str]) -> None:
             raise UserError(
                 f"unknown key to split by: {name!r}.",
                 f"Known: {', '.join(TIES)}.",
-                place="split_by",
+                location="split_by",
             )
 
 
@@ -192,12 +192,12 @@ def _on_empty(
     free = [record for record in records if not record.split]
     if not free:
         return f"no record bears {' or '.join(empty)}, and all bear a split"
-    due = {side for side in SPLITS if fractions[side] > 0}
+    expected = {side for side in SPLITS if fractions[side] > 0}
     fits = (
         other
         for other in range(seed + 1, seed + SEEDS)
         if len(free) <= MANY
-        and due <= {_side(record, fractions, other, by_tools) for record in records}
+        and expected <= {_side(record, fractions, other, by_tools) for record in records}
     )
     found = next(fits, None)
     own = "tools" if by_tools else "query"

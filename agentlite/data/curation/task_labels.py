@@ -45,7 +45,7 @@ class ExpectedCalls(NamedTuple):
 
     @property
     def tools(self) -> set[str]:
-        return {call.name for due in self.dues for call in due.calls}
+        return {call.name for expected in self.dues for call in expected.calls}
 
 
 Exchanges = list[ExpectedCalls]
@@ -77,7 +77,7 @@ def _exchanges(record: Record) -> Exchanges:
             exchanges.append(ExpectedCalls(message.content, ()))
         elif message.role == "assistant" and message.loss:
             question, dues = exchanges.pop()
-            exchanges.append(ExpectedCalls(question, (*dues, record.due(index))))
+            exchanges.append(ExpectedCalls(question, (*dues, record.expected(index))))
     return [exchange for exchange in exchanges if exchange.dues]
 
 
@@ -97,10 +97,12 @@ def _tool_sought(record: Record, exchanges: Exchanges) -> bool:
 
 def _call_after_call(record: Record, exchanges: Exchanges) -> bool:
     """One question takes several steps; questions one after the other do not make a plan."""
-    return any(sum(bool(due.calls) for due in exchange.dues) > 1 for exchange in exchanges)
+    return any(
+        sum(bool(expected.calls) for expected in exchange.dues) > 1 for exchange in exchanges
+    )
 
 
-def _many_due(record: Record, exchanges: Exchanges) -> bool:
+def _many_expected(record: Record, exchanges: Exchanges) -> bool:
     return any(len(exchange.tools) >= MANY_DUE for exchange in exchanges)
 
 
@@ -127,7 +129,7 @@ RULES: dict[str, TaskRule] = {
     "never a call": TaskRule("timing_decision", _never_called),
     "a tool is sought": TaskRule("tool_retrieval", _tool_sought),
     "a call after a call": TaskRule("multi_step_planning", _call_after_call),
-    "many tools due": TaskRule("multi_step_planning", _many_due),
+    "many tools due": TaskRule("multi_step_planning", _many_expected),
     "asks back first": TaskRule("timing_decision", _asked_back),
     "a condition": TaskRule("timing_decision", _conditional),
     "many tools on offer": TaskRule("tool_retrieval", _many_offered),

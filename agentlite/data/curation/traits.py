@@ -44,7 +44,7 @@ def traits(record: Record) -> Traits:
     parents = (record.id, record.parent, *record.meta.get("joined", []))
     queries = [text for text in _said(record) if _asks(text)] or [first_query(record)]
     asked = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
-    tools = tuple(sorted(map(sys.intern, due_tools(record))))
+    tools = tuple(sorted(map(sys.intern, expected_tools(record))))
     return Traits(
         record.id,
         record.split,
@@ -69,9 +69,9 @@ def first_query(record: Record) -> str:
     return next(iter(_said(record)), "")
 
 
-def due_tools(record: Record) -> set[str]:
+def expected_tools(record: Record) -> set[str]:
     """Names of the tools that are due at any turn."""
-    return {call.name for turn in record.turns for call in record.due(turn).calls} - {ANY_TOOL}
+    return {call.name for turn in record.turns for call in record.expected(turn).calls} - {ANY_TOOL}
 
 
 def _said(record: Record) -> list[str]:

@@ -33,7 +33,7 @@ def cut(record: Record, fits: Callable[[Record], bool]) -> Record | None:
 
 
 def _until(record: Record, turn: int) -> Record:
-    gold = {at: due for at, due in record.gold.items() if at <= turn}
+    gold = {at: expected for at, expected in record.gold.items() if at <= turn}
     meta = {**record.meta, "cut_from": len(record.messages)}
     return replace(
         record,

@@ -100,7 +100,7 @@ FORMATS: dict[str, Format] = {
 def check_format(name: str) -> None:
     """Raises UserError 2 for a name that is no format's."""
     if name not in FORMATS:
-        raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), place="--format")
+        raise UserError(f"unknown format {name!r}.", nearest(name, FORMATS), location="--format")
 
 
 def to_record(

@@ -55,12 +55,12 @@ def files(category: str) -> list[Path]:
         near = difflib.get_close_matches(category, CATEGORIES, len(CATEGORIES), 0.0)
         known = ", ".join([*near, *(name for name in CATEGORIES if name not in near)])
         raise UserError(
-            f"unknown BFCL category {category!r}.", f"Known: {known}.", place=f"bfcl:{category}"
+            f"unknown BFCL category {category!r}.", f"Known: {known}.", location=f"bfcl:{category}"
         )
     package = importlib.util.find_spec("bfcl_eval")
     if not package or not package.origin:
         fix = how("pip install --no-deps bfcl-eval==2026.3.23")
-        raise UserError("the package bfcl-eval is not installed.", fix, place=f"bfcl:{category}")
+        raise UserError("the package bfcl-eval is not installed.", fix, location=f"bfcl:{category}")
     folder, name = Path(package.origin).parent / "data", f"BFCL_v4_{category}.json"
     return [folder / name] + (
         [] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name]
@@ -97,26 +97,26 @@ def _read(row: dict[str, Any], no_call_answer: str) -> Record:
     category = _category(row["id"])
     tools = tools_of(row)
     asked = _question(row["question"])
-    due = _due(row, category)
-    for call in due:
+    expected = _expected(row, category)
+    for call in expected:
         _refuse_impossible(call, tools)
     calls = (
         ()
         if category in ANY_CALL
-        else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(due))
+        else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(expected))
     )
     said = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
     return Record(
         messages=(*asked, Message("assistant", "" if calls else said, calls)),
         tools=tools,
-        gold={len(asked): Gold(due)},
+        gold={len(asked): Gold(expected)},
         task="tool_selection" if calls else "timing_decision",
         split="test" if category in ANY_CALL else "",
         meta={"bfcl_id": row["id"], "category": category},
     )
 
 
-def _due(row: dict[str, Any], category: str) -> tuple[GoldCall, ...]:
+def _expected(row: dict[str, Any], category: str) -> tuple[GoldCall, ...]:
     if category in ANY_CALL:
         return (GoldCall(ANY_TOOL),)
     return (

@@ -38,14 +38,14 @@ def read(row: dict[str, Any]) -> Record:
     ).messages
     if not asked or asked[-1].role == "assistant":
         raise RowError("E201", "gold is a list of calls, and the last message is no question to it")
-    due = tuple(_gold_call(call) for call in row["gold"])
+    expected = tuple(_gold_call(call) for call in row["gold"])
     calls = tuple(
-        Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(due)
+        Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(expected)
     )
     return Record(
         messages=(*asked, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),
         tools=tools,
-        gold={len(asked): Gold(due)},
+        gold={len(asked): Gold(expected)},
         task="tool_selection" if calls else "timing_decision",
         meta=meta_of(row, "prompt", "messages", "tools", "functions", "gold"),
     )

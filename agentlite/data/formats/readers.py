@@ -105,7 +105,7 @@ class Grown(io.RawIOBase):
             raise UserError(
                 f"grows more than {GROWN}-fold when it is unpacked, as rows do not.",
                 "If these do, unpack it first.",
-                place=self.name,
+                location=self.name,
                 exit_code=REJECTS,
             )
         return len(content)
@@ -142,7 +142,7 @@ def files_of(source: str) -> list[str]:
     )
     if not found:
         raise UserError(
-            "holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", place=source
+            "holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", location=source
         )
     return [str(path) for path in found]
 
@@ -181,7 +181,7 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
         raise UserError(
             "no rows in it.",
             "Give a file with one JSON object a line.",
-            place=place,
+            location=place,
             exit_code=REJECTS,
         )
 
@@ -262,7 +262,7 @@ def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> It
     if isinstance(line, bytes):
         for magic, (kind, fix) in FOREIGN.items():
             if line.startswith(magic):
-                raise UserError(f"this is {kind}, not JSON lines.", fix, place=name)
+                raise UserError(f"this is {kind}, not JSON lines.", fix, location=name)
     while line:
         if isinstance(line, RowError):
             yield RawLine(f"{name}:{number}", b"", line)
@@ -322,7 +322,7 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
         text = _unmarked(content).decode("utf-8")
     except UnicodeDecodeError as error:
         fix = "Convert it first: iconv -f ENCODING -t UTF-8 FILE."
-        raise UserError(f"no UTF-8 at byte {error.start + 1}.", fix, place=name) from error
+        raise UserError(f"no UTF-8 at byte {error.start + 1}.", fix, location=name) from error
     end = text.index("[") + 1
     start = _after_blanks(text, end)
     line += text.count("\n", 0, start)
@@ -367,7 +367,7 @@ def _parquet(path: Path) -> Iterator[RawLine]:
     except (OSError, pyarrow.ArrowException) as error:
         fix = "Is it whole? Write or fetch it again."
         raise UserError(
-            f"not a readable Parquet file: {str(error).splitlines()[0]}", fix, place=str(path)
+            f"not a readable Parquet file: {str(error).splitlines()[0]}", fix, location=str(path)
         ) from error
 
 
@@ -389,18 +389,18 @@ def _refuse_unreadable(path: Path) -> None:
         if stat.S_ISREG(mode):
             path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UserError("no such file.", _nearest_file(path), place=str(path)) from error
+        raise UserError("no such file.", _nearest_file(path), location=str(path)) from error
     except (OSError, ValueError) as error:
         raise UserError(
-            f"cannot be read: {error}.", "Give a file that you may read.", place=str(path)
+            f"cannot be read: {error}.", "Give a file that you may read.", location=str(path)
         ) from error
     if stat.S_ISDIR(mode):
         raise UserError(
-            "is a directory.", f"Give its files, for example {path}/*.jsonl.", place=str(path)
+            "is a directory.", f"Give its files, for example {path}/*.jsonl.", location=str(path)
         )
     if not stat.S_ISREG(mode):
         raise UserError(
-            "is no regular file.", f"Pipe it in: agentlite prep - < {path}", place=str(path)
+            "is no regular file.", f"Pipe it in: agentlite prep - < {path}", location=str(path)
         )
 
 

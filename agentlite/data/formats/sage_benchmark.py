@@ -104,10 +104,10 @@ def _plan(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
 
 def _timing(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
     """A call of the one candidate, or the direct answer."""
-    due = truth.get("should_call_tool")
-    if not isinstance(due, bool):
-        raise RowError("E201", f"should_call_tool is {due!r}, not true or false")
-    if not due:
+    expected = truth.get("should_call_tool")
+    if not isinstance(expected, bool):
+        raise RowError("E201", f"should_call_tool is {expected!r}, not true or false")
+    if not expected:
         return BenchmarkTurn(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
     if len(tools) != 1:
         raise RowError(

@@ -24,14 +24,14 @@ def refuse_taken(target: Path, force: bool) -> None:
         raise UserError(
             f"is there already, and {strangers[0]} is not of an export.",
             "Name another place: only what export itself wrote is replaced.",
-            place=str(target),
+            location=str(target),
             exit_code=OTHER_PLAN,
         )
     if not force:
         raise UserError(
             "is there already, from an earlier export.",
             "Name another place, or add --force.",
-            place=str(target),
+            location=str(target),
             exit_code=OTHER_PLAN,
         )
 
@@ -54,7 +54,7 @@ def writing(target: Path, needed: int) -> Iterator[Path]:
             raise UserError(
                 f"has {free / 1e9:.1f} GB of free space; {needed / 1e9:.1f} GB are needed.",
                 "Free some, or name another place.",
-                place=str(target.parent),
+                location=str(target.parent),
                 exit_code=DISK,
             )
         yield aside
@@ -62,7 +62,7 @@ def writing(target: Path, needed: int) -> Iterator[Path]:
         raise UserError(
             f"cannot write: {error.strerror or error}.",
             "Free some space, or name another place.",
-            place=str(target),
+            location=str(target),
             exit_code=DISK,
         ) from error
     finally:

@@ -135,7 +135,7 @@ def refuse_quantized(source: Source) -> None:
                 "Export the adapter alone: --adapter DIR; or train on the plain weights (with "
                 "load_in_4bit)."
             ),
-            place=source.base,
+            location=source.base,
             exit_code=MODEL,
         )
 

@@ -47,14 +47,14 @@ def find_llama_cpp(named: str, quantize: str) -> LlamaCpp:
             f"Get it, and name its folder; agentlite installs nothing:\n  {GET}\n  agentlite "
             "export ..."
             " --llama-cpp llama.cpp        # or LLAMA_CPP=llama.cpp",
-            place="--llama-cpp",
+            location="--llama-cpp",
         )
     folder = Path(named).expanduser().resolve()
     if not (folder / SCRIPT).is_file():
         raise UserError(
             f"holds no {SCRIPT}.",
             f"Name the folder of llama.cpp's source:\n  {GET}",
-            place=str(folder),
+            location=str(folder),
         )
     return LlamaCpp(folder / SCRIPT, _quantizer(folder) if quantize else None)
 
@@ -71,7 +71,7 @@ def _quantizer(folder: Path) -> Path:
         raise UserError(
             f"holds no {QUANTIZE}: it is not built.",
             f"Build it, or leave --quantize out:\n  {BUILD.format(folder)}",
-            place=str(folder),
+            location=str(folder),
         )
     return found[0]
 
@@ -123,7 +123,7 @@ def _run(command: list[str], written: Path) -> None:
         raise UserError(
             f"{why}: {last[-1].strip() if last else 'it said nothing'}",
             "Its last words stand above. A model that it does not know may need a newer llama.cpp.",
-            place=name,
+            location=name,
             exit_code=MODEL,
         )
 
@@ -142,7 +142,7 @@ def read_facts(path: Path) -> GgufFacts:
         raise UserError(
             f"is no GGUF file ({error}).",
             "Another llama.cpp may do better.",
-            place=path.name,
+            location=path.name,
             exit_code=MODEL,
         ) from error
 

@@ -146,7 +146,7 @@ def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -
         raise UserError(
             f"protocol {protocol.name} does not tell its tools in a system turn.",
             "Leave --tools out, and let the client write the prompts.",
-            place="--tools",
+            location="--tools",
             exit_code=MODEL,
         )
     return text[len(begin) : text.index(end)]
@@ -180,7 +180,7 @@ def _fenced(text: str) -> str:
         raise UserError(
             f"a Modelfile cannot hold {unheld[0]!r}.",
             "Take it out of the descriptions of the tools.",
-            place="--tools",
+            location="--tools",
             exit_code=MODEL,
         )
     return f"{FENCE}{text}{FENCE}"
@@ -194,6 +194,6 @@ def not_turnwise(template: Template) -> UserError:
             "Export --gguf instead: the file holds the chat template itself, for `llama-server "
             "--jinja`."
         ),
-        place=template.name,
+        location=template.name,
         exit_code=MODEL,
     )

@@ -106,7 +106,7 @@ def _check_adapter(asked: ExportRequest, subject: ExportedModel) -> None:
         raise UserError(
             "has no adapter: it is a whole model.",
             "Export it with --merged DIR.",
-            place=asked.model,
+            location=asked.model,
         )
 
 
@@ -155,7 +155,7 @@ def _gguf(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exporte
         raise UserError(
             "its chat template is not the one of training.",
             "Nothing was exported. Another llama.cpp may do better.",
-            place=GGUF,
+            location=GGUF,
             exit_code=MODEL,
         )
     if facts.eos != template.token_id(template.turn_end):

@@ -58,14 +58,14 @@ def prove(template: Template, goldens: Sequence[Golden], writers: Mapping[str, W
                     f"{by} writes the dialog '{golden.name}' otherwise than in training: "
                     f"{difference}",
                     fix,
-                    place=template.name,
+                    location=template.name,
                     exit_code=MODEL,
                 )
     if not written:
         raise UserError(
             "can write none of the dialogs that prove an export.",
             "Choose an instruction-tuned model.",
-            place=template.name,
+            location=template.name,
             exit_code=MODEL,
         )
     return Proof(len(written), list(writers), left_out)
@@ -132,6 +132,6 @@ def prove_tokens(
                     "than in"
                     " training.",
                     "Nothing was exported. Please report it.",
-                    place=template.name,
+                    location=template.name,
                     exit_code=MODEL,
                 )

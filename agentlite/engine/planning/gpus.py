@@ -53,7 +53,7 @@ def gigabytes(text: str) -> float:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text.strip(), flags=re.IGNORECASE)
     if not found or float(found[1]) == 0:
-        raise UserError(f"'{text}' is no memory.", "Write it as 12GB.", place="--fit")
+        raise UserError(f"'{text}' is no memory.", "Write it as 12GB.", location="--fit")
     return float(found[1])
 
 

@@ -220,7 +220,7 @@ def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int
     for target in targets:
         if target not in {"all", "all-linear", "embed_tokens", *sides}:
             raise UserError(
-                f"no layer '{target}'.", nearest(target, sides), place="lora_target_modules"
+                f"no layer '{target}'.", nearest(target, sides), location="lora_target_modules"
             )
         names |= set(sides) if target.startswith("all") else {target}
     embedded = shape.vocab + shape.hidden if {"all", "embed_tokens"} & set(targets) else 0

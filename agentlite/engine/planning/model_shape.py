@@ -77,7 +77,7 @@ def shape_of(config: Mapping[str, Any], place: str) -> Shape:
         raise UserError(
             "is a mixture of experts, which is not planned for.",
             "Take a dense model.",
-            place=place,
+            location=place,
             exit_code=MODEL,
         )
     missing = [key for key in NEEDED if text.get(key) is None]
@@ -85,7 +85,7 @@ def shape_of(config: Mapping[str, Any], place: str) -> Shape:
         raise UserError(
             f"has no {missing[0]}.",
             f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}.",
-            place=place,
+            location=place,
             exit_code=MODEL,
         )
     layers, hidden, heads, intermediate, vocab = (_number(text[key], key, place) for key in NEEDED)
@@ -121,16 +121,19 @@ def read_shape(path: Path) -> Shape:
         raise UserError(
             f"cannot be read: {error.strerror}.",
             "Name a model's config.json.",
-            place=str(path),
+            location=str(path),
             exit_code=MODEL,
         ) from error
     except ValueError as error:
         raise UserError(
-            f"is no JSON: {error}.", "Name a model's config.json.", place=str(path), exit_code=MODEL
+            f"is no JSON: {error}.",
+            "Name a model's config.json.",
+            location=str(path),
+            exit_code=MODEL,
         ) from error
     if not isinstance(config, dict):
         raise UserError(
-            "holds no object.", "Name a model's config.json.", place=str(path), exit_code=MODEL
+            "holds no object.", "Name a model's config.json.", location=str(path), exit_code=MODEL
         )
     return shape_of(config, str(path))
 
@@ -150,7 +153,7 @@ def _number(value: Any, key: str, place: str) -> int:
         raise UserError(
             f"{key} is {value!r}, no positive number.",
             "Name the config.json of a decoder.",
-            place=place,
+            location=place,
             exit_code=MODEL,
         )
     return value

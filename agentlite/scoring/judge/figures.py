@@ -79,7 +79,9 @@ def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, An
     """
     if not sheet.exists():
         raise UserError(
-            "there is no such sheet.", "Name the one that --sheet wrote.", place=f"--sheet {sheet}"
+            "there is no such sheet.",
+            "Name the one that --sheet wrote.",
+            location=f"--sheet {sheet}",
         )
     key = read_key(sheet)
     found = rated([read_scores(path, key) for path in filled], key, seed)

@@ -67,7 +67,9 @@ def write_sheet(answers: Mapping[str, Sequence[Item]], sheet: Path, seed: int) -
     shown = {(item.name, model): item for model, given in answers.items() for item in given}
     if len(shown) < sum(map(len, answers.values())):
         raise UserError(
-            "a model has two answers of one name.", "Give each a name of its own.", place=str(sheet)
+            "a model has two answers of one name.",
+            "Give each a name of its own.",
+            location=str(sheet),
         )
     order = sorted(shown)
     random.Random(seed).shuffle(order)
@@ -99,11 +101,11 @@ def read_key(sheet: Path) -> SheetKey:
         raise UserError(
             f"cannot be read: {error.strerror}.",
             "It was written beside the sheet: put it back there.",
-            place=str(path),
+            location=str(path),
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UserError(
-            f"no key of a sheet ({error}).", "Write the sheet again.", place=str(path)
+            f"no key of a sheet ({error}).", "Write the sheet again.", location=str(path)
         ) from error
 
 
@@ -118,19 +120,19 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
             raise UserError(
                 f"{row!r} is no row of this sheet.",
                 f"Known are {min(key.rows)} to {max(key.rows)}.",
-                place=place,
+                location=place,
             )
         if row in scores:
-            raise UserError(f"{row} is there twice.", "Leave one of them.", place=place)
+            raise UserError(f"{row} is there twice.", "Leave one of them.", location=place)
         if not written:
             raise UserError(
-                f"{row} has no score.", "Give every row a whole number from 0 to 5.", place=place
+                f"{row} has no score.", "Give every row a whole number from 0 to 5.", location=place
             )
         if written.removesuffix(".0") not in map(str, RUBRIC):
             raise UserError(
                 f"{written!r} is no score of {row}.",
                 "Give a whole number from 0 to 5.",
-                place=place,
+                location=place,
             )
         scores[row] = int(written.removesuffix(".0"))
     missing = sorted(set(key.rows) - set(scores))
@@ -139,7 +141,7 @@ def read_scores(sheet: Path, key: SheetKey) -> dict[str, int]:
         raise UserError(
             f"{missing[0]}{more} missing.",
             "A rater scores every row of the sheet.",
-            place=str(sheet),
+            location=str(sheet),
         )
     return scores
 
@@ -189,14 +191,14 @@ def _rows(sheet: Path) -> Iterator[tuple[str, dict[str, str]]]:
                     raise UserError(
                         "the columns row and score are not there.",
                         "Leave the first line as it was written.",
-                        place=place,
+                        location=place,
                     )
             elif any(cell.strip() for cell in cells):
                 cells += [""] * (len(names) - len(cells))
                 yield place, dict(zip(names, cells, strict=False))
     except csv.Error as error:
         raise UserError(
-            f"not a CSV file ({error}).", "Save the sheet as CSV.", place=f"{sheet}:{begins}"
+            f"not a CSV file ({error}).", "Save the sheet as CSV.", location=f"{sheet}:{begins}"
         ) from error
 
 
@@ -207,7 +209,9 @@ def _text(sheet: Path) -> str:
         raise UserError(
             f"cannot be read: {error.strerror}.",
             "Give the file that the rater filled in.",
-            place=str(sheet),
+            location=str(sheet),
         ) from error
     except UnicodeDecodeError as error:
-        raise UserError("not UTF-8.", "Save the sheet as `CSV UTF-8`.", place=str(sheet)) from error
+        raise UserError(
+            "not UTF-8.", "Save the sheet as `CSV UTF-8`.", location=str(sheet)
+        ) from error

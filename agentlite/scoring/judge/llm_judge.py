@@ -178,7 +178,7 @@ def _read(cache: Path) -> Iterator[JudgeVerdict]:
             raise UserError(
                 f"no verdict of a judge ({error}).",
                 "Delete the file: all is asked again.",
-                place=f"{cache}:{number}",
+                location=f"{cache}:{number}",
             ) from error
 
 

@@ -66,5 +66,5 @@ def _answer(one: Prediction, record: Record) -> AnsweredStep:
     """With the calls that the record has before it: they are what the model was shown."""
     earlier = tuple(call for message in record.messages[: one.turn] for call in message.calls)
     return AnsweredStep(
-        Parsed("", one.calls, one.problem), record.due(one.turn), record.tools, earlier
+        Parsed("", one.calls, one.problem), record.expected(one.turn), record.tools, earlier
     )

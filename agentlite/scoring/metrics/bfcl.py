@@ -65,11 +65,11 @@ def parallel_calls(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> 
     if problem := _miscounted(calls, gold):
         return problem
     left = list(calls)
-    for due in gold.calls:
-        tool = _named(due.name, tools)
-        problems = [call_problem(call, due, tool) for call in left]
+    for expected in gold.calls:
+        tool = _named(expected.name, tools)
+        problems = [call_problem(call, expected, tool) for call in left]
         if "" not in problems:
-            return f"no call left satisfies {due.name}: {problems[0]}"
+            return f"no call left satisfies {expected.name}: {problems[0]}"
         del left[problems.index("")]
     return ""
 
@@ -97,10 +97,10 @@ def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
     return next((tool for tool in tools if tool.name == name), None)
 
 
-def call_problem(call: Call, due: GoldCall, tool: Tool | None) -> str:
+def call_problem(call: Call, expected: GoldCall, tool: Tool | None) -> str:
     """Why a call does not do for the due one, in a few words; "" if it does."""
     if tool is None:
-        return f"{due.name} is not on offer"
+        return f"{expected.name} is not on offer"
     if call.name != tool.name:
         return f"calls {call.name}, not {tool.name}"
     for name in tool.parameters.get("required") or ():
@@ -108,14 +108,16 @@ def call_problem(call: Call, due: GoldCall, tool: Tool | None) -> str:
             return f"{name} is required"
     properties = schema_at(tool.parameters, "properties")
     for name, value in call.arguments.items():
-        if name not in properties or name not in due.arguments:
+        if name not in properties or name not in expected.arguments:
             return f"{name} is not expected"
-        if problem := argument_problem(value, due.arguments[name], schema_at(properties, name)):
+        if problem := argument_problem(
+            value, expected.arguments[name], schema_at(properties, name)
+        ):
             return f"{name} {problem}"
     return next(
         (
             f"{name} is missing"
-            for name, accepted in due.arguments.items()
+            for name, accepted in expected.arguments.items()
             if name not in call.arguments and "" not in accepted
         ),
         "",

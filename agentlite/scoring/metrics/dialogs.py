@@ -25,7 +25,7 @@ class Dialog(NamedTuple):
 class DialogCalls(NamedTuple):
     """The tools due and those called, in order, a list a step; and whether each step was right."""
 
-    due: list[list[str]]
+    expected: list[list[str]]
     called: list[list[str]]
     right: list[bool]
 
@@ -48,25 +48,27 @@ def plan_success_rate(taken: DialogCalls) -> float:
     """1 if the right tools were called in the right order. Calls of one step are made at once: they
     have no order.
     """
-    return float(list(map(sorted, taken.called)) == list(map(sorted, taken.due)))
+    return float(list(map(sorted, taken.called)) == list(map(sorted, taken.expected)))
 
 
 def plan_partial(taken: DialogCalls) -> float:
     """The share of the calls due, in order, that stand at their place in the order of those made;
     as SAGE counts.
     """
-    due, called = (
-        [*chain.from_iterable(map(sorted, names))] for names in (taken.due, taken.called)
+    expected, called = (
+        [*chain.from_iterable(map(sorted, names))] for names in (taken.expected, taken.called)
     )
-    return sum(one == other for one, other in zip(due, called, strict=False)) / len(due)
+    return sum(one == other for one, other in zip(expected, called, strict=False)) / len(expected)
 
 
 def step_efficiency(taken: DialogCalls) -> float:
     """Calls due per call made, at most 1; 0 unless every tool that was due was called as often as
     due.
     """
-    due, called = (Counter(chain.from_iterable(names)) for names in (taken.due, taken.called))
-    return due.total() / called.total() if due <= called else 0.0
+    expected, called = (
+        Counter(chain.from_iterable(names)) for names in (taken.expected, taken.called)
+    )
+    return expected.total() / called.total() if expected <= called else 0.0
 
 
 def end_to_end_success(taken: DialogCalls) -> float:
@@ -84,11 +86,13 @@ ALWAYS = {"end_to_end_success"}  # the others are of dialogs in which a call is 
 
 def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
     taken = DialogCalls(
-        [[call.name for call in record.due(one.turn).calls] for one in steps],
+        [[call.name for call in record.expected(one.turn).calls] for one in steps],
         [[call.name for call in one.calls] for one in steps],
         [one.metrics.get("exact_call", one.metrics["call_decision"]) == 1 for one in steps],
     )
     metrics = {
-        name: metric(taken) for name, metric in METRICS.items() if any(taken.due) or name in ALWAYS
+        name: metric(taken)
+        for name, metric in METRICS.items()
+        if any(taken.expected) or name in ALWAYS
     }
     return Dialog(record.id, metrics, steps[0].slices)

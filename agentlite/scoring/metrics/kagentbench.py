@@ -99,14 +99,14 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     for key, (place, _) in said.items():
         if key not in asked:
             fix = "Score the predictions with the file they were made from."
-            raise UserError(f"{key[1]} ({key[0]}) is not in {benchmark}.", fix, place=place)
+            raise UserError(f"{key[1]} ({key[0]}) is not in {benchmark}.", fix, location=place)
     missing = [key for key in asked if key not in said]
     if missing:
         kind, name = missing[0]
         raise UserError(
             f"no prediction for {name} ({kind}), and {len(missing) - 1} more.",
             f"Predict all rows of {benchmark}.",
-            place=str(predictions),
+            location=str(predictions),
         )
     rows = []
     for key, (place, row) in asked.items():
@@ -114,7 +114,7 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
             raise UserError(
                 "the row has no model_predict.",
                 "It holds a text for each prompt.",
-                place=said[key][0],
+                location=said[key][0],
             )
         rows.append(_row({**row, "model_predict": said[key][1]["model_predict"]}, place))
     return rows
@@ -132,16 +132,16 @@ def _by_id(path: Path) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
                 raise UserError(
                     f"not a JSON row ({error}).",
                     "Each line is a JSON object in UTF-8.",
-                    place=place,
+                    location=place,
                 ) from error
             if not isinstance(row, dict) or not {"id", "type"} <= row.keys():
                 raise UserError(
-                    "the row has no id or no type.", "Give a row of KAgentBench.", place=place
+                    "the row has no id or no type.", "Give a row of KAgentBench.", location=place
                 )
             key = str(row["type"]), str(row["id"])
             if key in found:
                 raise UserError(
-                    f"{key[1]} ({key[0]}) is there twice.", "Leave one of them.", place=place
+                    f"{key[1]} ({key[0]}) is there twice.", "Leave one of them.", location=place
                 )
             found[key] = place, row
     return found
@@ -151,18 +151,18 @@ def _row(row: dict[str, Any], place: str) -> Row:
     try:
         found = msgspec.convert({**row, "id": str(row["id"])}, Row)
     except msgspec.ValidationError as error:
-        raise UserError(f"{error}.", "Give a row of KAgentBench.", place=place) from error
+        raise UserError(f"{error}.", "Give a row of KAgentBench.", location=place) from error
     texts = found.model_predict
     if isinstance(texts, str) != (found.type == "profile"):
         raise UserError(
             "model_predict is one text for a profile, else an object of texts by template.",
             "See the benchmark's own prompt_input.",
-            place=place,
+            location=place,
         )
     unknown = sorted(set(texts) - set(READERS)) if isinstance(texts, dict) else []
     if unknown:
         raise UserError(
-            f"no template is called {unknown[0]}.", f"Known: {', '.join(READERS)}.", place=place
+            f"no template is called {unknown[0]}.", f"Known: {', '.join(READERS)}.", location=place
         )
     return found
 
@@ -281,11 +281,11 @@ def _arguments(said: ParsedText, gold: StepTask) -> float:
     """The mean over the arguments of the gold; what is given beside them costs nothing, but where
     there are none.
     """
-    due, given = gold.tool_args, said.arguments
-    if not due or not given:
-        return float(due == given)
+    expected, given = gold.tool_args, said.arguments
+    if not expected or not given:
+        return float(expected == given)
     return fmean(
-        rouge_l(value, given[name]) if name in given else 0.0 for name, value in due.items()
+        rouge_l(value, given[name]) if name in given else 0.0 for name, value in expected.items()
     )
 
 

@@ -19,21 +19,23 @@ class QueryRanking(NamedTuple):
     """
 
     ranks: tuple[int, ...]
-    due: int
+    expected: int
 
 
 AT_K: dict[str, Callable[[QueryRanking, int], float]] = {
-    "recall": lambda one, k: _within(one, k) / one.due,
+    "recall": lambda one, k: _within(one, k) / one.expected,
     "precision": lambda one, k: _within(one, k) / k,
     "ndcg": lambda one, k: (
-        _gain(rank for rank in one.ranks if rank <= k) / _gain(range(1, min(one.due, k) + 1))
+        _gain(rank for rank in one.ranks if rank <= k) / _gain(range(1, min(one.expected, k) + 1))
     ),
-    "comp": lambda one, k: float(_within(one, k) == one.due),
+    "comp": lambda one, k: float(_within(one, k) == one.expected),
     "hit": lambda one, k: float(_within(one, k) > 0),
 }
 OVERALL: dict[str, Callable[[QueryRanking], float]] = {
     "mrr": lambda one: 1 / one.ranks[0] if one.ranks else 0.0,
-    "map": lambda one: sum(number / rank for number, rank in enumerate(one.ranks, 1)) / one.due,
+    "map": lambda one: (
+        sum(number / rank for number, rank in enumerate(one.ranks, 1)) / one.expected
+    ),
 }
 
 

@@ -29,15 +29,18 @@ def retrieval(
     asked = [
         (one, records[one.record_id]) for one in predictions if META in records[one.record_id].meta
     ]
-    steps = [(one, record) for one, record in asked if _due(one, record)]
+    steps = [(one, record) for one, record in asked if _expected(one, record)]
     if not steps:
         return {}
-    offered = [_due(one, record) <= {tool.name for tool in record.tools} for one, record in steps]
+    offered = [
+        _expected(one, record) <= {tool.name for tool in record.tools} for one, record in steps
+    ]
     brought = [
-        _due(one, record).isdisjoint(record.meta[META].get("missing", ())) for one, record in steps
+        _expected(one, record).isdisjoint(record.meta[META].get("missing", ()))
+        for one, record in steps
     ]
     other = [
-        bool(_due(one, record) & {*record.meta[META].get("other_schema", ())})
+        bool(_expected(one, record) & {*record.meta[META].get("other_schema", ())})
         for one, record in steps
     ]
     told = steps[0][1].meta[META]
@@ -83,5 +86,5 @@ def _summary(values: Sequence[float], seed: int) -> dict[str, Any]:
     return found
 
 
-def _due(one: Prediction, record: Record) -> set[str]:
-    return {call.name for call in record.due(one.turn).calls} - {ANY_TOOL}
+def _expected(one: Prediction, record: Record) -> set[str]:
+    return {call.name for call in record.expected(one.turn).calls} - {ANY_TOOL}

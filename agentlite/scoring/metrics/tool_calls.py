@@ -87,13 +87,13 @@ def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> s
         return f"{len(calls)} calls where {len(gold.calls)} are due"
     by_name = {tool.name: tool for tool in tools}
     left = list(calls)
-    for due in gold.calls:
-        problems = [call_problem(call, due, by_name.get(due.name)) for call in left]
+    for expected in gold.calls:
+        problems = [call_problem(call, expected, by_name.get(expected.name)) for call in left]
         if "" not in problems:
             return (
                 problems[0]
                 if len(calls) == 1
-                else f"no call left satisfies {due.name}: {problems[0]}"
+                else f"no call left satisfies {expected.name}: {problems[0]}"
             )
         del left[problems.index("")]
     return ""

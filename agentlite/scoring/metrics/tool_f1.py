@@ -32,7 +32,7 @@ class CallCounts(NamedTuple):
     """
 
     called: int = 0
-    due: int = 0
+    expected: int = 0
     right: int = 0
     given: int = 0  # parameters
     needed: int = 0
@@ -68,14 +68,14 @@ def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
 
 
 def count(answer: AnsweredStep) -> CallCounts:
-    calls, due = answer.parsed.calls, answer.gold.calls
+    calls, expected = answer.parsed.calls, answer.gold.calls
     schemas = {tool.name: tool.parameters for tool in answer.tools}
     offered = [call for call in calls if call.name in schemas]
-    pairs = _paired(calls, due)
+    pairs = _paired(calls, expected)
     return CallCounts(
         called=len(calls),
-        due=len(due),
-        right=(Counter(c.name for c in calls) & Counter(c.name for c in due)).total(),
+        expected=len(expected),
+        right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
         given=sum(len(call.arguments) for call in calls),
         needed=sum(len(_needed(gold, call)) for gold, call in pairs),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
@@ -94,14 +94,14 @@ def _share(part: int, whole: int) -> Figure | None:
     return Figure(part / whole, whole) if whole else None
 
 
-def _f1(right: int, made: int, due: int) -> Figure | None:
-    return Figure(2 * right / (made + due), made + due) if made + due else None
+def _f1(right: int, made: int, expected: int) -> Figure | None:
+    return Figure(2 * right / (made + expected), made + expected) if made + expected else None
 
 
 SHARES: dict[str, Callable[[CallCounts], Figure | None]] = {
     "name_precision": lambda c: _share(c.right, c.called),
-    "name_recall": lambda c: _share(c.right, c.due),
-    "name_f1": lambda c: _f1(c.right, c.called, c.due),
+    "name_recall": lambda c: _share(c.right, c.expected),
+    "name_f1": lambda c: _f1(c.right, c.called, c.expected),
     "parameter_precision": lambda c: _share(c.agreeing, c.given),
     "parameter_recall": lambda c: _share(c.agreeing, c.needed),
     "parameter_f1": lambda c: _f1(c.agreeing, c.given, c.needed),
@@ -122,11 +122,13 @@ def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
     )
 
 
-def _paired(calls: Sequence[Call], due: Sequence[GoldCall]) -> list[tuple[GoldCall, Call | None]]:
+def _paired(
+    calls: Sequence[Call], expected: Sequence[GoldCall]
+) -> list[tuple[GoldCall, Call | None]]:
     """Each due call with the call left of the same tool that agrees with it most."""
     left = list(calls)
     pairs: list[tuple[GoldCall, Call | None]] = []
-    for gold in due:
+    for gold in expected:
         same = [call for call in left if call.name == gold.name]
         nearest = max(same, key=lambda call, gold=gold: _agreeing(call, gold), default=None)  # type: ignore[misc]
         if nearest is not None:
@@ -181,10 +183,10 @@ def _repeated(answer: AnsweredStep) -> int:
     found = 0
     for identity, made in times.items():
         call = by_identity[identity]
-        due = sum(
+        expected = sum(
             not call_problem(call, gold, schemas.get(gold.name)) for gold in answer.gold.calls
         )
-        found += max(0, made - max(due, identity not in before))
+        found += max(0, made - max(expected, identity not in before))
     return found
 
 

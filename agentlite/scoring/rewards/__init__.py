@@ -91,7 +91,7 @@ def settle_weights(given: Mapping[str, float], own: Iterable[str] = ()) -> dict[
         raise UserError(
             "all are zero: every candidate would score the same.",
             "Give one part a weight.",
-            place="weights",
+            location="weights",
         )
     return weights
 
@@ -103,18 +103,20 @@ def _refuse(name: str, weight: float, known: Iterable[str]) -> None:
     if name not in (known := list(known)):
         near = difflib.get_close_matches(name, known, n=1)
         fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(known)}."
-        raise UserError(f"no part '{name}'.", fix, place="weights")
+        raise UserError(f"no part '{name}'.", fix, location="weights")
     if not math.isfinite(weight):
-        raise UserError(f"{weight} is no weight.", "Give a finite number.", place=f"weights.{name}")
+        raise UserError(
+            f"{weight} is no weight.", "Give a finite number.", location=f"weights.{name}"
+        )
     if name in PENALTIES and weight > 0:
         raise UserError(
             f"{weight:g} would reward a fault.",
             f"Weights of penalties are 0 or less: {-weight:g}.",
-            place=f"weights.{name}",
+            location=f"weights.{name}",
         )
     if name not in PENALTIES and weight < 0:
         raise UserError(
             f"{weight:g} would punish what is right.",
             "Weights of components are 0 or more.",
-            place=f"weights.{name}",
+            location=f"weights.{name}",
         )

@@ -43,7 +43,7 @@ class CallUse(NamedTuple):
     one (a row).
     """
 
-    due: list[GoldCall]
+    expected: list[GoldCall]
     made: list[Call]
     fits: list[list[CallMatch]]
 
@@ -54,8 +54,8 @@ class CallUse(NamedTuple):
         """
         columns = dict(assign([[fit.grade for fit in row] for row in self.fits]))
         return (
-            (due, self.fits[row][columns[row]] if row in columns else None)
-            for row, due in enumerate(self.due)
+            (expected, self.fits[row][columns[row]] if row in columns else None)
+            for row, expected in enumerate(self.expected)
         )
 
     def served(self, strict: bool = False) -> int:
@@ -71,14 +71,14 @@ class CallUse(NamedTuple):
 
 
 def uses(
-    due: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]
+    expected: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]
 ) -> dict[str, CallUse]:
     """By the name of the tool: those due first, then any other that was called."""
     found: dict[str, CallUse] = {}
-    for gold in due:
+    for gold in expected:
         if gold.name not in found:
             found[gold.name] = CallUse([], [], [])
-        found[gold.name].due.append(gold)
+        found[gold.name].expected.append(gold)
     for call in made:
         if call.name not in found:
             found[call.name] = CallUse([], [], [])
@@ -86,40 +86,42 @@ def uses(
     schemas = {tool.name: tool.parameters for tool in tools}
     for name, use in found.items():
         use.fits.extend(
-            [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.due
+            [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.expected
         )
     return found
 
 
-def fit(call: Call, due: GoldCall, schema: Schema) -> CallMatch:
+def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
     right = named = casts = 0
     problem = ""
     for name, value in call.arguments.items():
-        wrong = argument_problem(name, value, due, schema)
-        if name in due.arguments:
+        wrong = argument_problem(name, value, expected, schema)
+        if name in expected.arguments:
             named += 1
-            if wrong and not (wrong := _problem_after_cast(name, value, due, schema)):
+            if wrong and not (wrong := _problem_after_cast(name, value, expected, schema)):
                 casts += 1
         if not wrong:
             right += 1
         elif not problem:
             problem = f"{name} {wrong}"
-    missing = [name for name in needed(due, schema) if name not in call.arguments]
+    missing = [name for name in needed(expected, schema) if name not in call.arguments]
     if missing and not problem:
         problem = f"{missing[0]} is missing"
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
 
 
-def needed(due: GoldCall, schema: Schema) -> list[str]:
+def needed(expected: GoldCall, schema: Schema) -> list[str]:
     """The parameters that may not be left out: by the gold, or by the schema where the gold would
     let them go.
     """
-    named = [name for name, accepted in due.arguments.items() if "" not in accepted]
+    named = [name for name, accepted in expected.arguments.items() if "" not in accepted]
     return named + [name for name in schema.get("required") or () if name not in named]
 
 
-def _problem_after_cast(name: str, value: Any, due: GoldCall, schema: Schema) -> str:
-    return argument_problem(name, cast(value, schema_at(schema, "properties", name)), due, schema)
+def _problem_after_cast(name: str, value: Any, expected: GoldCall, schema: Schema) -> str:
+    return argument_problem(
+        name, cast(value, schema_at(schema, "properties", name)), expected, schema
+    )
 
 
 def cast(value: Any, schema: Schema) -> Any:

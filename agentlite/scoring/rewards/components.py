@@ -17,32 +17,32 @@ def task_completion(attempt: Attempt) -> float:
     """At a step the share of what is right, call by call; over a whole dialog the success of its
     trace.
     """
-    due, made = len(attempt.gold.calls), len(attempt.made)
+    expected, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
-        steps = max(due, attempt.carried_out + attempt.failed_steps)
-        return attempt.carried_out / steps if due else float(not made)
-    if not due:
+        steps = max(expected, attempt.carried_out + attempt.failed_steps)
+        return attempt.carried_out / steps if expected else float(not made)
+    if not expected:
         return float(not made and attempt.readable)
-    return sum([fit.grade for _, fit in attempt.matches if fit]) / max(due, made)
+    return sum([fit.grade for _, fit in attempt.matches if fit]) / max(expected, made)
 
 
 def tool_accuracy(attempt: Attempt) -> float:
     """F1 of the tools called against those due, each as often as it is."""
     both = len(attempt.gold.calls) + len(attempt.made)
-    common = sum([min(len(use.due), len(use.made)) for use in attempt.uses.values()])
+    common = sum([min(len(use.expected), len(use.made)) for use in attempt.uses.values()])
     return 2 * common / both if both else 1.0
 
 
 def efficiency(attempt: Attempt) -> float:
     """0 unless what was due was done; then the share of its calls, or steps, that were needed."""
-    due, made = len(attempt.gold.calls), len(attempt.made)
+    expected, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
-        succeeded = attempt.carried_out == due if due else not made
+        succeeded = attempt.carried_out == expected if expected else not made
         return attempt.optimal_steps / max(attempt.optimal_steps, made) if succeeded else 0.0
-    if not due:
+    if not expected:
         return float(not made and attempt.readable)
     done = all(fit and not fit.problem for _, fit in attempt.matches)
-    return due / max(due, made) if done else 0.0
+    return expected / max(expected, made) if done else 0.0
 
 
 def timing_quality(attempt: Attempt) -> float:
@@ -76,8 +76,8 @@ def arguments(attempt: Attempt) -> float:
         return float(not attempt.made)
     earned = _jaccard_of_tools(attempt)
     most = 1
-    for due, fit in attempt.matches:
-        most += 1 + (fit.named + fit.missing if fit else len(needed(due, {})))
+    for expected, fit in attempt.matches:
+        most += 1 + (fit.named + fit.missing if fit else len(needed(expected, {})))
         if fit:
             every = fit.given + fit.missing
             earned += fit.right + (fit.named / every if every else 1.0)
@@ -85,7 +85,7 @@ def arguments(attempt: Attempt) -> float:
 
 
 def _jaccard_of_tools(attempt: Attempt) -> float:
-    numbers = [(len(use.due), len(use.made)) for use in attempt.uses.values()]
+    numbers = [(len(use.expected), len(use.made)) for use in attempt.uses.values()]
     return sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
 
 
@@ -102,7 +102,7 @@ def exact(attempt: Attempt) -> float:
 
 def wrong_tool(attempt: Attempt) -> int:
     """Calls of tools that are not due."""
-    return sum([len(use.made) for use in attempt.uses.values() if not use.due])
+    return sum([len(use.made) for use in attempt.uses.values() if not use.expected])
 
 
 def redundant_call(attempt: Attempt) -> int:
@@ -115,7 +115,7 @@ def redundant_call(attempt: Attempt) -> int:
 
 
 def _beyond(use: CallUse) -> int:
-    return len(use.made) - len(use.due) if use.due else 0
+    return len(use.made) - len(use.expected) if use.expected else 0
 
 
 def _repetitions(use: CallUse) -> int:

@@ -16,15 +16,17 @@ def feedback(attempt: Attempt) -> str:
 
 
 def _of_step(attempt: Attempt) -> str:
-    due, made, tools = attempt.gold.calls, attempt.made, attempt.uses
+    expected, made, tools = attempt.gold.calls, attempt.made, attempt.uses
     if unreadable := _of_text(attempt):
         return unreadable
-    if not due:
+    if not expected:
         answered = "right" if attempt.parsed.content.strip() else "says nothing"
         return f"calls {_names(tools)} where no call is due" if made else answered
     if not made:
         return f"no call where {_names(tools)} is due"
-    if miscounted := {name: use for name, use in tools.items() if len(use.due) != len(use.made)}:
+    if miscounted := {
+        name: use for name, use in tools.items() if len(use.expected) != len(use.made)
+    }:
         return _of_tools(miscounted)
     fits = [fit for _, fit in attempt.matches if fit]
     cast = "right once its values are cast" if any(fit.casts for fit in fits) else "right"
@@ -36,11 +38,11 @@ def _of_text(attempt: Attempt) -> str:
 
 
 def _of_trace(attempt: Attempt) -> str:
-    due, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
-    if steps and not due:
+    expected, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
+    if steps and not expected:
         return f"calls {_names(attempt.uses)} where no call is due"
-    if attempt.carried_out < due:
-        return f"{attempt.carried_out} of {due} due calls carried out"
+    if attempt.carried_out < expected:
+        return f"{attempt.carried_out} of {expected} due calls carried out"
     if attempt.failed_steps:
         return f"carried out, but {attempt.failed_steps} of {steps} steps failed"
     if steps > optimal:
@@ -49,15 +51,17 @@ def _of_trace(attempt: Attempt) -> str:
 
 
 def _of_tools(miscounted: Mapping[str, CallUse]) -> str:
-    extra = [name for name, use in miscounted.items() if len(use.made) > len(use.due)]
+    extra = [name for name, use in miscounted.items() if len(use.made) > len(use.expected)]
     lacking = [name for name in miscounted if name not in extra]
     if extra and lacking:
         return f"calls {_names(extra)}, not {_names(lacking)}"
     name, use = next(iter(miscounted.items()))
-    if not use.due:
+    if not use.expected:
         return f"calls {_names(extra)}, not due"
     made = len(use.made)
-    return f"{made or 'no'} {'calls' if made > 1 else 'call'} of {name} where {len(use.due)} due"
+    return (
+        f"{made or 'no'} {'calls' if made > 1 else 'call'} of {name} where {len(use.expected)} due"
+    )
 
 
 def _names(names: Iterable[str]) -> str:

@@ -24,15 +24,19 @@ class Scorer(NamedTuple):
     own: Mapping[str, Component]
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
-        due: dict[Step, Gold] = {}
+        expected: dict[Step, Gold] = {}
         for candidate in candidates:
             record = self._record(candidate)
-            if candidate.step not in due:
-                due[candidate.step] = record.due(candidate.turn)
+            if candidate.step not in expected:
+                expected[candidate.step] = record.expected(candidate.turn)
             parsed = self.protocols[candidate.protocol].read(candidate.text, record.tools)
             finished = candidate.ended != "cut"
             attempt = Attempt(
-                parsed, due[candidate.step], record.tools, finished=finished, text=candidate.text
+                parsed,
+                expected[candidate.step],
+                record.tools,
+                finished=finished,
+                text=candidate.text,
             )
             parts, feedback, error = judge(attempt, self.own)
             yield Score(*candidate.key, parts, feedback, error)
@@ -89,4 +93,4 @@ class Tally:
                 f"a reward failed for {self.failed} candidates; {self.limit:.0%} of {of} may: "
                 f"{self.first}."
             )
-            raise UserError(what, self.fix, place=str(self.folder), exit_code=REJECTS)
+            raise UserError(what, self.fix, location=str(self.folder), exit_code=REJECTS)

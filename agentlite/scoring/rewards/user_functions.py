@@ -50,17 +50,17 @@ def _named(texts: Iterable[str]) -> list[Named]:
         file, _, function = text.rpartition(":")
         if not file or not function.isidentifier():
             raise UserError(
-                f"'{text}' names no function.", "Write it as file.py:function.", place="rewards"
+                f"'{text}' names no function.", "Write it as file.py:function.", location="rewards"
             )
         if function in COMPONENTS or function in PENALTIES or function in found:
             raise UserError(
-                f"there is another part called {function}.", "Rename the function.", place=text
+                f"there is another part called {function}.", "Rename the function.", location=text
             )
         if not Path(file).is_file():
             raise UserError(
                 "no such file.",
                 f"Write it as folder/file.py:{function}, seen from here.",
-                place=file,
+                location=file,
             )
         found[function] = Named(file, function)
     return list(found.values())

@@ -122,31 +122,31 @@ class Evaluated(NamedTuple):
     seconds: float
 
 
-def run(settings: config.EvalSettings, place: RunTarget) -> Result:
+def run(settings: config.EvalSettings, target: RunTarget) -> Result:
     """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; what is said already is
     kept.
     """
     gate = parse_gate(settings.gate)
     for name, way in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
-            return way(settings, place.run, gate)
-    data = _data(settings, place.run)
+            return way(settings, target.run, gate)
+    data = _data(settings, target.run)
     _check(settings)
     if settings.retrieve:
-        data = _retrieved(settings, data, place.run)
+        data = _retrieved(settings, data, target.run)
     elif settings.retrieve_by != (usual := config.default("eval", "retrieve_by")):
         console.notice("eval: retrieve_by does nothing without retrieve")
         settings = replace(settings, retrieve_by=usual)  # it is part of no plan then
-    base = place.folder / slug(_asked_as(settings))
+    base = target.folder / slug(_asked_as(settings))
     with console.stdout_to_stderr():
-        subjects = _subjects(settings, data, place.run)
-        if place.dry_run:
-            return _dry_run(settings, place, subjects, data)
+        subjects = _subjects(settings, data, target.run)
+        if target.dry_run:
+            return _dry_run(settings, target, subjects, data)
         if settings.sheet:
             refuse_unwritable(Path(settings.sheet).parent)
         first = next((one.source for one in subjects if one.source), None)
         evaluated = {
-            one.name: _evaluate(settings, one, first, data, base / slug(one.name), place.force)
+            one.name: _evaluate(settings, one, first, data, base / slug(one.name), target.force)
             for one in subjects
         }
         if settings.sheet:
@@ -157,19 +157,19 @@ def run(settings: config.EvalSettings, place: RunTarget) -> Result:
             write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
         with (
             console.waiting("eval: comparing the models, writing the report"),
-            run_folder.in_turn(place.run),
+            run_folder.in_turn(target.run),
         ):
             _write_comparison(base, evaluated, data.digest, settings.seed)
-            report = write_report(place.run)
+            report = write_report(target.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [
-        str(one.folder.relative_to(place.folder) / "metrics.json") for one in evaluated.values()
+        str(one.folder.relative_to(target.folder) / "metrics.json") for one in evaluated.values()
     ]
     metrics = {name: one.metrics for name, one in evaluated.items()}
     return Result(
         "eval",
         "done" if done else "up to date",
-        str(place.folder),
+        str(target.folder),
         metrics,
         outputs,
         round(sum(one.seconds for one in evaluated.values()), 1),
@@ -199,43 +199,45 @@ def _check(settings: config.EvalSettings) -> None:
         raise UserError(
             f"leaves no room for a prompt: max_length is {settings.max_length}.",
             "Lower it, or raise --max-length.",
-            place="eval.max_new_tokens",
+            location="eval.max_new_tokens",
         )
     if settings.sheet and Path(settings.sheet).exists():
         raise UserError(
             "is there already: somebody may have scored it.",
             "Name another file, or remove that one.",
-            place=f"--sheet {settings.sheet}",
+            location=f"--sheet {settings.sheet}",
         )
     if settings.judge and not settings.judge_model:
         raise UserError(
             "which model is the judge?",
             "Add --judge-model NAME, as the endpoint calls it.",
-            place="--judge",
+            location="--judge",
         )
     if len(settings.judge_prices) not in (0, 2):
         raise UserError(
             "are two: of a million tokens read, and of a million written.",
             "Write them as 0.5,1.5.",
-            place="eval.judge_prices",
+            location="eval.judge_prices",
         )
     if settings.judge:
         check(_endpoint(settings), "--judge")
     if settings.endpoint and not settings.model:
         raise UserError(
-            "which of its models?", "Add --model NAME, as the server calls it.", place="--endpoint"
+            "which of its models?",
+            "Add --model NAME, as the server calls it.",
+            location="--endpoint",
         )
     if settings.endpoint and (settings.general or settings.num_samples):
         raise UserError(
             "needs the model itself.",
             "Leave it out, or leave --endpoint out.",
-            place="--general" if settings.general else "--num-samples",
+            location="--general" if settings.general else "--num-samples",
         )
     if settings.retrieve and settings.predictions:
         raise UserError(
             "were made of other prompts than those with the tools that are brought now.",
             f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that.",
-            place="--predictions",
+            location="--predictions",
         )
     if settings.general:
         general_records(settings.general)
@@ -255,7 +257,7 @@ def _data(settings: config.EvalSettings, run: Path) -> EvalData:
         raise UserError(
             "holds no record with tools.",
             "Run prep with a larger share: --test 0.2.",
-            place=str(path),
+            location=str(path),
             exit_code=USAGE,
         )
     chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
@@ -305,7 +307,7 @@ def _subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> list[
         raise UserError(
             f"two models share the folder {max(folders, key=folders.count)}.",
             "Evaluate them one by one, with --out.",
-            place="--model",
+            location="--model",
         )
     return subjects
 
@@ -582,11 +584,14 @@ def _besides(
 
 
 def _dry_run(
-    settings: config.EvalSettings, place: RunTarget, subjects: Sequence[EvalSubject], data: EvalData
+    settings: config.EvalSettings,
+    target: RunTarget,
+    subjects: Sequence[EvalSubject],
+    data: EvalData,
 ) -> Result:
     """How many prompts each model would still be asked, and the memory that it takes."""
-    told, force, base = {}, place.force, place.folder / slug(_asked_as(settings))
-    longest = data_of("eval", settings, place.run).longest
+    told, force, base = {}, target.force, target.folder / slug(_asked_as(settings))
+    longest = data_of("eval", settings, target.run).longest
     for one in subjects:
         folder = base / slug(one.name)
         if not force:

@@ -48,13 +48,13 @@ def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -
         raise UserError(
             "looks at what eval measures, not at sheets.",
             "Leave one of the two out.",
-            place="--gate",
+            location="--gate",
         )
     if not settings.sheet:
         raise UserError(
             "whose answers these are is beside the sheet.",
             "Add --sheet FILE, as it was written.",
-            place="--ratings",
+            location="--ratings",
         )
     found = read_ratings(
         Path(settings.sheet), [Path(path) for path in settings.ratings], settings.seed
@@ -68,7 +68,7 @@ def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) 
         raise UserError(
             "there is nothing to score.",
             "Add --predictions FILE: its rows with model_predict.",
-            place="--kagent",
+            location="--kagent",
         )
     told = {}
     for file in settings.predictions:
@@ -105,7 +105,7 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
         raise UserError(
             f"{first} and {other} answered other questions.",
             "Compare models on the same prep.",
-            place="--compare",
+            location="--compare",
         )
     metrics = {
         name: json.loads((folder / "metrics.json").read_bytes()) for name, folder in names.items()
@@ -142,7 +142,7 @@ def _finished(given: Path, run: Path) -> list[Path]:
         raise UserError(
             "holds no finished evaluation.",
             "Name a folder that eval wrote, as runs/a/eval/prep/sft.",
-            place=f"--compare {given}",
+            location=f"--compare {given}",
         )
     for folder in found:
         run_folder.finished(folder, "eval")
@@ -151,7 +151,9 @@ def _finished(given: Path, run: Path) -> list[Path]:
 
 def _read_scores(folder: Path) -> Scores:
     if not (folder / "dialogs.jsonl").exists():
-        raise UserError("an earlier version wrote it.", "Run that eval again.", place=str(folder))
+        raise UserError(
+            "an earlier version wrote it.", "Run that eval again.", location=str(folder)
+        )
     whole = (Dialog(**row) for row in read_rows(folder / "dialogs.jsonl"))
     return scores(list(read_predictions(folder / "predictions.jsonl")), list(whole))
 

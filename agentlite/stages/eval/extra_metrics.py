@@ -68,7 +68,7 @@ def general_records(file: str) -> list[Record]:
         raise UserError(
             "holds no row.",
             "Name a file of general talk, in any format that prep reads.",
-            place=f"--general {file}",
+            location=f"--general {file}",
         )
     return records
 
@@ -154,7 +154,7 @@ def _losses(
         raise UserError(
             f"no row fits into {asking.max_length} tokens.",
             "Raise --max-length.",
-            place="--general",
+            location="--general",
         )
     from agentlite.engine.load import Loading
     from agentlite.engine.record_losses import record_losses

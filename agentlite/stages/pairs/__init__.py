@@ -74,7 +74,7 @@ class ScoredCandidates(NamedTuple):
 
     candidates: Sequence[Candidate]
     scores: dict[CandidateKey, Score]
-    due: dict[Step, bool]
+    expected: dict[Step, bool]
 
     @property
     def own_parts(self) -> set[str]:
@@ -84,47 +84,47 @@ class ScoredCandidates(NamedTuple):
         }
 
 
-def run(settings: PairsSettings, place: RunTarget) -> Result:
+def run(settings: PairsSettings, target: RunTarget) -> Result:
     """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or
     75.
     """
     with console.stdout_to_stderr():
         if settings.grid or settings.candidates:
-            stored = find_stored(settings.candidates or "pairs", place.run)
+            stored = find_stored(settings.candidates or "pairs", target.run)
             return (
                 _compare(settings, stored)
                 if settings.grid
-                else _rank_again(settings, place, stored)
+                else _rank_again(settings, target, stored)
             )
-        return _sample_and_rank(settings, place)
+        return _sample_and_rank(settings, target)
 
 
-def _sample_and_rank(settings: PairsSettings, place: RunTarget) -> Result:
+def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
     settle_weights(settings.weights, _names(settings.rewards))
-    source = _source(settings, place.run)
-    found = find_prompts(settings.data, settings.split, settings.model, source, place.run)
+    source = _source(settings, target.run)
+    found = find_prompts(settings.data, settings.split, settings.model, source, target.run)
     plan = Plan(
         "pairs",
         {**resolve.plain_settings(settings, NOT_OF_THE_PLAN), "protocol": found.protocol},
         {"data": found.digest, "model": source.digest, **function_files(settings.rewards)},
         run_folder.versions(),
     )
-    _refuse_sampling_again(place, plan)
-    if place.dry_run:
-        return _dry_run(settings, place, plan, found, source)
-    if not settings.endpoint and (place.force or not (place.folder / SAMPLED).exists()):
+    _refuse_sampling_again(target, plan)
+    if target.dry_run:
+        return _dry_run(settings, target, plan, found, source)
+    if not settings.endpoint and (target.force or not (target.folder / SAMPLED).exists()):
         check_libraries(settings.engine)
-    with run_folder.open_stage(place.folder, plan, force=place.force) as stage:
+    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
         if stage.status != "done":
             try:
-                _fill(stage, settings, found, source, lineage(settings.model, place.run))
+                _fill(stage, settings, found, source, lineage(settings.model, target.run))
             except UserError:
                 if not (
                     stage.folder / "candidates.jsonl"
                 ).exists():  # nothing yet that is worth keeping
                     stage.fail()
                 raise
-        return stage.result(_next(place))
+        return stage.result(_next(target))
 
 
 def _source(settings: PairsSettings, run: Path) -> Source:
@@ -136,20 +136,20 @@ def _source(settings: PairsSettings, run: Path) -> Source:
         raise UserError(
             "asks at the steps of a finished prep alone.",
             "Run prep on those rows, and name it: --data.",
-            place="--endpoint",
+            location="--endpoint",
         )
     return served(
         settings.model, settings.endpoint, settings.endpoint_key, find_model(str(base), run)
     )
 
 
-def _refuse_sampling_again(place: RunTarget, plan: Plan) -> None:
+def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
     """Other weights need no other candidates. Raises UserError 3 with the command that ranks those
     that are there.
     """
-    if place.force or not is_sampled(place.folder):
+    if target.force or not is_sampled(target.folder):
         return
-    before = run_folder.read_plan(place.folder)
+    before = run_folder.read_plan(target.folder)
     changes = run_folder.differences(before, plan)
     keys = {key for key in RANKING if before.settings.get(key) != plan.settings.get(key)}
     inputs = {
@@ -159,22 +159,22 @@ def _refuse_sampling_again(place: RunTarget, plan: Plan) -> None:
     }
     if changes and len(changes) == len(keys) + len(inputs) and not inputs & {"data", "model"}:
         fix = (
-            f"`agentlite pairs --from {place.out} ... --out {place.out}-2` ranks the candidates "
+            f"`agentlite pairs --from {target.out} ... --out {target.out}-2` ranks the candidates "
             "that are there, "
             "without a model; --force samples again."
         )
         raise UserError(
             f"its candidates are ranked otherwise: {'; '.join(changes)}.",
             fix,
-            place=str(place.folder),
+            location=str(target.folder),
             exit_code=OTHER_PLAN,
         )
 
 
-def _next(place: RunTarget) -> str:
-    return place.next(
+def _next(target: RunTarget) -> str:
+    return target.next(
         "agentlite dpo"
-        + ("" if place.out == "pairs" else f" --data {place.out} --out dpo-{place.out}")
+        + ("" if target.out == "pairs" else f" --data {target.out} --out dpo-{target.out}")
     )
 
 
@@ -228,7 +228,7 @@ def _fill_with(
     )
     tally = Tally(settings.max_failures, folder, _mend(folder.name))
     scores = _score(folder, candidates, judge, tally)
-    figures = _rank(settings, folder, ScoredCandidates(candidates, scores, _due(records)))
+    figures = _rank(settings, folder, ScoredCandidates(candidates, scores, _expected(records)))
     told = {"too_long": too_long, "failed_rewards": tally.failed, "lineage": models}
     stage.finish(
         [f"{name}.jsonl" for name in ("records", "candidates", "scores", "pairs")] + ["stats.json"],
@@ -243,7 +243,7 @@ def _chosen(settings: PairsSettings, found: Prompts) -> list[Record]:
             "holds no record with tools.",
             "There must be something to choose: run prep on rows with tools,"
             " or with a smaller --test and --dev.",
-            place=found.place,
+            location=found.place,
         )
     return [records[index] for index in sample(records, settings.limit, settings.seed)]
 
@@ -255,7 +255,7 @@ def _fitting(settings: PairsSettings, asked: Iterable[Prompt]) -> tuple[list[Pro
         raise UserError(
             f"leaves no room for a prompt: max_length is {settings.max_length}.",
             "Lower it, or raise --max-length.",
-            place="pairs.max_new_tokens",
+            location="pairs.max_new_tokens",
         )
     every = list(asked)
     fitting = [one for one in every if len(one.ids) <= room]
@@ -268,7 +268,7 @@ def _fitting(settings: PairsSettings, asked: Iterable[Prompt]) -> tuple[list[Pro
         raise UserError(
             f"every prompt is longer than {room} tokens.",
             "Raise --max-length.",
-            place="pairs.max_length",
+            location="pairs.max_length",
         )
     return fitting, len(every) - len(fitting)
 
@@ -365,10 +365,10 @@ def _mend(name: str) -> str:
     )
 
 
-def _due(records: Iterable[Record]) -> dict[Step, bool]:
+def _expected(records: Iterable[Record]) -> dict[Step, bool]:
     """Whether a call is due, at every step."""
     return {
-        Step(record.id, turn): bool(record.due(turn).calls)
+        Step(record.id, turn): bool(record.expected(turn).calls)
         for record in records
         for turn in record.asked
     }
@@ -380,7 +380,7 @@ def _rank(settings: PairsSettings, folder: Path, ranked: ScoredCandidates) -> di
     with console.waiting(f"pairs: ranking {len(ranked.candidates)} candidates"):
         groups = group(ranked.candidates, ranked.scores)
         pairing = build_pairs(groups, weights, _rule(settings))
-        report = report_parts(groups, weights, ranked.due)
+        report = report_parts(groups, weights, ranked.expected)
     write_pairs(folder / "pairs.jsonl", pairing.pairs)
     write_json(
         folder / "stats.json", {"weights": weights, "no_pair": pairing.reasons, "parts": report}
@@ -401,12 +401,12 @@ def _rule(settings: PairsSettings) -> PairRule:
     return PairRule(settings.margin, settings.balance, "failed" if settings.gold else "never")
 
 
-def _rank_again(settings: PairsSettings, place: RunTarget, stored: Stored) -> Result:
-    if place.folder.resolve() == stored.folder.resolve():
+def _rank_again(settings: PairsSettings, target: RunTarget, stored: Stored) -> Result:
+    if target.folder.resolve() == stored.folder.resolve():
         raise UserError(
             "would write over the candidates' own folder.",
             "Give another one: --out NAME.",
-            place="--out",
+            location="--out",
         )
     own = {name for score in stored.scores.values() for name in score.parts} - {
         *COMPONENTS,
@@ -426,18 +426,18 @@ def _rank_again(settings: PairsSettings, place: RunTarget, stored: Stored) -> Re
     plan = Plan(
         "pairs", settled, {**inputs, **function_files(settings.rewards)}, run_folder.versions()
     )
-    if place.dry_run:
-        status = "new" if place.force else run_folder.compare(place.folder, plan)
+    if target.dry_run:
+        status = "new" if target.force else run_folder.compare(target.folder, plan)
         figures = {"folder": status, "candidates": len(stored.candidates)}
-        return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)
-    with run_folder.open_stage(place.folder, plan, force=place.force) as stage:
+        return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)
+    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
         if stage.status != "done":
             try:
-                _fill_again(stage, settings, place.run, stored)
+                _fill_again(stage, settings, target.run, stored)
             except UserError:
                 stage.fail()  # all of it can be made again
                 raise
-        return stage.result(_next(place))
+        return stage.result(_next(target))
 
 
 def _fill_again(
@@ -463,7 +463,7 @@ def _ranked(
     """
     records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
     if not settings.rewards and stored.scores:
-        return ScoredCandidates(stored.candidates, stored.scores, _due(records))
+        return ScoredCandidates(stored.candidates, stored.scores, _expected(records))
     base = find_model(str(stored.plan.settings["model"]), stored.folder.parent).base
     with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as own:
         judge = Scorer(
@@ -473,14 +473,16 @@ def _ranked(
         )
         if folder is not None:
             return ScoredCandidates(
-                stored.candidates, _score(folder, stored.candidates, judge, tally), _due(records)
+                stored.candidates,
+                _score(folder, stored.candidates, judge, tally),
+                _expected(records),
             )
         scores: dict[CandidateKey, Score] = {}
         for score in judge(stored.candidates):
             scores[score.key] = score
             tally.count(score)
             tally.refuse(len(stored.candidates))
-    return ScoredCandidates(stored.candidates, scores, _due(records))
+    return ScoredCandidates(stored.candidates, scores, _expected(records))
 
 
 def _compare(settings: PairsSettings, stored: Stored) -> Result:
@@ -493,7 +495,7 @@ def _compare(settings: PairsSettings, stored: Stored) -> Result:
         f"pairs: ranking {len(ranked.candidates)} candidates by {len(weightings)} weightings"
     ):
         rows = compare_weightings(groups, weightings, _rule(settings))
-    report = report_parts(groups, next(iter(weightings.values())), ranked.due)
+    report = report_parts(groups, next(iter(weightings.values())), ranked.expected)
     figures = {
         "weightings": rows,
         "parts": report,
@@ -516,17 +518,19 @@ def _weightings(grid: Sequence[str], own: set[str]) -> dict[str, dict[str, float
         )
         for name in found.keys() & new.keys():
             raise UserError(
-                f"'{name}' is there twice.", "Give each weighting a name of its own.", place=given
+                f"'{name}' is there twice.",
+                "Give each weighting a name of its own.",
+                location=given,
             )
         found |= new
     return found
 
 
 def _dry_run(
-    settings: PairsSettings, place: RunTarget, plan: Plan, found: Prompts, source: Source
+    settings: PairsSettings, target: RunTarget, plan: Plan, found: Prompts, source: Source
 ) -> Result:
     """How many candidates there would be, and of how long prompts."""
-    status = "new" if place.force else run_folder.compare(place.folder, plan)
+    status = "new" if target.force else run_folder.compare(target.folder, plan)
     template = load_template(source.base)
     records = _chosen(settings, found)
     asked, too_long = _fitting(
@@ -543,4 +547,4 @@ def _dry_run(
         "longest_prompt": longest,
         "memory_gib": memory,
     }
-    return Result("pairs", "dry run", str(place.folder), figures, [], 0.0)
+    return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)

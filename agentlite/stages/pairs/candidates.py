@@ -39,7 +39,7 @@ def find_stored(name: str, run: Path) -> Stored:
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
             "Name a pairs or a grpo.",
-            place=str(folder),
+            location=str(folder),
         )
     run_folder.finished(folder, command)
     plan = run_folder.read_plan(folder)
@@ -48,7 +48,7 @@ def find_stored(name: str, run: Path) -> Stored:
             "holds pairs, and no candidates.",
             f"They were ranked from {plan.settings['candidates']}: add "
             f"--from {plan.settings['candidates']}.",
-            place=str(folder),
+            location=str(folder),
         )
     if command == "grpo":
         rollouts = list(read_rollouts(folder / "rollouts.jsonl"))
@@ -90,7 +90,7 @@ def _unfinished(folder: Path) -> Stored:
         raise UserError(
             "is not as it was sampled.",
             "Run pairs again with --force.",
-            place=str(folder / f"{changed[0]}.jsonl"),
+            location=str(folder / f"{changed[0]}.jsonl"),
         )
     return Stored(
         folder, list(read_candidates(folder / "candidates.jsonl")), {}, run_folder.read_plan(folder)

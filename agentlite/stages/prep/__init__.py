@@ -95,7 +95,7 @@ class Job(NamedTuple):
         return self.way.settings
 
 
-def run(settings: config.PrepSettings, place: RunTarget) -> Result:
+def run(settings: config.PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources. Raises UserError 4 if more rows are rejected than `max_rejects`
     allows.
     """
@@ -104,25 +104,25 @@ def run(settings: config.PrepSettings, place: RunTarget) -> Result:
     held_out = _sources(settings.holdout) if settings.holdout else ()
     settings = replace(settings, holdout=tuple(check_held_out(held_out, settings.sources)))
     if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(
-        place.folder.resolve()
+        target.folder.resolve()
     ):
         raise UserError(
             "is in the folder that is written anew.",
             "Copy it elsewhere, and add --out NAME to keep both.",
-            place=settings.retry_rejects,
+            location=settings.retry_rejects,
         )
     with console.stdout_to_stderr(), _spooled(settings.sources) as stdin:
-        job, plan = _plan(settings, place, stdin)
-        if place.dry_run:
-            return _dry_run(_with_offers(job, place.run), plan, place)
-        if place.has_work(plan):
+        job, plan = _plan(settings, target, stdin)
+        if target.dry_run:
+            return _dry_run(_with_offers(job, target.run), plan, target)
+        if target.has_work(plan):
             _check_packages(settings)
-        with run_folder.open_stage(place.folder, plan, force=place.force) as stage:
+        with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
             if stage.status != "done":
-                _fill_or_fail(stage, _with_offers(job, place.run))
+                _fill_or_fail(stage, _with_offers(job, target.run))
             return stage.result(
-                place.next(
-                    "agentlite sft" + ("" if place.out == "prep" else f" --data {place.out}")
+                target.next(
+                    "agentlite sft" + ("" if target.out == "prep" else f" --data {target.out}")
                 )
             )
 
@@ -166,7 +166,7 @@ def _sources(given: Sequence[str]) -> tuple[str, ...]:
     """`bfcl:simple_python,multiple` is two sources; a folder is the files in it."""
     if not given:
         fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
-        raise UserError("no SOURCE is given.", fix, place="prep.sources")
+        raise UserError("no SOURCE is given.", fix, location="prep.sources")
     found: list[str] = []
     for source in given:
         scheme, colon, rest = source.partition(":")
@@ -184,7 +184,7 @@ def _refuse_mistakes(settings: config.PrepSettings) -> None:
     for way in settings.repair:
         if way not in WAYS:
             raise UserError(
-                f"no way to repair is called '{way}'.", nearest(way, WAYS), place="--repair"
+                f"no way to repair is called '{way}'.", nearest(way, WAYS), location="--repair"
             )
     check_duplicates(settings.duplicates)
     check_task_weights(settings.task_weights)
@@ -194,14 +194,14 @@ def _refuse_mistakes(settings: config.PrepSettings) -> None:
         raise UserError(
             f"no strategy is called '{strategy}'.",
             nearest(strategy, STRATEGIES),
-            place="prep.coreset_strategy",
+            location="prep.coreset_strategy",
         )
     if bool(strategy) != bool(size):
         lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
         raise UserError(
             "a coreset needs a strategy and a size.",
             f"Add --set prep.{lacking}.",
-            place="prep.coreset",
+            location="prep.coreset",
         )
     for name, other in IDLE.items():
         if not _is_default(settings, name) and _is_default(settings, other):
@@ -230,21 +230,21 @@ def _is_default(settings: config.PrepSettings, name: str) -> bool:
     return bool(getattr(settings, name) == config.default("prep", name))
 
 
-def _plan(settings: config.PrepSettings, place: RunTarget, stdin: BinaryIO) -> tuple[Job, Plan]:
+def _plan(settings: config.PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[Job, Plan]:
     name = settings.model or (config.GPU_MODEL if hardware.has_gpu() else config.CPU_MODEL)
-    model = find_model(name, place.run)
+    model = find_model(name, target.run)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = _digests(settings, stdin)
     coreset_model = (
-        find_model(settings.coreset_model, place.run) if settings.coreset_model else model
+        find_model(settings.coreset_model, target.run) if settings.coreset_model else model
     )
     if coreset_model.base != model.base:
         raise UserError(
             f"is made of {coreset_model.base}, and the rows are tokens of {model.base}.",
             f"Name {model.base} or an adapter of it.",
-            place="--coreset-model",
+            location="--coreset-model",
         )
     inputs |= {"coreset_model": coreset_model.digest} if settings.coreset_model else {}
     stored_as = "parquet" if settings.rows == "parquet" else "jsonl"
@@ -252,7 +252,7 @@ def _plan(settings: config.PrepSettings, place: RunTarget, stdin: BinaryIO) -> t
     inputs = {**inputs, "model": model.digest}
     buffer = find_buffer(Path(settings.replay), _key(kept, inputs)) if settings.replay else None
     inputs |= {"replay": buffer.rows} if buffer else {}
-    inputs |= {"retriever": digest_of(settings, place.run)} if settings.retrieve else {}
+    inputs |= {"retriever": digest_of(settings, target.run)} if settings.retrieve else {}
     job = Job(IngestContext(settings, template, mixture), stdin, buffer, coreset_model)
     return job, Plan("prep", kept, inputs, run_folder.versions())
 
@@ -304,7 +304,7 @@ def _refuse_changed(job: Job, plan: Plan) -> None:
             raise UserError(
                 "was changed while it was read.",
                 "Run the same command again, once nobody writes to it.",
-                place=name,
+                location=name,
                 exit_code=OTHER_PLAN,
             )
 
@@ -599,7 +599,7 @@ def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
         raise UserError(
             f"no source has {unused[0]}.",
             "Name the sources as they were named when it was rejected.",
-            place=settings.retry_rejects,
+            location=settings.retry_rejects,
         )
 
 
@@ -618,14 +618,17 @@ def _refuse_rejects(
     ):
         fix = "Fetch or mend the file; or take what was read of it: --max-rejects 1."
         raise UserError(
-            f"{rest[0].reason}: rows may be missing.", fix, place=rest[0].place, exit_code=REJECTS
+            f"{rest[0].reason}: rows may be missing.",
+            fix,
+            location=rest[0].place,
+            exit_code=REJECTS,
         )
     if rejected > 1 and rejected > settings.max_rejects * read:
         fix = f"Mend them, or allow more: --max-rejects {min(1.0, rejected / read + 0.005):.2f}."
         raise UserError(
             f"{rejected} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
             fix,
-            place=file,
+            location=file,
             exit_code=REJECTS,
         )
     if not choice.kept:
@@ -634,7 +637,7 @@ def _refuse_rejects(
             raise UserError(
                 f"no row left of {read} read.",
                 "The reasons are in that file.",
-                place=file,
+                location=file,
                 exit_code=REJECTS,
             )
         codes = ", ".join(f"{code} {count}" for code, count in left_out.most_common())
@@ -658,16 +661,16 @@ def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
     ]
 
 
-def _dry_run(job: Job, plan: Plan, place: RunTarget) -> Result:
+def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
     """Everything but the writing, and what needs a model: the coreset."""
     started = time.monotonic()
-    if not place.force:
-        run_folder.compare(place.folder, plan)
+    if not target.force:
+        run_folder.compare(target.folder, plan)
     with Spool(None) as spool, Spool(None) as ways:
         gathered = gather(_lines(job), job.way, spool, ways)
         _refuse_changed(job, plan)
         choice = _chosen(job, gathered)
-    _refuse_rejects(place.folder, job.settings, gathered, choice)
+    _refuse_rejects(target.folder, job.settings, gathered, choice)
     _splits(job.settings, choice)
     gathered.tally(choice.ends)
     if job.settings.coreset_strategy:
@@ -679,7 +682,7 @@ def _dry_run(job: Job, plan: Plan, place: RunTarget) -> Result:
         console.notice(note)
     figures = {**gathered.counts, **_told(gathered), **choice.told, "by_file": _by_file(gathered)}
     return Result(
-        "prep", "dry run", str(place.folder), figures, [], round(time.monotonic() - started, 1)
+        "prep", "dry run", str(target.folder), figures, [], round(time.monotonic() - started, 1)
     )
 
 

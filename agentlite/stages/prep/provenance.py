@@ -24,7 +24,7 @@ def why(folder: Path, asked: str) -> list[Row]:
         raise UserError(
             "has no ways.jsonl: an earlier version wrote it.",
             "Run prep again with --force.",
-            place=str(folder),
+            location=str(folder),
         )
     found = [_with_joined(row, folder) for row in _found(folder, {asked})]
     for made in _made(folder, asked) if not any(row["id"] == asked for row in found) else ():
@@ -33,7 +33,7 @@ def why(folder: Path, asked: str) -> list[Row]:
         raise UserError(
             f"no record or row is called '{asked}'.",
             "Ids are in train.jsonl and ways.jsonl, places in rejects.jsonl, as FILE:LINE.",
-            place=str(folder),
+            location=str(folder),
         )
     return found
 

@@ -40,11 +40,11 @@ class Work(NamedTuple):
     problems: list[Row]
 
 
-def run(settings: RetrieverSettings, place: RunTarget) -> Result:
+def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
-    data = run_folder.find_stage(settings.data, place.run)
+    data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
-    source = find_encoder(settings.model, place.run)
+    source = find_encoder(settings.model, target.run)
     settings = _settled(settings, source)
     files = {f"tools {name}": run_folder.file_digest(_file(name)) for name in settings.tools}
     digest = ",".join(
@@ -56,23 +56,23 @@ def run(settings: RetrieverSettings, place: RunTarget) -> Result:
         {"data": digest, "model": source.digest, **files},
         run_folder.versions(),
     )
-    if place.dry_run:
-        return _dry_run(settings, place, plan, data)
-    if place.has_work(plan):
+    if target.dry_run:
+        return _dry_run(settings, target, plan, data)
+    if target.has_work(plan):
         from agentlite.engine.sentence_encoder import check_libraries
 
         check_libraries()
     with (
         console.stdout_to_stderr(),
-        run_folder.open_stage(place.folder, plan, force=place.force) as stage,
+        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
     ):
         if stage.status != "done":
             with failing_early(stage):
                 stage.set_aside_changed(PAIRS)
                 _fill(stage, settings, source, _read(settings, data))
-        given = "" if place.out == "retriever" else f" --retriever {place.out}"
+        given = "" if target.out == "retriever" else f" --retriever {target.out}"
         return stage.result(
-            place.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}")
+            target.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}")
         )
 
 
@@ -89,7 +89,9 @@ def _settled(settings: RetrieverSettings, source: Source) -> RetrieverSettings:
 def _file(name: str) -> Path:
     if not Path(name).is_file():
         raise UserError(
-            "there is no such file.", "Name a file of tools, a row each.", place=f"--tools {name}"
+            "there is no such file.",
+            "Name a file of tools, a row each.",
+            location=f"--tools {name}",
         )
     return Path(name)
 
@@ -127,7 +129,7 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
         raise UserError(
             "no question in train needs a tool.",
             "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
-            place=str(data),
+            location=str(data),
         )
     return Work(read.pool, asked, [*read.problems, *lost, *several])
 
@@ -229,9 +231,9 @@ def _train(
     return {"pairs": len(found["train"]), **told}
 
 
-def _dry_run(settings: RetrieverSettings, place: RunTarget, plan: Plan, data: Path) -> Result:
+def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: Path) -> Result:
     """Reads all, counts all, trains nothing."""
-    status = "new" if place.force else run_folder.compare(place.folder, plan)
+    status = "new" if target.force else run_folder.compare(target.folder, plan)
     work = _read(settings, data)
     told = _tell(work.problems)
     count = sum(len(query.places) for query in work.asked["train"])
@@ -247,4 +249,4 @@ def _dry_run(settings: RetrieverSettings, place: RunTarget, plan: Plan, data: Pa
         "steps": steps,
         **({"problems": told} if told else {}),
     }
-    return Result("retriever", "dry run", str(place.folder), figures, [], 0.0)
+    return Result("retriever", "dry run", str(target.folder), figures, [], 0.0)

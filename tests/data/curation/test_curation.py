@@ -17,7 +17,7 @@ from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed
 from agentlite.data.curation.dedup import borne, equal_copies
 from agentlite.data.curation.join_dialogs import add_distractors, join_dialogs
 from agentlite.data.curation.split import TIES, Split, assign_splits
-from agentlite.data.curation.traits import due_tools, first_query, normal, traits
+from agentlite.data.curation.traits import expected_tools, first_query, normal, traits
 from agentlite.data.curation.validate import validate
 from agentlite.scoring.metrics.tool_calls import format_compliance
 
@@ -217,7 +217,7 @@ def shared(
             "query": a == b,
             "near": len(grams[0] & grams[1]) >= 0.8 * len(grams[0] | grams[1]),
             "parent": bool({one.id, one.parent} & {other.id, other.parent} - {""}),
-            "tools": bool(due_tools(one) & due_tools(other)),
+            "tools": bool(expected_tools(one) & expected_tools(other)),
         }
         found += [(name, i, j) for name in by if ties[name]]
     return found
@@ -479,7 +479,7 @@ def exchanges(records: Sequence[Record]) -> Counter[str]:
             (
                 r.messages[turn - 1].content,
                 [(c.name, c.arguments) for c in r.messages[turn].calls],
-                r.due(turn),
+                r.expected(turn),
             )
         )
         for r in records
@@ -494,7 +494,7 @@ def test_joined_dialogs_ask_and_expect_the_same_and_are_valid(k: int) -> None:
     assert exchanges(joined) == exchanges(records)
     for record in joined:
         validate(record)
-        assert due_tools(record) <= {tool.name for tool in record.tools}
+        assert expected_tools(record) <= {tool.name for tool in record.tools}
         if "joined" in record.meta:
             queries = [m.content for m in record.messages if m.role == "user"]
             ids = [call.id for m in record.messages for call in m.calls]
@@ -551,7 +551,7 @@ def test_foreign_tools_have_other_names_and_answer_no_equal_question() -> None:
         foreign = set(names) - {tool.name for tool in record.tools}
         assert len(set(names)) == len(names) <= 1 + 3
         assert (new.messages, new.gold) == (record.messages, record.gold)
-        assert not foreign & {name for r in asked_alike for name in due_tools(r)}
+        assert not foreign & {name for r in asked_alike for name in expected_tools(r)}
         assert new.parent == (record.id if foreign else "")
         validate(new)
     assert {len(record.tools) for record in changed} == {0, 1, 2, 3, 4}

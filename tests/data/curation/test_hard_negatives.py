@@ -19,7 +19,7 @@ from agentlite.data.curation.hard_negatives import (
     with_masked_names,
     without_right_tool,
 )
-from agentlite.data.curation.traits import due_tools
+from agentlite.data.curation.traits import expected_tools
 from agentlite.data.curation.validate import validate
 from agentlite.rendering import choose, render, renderer
 from agentlite.rendering.template import Template
@@ -95,10 +95,12 @@ def test_what_is_made_is_valid_and_fits_its_schemas_and_its_gold(
             assert all(
                 fits(call.arguments, schemas[call.name]) for call in record.messages[turn].calls
             )
-            assert not calls_problem(record.messages[turn].calls, record.due(turn), record.tools)
+            assert not calls_problem(
+                record.messages[turn].calls, record.expected(turn), record.tools
+            )
         if record.meta["made"] == "right tool removed":
-            assert not due_tools(record) and record.tools
-            assert not due_tools(parent) & schemas.keys()
+            assert not expected_tools(record) and record.tools
+            assert not expected_tools(parent) & schemas.keys()
             assert record.messages[-1].content in (NO_CALL_ANSWER, NO_CALL_ANSWER_ZH)
             assert record.task == "timing_decision"
 

@@ -484,7 +484,7 @@ def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_writte
             if name not in ("tools", "calls")
         )
         assert score_step(
-            Parsed("", record.messages[-1].calls), record.due(record.turns[-1]), record.tools
+            Parsed("", record.messages[-1].calls), record.expected(record.turns[-1]), record.tools
         )
 
 
@@ -859,7 +859,7 @@ def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category:
         assert from_row(to_row(record)) == record
         answered = category not in ANY_CALL and raw.value["id"] not in UNWRITABLE
         assert not answered or not calls_problem(
-            record.messages[turn].calls, record.due(turn), record.tools
+            record.messages[turn].calls, record.expected(turn), record.tools
         ), raw.place
         assert turn in record.gold
         assert record.meta == {"bfcl_id": raw.value["id"], "category": category}
@@ -882,7 +882,7 @@ def test_a_bfcl_answer_leaves_out_what_may_be_left_out_at_every_depth() -> None:
     record = to_record(row)
     arguments = {"w": 3, "h": 4, "by": {"name": "Ada"}, "all": [{"name": "Bo"}, {}]}
     assert record.messages[-1].calls[0].arguments == arguments
-    assert record.due(1).calls == (GoldCall("geo.area", row["ground_truth"][0]["geo.area"]),)
+    assert record.expected(1).calls == (GoldCall("geo.area", row["ground_truth"][0]["geo.area"]),)
     assert record.tools[0].parameters["properties"]["all"] == {
         "type": "array",
         "items": {
@@ -901,7 +901,7 @@ def test_where_bfcl_wants_no_call_the_sentence_said_can_be_chosen() -> None:
         ({"bfcl": {"no_call_answer": "Not with these."}}, "Not with these."),
     ):
         record = to_record(row, told=given_answer)
-        assert (record.messages[-1].content, record.due(1), record.task) == (
+        assert (record.messages[-1].content, record.expected(1), record.task) == (
             said,
             Gold(()),
             "timing_decision",
@@ -912,9 +912,13 @@ def test_where_bfcl_wants_any_call_there_is_none_to_learn() -> None:
     row = {**json.loads(FORMATS["bfcl"].example), "id": "live_relevance_3"}
     del row["ground_truth"]
     record = to_record(row)
-    assert (record.split, record.asked, record.due(1)) == ("test", [1], Gold((GoldCall(ANY_TOOL),)))
+    assert (record.split, record.asked, record.expected(1)) == (
+        "test",
+        [1],
+        Gold((GoldCall(ANY_TOOL),)),
+    )
     for calls in ((), (Call("geo.area"),)):
-        scores = score_step(Parsed("", calls), record.due(1), record.tools)
+        scores = score_step(Parsed("", calls), record.expected(1), record.tools)
         assert scores.keys() == {"call_decision", "format_compliance"} and scores[
             "call_decision"
         ] == bool(calls)
@@ -942,7 +946,7 @@ def test_a_java_function_is_told_as_one_of_texts_and_its_answer_is_written_in_ja
     assert record.messages[-1].calls[0].arguments == arguments
     for name, value in (("w", "3"), ("w", 3), ("tags", ["a", "b"])):
         assert calls_problem(
-            [Call("geo.area", arguments | {name: value})], record.due(1), record.tools
+            [Call("geo.area", arguments | {name: value})], record.expected(1), record.tools
         )
 
 

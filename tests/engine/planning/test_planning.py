@@ -295,7 +295,7 @@ def test_a_missing_field_is_named_with_its_file(tmp_path, key):
     answer = CliRunner().invoke(group, ["plan", "--config-json", str(path), "--run", str(tmp_path)])
     assert isinstance(answer.exception, UserError)
     assert answer.exception.exit_code == 5
-    assert key in answer.exception.problem and str(path) in answer.exception.place
+    assert key in answer.exception.problem and str(path) in answer.exception.location
 
 
 @pytest.mark.parametrize(

@@ -186,9 +186,9 @@ def test_where_no_call_is_due_any_is_wrong_and_where_any_is_due_none_is():
             check(category, [Call("nothing")], Gold(), (WEATHER,))
             == "calls nothing where no call is due"
         )
-    due = Gold((GoldCall(ANY_TOOL),))
-    assert check("live_relevance", [], due, (WEATHER,)) and not check(
-        "live_relevance", [Call("x")], due, (WEATHER,)
+    expected = Gold((GoldCall(ANY_TOOL),))
+    assert check("live_relevance", [], expected, (WEATHER,)) and not check(
+        "live_relevance", [Call("x")], expected, (WEATHER,)
     )
 
 
@@ -203,11 +203,11 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
         except RowError:
             continue
         turn, tools = record.turns[-1], record.tools
-        calls, due = list(record.messages[turn].calls), record.due(turn)
+        calls, expected = list(record.messages[turn].calls), record.expected(turn)
         assert category_of(record) == category
         if category in ANY_CALL or raw.value["id"] in UNWRITABLE:
             continue
-        assert check(category, calls, due, tools) == "", raw.place
+        assert check(category, calls, expected, tools) == "", raw.place
         at = generator.randrange(len(calls)) if calls else 0
         extra = Call(tools[0].name if tools else "f", {"no such parameter": 1})
         changed = [[*calls, extra]]
@@ -218,7 +218,7 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
                 Call(call.name, call.arguments | {"no such": 1}),
             ]
             if required := [
-                name for name, values in due.calls[at].arguments.items() if "" not in values
+                name for name, values in expected.calls[at].arguments.items() if "" not in values
             ]:
                 lost = generator.choice(required)
                 kept = {name: value for name, value in call.arguments.items() if name != lost}
@@ -228,7 +228,7 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
                 *([*calls[:at], one, *calls[at + 1 :]] for one in swapped),
             ]
         for wrong in changed:
-            assert check(category, wrong, due, tools), (raw.place, wrong)
+            assert check(category, wrong, expected, tools), (raw.place, wrong)
 
 
 # --- values of Java and JavaScript ---

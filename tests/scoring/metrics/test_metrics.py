@@ -108,7 +108,7 @@ WRONG = {
 def gold_of(call: Call, tool: Tool) -> Gold:
     return Record(
         messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=(tool,)
-    ).due(1)
+    ).expected(1)
 
 
 def without(name: str) -> dict[str, object]:

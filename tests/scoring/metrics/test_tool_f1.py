@@ -52,7 +52,7 @@ def test_the_gold_of_a_record_scores_full_with_objects_and_lists_in_it():
     call = Call("weather", {"city": "Oslo", "user": {"name": "Kari", "ages": [1, {"a": None}]}})
     gold = Record(
         messages=(Message("user", "?"), Message("assistant", calls=(call,))), tools=TOOLS
-    ).due(1)
+    ).expected(1)
     assert figures(answer(call, gold=gold))["parameter_f1"] == 1
 
 

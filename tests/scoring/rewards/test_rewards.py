@@ -59,7 +59,7 @@ def time(city="Oslo"):
     return Call("get_time", {"city": city})
 
 
-def due(name="get_weather", **accepted):
+def expected(name="get_weather", **accepted):
     return GoldCall(name, accepted)
 
 
@@ -67,14 +67,14 @@ def gold(*calls, steps=None):
     return Gold(calls, steps)
 
 
-ONE = gold(due(city=["Oslo"], days=[3]))
-LENIENT = gold(due(city=["Oslo", "Oslo, Norway"], days=["", 3]))
-PAIR = gold(due(city=["Oslo"]), due(city=["Rome"]))
-MIXED = gold(due(city=["Oslo"]), due("get_time", city=["Oslo"]))
+ONE = gold(expected(city=["Oslo"], days=[3]))
+LENIENT = gold(expected(city=["Oslo", "Oslo, Norway"], days=["", 3]))
+PAIR = gold(expected(city=["Oslo"]), expected(city=["Rome"]))
+MIXED = gold(expected(city=["Oslo"]), expected("get_time", city=["Oslo"]))
 TWO_STEPS = gold(*MIXED.calls, steps=2)
-OVERLAP = gold(due(city=["Oslo", "Rome"]), due(city=["Oslo"]))
-NORTH = gold(due(city=["Oslo"], area=[{"north": [1.5]}]))
-TWICE = gold(due(city=["Oslo"]), due(city=["Oslo"]))
+OVERLAP = gold(expected(city=["Oslo", "Rome"]), expected(city=["Oslo"]))
+NORTH = gold(expected(city=["Oslo"], area=[{"north": [1.5]}]))
+TWICE = gold(expected(city=["Oslo"]), expected(city=["Oslo"]))
 NONE = gold()
 
 RIGHT = weather(days=3)
@@ -129,21 +129,21 @@ CASES = [
          ONLY_CAST, feedback=CAST),
     case("float for an integer", ONE, says(weather(days=3.0)),
          (1, 1, 1, 1, 1, 1, 0), feedback=CAST),
-    case("text for a boolean", gold(due(city=["Oslo"], hourly=[True])), says(weather(hourly="true")),  # noqa: E501  (verbatim text)
+    case("text for a boolean", gold(expected(city=["Oslo"], hourly=[True])), says(weather(hourly="true")),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
-    case("Python's word for a boolean", gold(due(city=["Oslo"], hourly=[False])), says(weather(hourly="False")),  # noqa: E501  (verbatim text)
+    case("Python's word for a boolean", gold(expected(city=["Oslo"], hourly=[False])), says(weather(hourly="False")),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
-    case("number for text", gold(due(city=["7"])), says(weather(7)),
+    case("number for text", gold(expected(city=["7"])), says(weather(7)),
          ONLY_CAST, feedback=CAST),
-    case("JSON text for a list", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels="[1, 2]")),  # noqa: E501  (verbatim text)
+    case("JSON text for a list", gold(expected(city=["Oslo"], levels=[[1, 2]])), says(weather(levels="[1, 2]")),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
-    case("texts in a list of integers", gold(due(city=["Oslo"], levels=[[1, 2]])), says(weather(levels=["1", "2"])),  # noqa: E501  (verbatim text)
+    case("texts in a list of integers", gold(expected(city=["Oslo"], levels=[[1, 2]])), says(weather(levels=["1", "2"])),  # noqa: E501  (verbatim text)
          ONLY_CAST, feedback=CAST),
     case("JSON text for an object", NORTH, says(weather(area='{"north": 1.5}')),
          ONLY_CAST, feedback=CAST),
     case("text in an object", NORTH, says(weather(area={"north": "1.5"})),
          ONLY_CAST, feedback=CAST),
-    case("a boolean is no integer", gold(due(city=["Oslo"], days=[1])), says(weather(days=True)),
+    case("a boolean is no integer", gold(expected(city=["Oslo"], days=[1])), says(weather(days=True)),
          (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a bool"),
     case("a word is no integer", ONE, says(weather(days="three")),
          (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a str"),
@@ -160,7 +160,7 @@ CASES = [
          (2/3, 1, 0, 1, 1, 5/8, 0), feedback="days is missing"),
     case("required parameter missing", ONE, says(Call("get_weather", {"days": 3})),
          (2/3, 1, 0, 1, 0, 5/8, 0), feedback="city is missing"),
-    case("required, though the gold lets it go", gold(due(city=["", "Oslo"])), says(Call("get_weather")),  # noqa: E501  (verbatim text)
+    case("required, though the gold lets it go", gold(expected(city=["", "Oslo"])), says(Call("get_weather")),  # noqa: E501  (verbatim text)
          (1/2, 1, 0, 1, 0, 1/3, 0), feedback="city is missing"),
     case("no parameter at all", ONE, says(Call("get_weather")),
          (1/3, 1, 0, 1, 0, 1/4, 0), feedback="city is missing"),
@@ -295,7 +295,7 @@ CASES = [
          (1, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out in 3 steps, not 2"),
     case("seven steps where five do", MIXED, did(weather(), time(), *(time(city) for city in "ABCDE")),  # noqa: E501  (verbatim text)
          (1, 4/9, 5/7, 1, 1, 6/7, 0), {"redundant_call": 5}, "carried out in 7 steps, not 5"),
-    case("a step of another tool", gold(due(city=["Oslo"])), did(weather(), time()),
+    case("a step of another tool", gold(expected(city=["Oslo"])), did(weather(), time()),
          (1, 2/3, 1, 1, 1, 5/6, 0), {"wrong_tool": 1}),
     case("a step in another type", gold(ONE.calls[0]), did(weather(days="3")),
          ONLY_CAST),
