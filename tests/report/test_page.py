@@ -304,7 +304,7 @@ def test_a_page_renders_without_errors_and_without_sideways_scrolling(
     assert chromium.errors == []
     assert chromium.value("document.documentElement.scrollWidth") <= width
     assert chromium.value("document.querySelectorAll('.list button').length") == 12
-    assert chromium.value("document.querySelector('.detail').innerText.includes('Due')")
+    assert chromium.value("document.querySelector('.detail').innerText.includes('Expected')")
     shot = chromium.screenshot()
     (tmp_path / "report.png").write_bytes(shot)
     print(f"loaded in {chromium.load_seconds():.2f} s, {len(shot)} bytes of screenshot at {width}")

@@ -21,16 +21,16 @@ SEED = str(
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each fault is a forked child")
 UNCUT = """
 import runpy, sys
-from agentlite import rows
+from agentlite.core import row_files
 def uncut(self, path):
     self.path, self.file = path, open(path, "ab", buffering=0)
-rows.Appender.__init__ = uncut
+row_files.Appender.__init__ = uncut
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 TRUSTING = """
 import runpy, sys
-from agentlite import stages
-stages.broken_outputs = lambda folder: []
+from agentlite.workspace import run_folder
+run_folder.broken_outputs = lambda folder: []
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 

@@ -141,8 +141,8 @@ def killed_after(rows: int, file: str, *arguments: str) -> None:
     """Runs a command that dies without warning when it has appended so many rows to a file."""
     program = f"""
 import os, signal, sys
-from agentlite import rows
-append, count = rows.Appender.append, 0
+from agentlite.core import row_files
+append, count = row_files.Appender.append, 0
 def deadly(self, row):
     global count
     append(self, row)
@@ -150,8 +150,8 @@ def deadly(self, row):
     if count == {rows}:
         self.file.write(b'{{"torn": ')
         os.kill(os.getpid(), signal.SIGKILL)
-rows.Appender.append = deadly
-from agentlite.cli import main
+row_files.Appender.append = deadly
+from agentlite.cli.main import main
 main()
 """
     died = subprocess.run(

@@ -279,8 +279,8 @@ def test_a_plan_edited_by_hand_is_refused_by_name_and_listed(tmp_path, edited):
 WRITING = """
 import sys
 from pathlib import Path
-from agentlite.rows import write_json
-from agentlite.stages import in_turn
+from agentlite.core.row_files import write_json
+from agentlite.workspace.run_folder import in_turn
 for number in range(100):
     with in_turn(Path(sys.argv[1])):
         write_json(Path(sys.argv[1]) / "compare.json", {"number": number})
