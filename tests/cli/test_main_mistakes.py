@@ -13,7 +13,7 @@ from support.samples import DATA, ROOT
 
 PROGRAM = """
 import sys
-from agentlite.cli import main
+from agentlite.cli.main import main
 try:
     main()
 finally:
