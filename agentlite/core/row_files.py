@@ -199,7 +199,8 @@ class PatientAppender(Appender):
         except UserError as error:
             if len(self.waiting) == 1:
                 notice(
-                    f"{error.location}: {error.problem} Its rows wait in memory; going on. Free some "
+                    f"{error.location}: {error.problem} Its rows wait in memory; going on. Free "
+                    "some "
                     "space"
                 )
 

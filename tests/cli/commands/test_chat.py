@@ -157,7 +157,7 @@ def test_a_file_that_holds_no_tools(tools, text, told):
     tools.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=told) as caught:
         read_toolbox(str(tools))
-    assert caught.value.place == str(tools) and caught.value.fix
+    assert caught.value.location == str(tools) and caught.value.fix
 
 
 def test_tools_are_found_in_a_row_of_data_too(tools):

@@ -143,7 +143,7 @@ CASES = [
          ONLY_CAST, feedback=CAST),
     case("text in an object", NORTH, says(weather(area={"north": "1.5"})),
          ONLY_CAST, feedback=CAST),
-    case("a boolean is no integer", gold(expected(city=["Oslo"], days=[1])), says(weather(days=True)),
+    case("a boolean is no integer", gold(expected(city=["Oslo"], days=[1])), says(weather(days=True)),  # noqa: E501  (verbatim text)
          (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a bool"),
     case("a word is no integer", ONE, says(weather(days="three")),
          (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a str"),
