@@ -16,7 +16,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
 from agentlite.engine.checkpoints import MANIFEST
 from agentlite.report.retrieval_tables import best_in_words
-from agentlite.workspace import run_folder
+from agentlite.workspace import folder_lock, run_folder
 
 State = Literal["done", "half", "running", "failed", "broken"]
 Figures = Mapping[str, Any]
@@ -119,7 +119,7 @@ def _kept(run: Path, folder: Path) -> ListedStage:
 
 
 def _seen(folder: Path) -> Seen:
-    if run_folder.holder(folder):
+    if folder_lock.holder(folder):
         return Seen("running", _progress(folder, running=True))
     return _lies(folder)
 
@@ -178,7 +178,7 @@ def _refuse_needed(run: Path, name: str) -> None:
             or "none"
         )
         raise UserError("no such stage.", f"In {run} there are: {known}.", location=str(folder))
-    with run_folder.held(folder):
+    with folder_lock.held(folder):
         seen = _lies(folder)
     if seen.state != "done":
         command = _json(_plan_file(folder)).get("command", "")
@@ -193,7 +193,7 @@ def _refuse_needed(run: Path, name: str) -> None:
 def _free(run: Path, name: str) -> int:
     """Renamed first: a kill in between leaves nothing that looks like a checkpoint."""
     folder = run / name
-    with run_folder.held(folder), disk_errors(folder):
+    with folder_lock.held(folder), disk_errors(folder):
         if (folder / CHECKPOINTS).exists():
             (folder / CHECKPOINTS).rename(folder / FREED)
         freed = size(folder / FREED)

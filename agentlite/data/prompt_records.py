@@ -18,6 +18,7 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import raw_files, read_raw, samples, to_record
 from agentlite.rendering import choose
 from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.model_source import Source, load_template
 
@@ -64,7 +65,7 @@ def find_prompts(data: str, split: str, model: str, source: Source, run: Path) -
     digest = (
         hashlib.sha256(content).hexdigest()
         if data == "-"
-        else ",".join(map(run_folder.file_digest, raw_files(data)))
+        else ",".join(map(file_digest, raw_files(data)))
     )
     return Prompts(data, digest, protocol, False, content)
 

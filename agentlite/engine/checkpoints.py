@@ -21,7 +21,7 @@ from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import replacing, sync_all, sync_folder, write_json
 from agentlite.engine import coordinate
-from agentlite.workspace import run_folder
+from agentlite.workspace import digests, run_folder
 
 MANIFEST, LOGS = "manifest.json", "logs"
 LOGGED = (
@@ -185,7 +185,7 @@ def _listed(made: Path) -> dict[str, tuple[int, str]]:
     paths = sorted(path for path in made.rglob("*") if path.is_file())
     sync_all(paths)
     return {
-        path.relative_to(made).as_posix(): (path.stat().st_size, run_folder.content_digest(path))
+        path.relative_to(made).as_posix(): (path.stat().st_size, digests.content_digest(path))
         for path in paths
     }
 
@@ -297,7 +297,7 @@ def _problem(checkpoint: Path, folder: Path) -> str:
             path = checkpoint / name
             if not path.is_file():
                 return f"has no {name}"
-            if path.stat().st_size != size or run_folder.content_digest(path) != expected:
+            if path.stat().st_size != size or digests.content_digest(path) != expected:
                 return f"{name} is not as it was saved"
         _sound.add(key)
     return ""

@@ -13,8 +13,8 @@ from agentlite.config.resolve import find_file
 from agentlite.config.settings import TrainerSettings, default
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
-from agentlite.workspace.run_folder import file_digest
 
 TOGETHER = ("sft", "dpo")  # what several processes can do: grpo samples while it trains
 

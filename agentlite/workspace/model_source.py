@@ -14,7 +14,8 @@ from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.optional_deps import need
 from agentlite.rendering.template import Template, read_template
-from agentlite.workspace.run_folder import Plan, cache_folder, file_digest, finished, read_plan
+from agentlite.workspace.digests import cache_folder, file_digest
+from agentlite.workspace.run_folder import Plan, finished, read_plan
 
 if TYPE_CHECKING:
     pass

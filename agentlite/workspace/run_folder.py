@@ -3,7 +3,6 @@ refused.
 """
 
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -21,11 +20,13 @@ from msgspec.structs import replace
 
 from agentlite.config.hardware import SWITCHES, has_gpu
 from agentlite.config.resolve import plain_defaults
-from agentlite.core import console, distributed
+from agentlite.core import distributed
 from agentlite.core.console import notice
-from agentlite.core.errors import LOCKED, OTHER_PLAN, UserError
+from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import canonical, digest
-from agentlite.core.row_files import cannot_write, disk_errors, sync_all, write_json
+from agentlite.core.row_files import disk_errors, sync_all, write_json
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.folder_lock import HOLDER, LOCK, held
 
 VERSIONED = (
     "agentlite",
@@ -387,7 +388,7 @@ def clear(folder: Path) -> None:
         (folder / "plan.json").rename(folder / "failed.json")
     if (folder / "failed.json").exists():
         for path in sorted(folder.iterdir(), key=lambda path: path.name == "failed.json"):
-            if path.name not in (".lock", ".holder"):
+            if path.name not in (LOCK, HOLDER):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
@@ -404,112 +405,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def file_digest(path: Path) -> str:
-    """sha256 of a file. That of a large one is remembered by path, size, inode and times. The last
-    of them, of a change of any kind (ctime), nobody can set back."""
-    if path.stat().st_size < 64 << 20:
-        return content_digest(path)
-    memory = cache_folder() / "digests.json"
-    key = _stamp(path)
-    try:
-        known = json.loads(memory.read_bytes())
-    except (OSError, ValueError):
-        known = {}
-    if key not in known:
-        with console.waiting(f"reading {path.name} for its digest, once"):
-            known[key] = content_digest(path)
-        if key != _stamp(path):  # it is being written
-            return str(known[key])
-        with contextlib.suppress(
-            OSError, UserError
-        ):  # a cache that cannot be written costs time, and nothing else
-            memory.parent.mkdir(parents=True, exist_ok=True)
-            write_json(memory, known)
-    return str(known[key])
-
-
-def _stamp(path: Path) -> str:
-    stat = path.stat()
-    return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_ctime_ns}"
-
-
-def cache_folder() -> Path:
-    """Where what can be made again is kept: AGENTLITE_CACHE, or ~/.cache/agentlite."""
-    named = os.environ.get("AGENTLITE_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "agentlite"
-
-
-def content_digest(path: Path) -> str:
-    """sha256, read anew each time."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     is_digest = isinstance(value, str) and len(value) == 64
     return text[1:9] if is_digest else "absent" if value is None else text
-
-
-def holder(folder: Path) -> str:
-    """The process that holds a stage's folder now, in words; "" for none, also where one was
-    killed.
-    """
-    from filelock import FileLock, Timeout
-
-    try:
-        who = (folder / ".holder").read_text(
-            encoding="utf-8"
-        )  # there from lock to release, and after a kill
-        FileLock(folder / ".lock").acquire(timeout=0).lock.release()
-    except Timeout:
-        return who
-    except OSError:  # no holder, or the folder of somebody else
-        return ""
-    return ""
-
-
-@contextmanager
-def in_turn(run: Path) -> Iterator[None]:
-    """For what several commands write into one workspace: one after the other."""
-    from filelock import FileLock
-
-    lock = FileLock(run / ".lock")
-    with disk_errors(run):
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Holds a stage's folder. Raises UserError 75 while another process does."""
-    from filelock import FileLock, Timeout
-
-    holder, lock = folder / ".holder", FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        who = holder.read_text(encoding="utf-8") if holder.exists() else "another process"
-        fix = "Wait for it, stop it, or give another --out."
-        raise UserError(
-            f"is in use by {who}.", fix, location=str(folder), exit_code=LOCKED
-        ) from None
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    try:
-        with disk_errors(folder):
-            # renamed, so that nobody reads half of it, or writes to what a link points to
-            named = folder / ".holder.new"
-            named.unlink(missing_ok=True)
-            named.write_text(
-                f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}",
-                encoding="utf-8",
-            )
-            named.replace(holder)
-        yield
-    finally:
-        holder.unlink(missing_ok=True)
-        lock.release()

@@ -37,7 +37,7 @@ from msgspec.structs import replace
 from agentlite.engine import checkpoints
 from agentlite.engine import trainer as training
 from agentlite.scoring.metrics.confidence import middle, redrawn
-from agentlite.workspace import run_folder
+from agentlite.workspace import digests
 
 WAYS = ("safe", "plain")
 EVERY = (10, 50)  # steps between checkpoints: often, and as it is by default
@@ -214,9 +214,7 @@ def both_ways(rows: list[Row], sizes: list[int]) -> Iterator[None]:
 
     with (
         patch.object(checkpoints, "keep", keep_both),
-        patch.object(
-            run_folder, "content_digest", timing(spent, "digested", run_folder.content_digest)
-        ),
+        patch.object(digests, "content_digest", timing(spent, "digested", digests.content_digest)),
         patch.object(os, "fsync", timing(spent, "synced", os.fsync)),
     ):
         yield

@@ -16,7 +16,7 @@ from support.trainers import rows, sft, source
 from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import checkpoints, load_libraries
 from agentlite.engine import sft as supervised
-from agentlite.workspace.run_folder import content_digest
+from agentlite.workspace.digests import content_digest
 
 
 class Planted:

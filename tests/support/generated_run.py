@@ -28,7 +28,7 @@ from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.summarize import compare, scores
 from agentlite.scoring.metrics.tool_calls import score_step
-from agentlite.workspace.run_folder import file_digest
+from agentlite.workspace.digests import file_digest
 
 ZIPF = list(
     accumulate(1 / rank for rank in range(1, 5001))

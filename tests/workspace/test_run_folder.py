@@ -15,7 +15,8 @@ from agentlite.config import resolve
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan, file_digest, finished, open_stage
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.run_folder import Plan, finished, open_stage
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
 
@@ -280,7 +281,7 @@ WRITING = """
 import sys
 from pathlib import Path
 from agentlite.core.row_files import write_json
-from agentlite.workspace.run_folder import in_turn
+from agentlite.workspace.folder_lock import in_turn
 for number in range(100):
     with in_turn(Path(sys.argv[1])):
         write_json(Path(sys.argv[1]) / "compare.json", {"number": number})

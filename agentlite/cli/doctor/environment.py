@@ -7,7 +7,7 @@ from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts, endpoint
 from agentlite.config.settings import CPU_MODEL
 from agentlite.core.errors import UserError
-from agentlite.workspace import run_folder
+from agentlite.workspace.digests import cache_folder
 from agentlite.workspace.model_source import embedded_file
 
 TOLD = (
@@ -28,7 +28,7 @@ def embedded(facts: ProbedFacts) -> Iterator[Finding]:
     except UserError as error:
         yield Finding("embedded model", "warning", error.problem, error.fix)
         return
-    there = any((run_folder.cache_folder() / "models").glob(f"{CPU_MODEL}-*/model.safetensors"))
+    there = any((cache_folder() / "models").glob(f"{CPU_MODEL}-*/model.safetensors"))
     yield Finding(
         "embedded model",
         "ok",

@@ -18,7 +18,7 @@ from agentlite.config import hardware, resolve
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.engine.planning.suggest_fit import fitting
-from agentlite.workspace import run_folder
+from agentlite.workspace.digests import cache_folder
 
 LITTLE_MEMORY, LITTLE_DISK, NO_DISK = 6, 10, 1  # GB
 GB = 1e9
@@ -88,7 +88,7 @@ def disk(facts: ProbedFacts) -> Iterator[Finding]:
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     places = {
         "workspace": (facts.run, "--run DIR"),
-        "cache": (run_folder.cache_folder(), "AGENTLITE_CACHE=DIR"),
+        "cache": (cache_folder(), "AGENTLITE_CACHE=DIR"),
         "models of the hub": (Path(hub), "HF_HOME=DIR"),
     }
     disks: dict[int, list[str]] = defaultdict(list)

@@ -15,7 +15,7 @@ from agentlite.data.curation.minhash import MOST, MinHashIndex, is_near, sketche
 from agentlite.data.curation.split import NEAR, TELLING
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import decoded, files_of, raw_files, read_lines, samples, to_record
-from agentlite.workspace.run_folder import file_digest
+from agentlite.workspace.digests import file_digest
 
 Kind = Literal["query", "near", "calls"]
 Told = Mapping[str, Mapping[str, Any]]

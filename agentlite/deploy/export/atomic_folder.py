@@ -11,8 +11,8 @@ from typing import Any
 
 from agentlite.core.errors import DISK, OTHER_PLAN, UserError
 from agentlite.core.row_files import write_json
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import EXPORTED
-from agentlite.workspace.run_folder import file_digest
 
 
 def refuse_taken(target: Path, force: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from agentlite.core.errors import UserError
 from agentlite.core.user_code import Named, UserCode, one_line
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, Component, ComponentError
-from agentlite.workspace.run_folder import file_digest
+from agentlite.workspace.digests import file_digest
 
 
 def function_files(texts: Iterable[str]) -> dict[str, str]:

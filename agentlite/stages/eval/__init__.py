@@ -54,7 +54,8 @@ from agentlite.scoring.predictions import (
 from agentlite.stages.eval.compare_folders import WITHOUT_A_MODEL, finished_beside
 from agentlite.stages.eval.extra_metrics import Asking, drawn, forgotten, general_records
 from agentlite.stages.tool_retrieval import digest_of, learned, offers
-from agentlite.workspace import run_folder
+from agentlite.workspace import folder_lock, run_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
@@ -157,7 +158,7 @@ def run(settings: config.EvalSettings, target: RunTarget) -> Result:
             write_sheets(by_model, data.every, Path(settings.sheet), settings.seed)
         with (
             console.waiting("eval: comparing the models, writing the report"),
-            run_folder.in_turn(target.run),
+            folder_lock.in_turn(target.run),
         ):
             _write_comparison(base, evaluated, data.digest, settings.seed)
             report = write_report(target.run)
@@ -342,7 +343,7 @@ def _outside(settings: config.EvalSettings, file: str, data: EvalData) -> EvalSu
     plan = Plan(
         "eval",
         {**told, "protocol": data.protocol},
-        {"data": data.digest, "predictions": run_folder.file_digest(Path(file))},
+        {"data": data.digest, "predictions": file_digest(Path(file))},
         run_folder.versions(),
     )
     return EvalSubject(Path(file).name.partition(".")[0], plan, file=file, said=found)
@@ -532,7 +533,7 @@ def _write_comparison(
         *(name for name in before if name in by_model),
         *(name for name in by_model if name not in before),
     ]
-    digests = {name: run_folder.file_digest(base / name / "predictions.jsonl") for name in order}
+    digests = {name: file_digest(base / name / "predictions.jsonl") for name in order}
     write_json(
         path, {**compare({name: by_model[name] for name in order}, seed), "predictions": digests}
     )

@@ -25,7 +25,7 @@ from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.forgetting import forgetting, is_right, questions_forgotten
 from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.predictions import answered, prompt_key
-from agentlite.workspace import run_folder
+from agentlite.workspace.digests import cache_folder
 from agentlite.workspace.model_source import Source, load_template
 
 QUESTIONS = Path(__file__).parent / "questions.jsonl"
@@ -162,7 +162,7 @@ def _losses(
     key = digest(canonical([source.digest, mixture.name, template.name, "general"]))
     how = Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit)
     found = all_losses(
-        losses_file(run_folder.cache_folder() / "losses", key),
+        losses_file(cache_folder() / "losses", key),
         list(rows),
         lambda ids: record_losses(ids, rows.__getitem__, source, how),
     )

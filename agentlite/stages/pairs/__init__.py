@@ -51,6 +51,7 @@ from agentlite.stages.pairs.candidates import (
     set_aside_changed,
 )
 from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import lineage, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
@@ -217,10 +218,7 @@ def _fill_with(
         _sample(settings, source, asked, folder)
         write_json(
             folder / SAMPLED,
-            {
-                name: run_folder.file_digest(folder / f"{name}.jsonl")
-                for name in ("records", "candidates")
-            },
+            {name: file_digest(folder / f"{name}.jsonl") for name in ("records", "candidates")},
         )
     candidates = list(read_candidates(folder / "candidates.jsonl"))
     judge = Scorer(
@@ -422,7 +420,7 @@ def _rank_again(settings: PairsSettings, target: RunTarget, stored: Stored) -> R
         for name in ("candidates", "scores", "rollouts")
         if (path := stored.folder / f"{name}.jsonl").exists()
     ]
-    inputs = {path.stem: run_folder.file_digest(path) for path in files}
+    inputs = {path.stem: file_digest(path) for path in files}
     plan = Plan(
         "pairs", settled, {**inputs, **function_files(settings.rewards)}, run_folder.versions()
     )

@@ -9,6 +9,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Score
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
 from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.run_folder import Plan
 
 # written when every candidate is there: from then on they can be ranked, whatever happens
@@ -78,7 +79,7 @@ def _changed(folder: Path) -> list[str]:
     return [
         name
         for name, digest in digests.items()
-        if not (path := folder / f"{name}.jsonl").exists() or run_folder.file_digest(path) != digest
+        if not (path := folder / f"{name}.jsonl").exists() or file_digest(path) != digest
     ]
 
 

@@ -62,6 +62,7 @@ from agentlite.rendering import encoding, renderer, settled
 from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.tool_retrieval import check_packages, digest_of, offers
 from agentlite.workspace import run_folder
+from agentlite.workspace.digests import cache_folder, file_digest
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
@@ -290,7 +291,7 @@ def _digests(settings: config.PrepSettings, stdin: BinaryIO) -> dict[str, str]:
     found = {source: _digest(source, stdin) for source in settings.sources}
     if settings.retry_rejects:
         found["retry_rejects"] = ",".join(
-            run_folder.file_digest(path) for path in raw_files(settings.retry_rejects)
+            file_digest(path) for path in raw_files(settings.retry_rejects)
         )
     return found | {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
 
@@ -316,7 +317,7 @@ def _digest(source: str, stdin: BinaryIO) -> str:
         while piece := stdin.read(1 << 20):
             digest.update(piece)
         return digest.hexdigest()
-    return ",".join(run_folder.file_digest(path)[:16] for path in raw_files(source))
+    return ",".join(file_digest(path)[:16] for path in raw_files(source))
 
 
 def _fill_or_fail(stage: run_folder.StageFolder, job: Job) -> None:
@@ -467,7 +468,7 @@ def _losses(job: Job, gathered: Ingested, train: Sequence[int]) -> dict[str, flo
     key = digest(canonical([job.model.digest, way.mixture.name, way.template.name, seed]))
     how = Loading("unsloth", job.settings.max_length)
     return all_losses(
-        losses_file(run_folder.cache_folder() / "losses", key),
+        losses_file(cache_folder() / "losses", key),
         list(places),
         lambda ids: record_losses(ids, rows, job.model, how),
     )

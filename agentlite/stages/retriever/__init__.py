@@ -23,6 +23,7 @@ from agentlite.retrieval.tool_pool import ToolFile, ToolPool, read_pool
 from agentlite.retrieval.training_pairs import PAIRS
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
 from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
 from agentlite.workspace.encoder_source import MADE, find_encoder, is_static
 from agentlite.workspace.lineage import failing_early
 from agentlite.workspace.model_source import Source
@@ -46,7 +47,7 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     prepared = run_folder.finished(data, "prep")
     source = find_encoder(settings.model, target.run)
     settings = _settled(settings, source)
-    files = {f"tools {name}": run_folder.file_digest(_file(name)) for name in settings.tools}
+    files = {f"tools {name}": file_digest(_file(name)) for name in settings.tools}
     digest = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS)
     )

@@ -15,7 +15,8 @@ from support.samples import DATA, ROOT
 import agentlite
 from agentlite.cli.run_listing import free, inventory
 from agentlite.core.errors import UserError
-from agentlite.workspace.run_folder import Plan, file_digest, open_stage
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.run_folder import Plan, open_stage
 
 STEPS = {
     "max_steps": 3,
