@@ -366,7 +366,13 @@ def offers(k: int, missing: str = "left out") -> ToolOffers:
 def test_a_record_is_offered_what_is_brought_and_what_is_missing_is_written_down():
     brought = offers(1).one(record("how much rain is in town", "get_rain"))
     assert [one.name for one in brought.tools] == ["get_rain"]
-    assert brought.meta[META] == {"k": 1, "by": "bm25", "due": 1, "missing": [], "other_schema": []}
+    assert brought.meta[META] == {
+        "k": 1,
+        "by": "bm25",
+        "expected": 1,
+        "missing": [],
+        "other_schema": [],
+    }
     lost = offers(1).one(record("departures of a train", "get_rain"))
     assert [one.name for one in lost.tools] == ["find_train"]
     assert lost.meta[META]["missing"] == ["get_rain"]

@@ -436,7 +436,7 @@ def test_a_sheet_that_cannot_be_counted_is_an_error_with_file_line_and_fix(bad, 
     with pytest.raises(UserError) as caught:
         read_scores(path, read_key(sheet))
     assert problem in caught.value.problem and caught.value.fix
-    assert caught.value.place == (f"{path}:{line}" if line else str(path))
+    assert caught.value.location == (f"{path}:{line}" if line else str(path))
 
 
 def test_the_line_told_is_that_on_which_a_row_begins(tmp_path):
@@ -445,7 +445,7 @@ def test_the_line_told_is_that_on_which_a_row_begins(tmp_path):
     path = filled(tmp_path / "s.csv", "r.csv", lambda row: next(scores))
     with pytest.raises(UserError) as caught:
         read_scores(path, read_key(tmp_path / "s.csv"))
-    assert caught.value.place == f"{path}:8"
+    assert caught.value.location == f"{path}:8"
 
 
 def test_another_encoding_another_file_and_a_lost_key_are_told(sheet):
