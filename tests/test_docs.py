@@ -191,3 +191,28 @@ def test_the_lines_of_the_notebook_can_be_typed():
         "export",
     ]
     assert not [problem for words in told if (problem := misread(words))]
+
+
+PATH = re.compile(r"`((?:[\w.*-]+/)*[\w.*-]+\.py|(?:[\w-]+/)+)`")
+ELSEWHERE = {"decisions.md", "CHANGELOG.md"}  # they tell of files as they were called then
+
+
+def source_files(page: Path) -> list[str]:
+    """The Python files and the folders of this repository that a page names in its sentences."""
+    named = PATH.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
+    tops = {path.name for folder in (ROOT, ROOT / "agentlite") for path in folder.iterdir()}
+    return [path for path in named if path.startswith("test_") or path.partition("/")[0] in tops]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in ELSEWHERE], ids=name)
+def test_the_files_that_a_page_names_are_there(page):
+    for path in source_files(page):
+        assert [*ROOT.glob(path), *(ROOT / "agentlite").glob(path)], path
+
+
+def test_the_tree_of_the_design_page_is_the_package_as_it_is():
+    from file_tree import block, renewed
+
+    text = (DOCS / "design.md").read_text(encoding="utf-8")
+    assert block() in text, "python scripts/file_tree.py renews it"
+    assert renewed(text.replace("    errors.py", "    mistakes.py")) == text
