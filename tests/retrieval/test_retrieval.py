@@ -185,6 +185,8 @@ def test_metrics_are_those_that_were_worked_out_by_hand():
         "precision@5": 0.4,
     }
     assert values(QueryRanking((), 1), (5,))["mrr"] == 0
+    # the best that one place can hold is one of three right tools
+    assert values(QueryRanking((1, 4), 3), (1,))["ndcg@1"] == 1
 
 
 @given(st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=20))

@@ -152,3 +152,13 @@ def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     with suppress(RowError):
         record = glaive.read(row)
         assert from_row(to_row(record)) == record
+
+
+def test_calls_of_later_turns_have_ids_of_their_own():
+    call = '<functioncall> {"name": "now", "arguments": \'{}\'} <|endoftext|>'
+    exchange = f"USER: Now?\n\n\nASSISTANT: {call}\n\n\nFUNCTION RESPONSE: 12:00\n\n\n"
+    chat = exchange * 3 + "ASSISTANT: Noon. <|endoftext|>"
+    record = glaive.read({"system": FUNCTIONS, "chat": chat})
+    ids = [call.id for message in record.messages for call in message.calls]
+    assert ids == ["call_0", "call_1", "call_2"]
+    assert [one.call_id for one in record.messages if one.role == "tool"] == ids
