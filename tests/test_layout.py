@@ -42,7 +42,7 @@ CORE = {
     "row_files",
     "user_code",
 }
-HEAVY = {"torch", "transformers", "datasets", "numpy", "pyarrow", "trl", "peft", "unsloth"}
+HEAVY = {"torch", "transformers", "datasets", "numpy", "pyarrow", "trl", "peft", "unsloth", "httpx"}
 
 
 def module_of(path: Path) -> str:

@@ -99,7 +99,7 @@ def replies(
 
 
 def _failed(endpoint: Endpoint, reply: Reply) -> UserError:
-    why = f"{reply.problem}: {reply.told}" if reply.told else reply.problem
+    why = f"{reply.problem}: {reply.detail}" if reply.detail else reply.problem
     return UserError(
         f"no answer: {why}.",
         "Look at the server; the same command again asks for what is missing.",

@@ -188,7 +188,7 @@ def test_a_prompt_that_is_refused_scores_0_and_does_not_stop_the_others(caller, 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"endpoint": "ftp://x"}, "no address"),
+        ({"endpoint": "ftp://x"}, "not the address"),
         ({"endpoint": "http://u:p@h/v1"}, "password"),
         ({"model": None}, "which of its models"),
         ({"num_samples": 2}, "needs the model itself"),
