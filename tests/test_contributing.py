@@ -1,0 +1,145 @@
+"""The recipes of CONTRIBUTING.md, followed on a copy of the package: each works, with as many files
+as it promises.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.samples import ROOT
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+RECIPE = re.compile(r"^### (Add [^\n:]*): (\d+) files?\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
+RECIPES = {name: (int(count), text) for name, count, text in RECIPE.findall(PAGE)}
+NEW = re.compile(r"^```python\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EDIT = re.compile(r"^```diff\n  # (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the package that may be changed."""
+    for name in ("agentlite", "configs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def edited(text: str, diff: str) -> str:
+    """`text` with each hunk of a diff applied: its ` ` and `-` lines are there once, and become its
+    ` ` and `+` lines.
+    """
+    for hunk in re.split(r"^\.\.\.\n", diff, flags=re.MULTILINE):
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(line[1:] for line in lines if line[0] in " -")
+        new = "".join(line[1:] for line in lines if line[0] in " +")
+        assert text.count(old) == 1, f"the recipe's lines are not there once:\n{old}"
+        text = text.replace(old, new)
+    return text
+
+
+def follow(recipe: str, checkout: Path) -> None:
+    """Does what the recipe says, and counts the files against what it promises."""
+    promised, text = RECIPES[recipe]
+    new, edits = NEW.findall(text), EDIT.findall(text)
+    assert len({path for path, _ in [*new, *edits]}) == promised
+    for path, source in new:
+        assert not (checkout / path).exists()
+        (checkout / path).write_text(source, encoding="utf-8")
+    for path, diff in edits:
+        target = checkout / path
+        target.write_text(edited(target.read_text(encoding="utf-8"), diff), encoding="utf-8")
+    paths = [path for path, _ in [*new, *edits]]
+    for check in (["check"], ["format", "--check"]):
+        ruff = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, "--no-cache", *paths],
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+        )
+        assert ruff.returncode == 0, ruff.stdout + ruff.stderr
+
+
+def run(checkout: Path, *words: str) -> str:
+    """What Python prints, with the changed copy as `agentlite`."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=checkout, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_there_is_a_recipe_for_each():
+    assert {*RECIPES} == {
+        "Add a format",
+        "Add a protocol",
+        "Add a reward component",
+        "Add a metric",
+    }
+
+
+def test_a_format_reads_its_rows(checkout):
+    follow("Add a format", checkout)
+    program = """
+from agentlite.data.formats import detected, to_record
+row = {"q": "When?", "a": "At nine.", "shop": "Oslo"}
+record = to_record(row)
+print(detected(row), *(message.content for message in record.messages), record.meta)
+"""
+    output = run(checkout, "-c", program)
+    assert output.startswith("faq When? At nine. {") and "Oslo" in output
+    assert "faq" in run(checkout, "-m", "agentlite", "prep", "--formats")
+
+
+def test_a_protocol_writes_and_reads_back(checkout):
+    follow("Add a protocol", checkout)
+    folder = checkout / "weather"
+    run(checkout, "-m", "agentlite", "init", "weather")
+    words = ("prep", str(folder / "data.jsonl"), "--protocol", "brackets", "--max-rejects", ".5")
+    run(checkout, "-m", "agentlite", *words)
+    shown = run(checkout, "-m", "agentlite", *words, "--show", "3")
+    assert "⟦" in shown and '[call] {"name":' in shown
+    program = """
+from agentlite.rendering import PROTOCOLS
+for text in ('Soon.\\n[call] {"name": "f", "arguments": {"a": 1}}', "[call] {", "[call] {} x"):
+    print(PROTOCOLS["brackets"].parse(text))
+"""
+    good, *bad = run(checkout, "-c", program).splitlines()
+    assert "'Soon.'" in good and "'a': 1" in good and "problem=''" in good
+    assert all("problem='call" in line for line in bad)
+
+
+def test_a_component_scores(checkout):
+    follow("Add a reward component", checkout)
+    program = """
+from agentlite.core.records import Gold, Parsed
+from agentlite.scoring.rewards import Attempt, judge, settle_weights, total
+text = "x" * 400
+parts = judge(Attempt(Parsed(text), Gold(), (), finished=True, text=text)).parts
+with_it, without = (total(parts, settle_weights(weights)) for weights in ({"brevity": 1}, {}))
+print(parts["brevity"], with_it - without)
+"""
+    assert run(checkout, "-c", program).split() == ["0.5", "0.5"]
+
+
+def test_a_metric_stands_in_the_figures(checkout):
+    follow("Add a metric", checkout)
+    program = """
+from agentlite.core.records import Call, GoldCall, Gold, Message, Parsed, Record, Tool
+from agentlite.rendering.encoding import Prompt
+from agentlite.scoring.gates import KNOWN
+from agentlite.scoring.metrics.all_figures import figures
+from agentlite.scoring.predictions import predicted
+call = Call("f", {})
+messages = (Message("user", "?"), Message("assistant", calls=(call,)))
+record = Record(messages=messages, tools=(Tool("f"),))
+prompt = Prompt(record, 1, "hermes", [], "", "turn")
+predictions = [predicted(prompt, Parsed("", calls), "", 1) for calls in ((call,), (call, call))]
+metrics = figures(predictions, [], {record.id: record}, 0)["metrics"]
+print(metrics["single_call"]["mean"], metrics["single_call"]["count"], "single_call" in KNOWN)
+"""
+    assert run(checkout, "-c", program).split() == ["0.5", "2", "True"]
