@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from support.samples import ROOT
 from agentlite.cli.main import COMMANDS, group
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 NOTEBOOK = DOCS / "first.ipynb"
 FENCED = re.compile(r"^```.*?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(agentlite [^`]+)`")
@@ -216,3 +217,32 @@ def test_the_tree_of_the_design_page_is_the_package_as_it_is():
     text = (DOCS / "design.md").read_text(encoding="utf-8")
     assert block() in text, "python scripts/file_tree.py renews it"
     assert renewed(text.replace("    errors.py", "    mistakes.py")) == text
+
+
+def retired_words() -> set[str]:
+    """The last column of the glossary: words that are not used for what stands in the row."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("|")
+    ]
+    return {word for row in rows for word in re.findall(r"`(\w+)`", row[-1])}
+
+
+def words_of(identifier: str) -> set[str]:
+    """`_told_apart`, `toldApart` or `TOLD` -> told, apart; and the whole, in lower case."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)
+    return {word.lower() for word in [*words, identifier.strip("_")]}
+
+
+def test_no_identifier_holds_a_word_that_the_glossary_retires():
+    retired, met = retired_words(), []
+    assert retired
+    for path in (ROOT / "agentlite").rglob("*.py"):
+        with path.open("rb") as file:
+            met += [
+                f"{path.relative_to(ROOT)}:{token.start[0]}: {token.string}"
+                for token in tokenize.tokenize(file.readline)
+                if token.type == tokenize.NAME and words_of(token.string) & retired
+            ]
+    assert not met
