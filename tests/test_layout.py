@@ -171,6 +171,18 @@ def test_a_file_says_in_its_first_line_what_it_is_for(module):
     assert first.endswith((".", ":")), f"{module}: {first}"
 
 
+def test_one_module_alone_names_the_files_of_a_stage():
+    """All others ask workspace.run_folder, so that all trust the same."""
+    named = {
+        module
+        for module, path in FILES.items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if node.value.endswith(("plan.json", "done.json", "failed.json")) and " " not in node.value
+    }
+    assert named == {"agentlite.workspace.run_folder"}
+
+
 def test_there_is_no_drawer_for_odds_and_ends():
     drawers = {"utils.py", "common.py", "helpers.py", "base.py", "misc.py"}
     assert not drawers & {path.name for path in PACKAGE.rglob("*.py")}

@@ -51,6 +51,6 @@ def _values(context: click.Context, name: str) -> Iterator[str]:
     elif name == "profile":
         yield from ("auto", *sorted(path.stem for path in config_folder().glob("*.yaml")))
     elif name in OF_STAGES:
-        yield from sorted(
-            plan.parent.name for plan in Path(context.params["run"]).glob("*/plan.json")
-        )
+        from agentlite.workspace.run_folder import stages_in
+
+        yield from (folder.name for folder in stages_in(Path(context.params["run"])))

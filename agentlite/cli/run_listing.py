@@ -1,12 +1,10 @@
-"""A workspace -> its stages: what state each is in, its key figure, size and age; and room made of
-finished ones.
-"""
+"""The stages of a workspace: state, key figure, size and age of each; freeing checkpoints."""
 
 import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -17,19 +15,18 @@ from agentlite.core.row_files import disk_errors
 from agentlite.engine.checkpoints import MANIFEST
 from agentlite.report.retrieval_tables import best_in_words
 from agentlite.workspace import folder_lock, run_folder
+from agentlite.workspace.run_folder import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
 Figures = Mapping[str, Any]
 CHECKPOINTS, FREED = "checkpoints", ".checkpoints-freed"
 TRAINING = ("sft", "dpo", "grpo")
-SAID = {"pairs": "candidates.jsonl", "eval": "answers.jsonl"}  # a line each, as they come
+ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl"}  # a line each, as they come
 
 
 class ListedStage(Struct, frozen=True):
-    """A stage as it lies there. `detail`: how far it is, or what is wrong; `age` in seconds, since
-    it was last written.
-
-    `checkpoint_bytes`: what `runs --rm` would free.
+    """A stage as `runs` shows it. `detail`: how far it is, or what is wrong; `checkpoint_bytes`:
+    what `runs --rm` would free; `age`: seconds since it was last written.
     """
 
     run: str
@@ -49,68 +46,74 @@ class Freed(Struct, frozen=True):
     bytes: int
 
 
-class Seen(NamedTuple):
+class StageState(NamedTuple):
     state: State
     detail: str = ""
 
 
 def inventory(run: Path) -> list[ListedStage]:
     """In the order in which they were begun. Raises UserError 2 where there is no stage."""
-    folders = sorted(set(stage_folders(run)), key=_begun)
-    if not folders:
-        inside = run.is_dir() and any(
-            any(stage_folders(path)) for path in run.iterdir() if path.is_dir()
-        )
-        fix = (
+    stages = stored_stages(run)
+    if not stages:
+        inside = run.is_dir() and any(stored_stages(path) for path in run.iterdir())
+        raise UserError(
+            "holds no stage." if run.is_dir() else "no such workspace.",
             f"There are workspaces in it: agentlite runs {run}/*"
             if inside
-            else ("Name a workspace; or start one: agentlite init DIR, or agentlite prep FILE.")
+            else "Name a workspace; or start one: agentlite init DIR, or agentlite prep FILE.",
+            location=str(run),
         )
-        raise UserError(
-            "holds no stage." if run.is_dir() else "no such workspace.", fix, location=str(run)
-        )
-    return [_kept(run, folder) for folder in folders]
+    return [_listed(run, stage) for stage in stages]
 
 
 def free(run: Path, names: Sequence[str]) -> list[Freed]:
-    """Takes away the checkpoints of finished stages, once it is sure of each. Raises UserError 2,
-    74 or 75.
+    """Removes the checkpoints of finished stages, or of none where one is not finished. Raises
+    UserError 2, 74 or 75.
     """
     for name in names:
         _refuse_needed(run, name)
     return [Freed(str(run), name, _free(run, name)) for name in dict.fromkeys(names)]
 
 
-def stage_folders(run: Path) -> Iterator[Path]:
-    """Those of stages, and of the models that were evaluated: eval/<data>/<model>."""
-    for name in ("plan.json", "failed.json"):
-        yield from (path.parent for path in run.glob(f"*/{name}"))
-        yield from (
-            path.parent
-            for path in run.glob(f"*/*/*/{name}")
-            if _json(path).get("command") == "eval"
-        )
+def stored_stages(run: Path) -> list[StoredStage]:
+    """The stages of a workspace, and the models that were evaluated: eval/<data>/<model>. Those
+    that were begun first come first.
+    """
+    inner = [
+        stage
+        for stage in map(run_folder.read, run_folder.stages_in(run, "*/*/*", given_up=True))
+        if stage.plan is None or stage.plan.command == "eval"  # others are of workspaces inside
+    ]
+    outer = map(run_folder.read, run_folder.stages_in(run, given_up=True))
+    return sorted([*outer, *inner], key=lambda stage: (stage.begun, str(stage.folder)))
 
 
 def size(folder: Path) -> int:
+    """The bytes of all files in a folder."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
-def _kept(run: Path, folder: Path) -> ListedStage:
-    seen, plan = _seen(folder), _json(_plan_file(folder))
-    done = _json(folder / "done.json")
-    tell = FIGURES.get(str(plan.get("command")))
+def _listed(run: Path, stage: StoredStage) -> ListedStage:
+    folder = stage.folder
+    command = stage.plan.command if stage.plan else "?"
     figure = ""
-    with contextlib.suppress(
-        KeyError, TypeError, ValueError
-    ):  # figures of another version, or null
-        figure = tell(done.get("figures") or {}) if tell and done else _last_loss(folder)
+    # figures of another version, or null
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        if stage.done and command in FIGURES:
+            figure = FIGURES[command](stage.done.figures)
+        else:
+            figure = _last_loss(folder)
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
+    state = (
+        StageState("running", _progress(stage, running=True))
+        if folder_lock.holder(folder)
+        else _state(stage)
+    )
     return ListedStage(
         str(run),
         folder.relative_to(run).as_posix(),
-        str(plan.get("command", "?")),
-        *seen,
+        command,
+        *state,
         figure,
         size(folder),
         size(folder / CHECKPOINTS),
@@ -118,41 +121,28 @@ def _kept(run: Path, folder: Path) -> ListedStage:
     )
 
 
-def _seen(folder: Path) -> Seen:
-    if folder_lock.holder(folder):
-        return Seen("running", _progress(folder, running=True))
-    return _lies(folder)
+def _state(stage: StoredStage) -> StageState:
+    """What the files say, whether or not a process is at work."""
+    if stage.given_up:
+        return StageState("failed", "the same command starts over")
+    if problem := stage.problem():
+        return StageState("broken", problem)
+    if not stage.done:
+        return StageState("half", _progress(stage, running=False))
+    return StageState("done")
 
 
-def _lies(folder: Path) -> Seen:
-    """What the files say, whether or not a process is at work; of a stage that is not done, how far
-    it is.
+def _progress(stage: StoredStage, *, running: bool) -> str:
+    """How far a stage is that is not done. For a run that was stopped: the step from which it
+    carries on.
     """
-    if not (folder / "plan.json").exists():
-        return Seen("failed", "the same command starts over")
-    if not _json(folder / "plan.json"):
-        return Seen("broken", "plan.json cannot be read")
-    try:
-        run_folder.read_plan(folder)
-    except UserError as error:
-        return Seen("broken", f"plan.json {error.problem.rstrip('.')}")
-    if not (folder / "done.json").exists():
-        return Seen("half", _progress(folder, running=False))
-    try:
-        changed = run_folder.broken_outputs(folder)
-    except UserError:
-        return Seen("broken", "done.json cannot be read")
-    return Seen("broken", f"{changed[0]} is not as it was left") if changed else Seen("done")
-
-
-def _progress(folder: Path, *, running: bool) -> str:
-    """Of a run that is stopped, the step from which it carries on."""
-    plan = _json(folder / "plan.json")
-    command = plan.get("command")
-    if command in SAID:
-        file = folder / SAID[command]
+    folder, plan = stage.folder, stage.plan
+    if not plan:
+        return ""
+    if plan.command in ANSWERS:
+        file = folder / ANSWERS[plan.command]
         return f"{len(file.read_bytes().splitlines()) if file.exists() else 0} {file.stem}"
-    if command not in TRAINING:
+    if plan.command not in TRAINING:
         return ""
     whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]
     newest = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
@@ -162,36 +152,35 @@ def _progress(folder: Path, *, running: bool) -> str:
     steps = (
         _json(newest / "trainer_state.json").get("max_steps")
         if newest
-        else (plan.get("settings") or {}).get("max_steps")
+        else plan.settings.get("max_steps")
     )
     return f"step {step} of {steps}" if steps else f"step {step}"
 
 
 def _refuse_needed(run: Path, name: str) -> None:
-    """Raises UserError unless the stage is done: until then its checkpoints are what it is carried
-    on from.
-    """
-    folder = run / name
-    if folder not in set(stage_folders(run)):
-        known = (
-            ", ".join(sorted(path.relative_to(run).as_posix() for path in stage_folders(run)))
-            or "none"
-        )
-        raise UserError("no such stage.", f"In {run} there are: {known}.", location=str(folder))
-    with folder_lock.held(folder):
-        seen = _lies(folder)
-    if seen.state != "done":
-        command = _json(_plan_file(folder)).get("command", "")
+    """Raises UserError unless the stage is done: until then it carries on from its checkpoints."""
+    folder, stages = run / name, stored_stages(run)
+    if folder not in [stage.folder for stage in stages]:
+        names = sorted(stage.folder.relative_to(run).as_posix() for stage in stages)
         raise UserError(
-            f"is not done ({in_words(seen.state, seen.detail)}): its checkpoints are what it goes "
-            "on from.",
-            f"Run the same `agentlite {command}` again, then free them.",
+            "no such stage.",
+            f"In {run} there are: {', '.join(names) or 'none'}.",
+            location=str(folder),
+        )
+    with folder_lock.held(folder):
+        stage = run_folder.read(folder)
+        state, detail = _state(stage)
+    if state != "done":
+        command = f"agentlite {stage.plan.command}" if stage.plan else "command"
+        raise UserError(
+            f"is not done ({in_words(state, detail)}): it carries on from its checkpoints.",
+            f"Run the same `{command}` again, then free them.",
             location=str(folder),
         )
 
 
 def _free(run: Path, name: str) -> int:
-    """Renamed first: a kill in between leaves nothing that looks like a checkpoint."""
+    """Renames the checkpoints first: a kill in between leaves nothing that looks like one."""
     folder = run / name
     with folder_lock.held(folder), disk_errors(folder):
         if (folder / CHECKPOINTS).exists():
@@ -202,8 +191,9 @@ def _free(run: Path, name: str) -> int:
 
 
 def in_words(state: State, detail: str) -> str:
-    said = "half done" if state == "half" else state
-    return f"{said}, {detail}" if detail else said
+    """`half done, step 2 of 3`."""
+    words = "half done" if state == "half" else state
+    return f"{words}, {detail}" if detail else words
 
 
 def _prep(figures: Figures) -> str:
@@ -254,18 +244,10 @@ def _last_row(path: Path) -> dict[str, Any]:
     return dict(json.loads(lines[-1])) if lines else {}
 
 
-def _plan_file(folder: Path) -> Path:
-    return folder / ("plan.json" if (folder / "plan.json").exists() else "failed.json")
-
-
-def _begun(folder: Path) -> tuple[float, str]:
-    return _plan_file(folder).stat().st_mtime, str(folder)
-
-
 def _json(path: Path) -> dict[str, Any]:
-    """{} for a file that is not there or cannot be read: a listing shows what it can."""
+    """{} for a file that is missing or cannot be read: a listing shows what it can."""
     try:
-        found = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -371,7 +371,7 @@ def _read(checkpoint: Path) -> CheckpointManifest:
 
 
 def _plan(folder: Path) -> str:
-    if not (folder / "plan.json").exists():  # trained from Python, without a stage
+    if not run_folder.is_stage(folder):  # trained from Python, without a stage
         return ""
     plan = run_folder.read_plan(folder)
     return digest(canonical([plan.command, plan.settings, plan.inputs]))

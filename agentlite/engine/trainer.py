@@ -575,11 +575,11 @@ def _keep_best(folder: Path) -> dict[str, Any]:
 def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
     """Steps after the checkpoint are taken again: their rows go. Raises UserError 3 where those
     would be all the steps of a run that was finished."""
-    if not checkpoint and (folder / "done.json").exists():
+    if not checkpoint and run_folder.is_finished(folder):
+        changed = run_folder.read(folder).trusted().changed()
         raise UserError(
-            f"was finished, but {run_folder.broken_outputs(folder)[0]} is not as it was left, and "
-            "there is no "
-            "checkpoint to make it from.",
+            f"was finished, but {changed[0]} is not as it was left, and there is no checkpoint to "
+            "make it from.",
             "Put it back as it was, or train anew with --force.",
             location=str(folder),
             exit_code=OTHER_PLAN,

@@ -83,15 +83,18 @@ def _stages(run: WorkspaceRun) -> Iterator[str]:
 
 def described(stage: ReportedStage) -> str:
     """A stage in a few lines: settings, inputs by digest (its lineage), versions, what came out."""
-    parts = {key: stage.plan.get(key) for key in ("settings", "inputs", "versions")} | {
-        "figures": stage.figures
+    parts = {
+        "settings": stage.settings,
+        "inputs": stage.inputs,
+        "versions": stage.plan.versions,
+        "figures": stage.figures,
     }
     lines = [f"- {key}: {_cell(tables.listed(value))}" for key, value in parts.items() if value]
-    if stage.done is not None and "seconds" in stage.done:
-        lines.append(f"- seconds: {stage.done['seconds']:.0f}")
+    if done := stage.done:
+        lines.append(f"- seconds: {done.seconds:.0f}")
     return "\n".join(
         [
-            f"**{_cell(stage.name)}**{'' if stage.done is not None else ' (not finished)'}",
+            f"**{_cell(stage.name)}**{'' if stage.done else ' (not finished)'}",
             "",
             *lines,
         ]

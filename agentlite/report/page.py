@@ -206,19 +206,19 @@ def _text(value: Any) -> str:
     return tables.ABSENT if value is None else tables.short(value)
 
 
-def _versions(run: WorkspaceRun) -> list[tuple[str, Json]]:
-    """Each set of versions with what was made under it: as a rule, all of it."""
+def _versions(run: WorkspaceRun) -> list[tuple[str, dict[str, str]]]:
+    """Each set of versions with the names of the stages that ran under it: as a rule, all."""
     plans = [(stage.name, stage.plan) for stage in run.stages]
     plans += [
         (f"eval {name}", model.plan)
-        for one in run.evaluations
-        for name, model in one.models.items()
+        for evaluation in run.evaluations
+        for name, model in evaluation.models.items()
     ]
-    found: dict[str, tuple[list[str], Json]] = {}
+    names: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name, plan in plans:
-        if versions := plan.get("versions"):
-            found.setdefault(repr(versions), ([], versions))[0].append(name)
+        if plan.versions:
+            names.setdefault(tuple(plan.versions.items()), []).append(name)
     return [
-        ("all stages" if len(found) == 1 else ", ".join(names), versions)
-        for names, versions in found.values()
+        ("all stages" if len(names) == 1 else ", ".join(of_these), dict(versions))
+        for versions, of_these in names.items()
     ]

@@ -87,13 +87,16 @@ def commands(run: WorkspaceRun) -> list[str]:
     """
     profiled = _profiled()
     return [
-        *(_command(stage.plan, _out(stage), profiled) for stage in run.stages),
+        *(
+            _command(stage.plan.command, stage.settings, _out(stage), profiled)
+            for stage in run.stages
+        ),
         *(_evaluation(evaluation, profiled) for evaluation in run.evaluations if evaluation.models),
     ]
 
 
-def _command(plan: Json, words: list[str], profiled: set[tuple[str, str]]) -> str:
-    name, settings = plan["command"], dict(plan.get("settings") or {})
+def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[str, str]]) -> str:
+    settings = dict(settings)
     words += settings.pop("sources", [])
     if settings.get("candidates"):  # ranked again: the rest is the candidates' own
         settings = {
@@ -130,14 +133,15 @@ def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
     settings |= {key: all_asked[0][key] for key in ("limit", "seed") if key in all_asked[0]}
     out = evaluation.folder.parent.name
     return _command(
-        {"command": "eval", "settings": settings},
+        "eval",
+        settings,
         [*(["--out", out] if out != "eval" else []), *named],
         profiled,
     )
 
 
 def _out(stage: ReportedStage) -> list[str]:
-    return ["--out", stage.name] if stage.name != stage.plan["command"] else []
+    return ["--out", stage.name] if stage.name != stage.plan.command else []
 
 
 def _flag(command: str, key: str, value: Any) -> list[str]:
@@ -153,7 +157,7 @@ def _default(command: str, key: str) -> Any:
 
 def is_given(stage: ReportedStage, key: str) -> bool:
     """Whether a setting is not the default."""
-    command = stage.plan.get("command", "")
+    command = stage.plan.command
     known = command in config.COMMANDS and key in config.fields(command)
     return known and bool(stage.settings[key] != _default(command, key))
 

@@ -1,6 +1,4 @@
-"""A run's folder -> what reports may say of it: its stages and evaluations, and why something was
-not read.
-"""
+"""A workspace as reports see it: its stages, its evaluations, and why something was not read."""
 
 import json
 from collections.abc import Iterable
@@ -12,24 +10,25 @@ from msgspec import Struct
 
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
-from agentlite.workspace.digests import file_digest
+from agentlite.workspace import run_folder
+from agentlite.workspace.run_folder import Done, Plan, StoredStage
 
 Json = dict[str, Any]
 
 STAGES = ("prep", "retriever", "prep --retrieve", "sft", "pairs", "dpo", "grpo")
-SHOWN = (
-    "metrics.jsonl",
-    "stats.json",
-    "metrics.json",
-)  # of a stage; of an evaluation, all there is
+# the files of a stage that a report shows; of an evaluation it shows all
+SHOWN = ("metrics.jsonl", "stats.json", "metrics.json")
 
 
-class ReportedStage(Struct, frozen=True, dict=True):
-    """A folder with a plan. `done` is None where the stage is not finished."""
+class ReportedStage(Struct, frozen=True):
+    """A stage whose plan can be trusted, finished or not."""
 
-    folder: Path
-    plan: Json
-    done: Json | None
+    stored: StoredStage
+    plan: Plan
+
+    @property
+    def folder(self) -> Path:
+        return self.stored.folder
 
     @property
     def name(self) -> str:
@@ -37,37 +36,37 @@ class ReportedStage(Struct, frozen=True, dict=True):
 
     @property
     def kind(self) -> str:
-        """Its command; a `prep` with tools that a retriever brings comes after that one."""
-        retrieves = self.plan.get("command") == "prep" and self.settings.get("retrieve")
-        return "prep --retrieve" if retrieves else self.plan.get("command", "")
+        """Its command; a `prep` whose tools come from a retriever is run after that one."""
+        retrieves = self.plan.command == "prep" and self.settings.get("retrieve")
+        return "prep --retrieve" if retrieves else self.plan.command
 
     @property
     def settings(self) -> Json:
-        return self.plan.get("settings") or {}
+        return self.plan.settings
 
     @property
     def inputs(self) -> dict[str, str]:
-        return self.plan.get("inputs") or {}
+        return self.plan.inputs
+
+    @property
+    def done(self) -> Done | None:
+        """None where the stage is not finished."""
+        return self.stored.done
 
     @property
     def figures(self) -> Json:
-        return (self.done or {}).get("figures") or {}
+        return self.done.figures if self.done else {}
 
     @property
     def outputs(self) -> dict[str, str]:
-        return (self.done or {}).get("outputs") or {}
+        return self.done.outputs if self.done else {}
 
     def is_as_left(self, name: str) -> bool:
         """Whether one of its files is there, and is what the finished stage wrote."""
-        path = self.folder / name
-        return (
-            self.done is not None
-            and path.exists()
-            and self.outputs.get(name) in (None, file_digest(path))
-        )
+        return self.stored.is_as_left(name)
 
     def json(self, name: str) -> Json:
-        """One of its files, or nothing where it has none that can be trusted."""
+        """One of its files; {} where there is none that can be trusted."""
         return read_json(self.folder / name) if self.is_as_left(name) else {}
 
     def rows(self, name: str) -> list[Row]:
@@ -75,8 +74,8 @@ class ReportedStage(Struct, frozen=True, dict=True):
 
 
 class Evaluation(Struct, frozen=True, dict=True):
-    """What models said to the prompts of one data set. `unread`: a sentence for each folder that
-    was passed over.
+    """The models that answered the prompts of one data set, by name. `unread`: a sentence for each
+    folder that was passed over; `compared`: compare.json, or {}.
     """
 
     folder: Path
@@ -97,43 +96,36 @@ class Evaluation(Struct, frozen=True, dict=True):
     @cached_property
     def is_current(self) -> bool:
         """Whether the models' predictions are still those that were compared."""
-        found = {
-            name: model.outputs.get("predictions.jsonl") for name, model in self.models.items()
-        }
         return all(
-            found.get(name) == digest
+            name in self.models and self.models[name].outputs.get("predictions.jsonl") == digest
             for name, digest in self.compared.get("predictions", {}).items()
         )
 
 
 class WorkspaceRun(Struct, frozen=True):
-    """All there is in a workspace, in the order in which stages are run."""
+    """All stages of a workspace, in the order in which they are run. `unread`: a sentence for each
+    stage that is not finished or cannot be trusted, and for each whose shown files were changed.
+    """
 
     folder: Path
     stages: list[ReportedStage]
     evaluations: list[Evaluation]
+    unread: list[str]
 
     @property
     def name(self) -> str:
         return self.folder.resolve().name
 
-    @property
-    def unread(self) -> list[str]:
-        """A sentence for each stage that is not finished, and for each of its files that was
-        changed.
-        """
-        return [sentence for stage in self.stages if (sentence := _why_unread(stage, SHOWN))]
-
     def stage(self, name: Any) -> ReportedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
     def prepared(self, evaluation: Evaluation) -> ReportedStage | None:
-        """The stage whose records were asked."""
+        """The stage whose records the models answered."""
         return self.stage(evaluation.name) or self.stage("prep")
 
     def is_bfcl(self, evaluation: Evaluation) -> bool:
-        """Whether anything that says where the prompts came from says BFCL."""
-        plans = [model.plan for model in evaluation.models.values()]
+        """Whether its plans or figures name BFCL as a source of the prompts."""
+        plans = [[model.settings, model.inputs] for model in evaluation.models.values()]
         sources = [
             metrics.get("by", {}).get("source", {}) for metrics in evaluation.metrics.values()
         ]
@@ -151,64 +143,76 @@ def read_run(folder: Path) -> WorkspaceRun:
             "Name the folder that the stages wrote, with --run.",
             location=str(folder),
         )
-    stages = [_stage(plan.parent) for plan in sorted(folder.glob("*/plan.json"))]
-    known = [stage for stage in stages if stage.kind in STAGES]
-    known.sort(key=lambda stage: (STAGES.index(stage.kind), stage.name))
-    asked = [_stage(plan.parent) for plan in folder.glob("*/*/*/plan.json")]
-    evaluated = sorted({stage.folder.parent for stage in asked})
+    stored = [run_folder.read(path) for path in run_folder.stages_in(folder)]
+    stages = [
+        stage
+        for one in stored
+        if one.plan and (stage := ReportedStage(one, one.plan)).kind in STAGES
+    ]
+    stages.sort(key=lambda stage: (STAGES.index(stage.kind), stage.name))
+    unread = [
+        *(_why_unread(one) for one in stored if one.plan is None),
+        *(_why_unread(stage.stored, SHOWN) for stage in stages),
+    ]
+    members: dict[Path, list[StoredStage]] = {}
+    for path in run_folder.stages_in(folder, "*/*/*"):
+        members.setdefault(path.parent, []).append(run_folder.read(path))
     return WorkspaceRun(
         folder,
-        known,
-        [
-            _evaluation(path, [one for one in asked if one.folder.parent == path])
-            for path in evaluated
-        ],
+        stages,
+        [_evaluation(path, members[path]) for path in sorted(members)],
+        [sentence for sentence in unread if sentence],
     )
 
 
 def read_json(path: Path) -> Json:
+    """The object in a file that a finished stage left. Raises UserError for anything else."""
     try:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError) as error:
-        fix = "A finished stage has it: run that stage again with --force."
         raise UserError(
-            f"cannot be read ({error}).", fix, location=str(path), exit_code=OTHER_PLAN
+            f"cannot be read ({error}).",
+            "A finished stage has it: run that stage again with --force.",
+            location=str(path),
+            exit_code=OTHER_PLAN,
         ) from error
     if not isinstance(content, dict):
         raise UserError(
-            "is no JSON object.",
+            "is not a JSON object.",
             "Run the stage that wrote it again with --force.",
             location=str(path),
         )
     return content
 
 
-def _stage(folder: Path) -> ReportedStage:
-    done = folder / "done.json"
-    return ReportedStage(
-        folder, read_json(folder / "plan.json"), read_json(done) if done.exists() else None
-    )
-
-
-def _evaluation(folder: Path, members: list[ReportedStage]) -> Evaluation:
-    """The models as they were compared, so that the first stands first; the rest by name."""
+def _evaluation(folder: Path, members: list[StoredStage]) -> Evaluation:
+    """The models in the order in which they were compared, so that the first stays first; others
+    follow by name.
+    """
     path = folder / "compare.json"
     compared = read_json(path) if path.exists() else {}
     rank = {model: index for index, model in enumerate(compared.get("models", []))}
-    members = sorted(members, key=lambda model: (rank.get(model.name, len(rank)), model.name))
-    unread = {model.name: why for model in members if (why := _why_unread(model, model.outputs))}
-    models = {model.name: model for model in members if model.name not in unread}
-    return Evaluation(folder, models, list(unread.values()), compared)
+    members = sorted(
+        members,
+        key=lambda member: (rank.get(member.folder.name, len(rank)), member.folder.name),
+    )
+    models, unread = {}, []
+    for member in members:
+        if sentence := _why_unread(member):
+            unread.append(sentence)
+        elif member.plan:
+            models[member.folder.name] = ReportedStage(member, member.plan)
+    return Evaluation(folder, models, unread, compared)
 
 
-def _why_unread(stage: ReportedStage, names: Iterable[str]) -> str:
-    """A sentence, or "" for a folder that can be read."""
-    again = f"Run `agentlite {stage.plan.get('command', '')}` again"
-    if stage.done is None:
-        return f"Not finished, so not read: {stage.name}. {again} to finish it."
-    changed = [name for name in names if name in stage.outputs and not stage.is_as_left(name)]
+def _why_unread(stage: StoredStage, names: Iterable[str] | None = None) -> str:
+    """A sentence, or "" for a finished stage whose files `names` are as it left them."""
+    name = stage.folder.name
+    command = f"`agentlite {stage.plan.command}`" if stage.plan else "its command"
+    if problem := stage.problem(names):
+        return f"{problem}, so not read: {name}. Run {command} again with --force."
     return (
-        f"{changed[0]} is not as it was left, so not read: {stage.name}. {again} with --force."
-        if changed
-        else ""
+        ""
+        if stage.done
+        else f"Not finished, so not read: {name}. Run {command} again to finish it."
     )

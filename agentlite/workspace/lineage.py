@@ -24,7 +24,7 @@ def setting_of(name: str, key: str, run: Path) -> Any:
     neither.
     """
     folder = run_folder.find_stage(name, run)
-    if name and (folder / "plan.json").exists():
+    if name and run_folder.is_stage(folder):
         return run_folder.read_plan(folder).settings.get(key)
     mark = folder / EXPORTED
     return json.loads(mark.read_bytes())["settings"].get(key) if name and mark.exists() else None
@@ -35,7 +35,7 @@ def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:
     whole model.
     """
     folder = run_folder.find_stage(name, run)
-    if not name or not (folder / "plan.json").exists():
+    if not name or not run_folder.is_stage(folder):
         return {}
     has = run_folder.read_plan(folder).settings
     return (
@@ -81,9 +81,9 @@ def failing_early(stage: run_folder.StageFolder) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        worth = any(
-            any(stage.folder.glob(name)) for name in ("checkpoints/checkpoint-*", "done.json")
+        is_worth_keeping = run_folder.is_finished(stage.folder) or any(
+            stage.folder.glob("checkpoints/checkpoint-*")
         )
-        if distributed.first() and not worth and error.exit_code not in (DISK, REJECTS):
+        if distributed.first() and not is_worth_keeping and error.exit_code not in (DISK, REJECTS):
             stage.fail()
         raise

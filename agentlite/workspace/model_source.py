@@ -14,8 +14,9 @@ from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.optional_deps import need
 from agentlite.rendering.template import Template, read_template
+from agentlite.workspace import run_folder
 from agentlite.workspace.digests import cache_folder, file_digest
-from agentlite.workspace.run_folder import Plan, finished, read_plan
+from agentlite.workspace.run_folder import Plan
 
 if TYPE_CHECKING:
     pass
@@ -60,13 +61,13 @@ def find_model(name: str, run: Path) -> Source:
     loaded.
     """
     for folder in (run / name, Path(name)):
-        if (folder / "plan.json").exists():
+        if run_folder.is_stage(folder):
             return _stage_model(name, folder)
-        if (folder / "failed.json").exists():
-            command = json.loads((folder / "failed.json").read_bytes()).get("command", "")
+        if (stored := run_folder.read(folder)).given_up:
+            command = f"agentlite {stored.plan.command}" if stored.plan else "command"
             raise UserError(
                 "its stage failed, and left no model.",
-                f"Mend what it complained of, and run the same `agentlite {command}` again.",
+                f"Correct what its message named, and run the same `{command}` again.",
                 location=str(folder),
                 exit_code=MODEL,
             )
@@ -90,9 +91,7 @@ def find_model(name: str, run: Path) -> Source:
         return Source(name, name, None, hub_revision(name))
     first = f"Run `agentlite {name}` first, or name another. " if name in TRAINED_BY else ""
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
-    stages = (
-        ", ".join(sorted(plan.parent.name for plan in run.glob("*/plan.json"))) or "no stage yet"
-    )
+    stages = ", ".join(folder.name for folder in run_folder.stages_in(run)) or "no stage yet"
     raise UserError(
         f"no model '{name}'.",
         f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
@@ -141,8 +140,8 @@ def hub_config(name: str) -> Path:
 
 
 def _stage_model(name: str, folder: Path) -> Source:
-    plan = read_plan(folder)
-    done = finished(folder, plan.command)
+    plan = run_folder.read_plan(folder)
+    done = run_folder.finished(folder, plan.command)
     digests = {
         made: ",".join(
             value[:16]

@@ -1,6 +1,4 @@
-"""A stage's folder: plan first, done last, one process at a time; up to date, carried on, or
-refused.
-"""
+"""A stage's folder: plan.json first, done.json last; up to date, carried on, or refused."""
 
 import contextlib
 import importlib.metadata
@@ -28,6 +26,9 @@ from agentlite.core.row_files import disk_errors, sync_all, write_json
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.folder_lock import HOLDER, LOCK, held
 
+# Nothing else in the package names these files: whoever needs them asks this module.
+PLAN, DONE = "plan.json", "done.json"
+FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
 VERSIONED = (
     "agentlite",
     "torch",
@@ -44,7 +45,7 @@ Outcome = Literal["done", "up to date", "dry run", "compared"]
 
 
 class RunTarget(NamedTuple):
-    """Where a command writes, and how it was asked to."""
+    """Where a command writes, and whether it may start over or only plans."""
 
     run: Path
     out: str
@@ -56,29 +57,26 @@ class RunTarget(NamedTuple):
         return self.run / self.out
 
     def has_work(self, plan: "Plan") -> bool:
-        """Whether the folder is not up to date. Raises UserError 3 where it holds something
-        else.
-        """
+        """Whether the folder is not up to date. Raises UserError 3 where it holds another plan."""
         return self.force or compare(self.folder, plan) != "done"
 
     def next(self, command: str) -> str:
         """A further command, in the same workspace."""
-        return (
-            command
-            if str(self.run) == DEFAULT_RUN
-            else f"{command} --run {shlex.quote(str(self.run))}"
-        )
+        if str(self.run) == DEFAULT_RUN:
+            return command
+        return f"{command} --run {shlex.quote(str(self.run))}"
 
 
 class Sealed(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is written with the digest of the rest, so that a change by hand is seen."""
+    """A file written with the digest of its own content, so that a change by hand is seen."""
 
     seal: str = ""  # an earlier version wrote none
 
     def sealed(self) -> Self:
-        """As it will be read."""
-        told = msgspec.json.decode(msgspec.json.encode(self), type=type(self))
-        return replace(told, seal=digest(canonical(msgspec.to_builtins(replace(told, seal="")))))
+        """The same values as a reader will get them from JSON, with their digest."""
+        content = msgspec.json.decode(msgspec.json.encode(self), type=type(self))
+        unsealed = msgspec.to_builtins(replace(content, seal=""))
+        return replace(content, seal=digest(canonical(unsealed)))
 
     @property
     def is_as_written(self) -> bool:
@@ -95,7 +93,9 @@ class Plan(Sealed, frozen=True, forbid_unknown_fields=True):
 
 
 class Done(Sealed, frozen=True, forbid_unknown_fields=True):
-    """What a stage has done: written last, so that its presence proves the rest."""
+    """What a stage has done: written last, so that its presence proves the rest.
+
+    `outputs`: the sha256 of each file that was written, by its name in the folder."""
 
     outputs: dict[str, str]
     figures: dict[str, Any]
@@ -103,7 +103,7 @@ class Done(Sealed, frozen=True, forbid_unknown_fields=True):
 
 
 class Result(Struct, frozen=True):
-    """What a command tells: the one JSON object of `--json`."""
+    """What a command answers: the one JSON object of `--json`."""
 
     command: str
     status: Outcome
@@ -113,6 +113,51 @@ class Result(Struct, frozen=True):
     seconds: float
     next: str = ""
     failed: list[str] = []  # conditions of a gate, in words
+
+
+class StoredStage(Struct, frozen=True):
+    """A stage's folder as it lies on disk. All readers trust the same: a plan and a done that are
+    as they were written, and outputs that still have the digests in done."""
+
+    folder: Path
+    plan: Plan | None  # None: there is none, or it cannot be trusted
+    done: Done | None  # None: the stage is not finished, or its done.json cannot be trusted
+    refusal: UserError | None = None  # why one of the two cannot be trusted
+    given_up: bool = False  # the plan is that of failed.json
+
+    @property
+    def begun(self) -> float:
+        """When its plan was written: seconds since the epoch."""
+        return (self.folder / (FAILED if self.given_up else PLAN)).stat().st_mtime
+
+    def trusted(self) -> Self:
+        """The same. Raises UserError 3 where the plan or the done cannot be trusted."""
+        if self.refusal:
+            raise self.refusal
+        return self
+
+    def changed(self, names: Iterable[str] | None = None) -> list[str]:
+        """Outputs of the finished stage, of `names` or of all, that are gone or were changed."""
+        outputs = self.done.outputs if self.done else {}
+        return [
+            name
+            for name in (outputs if names is None else names)
+            if name in outputs
+            and not (
+                (self.folder / name).exists() and file_digest(self.folder / name) == outputs[name]
+            )
+        ]
+
+    def is_as_left(self, name: str) -> bool:
+        """Whether the stage is finished and has this file, as it left it."""
+        return self.done is not None and (self.folder / name).exists() and not self.changed([name])
+
+    def problem(self, names: Iterable[str] | None = None) -> str:
+        """What is wrong with the folder or with its outputs `names`, in words; "" if nothing is."""
+        if self.refusal:
+            return f"{Path(self.refusal.location).name} {self.refusal.problem.rstrip('.')}"
+        changed = self.changed(names)
+        return f"{changed[0]} is not as it was left" if changed else ""
 
 
 class StageFolder:
@@ -125,39 +170,42 @@ class StageFolder:
 
     @property
     def done(self) -> Done:
-        return read_done(self.folder)
+        return _read_done(self.folder)
 
     def finish(self, outputs: Iterable[str], figures: dict[str, Any]) -> Done:
-        """Names the outputs with their digests, and writes done.json. They are synced before."""
+        """Writes done.json, with the digests of the outputs, once these are safe on the disk."""
         paths = {name: self.folder / name for name in outputs}
         with disk_errors(self.folder):
             sync_all(paths.values())
         digests = {name: file_digest(path) for name, path in paths.items()}
         done = Done(digests, figures, round(time.monotonic() - self.started, 1)).sealed()
-        write_json(self.folder / "done.json", done)
+        write_json(self.folder / DONE, done)
         self.status = "done"
         return done
 
+    def reopen(self) -> None:
+        """Takes done.json away, before more is added to the outputs of a finished stage."""
+        (self.folder / DONE).unlink(missing_ok=True)
+        self.status = "half"
+
     def set_aside_changed(self, name: str) -> None:
-        """Rows that are not as they were when the stage was finished are not carried on with, but
-        made again.
-        """
-        if (self.folder / "done.json").exists() and name in broken_outputs(self.folder):
+        """Sets an output aside that was changed since the stage was finished: it is made again."""
+        if read(self.folder).trusted().changed([name]):
             set_aside(self.folder / name)
 
     def fail(self) -> None:
-        """Gives the folder up: the next run starts over, with whatever plan, since nothing in it is
-        worth keeping.
+        """Gives the folder up, since nothing in it is worth keeping: the next run starts over,
+        whatever its plan.
         """
         with disk_errors(self.folder):
-            (self.folder / "plan.json").rename(self.folder / "failed.json")
+            (self.folder / PLAN).rename(self.folder / FAILED)
 
     def result(self, next_command: str) -> Result:
-        """What there is now: done by this process, or found up to date by it."""
-        done, outcome = self.done, self.outcome
+        """What is there now: made by this process, or found up to date by it."""
+        done = self.done
         return Result(
             self.plan.command,
-            outcome,
+            self.outcome,
             str(self.folder),
             done.figures,
             list(done.outputs),
@@ -171,7 +219,8 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
     """Locks the folder, compares plans and writes this one. Raises UserError 3 (another plan), 75
     (held), 74 (disk).
 
-    Of several processes only the first does; the others are there only where it has found work.
+    Of several processes only the first locks and compares; the others come here only when it has
+    found work to do.
     """
     if not distributed.first():
         yield StageFolder(folder, plan, "half")
@@ -179,81 +228,67 @@ def open_stage(folder: Path, plan: Plan, *, force: bool) -> Iterator[StageFolder
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
-        if force or (folder / "failed.json").exists():
+        if force or (folder / FAILED).exists():
             clear(folder)
         status = compare(folder, plan)
         if status == "new":
-            write_json(folder / "plan.json", plan.sealed())
+            write_json(folder / PLAN, plan.sealed())
         elif status == "half":
-            _tell_other_versions(folder, plan)
-            _tell_what_is_gone(folder)
+            _report_other_versions(folder, plan)
+            if changed := read(folder).trusted().changed():
+                notice(
+                    f"{folder}: was finished, and {changed[0]} is not as it was left; making again "
+                    "what is missing"
+                )
         yield StageFolder(folder, plan, status)
 
 
-def _tell_other_versions(folder: Path, plan: Plan) -> None:
-    """They change no plan; training has checkpoints that say whether they can be carried on
-    from.
-    """
+def _report_other_versions(folder: Path, plan: Plan) -> None:
+    """Other versions change no plan: a checkpoint says itself whether training can carry on."""
     before, now = read_plan(folder).versions, plan.versions
-    both = sorted(before.keys() & now.keys())
     changed = [
-        f"{name} {before[name]} -> {now[name]}" for name in both if before[name] != now[name]
+        f"{name} {before[name]} -> {now[name]}"
+        for name in sorted(before.keys() & now.keys())
+        if before[name] != now[name]
     ]
     if changed:
         notice(f"{folder}: was begun with other versions: {', '.join(changed)}")
 
 
-def _tell_what_is_gone(folder: Path) -> None:
-    """Of a folder that was finished once."""
-    if (folder / "done.json").exists() and (broken := broken_outputs(folder)):
-        notice(
-            f"{folder}: was finished, and {broken[0]} is not as it was left; making again what is "
-            "missing"
-        )
-
-
 def compare(folder: Path, plan: Plan) -> Status:
-    """What the folder holds for `plan`; refuses if it holds something else."""
-    path = folder / "plan.json"
-    if (folder / "failed.json").exists():
+    """What the folder holds for `plan`. Raises UserError 3 where it holds something else."""
+    if (folder / FAILED).exists():
         return "new"
-    if not path.exists():
+    if not is_stage(folder):
         strangers = [file.name for file in folder.glob("[!.]*")] if folder.exists() else []
         if strangers:
-            fix = (
-                "Give another --out or --run; agentlite does not write into a folder it did not "
-                "make."
-            )
             raise UserError(
-                f"holds {strangers[0]} but no plan.json.",
-                fix,
+                f"holds {strangers[0]} but no {PLAN}.",
+                "Give another --out or --run; agentlite does not write into a folder it did not "
+                "make.",
                 location=str(folder),
                 exit_code=OTHER_PLAN,
             )
         return "new"
-    changes = differences(read_plan(folder), plan)
-    if changes:
-        half = "done" if (folder / "done.json").exists() else "half done"
-        fix = "Add --force to start it over, or --out NAME to keep both."
+    if changes := differences(read_plan(folder), plan):
+        verb = "finished" if is_finished(folder) else "begun"
         raise UserError(
-            f"is {half} with another plan: {'; '.join(changes)}.",
-            fix,
+            f"was {verb} with other settings or inputs: {'; '.join(changes)}.",
+            "Add --force to start it over, or --out NAME to keep both.",
             location=str(folder),
             exit_code=OTHER_PLAN,
         )
-    return "done" if (folder / "done.json").exists() and not broken_outputs(folder) else "half"
+    stored = read(folder).trusted()
+    return "done" if stored.done and not stored.changed() else "half"
 
 
 def differences(old: Plan, new: Plan) -> list[str]:
-    """Each setting or input that is not the same, named with both values. A setting that an earlier
-    version did not have was as its default is."""
+    """Each setting or input that differs, named with both values. A setting that an earlier version
+    did not have counts as its default."""
     changes = [] if old.command == new.command else [f"command {old.command} -> {new.command}"]
-    settings = {
-        **plain_defaults(new.command, new.settings.keys() - old.settings.keys()),
-        **old.settings,
-    }
+    missing = plain_defaults(new.command, new.settings.keys() - old.settings.keys())
     for prefix, before, after in (
-        (f"{new.command}.", settings, new.settings),
+        (f"{new.command}.", {**missing, **old.settings}, new.settings),
         ("input ", old.inputs, new.inputs),
     ):
         for key in sorted(before.keys() | after.keys()):
@@ -264,46 +299,92 @@ def differences(old: Plan, new: Plan) -> list[str]:
     return changes
 
 
+def _short(value: Any) -> str:
+    if value is None:
+        return "absent"
+    is_digest = isinstance(value, str) and len(value) == 64
+    return value[:8] if is_digest else json.dumps(value, ensure_ascii=False)
+
+
+def is_stage(folder: Path) -> bool:
+    """Whether a stage was begun there, and not given up."""
+    return (folder / PLAN).exists()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a done.json is there, be it to be trusted or not."""
+    return (folder / DONE).exists()
+
+
+def find_stage(name: str, run: Path) -> Path:
+    """A stage's folder: its name in the workspace, or a path."""
+    is_path = not (run / name).exists() and Path(name).is_dir()
+    return Path(name) if is_path else run / name
+
+
+def stages_in(run: Path, pattern: str = "*", *, given_up: bool = False) -> list[Path]:
+    """The folders below `run` that match and hold a stage, by name; those given up only on
+    request."""
+    names = (PLAN, FAILED) if given_up else (PLAN,)
+    return sorted({path.parent for name in names for path in run.glob(f"{pattern}/{name}")})
+
+
+def read(folder: Path) -> StoredStage:
+    """The one reader of stages' folders. It refuses nothing: what is wrong is in the value."""
+    given_up = not is_stage(folder) and (folder / FAILED).exists()
+    plan = done = refusal = None
+    try:
+        if given_up or is_stage(folder):
+            plan = _read_plan(folder / (FAILED if given_up else PLAN))
+        if is_finished(folder):
+            done = _read_done(folder)
+    except UserError as error:
+        refusal = error
+    except FileNotFoundError:  # another process has just removed it
+        pass
+    return StoredStage(folder, plan, done, refusal, given_up)
+
+
+def read_plan(folder: Path) -> Plan:
+    """Raises UserError 3 for a plan that was damaged, or changed by hand: what is in the folder was
+    made under another one.
+    """
+    return _read_plan(folder / PLAN)
+
+
 def finished(folder: Path, command: str) -> Done:
-    """The done.json of a stage that another one reads. Refuses a folder that is missing, half done
-    or changed.
+    """The done.json of a stage that another one reads. Raises UserError 2 or 3 for a folder that is
+    missing, half done or changed.
     """
     where = str(folder)
-    if not (folder / "plan.json").exists():
+    if not is_stage(folder):
         raise UserError(
             "no such stage.",
             f"Run `agentlite {command}` first, or name another one.",
             location=where,
         )
-    if not (folder / "done.json").exists():
+    if not is_finished(folder):
         raise UserError(
             "is not finished.",
             f"Run the same `agentlite {command}` again: it carries on.",
             location=where,
         )
-    if (found := read_plan(folder).command) != command:
+    if (other := read_plan(folder).command) != command:
         raise UserError(
-            f"is a stage of `agentlite {found}`, not of `{command}`.", "", location=where
+            f"is a stage of `agentlite {other}`, not of `{command}`.", "", location=where
         )
-    broken = broken_outputs(folder)
-    if broken:
-        fix = f"Run `agentlite {command}` again with --force."
-        raise UserError(f"{broken[0]} is not as the stage left it.", fix, location=where)
-    return read_done(folder)
+    stored = read(folder).trusted()
+    if changed := stored.changed():
+        raise UserError(
+            f"{changed[0]} is not as the stage left it.",
+            f"Run `agentlite {command}` again with --force.",
+            location=where,
+        )
+    assert stored.done  # done.json is there, and trusted
+    return stored.done
 
 
-def find_stage(name: str, run: Path) -> Path:
-    """A stage's folder: its name in the workspace, or a path."""
-    return (
-        run / name if (run / name).exists() else Path(name) if Path(name).is_dir() else run / name
-    )
-
-
-def read_plan(folder: Path) -> Plan:
-    """Raises UserError 3 for one that was harmed, or changed by hand: what is there was made under
-    another one.
-    """
-    path = folder / "plan.json"
+def _read_plan(path: Path) -> Plan:
     try:
         plan = msgspec.json.decode(path.read_bytes(), type=Plan)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -315,66 +396,54 @@ def read_plan(folder: Path) -> Plan:
             exit_code=OTHER_PLAN,
         ) from error
     if not plan.is_as_written:
-        refuse_other_version(path, ValueError("it is not as that would be written here"))
+        refuse_other_version(path, ValueError("its seal is not the one this version would write"))
         raise UserError(
             "was changed since it was written.",
-            "Put it back as it was, or start over with --force; other "
-            "settings are given with the command.",
+            "Put it back as it was, or start over with --force; other settings are given with the "
+            "command.",
             location=str(path),
             exit_code=OTHER_PLAN,
         )
     return plan
 
 
-def read_done(folder: Path) -> Done:
-    """Raises UserError 3 for one that was harmed."""
+def _read_done(folder: Path) -> Done:
+    path = folder / DONE
     try:
-        done = msgspec.json.decode((folder / "done.json").read_bytes(), type=Done)
+        done = msgspec.json.decode(path.read_bytes(), type=Done)
         problem = "" if done.is_as_written else "it was changed"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        refuse_other_version(folder / "done.json", error, said_by=folder / "plan.json")
+        refuse_other_version(path, error, version_in=folder / PLAN)
         problem = str(error)
     if problem:
         raise UserError(
             f"cannot be trusted ({problem}).",
-            "Remove it and run the same command again, which makes it "
-            "anew, or start over with --force.",
-            location=str(folder / "done.json"),
+            "Remove it and run the same command again, which makes it anew, or start over with "
+            "--force.",
+            location=str(path),
             exit_code=OTHER_PLAN,
         )
     return done
 
 
-def refuse_other_version(path: Path, error: Exception, said_by: Path | None = None) -> None:
+def refuse_other_version(path: Path, error: Exception, version_in: Path | None = None) -> None:
     """Raises UserError 3 for a file that cannot be read because another version of agentlite wrote
-    it: it is not harmed. `said_by`: the file that names the version, if it does not itself."""
+    it: it is not damaged. `version_in`: the file that names the version, if `path` does not."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         json.loads(path.read_bytes())
-        wrote, here = (
-            json.loads((said_by or path).read_bytes())["versions"]["agentlite"],
-            versions()["agentlite"],
-        )
-        if wrote != here:
+        writer = json.loads((version_in or path).read_bytes())["versions"]["agentlite"]
+        reader = versions()["agentlite"]
+        if writer != reader:
             raise UserError(
-                f"was written by agentlite {wrote}, and this is {here}: {error}.",
-                f"Use agentlite {wrote} for this folder, or another folder: --out NAME.",
+                f"was written by agentlite {writer}, and this is {reader}: {error}.",
+                f"Use agentlite {writer} for this folder, or another folder: --out NAME.",
                 location=str(path),
                 exit_code=OTHER_PLAN,
             ) from error
 
 
-def broken_outputs(folder: Path) -> list[str]:
-    """Outputs that are gone or whose content is no longer what done.json says."""
-    done = read_done(folder)
-    return [
-        name
-        for name, digest in done.outputs.items()
-        if not (folder / name).exists() or file_digest(folder / name) != digest
-    ]
-
-
 def set_aside(path: Path) -> None:
-    """A file that was harmed keeps its content, under another name."""
+    """Renames a file that was changed, so that its content is kept."""
     if path.exists():
         aside = path.with_name(f"{path.name}.broken")
         path.replace(aside)
@@ -383,29 +452,21 @@ def set_aside(path: Path) -> None:
 
 def clear(folder: Path) -> None:
     """Empties a folder that a stage made, and no other."""
-    if (folder / "plan.json").exists():
-        # first: a kill from here on leaves a folder to start over
-        (folder / "plan.json").rename(folder / "failed.json")
-    if (folder / "failed.json").exists():
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == "failed.json"):
+    if is_stage(folder):
+        # first: a kill from here on leaves a folder that is started over
+        (folder / PLAN).rename(folder / FAILED)
+    if (folder / FAILED).exists():
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == FAILED):  # FAILED last
             if path.name not in (LOCK, HOLDER):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def versions() -> dict[str, str]:
-    """Of what a stage runs with; on a GPU also the switches of Unsloth."""
-    found = (
+    """The versions of the packages a stage runs with; on a GPU also the switches of Unsloth."""
+    by_name = (
         {name: os.environ.get(name, value) for name, value in SWITCHES.items()} if has_gpu() else {}
     )
     for name in VERSIONED:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    is_digest = isinstance(value, str) and len(value) == 64
-    return text[1:9] if is_digest else "absent" if value is None else text
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            by_name[name] = importlib.metadata.version(name)
+    return by_name

@@ -310,11 +310,13 @@ def test_the_same_export_again_has_the_same_bytes(run, tmp_path):
 
 def test_bfcl_is_called_a_demonstration(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
-    plan = tmp_path / "run/prep/plan.json"
-    plan.write_text(
-        plan.read_text(encoding="utf-8").replace('"sources": [', '"sources": ["bfcl:multiple", '),
-        "utf-8",
-    )
+    path = tmp_path / "run/prep/plan.json"
+    plan = json.loads(path.read_bytes())
+    plan["settings"]["sources"].insert(0, "bfcl:multiple")
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    refusal = refused("sft", "--run", tmp_path / "run", "--adapter", tmp_path / "a")
+    assert "was changed since it was written" in str(refusal)
+    path.write_text(json.dumps({**plan, "seal": ""}), encoding="utf-8")
     export("sft", "--run", tmp_path / "run", "--adapter", tmp_path / "a")
     assert "no leaderboard score" in (tmp_path / "a/README.md").read_text(encoding="utf-8")
 

@@ -123,5 +123,5 @@ def test_what_the_first_process_refuses_ends_both_with_its_code_and_is_said_once
     ]
     said = [process.communicate(timeout=100)[1] for process in both]
     assert [process.returncode for process in both] == [3, 3]
-    assert "another plan" in said[0] and "processes absent" in said[0]
+    assert "with other settings or inputs" in said[0] and "processes absent" in said[0]
     assert said[1] == ""

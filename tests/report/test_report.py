@@ -36,6 +36,10 @@ def metrics(mean, source="bfcl:multiple"):
     }
 
 
+def plan(command, **settings):
+    return {"command": command, "settings": settings, "inputs": {}}
+
+
 def write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -50,9 +54,7 @@ def run(tmp_path):
         "inputs": {"data": "ab12" * 16},
         "versions": {"trl": "1"},
     }
-    write(
-        run / "prep" / "plan.json", {"command": "prep", "settings": {"sources": ["bfcl:multiple"]}}
-    )
+    write(run / "prep" / "plan.json", plan("prep", sources=["bfcl:multiple"]))
     write(run / "prep" / "done.json", {"outputs": {}, "figures": {"kept": 300}, "seconds": 2.0})
     write(run / "sft" / "plan.json", {"command": "sft", **sft})
     write(
@@ -60,13 +62,10 @@ def run(tmp_path):
     )
     for model, mean in (("smollm2-135m", 0.0625), ("sft", 0.625)):
         folder = run / "eval" / "prep" / model
-        write(
-            folder / "plan.json",
-            {"command": "eval", "settings": {"seed": 7}, "inputs": {}, "versions": {}},
-        )
+        write(folder / "plan.json", plan("eval", seed=7))
         write(folder / "metrics.json", metrics(mean))
         write(folder / "done.json", {"outputs": {}, "figures": {}, "seconds": 60.0})
-    write(run / "eval" / "prep" / "half" / "plan.json", {"command": "eval"})
+    write(run / "eval" / "prep" / "half" / "plan.json", plan("eval"))
     rows = [
         {"metric": "exact_call", "mean": 0.5625, "low": 0.4, "high": 0.7, "beyond_noise": True},
         {"metric": "call_decision", "mean": -0.01, "low": -0.1, "high": 0.1, "beyond_noise": False},
@@ -100,9 +99,7 @@ def test_a_report_says_that_a_split_of_bfcl_is_no_leaderboard(run):
 
 
 def test_other_data_gets_no_sentence_about_bfcl(run):
-    write(
-        run / "prep" / "plan.json", {"command": "prep", "settings": {"sources": ["dialogs.jsonl"]}}
-    )
+    write(run / "prep" / "plan.json", plan("prep", sources=["dialogs.jsonl"]))
     for model in ("sft", "smollm2-135m"):
         write(run / "eval" / "prep" / model / "metrics.json", metrics(0.5, "dialogs.jsonl"))
     assert BFCL_SENTENCE not in read_report(run)
@@ -206,10 +203,26 @@ def test_what_was_changed_after_it_was_finished_is_named_and_not_read(run):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "damage", "sentence"),
+    [
+        ("plan.json", {"seal": "0" * 64}, "plan.json was changed since it was written"),
+        ("plan.json", {"inputs": 1}, "plan.json cannot be read (Expected `object`, got `int`"),
+        ("done.json", {"seal": "0" * 64}, "done.json cannot be trusted (it was changed)"),
+    ],
+)
+def test_a_plan_or_a_done_that_cannot_be_trusted_is_named_and_not_read(run, name, damage, sentence):
+    for folder in (run / "sft", run / "eval" / "prep" / "sft"):
+        write(folder / name, json.loads((folder / name).read_text(encoding="utf-8")) | damage)
+    report = read_report(run)
+    assert report.count(sentence) == 2 and report.count("so not read: sft.") == 2
+    assert "| sft | 62.5" not in report and "0.1235" not in report
+
+
 def test_optional_figures_may_be_missing(tmp_path):
     folder = tmp_path / "eval" / "prep" / "base"
-    write(folder / "plan.json", {})
-    write(folder / "done.json", {})
+    write(folder / "plan.json", plan("eval"))
+    write(folder / "done.json", {"outputs": {}, "figures": {}, "seconds": 1.0})
     write(folder / "metrics.json", {"metrics": {"exact_call": {"mean": 0.5, "count": 2}}})
     assert "| base | 50.0 % n=2 |" in read_report(tmp_path)
 
@@ -260,16 +273,13 @@ def test_a_retriever_is_shown_beside_what_else_brings_tools_before_the_rows_that
         "latency_ms": {"search": 0.5},
         "differences": [over, {**over, "first": "keyword"}, {**over, "view": "new tools"}],
     }
-    write(run / "retriever" / "plan.json", {"command": "retriever", "settings": {}})
+    write(run / "retriever" / "plan.json", plan("retriever"))
     write(run / "retriever" / "metrics.json", told)
     write(
         run / "retriever" / "done.json",
         {"outputs": {}, "figures": {"pairs": 12, **told}, "seconds": 9.0},
     )
-    write(
-        run / "prep-5" / "plan.json",
-        {"command": "prep", "settings": {"sources": ["x"], "retrieve": 5}},
-    )
+    write(run / "prep-5" / "plan.json", plan("prep", sources=["x"], retrieve=5))
     report, page = read_report(run), (run / "report.html").read_text(encoding="utf-8")
     part = report[report.index("## What retriever brings") :]
     assert (

@@ -30,7 +30,7 @@ runpy.run_path(sys.argv.pop(1), run_name="__main__")
 TRUSTING = """
 import runpy, sys
 from agentlite.workspace import run_folder
-run_folder.broken_outputs = lambda folder: []
+run_folder.StoredStage.changed = lambda stage, names=None: []
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 

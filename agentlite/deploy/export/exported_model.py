@@ -19,7 +19,7 @@ from agentlite.workspace.model_source import (
     hub_config,
     load_template,
 )
-from agentlite.workspace.run_folder import find_stage
+from agentlite.workspace.run_folder import find_stage, is_stage, read
 
 ORIGINS = {"smollm2-135m": "HuggingFaceTB/SmolLM2-135M-Instruct"}  # on the hub
 LICENCES = {"smollm2-135m": "apache-2.0"}
@@ -64,7 +64,7 @@ def find_subject(name: str, run: Path) -> ExportedModel:
     folder = find_stage(name, run)
     known = str(setting_of(name, "protocol", run) or "")
     mixture = settled(known, template) if known else choose("auto", template)
-    if not (folder / "plan.json").exists():
+    if not is_stage(folder):
         return ExportedModel(
             name,
             source,
@@ -100,12 +100,17 @@ def find_subject(name: str, run: Path) -> ExportedModel:
 
 
 def made_of(run: WorkspaceRun, name: str) -> list[ReportedStage]:
-    """The stages of a run that a stage was made from, and itself, in the order they were run in."""
+    """The stages of a run that a stage was made from, and itself, in the order they were run in.
+    Raises UserError 3 where one of their plans cannot be trusted.
+    """
     found: set[str] = set()
     waiting = [name]
     while waiting:
-        stage = run.stage(waiting.pop())
-        if stage and stage.name not in found:
+        earlier = waiting.pop()
+        stage = run.stage(earlier)
+        if stage is None:
+            read(run.folder / earlier).trusted()
+        elif stage and stage.name not in found:
             found.add(stage.name)
             waiting += [str(stage.settings.get(key)) for key in ("model", "data", "candidates")]
     rest = [stage for stage in run.stages if stage.name in found and stage.name != name]

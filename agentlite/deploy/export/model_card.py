@@ -172,7 +172,7 @@ def _made_of(subject: ExportedModel) -> Iterator[str]:
         yield "No stage of a workspace: a model as it was found."
     for stage in subject.stages:
         yield described(_bare(stage))
-        if stage.plan["command"] in ("prep", "pairs"):
+        if stage.plan.command in ("prep", "pairs"):
             yield as_table(
                 [["file", "sha256"], *([name, digest] for name, digest in stage.outputs.items())]
             )
@@ -185,15 +185,16 @@ def _bare(stage: ReportedStage) -> ReportedStage:
         key: [_name(one) for one in value] if isinstance(value, list) else _name(value)
         for key, value in stage.settings.items()
     }
-    plan = {
-        **stage.plan,
-        "settings": named,
-        "inputs": {_name(key): value for key, value in stage.inputs.items()},
-    }
+    inputs = {_name(key): value for key, value in stage.inputs.items()}
     figures = {
         key: value for key, value in stage.figures.items() if not isinstance(value, dict | list)
     }
-    return replace(stage, plan=plan, done={**(stage.done or {}), "figures": figures})
+    done = replace(stage.done, figures=figures) if stage.done else None
+    return replace(
+        stage,
+        plan=replace(stage.plan, settings=named, inputs=inputs),
+        stored=replace(stage.stored, done=done),
+    )
 
 
 def _name(value: Any) -> Any:
@@ -203,5 +204,5 @@ def _name(value: Any) -> Any:
 def digests(stages: list[ReportedStage]) -> dict[str, dict[str, str]]:
     """Of every file of the data, by stage."""
     return {
-        stage.name: stage.outputs for stage in stages if stage.plan["command"] in ("prep", "pairs")
+        stage.name: stage.outputs for stage in stages if stage.plan.command in ("prep", "pairs")
     }

@@ -177,11 +177,13 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     folder = run_folder.find_stage(
         str(setting_of(settings.data, "data", run) or "") if pairs else settings.data, run
     )
-    if not all((folder / name).exists() for name in ("done.json", "stats.json", "plan.json")):
+    prepared = run_folder.read(folder).trusted()
+    is_prep = prepared.plan is not None and prepared.plan.command == "prep"
+    if not is_prep or not prepared.done or not (folder / "stats.json").exists():
         return RowLengths()
     stats = json.loads((folder / "stats.json").read_bytes())
     records = sum(stats.get("by_source", {}).values())
-    if not records or run_folder.read_plan(folder).command != "prep":
+    if not records:
         return RowLengths()
     drawn = (
         setting_of(settings.data, "max_new_tokens", run)
@@ -189,7 +191,7 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
         else getattr(settings, "max_new_tokens", 0)
     )
     rows = stats["train_rows"] if command == "sft" else stats[getattr(settings, "split", "train")]
-    if pairs and (pairs / "done.json").exists():
+    if pairs and run_folder.is_finished(pairs):
         rows = run_folder.finished(pairs, "pairs").figures.get("pairs", 0)
     return RowLengths(
         rows, stats["length"]["100%"] + int(drawn or 0), stats["tokens"]["all"] / records

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from agentlite.core.errors import MODEL, UserError
 from agentlite.workspace.lineage import lineage
 from agentlite.workspace.model_source import hub_config
-from agentlite.workspace.run_folder import read_plan
+from agentlite.workspace.run_folder import is_stage, read_plan
 
 PUBLISHED = Path(__file__).with_name(
     "published.json"
@@ -143,7 +143,7 @@ def base_of(model: str, run: Path) -> str:
     itself.
     """
     folder = Path(model)
-    if model and (folder / "plan.json").exists():
+    if model and is_stage(folder):
         return base_of(str(read_plan(folder).settings["model"]), folder.parent)
     return lineage(model, run)[0]
 

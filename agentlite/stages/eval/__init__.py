@@ -437,8 +437,7 @@ def _answers(
     known = read_answers(path, keys)
     waiting = [one for one in asked if one.step not in known]
     if waiting:
-        (stage.folder / "done.json").unlink(missing_ok=True)
-        stage.status = "half"
+        stage.reopen()
         console.notice(
             f"eval: {source.name}, {len(waiting)} prompts"
             + (f", {len(known)} there already" if known else "")

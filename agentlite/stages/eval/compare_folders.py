@@ -30,15 +30,17 @@ def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[
     """
     asked = set().union(*now.values())
     found = {
-        path.parent.name: path.parent
-        for path in sorted(base.glob("*/done.json"))
-        if path.parent.name not in now and (path.parent / "dialogs.jsonl").exists()
+        folder.name: folder
+        for folder in run_folder.stages_in(base)
+        if run_folder.is_finished(folder)
+        and folder.name not in now
+        and (folder / "dialogs.jsonl").exists()
     }
     same = {
         name: _read_scores(folder)
         for name, folder in found.items()
         if run_folder.read_plan(folder).inputs.get("data") == digest
-        and not run_folder.broken_outputs(folder)
+        and not run_folder.read(folder).trusted().changed()
     }
     return {name: steps for name, steps in same.items() if asked <= steps.keys()}
 
@@ -128,15 +130,11 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
 def _finished(given: Path, run: Path) -> list[Path]:
     """The folder of a model, or those of all models under it."""
     here = given if given.exists() else run / given
-    found = (
-        [here]
-        if (here / "plan.json").exists()
-        else [path.parent for path in sorted(here.glob("**/plan.json"))]
-    )
+    found = [here] if run_folder.is_stage(here) else run_folder.stages_in(here, "**")
     found = [
         folder
         for folder in found
-        if run_folder.read_plan(folder).command == "eval" and (folder / "done.json").exists()
+        if run_folder.read_plan(folder).command == "eval" and run_folder.is_finished(folder)
     ]
     if not found:
         raise UserError(

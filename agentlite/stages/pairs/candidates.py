@@ -27,15 +27,15 @@ class Stored(NamedTuple):
 
 def is_sampled(folder: Path) -> bool:
     """Whether every candidate is there. A folder that was being emptied has lost its plan first."""
-    return (folder / SAMPLED).exists() and (folder / "plan.json").exists()
+    return (folder / SAMPLED).exists() and run_folder.is_stage(folder)
 
 
 def find_stored(name: str, run: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     folder = run_folder.find_stage(name, run)
-    if is_sampled(folder) and not (folder / "done.json").exists():
+    if is_sampled(folder) and not run_folder.is_finished(folder):
         return _unfinished(folder)
-    command = run_folder.read_plan(folder).command if (folder / "plan.json").exists() else "pairs"
+    command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else "pairs"
     if command not in ("pairs", "grpo"):
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",

@@ -86,7 +86,7 @@ def test_states_are_told_apart(run):
     assert found["half"] == ("half", "step 3 of 3")
     assert found["failed"][0] == "failed"
     assert found["broken"] == ("broken", "metrics.jsonl is not as it was left")
-    assert found["unread"] == ("broken", "plan.json cannot be read")
+    assert found["unread"] == ("broken", "plan.json cannot be read (Input data was truncated)")
     assert found["sft"] == ("done", "")
 
 
