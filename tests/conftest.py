@@ -23,6 +23,25 @@ def offline() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+@pytest.fixture
+def disk_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every fsync and rename of the test, in order: `fsync NAME`, `rename OLD NEW`."""
+    calls: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_fsync(handle: int) -> None:
+        calls.append(f"fsync {Path(f'/proc/self/fd/{handle}').resolve().name}")
+        fsync(handle)
+
+    def record_replace(old: Path, new: Path) -> None:
+        calls.append(f"rename {Path(old).name} {Path(new).name}")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    return calls
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Template:
     return load_template("smollm2-135m")

@@ -37,6 +37,43 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
     assert os.listdir(tmp_path) == ["plan.json"]
 
 
+def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(tmp_path, disk_calls):
+    write_json(tmp_path / "plan.json", {"n": 1})
+    aside = ".plan.json.partial"
+    assert disk_calls == [f"fsync {aside}", f"rename {aside} plan.json", f"fsync {tmp_path.name}"]
+
+
+def test_appended_rows_are_synced_when_the_file_is_closed(tmp_path, disk_calls):
+    with Appender(tmp_path / "rows.jsonl") as file:
+        file.append({"n": 1})
+        assert disk_calls == []
+    assert disk_calls == ["fsync rows.jsonl"]
+
+
+def test_a_row_that_the_disk_took_in_part_is_taken_back(tmp_path):
+    path = tmp_path / "rows.jsonl"
+
+    class FillingDisk:
+        """Takes 3 bytes of a row, as write(2) may where the disk is full."""
+
+        def write(self, line):
+            return file.write(line[:3])
+
+        def __getattr__(self, name):
+            return getattr(file, name)
+
+    with Appender(path) as appender:
+        appender.append({"n": 1})
+        file, appender.file = appender.file, FillingDisk()
+        with pytest.raises(UserError, match="No space left") as refusal:
+            appender.append({"n": 2})
+        assert refusal.value.exit_code == 74
+        assert path.read_bytes() == encode({"n": 1})
+        appender.file = file
+        appender.append({"n": 3})
+    assert list(read_rows(path)) == [{"n": 1}, {"n": 3}]
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_told_as_one(tmp_path):
     appender = Appender.__new__(Appender)

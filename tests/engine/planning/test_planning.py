@@ -29,6 +29,7 @@ from agentlite.engine.planning.memory import (
     Regime,
     adapter_parameters,
     fits,
+    logits,
     memory,
 )
 from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape, shape_of
@@ -233,6 +234,60 @@ def test_a_reference_an_answer_drawn_and_a_second_row_each_take_their_own():
     assert memory(grpo).moments.keys() == {"backward", "loss", "sampling"}
     free = load_of("dpo", settings_of("dpo", reference_free=True), SEVEN, True)
     assert "reference" not in memory(free).terms
+
+
+# Inputs and outputs of a block's linear layers: 16 + 12 + 12 + 16 (attention) + 3 * 24 (MLP) = 128.
+SMALL = Shape(
+    layers=2,
+    hidden=8,
+    heads=2,
+    kv_heads=1,
+    head_dim=4,
+    intermediate=16,
+    vocab=100,
+    tied=True,
+    max_positions=4096,
+)
+LORA = Load(SMALL, REGIMES["unsloth"], bits=4, lora_r=3, rows=1, length=10)
+
+
+def test_an_adapter_its_gradients_and_its_moments_take_the_bytes_counted_by_hand():
+    """3 * 2 * 128 = 768 parameters: 4 bytes each in float32, as many for the gradient; the two
+    moments of Adam take 1 byte each in 8 bit, 4 in float32.
+    """
+    assert adapter_parameters(SMALL, 3, ("all-linear",)) == 768
+    terms = memory(LORA).terms
+    assert terms["adapter"] == 768 * 4 == 3072
+    assert terms["gradients"] == 3072
+    assert terms["optimizer"] == 768 * 2 == 1536
+    float32 = LORA._replace(optimizer="adamw_torch")
+    assert memory(float32).terms["optimizer"] == 768 * 8 == 6144
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (10, 10 * 8 * 4 + 10 * 100 * 4),  # hidden states, and the logits of all positions
+        (2000, 2000 * 8 * 4 + 1024 * 100 * 4),  # the logits of 1,024 positions at a time
+    ],
+)
+def test_a_fused_loss_holds_float32_logits_of_a_thousand_positions(length, expected):
+    assert logits(LORA._replace(length=length)) == expected
+    eager = LORA._replace(length=length, regime=REGIMES["hf"]._replace(fused=False))
+    assert logits(eager) == length * 100 * 16
+
+
+def test_grpo_samples_every_answer_of_a_step_before_it_trains():
+    """4 rows * 6 micro-batches = 24 answers of 3 prompts; Unsloth samples a prompt at a time."""
+    numbers = {"batch_size": 4, "gradient_accumulation": 6, "group_size": 8}
+    lengths = {"max_length": 1000, "max_new_tokens": 100}
+    settings = settings_of("grpo", engine="hf", **numbers, **lengths)
+    load = load_of("grpo", settings, SEVEN, True)
+    assert (load.rows, load.sampled) == (4, 24)
+    assert (load.prompted, load.cached) == (3 * 900, 3 * 900 + 24 * 100)
+    settings = settings_of("grpo", engine="unsloth", **numbers, **lengths)
+    load = load_of("grpo", settings, SEVEN, True)
+    assert (load.sampled, load.prompted) == (8, 8 * 900)
 
 
 def test_parameters_are_those_that_the_models_are_known_to_have():
