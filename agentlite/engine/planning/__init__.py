@@ -1,3 +1,1 @@
-"""A model's numbers and a command's settings -> the memory, time and disk that it will take, before
-it is run.
-"""
+"""Estimates of the memory, time and disk that a command will take, before it is run."""

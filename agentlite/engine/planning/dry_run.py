@@ -1,4 +1,4 @@
-"""A command's settings and its base model -> what a `--dry-run` says of memory on this machine."""
+"""What a `--dry-run` says about memory: the need by term, and settings that would fit."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from agentlite.engine.planning.suggest_fit import fitting
 
 
 def dry_run_memory(command: str, settings: Any, base: str, longest: int) -> dict[str, Any]:
-    """GiB by term, or why that is not known; a notice of the nearest settings that fit where these
-    do not.
+    """GiB by term, or why they are not known. Where the settings do not fit, a notice names the
+    nearest that do.
 
     `longest`: tokens of the longest row, prompt and answer together; 0: unknown.
     """
@@ -22,13 +22,12 @@ def dry_run_memory(command: str, settings: Any, base: str, longest: int) -> dict
     except UserError as error:
         return {"unknown": error.problem}
     machine = machine_of("auto")
-    found = needed(memory(load_of(command, settings, shape, machine.gpu, longest)), machine)
-    if not found.fits:
-        near = [
-            one.paste for one in fitting(command, settings, shape, machine, longest) if one.paste
-        ]
+    need = needed(memory(load_of(command, settings, shape, machine.gpu, longest)), machine)
+    if not need.fits:
+        rows = fitting(command, settings, shape, machine, longest)
+        fitting_settings = next((row.paste for row in rows if row.paste), "")
         console.notice(
-            f"{command}: {found.total} GiB are more than is safe in {found.of}; "
-            f"{f'what fits: {near[0]}' if near else 'take a smaller model'}"
+            f"{command}: {need.total} GiB are more than is safe in {need.of}; "
+            f"{f'what fits: {fitting_settings}' if fitting_settings else 'take a smaller model'}"
         )
-    return {**found.terms, "total": found.total, "of": found.of, "fits": found.fits}
+    return {**need.terms, "total": need.total, "of": need.of, "fits": need.fits}

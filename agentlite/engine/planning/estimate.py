@@ -1,6 +1,4 @@
-"""A command's settings, a model's shape, the data that is there -> what the command needs: memory,
-time, disk.
-"""
+"""A command's settings, a model's shape and the data -> the memory, time and disk it needs."""
 
 import json
 import math
@@ -28,9 +26,7 @@ LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the
 
 
 class RowLengths(NamedTuple):
-    """Rows of a finished stage: how many, the tokens of the longest and in the mean. 0: not
-    known.
-    """
+    """How many rows a stage has, the tokens of the longest and their mean; 0: unknown."""
 
     rows: int = 0
     longest: int = 0
@@ -38,8 +34,8 @@ class RowLengths(NamedTuple):
 
 
 class Needed(Struct, frozen=True):
-    """GiB by term at the moment when most is needed, the total, what there is, and whether 8 % more
-    would fit.
+    """GiB by term at the moment of the largest need, their total, the GiB there are (`of`), and
+    whether the total fits with 8 % to spare.
     """
 
     terms: dict[str, float]
@@ -51,7 +47,7 @@ class Needed(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """What one set of settings needs. Disk in GB; time is calculated."""
+    """What one set of settings needs: memory in GiB, disk in GB, time in seconds and hours."""
 
     bits: int
     batch_size: int
@@ -77,23 +73,24 @@ def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowL
     )
 
 
-def needed(found: Memory, machine: Machine) -> Needed:
+def needed(need: Memory, machine: Machine) -> Needed:
+    """The bytes of `need` in GiB, and whether the machine has them."""
     return Needed(
-        _gib(found.terms),
-        round(found.total / GIB, 2),
-        found.moment,
-        _gib(found.moments),
+        _gib(need.terms),
+        round(need.total / GIB, 2),
+        need.moment,
+        _gib(need.moments),
         round(machine.capacity / GIB, 2),
-        fits(found.total, machine.capacity),
+        fits(need.total, machine.capacity),
     )
 
 
-def _gib(parts: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value / GIB, 2) for name, value in parts.items()}
+def _gib(terms: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value / GIB, 2) for name, value in terms.items()}
 
 
 def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int = 0) -> Load:
-    """The load that `settings` mean. `longest`: tokens of the longest row, prompt and answer
+    """What is in memory under `settings`. `longest`: tokens of the longest row, prompt and answer
     together; 0: unknown.
     """
     regime, passed = REGIMES[settings.engine if gpu else "cpu"], getattr(settings, "trl", {})
@@ -117,33 +114,33 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
 
 
 def _sft(load: Load, settings: SftSettings, gpu: bool) -> Load:
-    """Packed rows are full, and as many as the run takes of them."""
+    """Packed rows are full: `packed_rows` of `max_length` tokens."""
     if settings.packing and gpu:
         return load._replace(rows=settings.packed_rows, length=settings.max_length)
     return load._replace(rows=settings.batch_size)
 
 
 def _dpo(load: Load, settings: DpoSettings, gpu: bool) -> Load:
-    """Chosen and rejected are rows of their own."""
+    """The chosen and the rejected answer of a pair are a row each."""
     return load._replace(rows=2 * settings.batch_size, reference=not settings.reference_free)
 
 
 def _grpo(load: Load, settings: GrpoSettings, gpu: bool) -> Load:
-    """Every answer of a step is drawn before the first is learned from."""
+    """All answers of a step are sampled before it trains on the first."""
     prompts = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
     training = load._replace(rows=settings.batch_size, reference=True)
-    return _drawn(training, settings, prompts, settings.group_size, gpu)
+    return _sampled(training, settings, prompts, settings.group_size, gpu)
 
 
 def _pairs(load: Load, settings: PairsSettings, gpu: bool) -> Load:
-    return _drawn(load, settings, settings.batch_size, settings.num_samples, gpu)
+    return _sampled(load, settings, settings.batch_size, settings.num_samples, gpu)
 
 
 def _eval(load: Load, settings: EvalSettings, gpu: bool) -> Load:
-    """The greedy answers; those of `num_samples` besides where they take more."""
+    """The greedy answers, or those of `num_samples` if they take more."""
     greedy = _cached(load, settings.batch_size, settings.batch_size, settings.max_new_tokens)
-    others = _drawn(load, settings, settings.batch_size, max(1, settings.num_samples), gpu)
-    return max(greedy, others, key=lambda one: memory(one).total)
+    samples = _sampled(load, settings, settings.batch_size, max(1, settings.num_samples), gpu)
+    return max(greedy, samples, key=lambda load: memory(load).total)
 
 
 LOADS: dict[str, Callable[[Load, Any, bool], Load]] = {
@@ -155,9 +152,9 @@ LOADS: dict[str, Callable[[Load, Any, bool], Load]] = {
 }
 
 
-def _drawn(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> Load:
-    """As engine.sampling draws: a prompt stands once in the cache, however many answers it gets;
-    but Unsloth on a GPU takes one prompt at a time, and reads it for every answer."""
+def _sampled(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> Load:
+    """As engine.sample works: a prompt is in the cache once, however many answers it gets; but
+    Unsloth on a GPU takes one prompt at a time, and keeps it once for every answer."""
     if gpu and settings.engine == "unsloth":
         return _cached(load, samples, samples, settings.max_new_tokens)
     return _cached(load, prompts, prompts * samples, settings.max_new_tokens)
@@ -171,8 +168,8 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
 
 
 def data_of(command: str, settings: Any, run: Path) -> RowLengths:
-    """Of the finished prep that is read, or that the pairs came from: what its stats.json says. To
-    a row's tokens come those of an answer where one is drawn."""
+    """The rows of the finished prep that the command reads, or that its pairs came from, by
+    stats.json. Where answers are sampled, their tokens are added to those of a row."""
     pairs = run_folder.find_stage(settings.data, run) if command == "dpo" else None
     folder = run_folder.find_stage(
         str(setting_of(settings.data, "data", run) or "") if pairs else settings.data, run
@@ -185,7 +182,7 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     records = sum(stats.get("by_source", {}).values())
     if not records:
         return RowLengths()
-    drawn = (
+    new_tokens = (
         setting_of(settings.data, "max_new_tokens", run)
         if pairs
         else getattr(settings, "max_new_tokens", 0)
@@ -194,14 +191,14 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     if pairs and run_folder.is_finished(pairs):
         rows = run_folder.finished(pairs, "pairs").figures.get("pairs", 0)
     return RowLengths(
-        rows, stats["length"]["100%"] + int(drawn or 0), stats["tokens"]["all"] / records
+        rows, stats["length"]["100%"] + int(new_tokens or 0), stats["tokens"]["all"] / records
     )
 
 
 def _time(
     command: str, settings: Any, load: Load, machine: Machine, data: RowLengths
 ) -> dict[str, float]:
-    """Seconds a step, and hours where it is known how many. The steps of pairs and eval are
+    """Seconds per step, and hours if the number of steps is known. The steps of pairs and eval are
     batches.
     """
     seconds, rows = 0.0, settings.batch_size
@@ -215,5 +212,5 @@ def _time(
         seconds += batches * sampling_seconds(load, machine.card, settings.max_new_tokens)
     wanted = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)
     steps = getattr(settings, "max_steps", None) or math.ceil(wanted / rows)
-    known = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}
-    return {"seconds_a_step": round(seconds, 2), **known}
+    whole = {"steps": steps, "hours": round(seconds * steps / 3600, 2)} if steps else {}
+    return {"seconds_a_step": round(seconds, 2), **whole}

@@ -1,6 +1,4 @@
-"""What was asked for, or found here -> the machine that is planned for: a card, and the bytes that
-it has.
-"""
+"""The machine that is planned for: the GPU that was named, or what this machine has."""
 
 import os
 import re
@@ -24,22 +22,20 @@ class Machine(NamedTuple):
 
 
 def machine_of(profile: str, fit: str = "") -> Machine:
-    """What `fit` names (12GB), else the card that a profile is named for, else what is free
-    here.
-    """
+    """The memory that `fit` names (12GB), else the card of a profile, else what is free here."""
     if fit:
         return with_memory(gigabytes(fit))
     if profile in CARDS and CARDS[profile].memory:
         return with_memory(CARDS[profile].memory)
-    found = None if profile == "cpu" else hardware.card()
-    if not found:
+    card = None if profile == "cpu" else hardware.card()
+    if not card:
         return Machine(False, CARDS["cpu"], _host_bytes())
-    return with_memory(found.total)._replace(capacity=found.free * GIB)
+    return with_memory(card.total)._replace(capacity=card.free * GIB)
 
 
 def with_memory(gib: float) -> Machine:
-    """The speed is that of the largest known card with no more memory; drivers report a little less
-    than is sold.
+    """A card of `gib` GiB with the speed of the largest known card that has no more; drivers report
+    a little less than is sold.
     """
     card = max(
         (card for card in CARDS.values() if card.memory <= gib + 0.5), key=lambda card: card.memory
@@ -48,17 +44,15 @@ def with_memory(gib: float) -> Machine:
 
 
 def gigabytes(text: str) -> float:
-    """`12GB`, `12 GiB` or `12` as GiB: a card that is sold with 12 GB has 12 GiB. Raises UserError
-    2.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text.strip(), flags=re.IGNORECASE)
-    if not found or float(found[1]) == 0:
-        raise UserError(f"'{text}' is no memory.", "Write it as 12GB.", location="--fit")
-    return float(found[1])
+    """`12GB`, `12 GiB` or `12` as GiB: a card sold with 12 GB has 12 GiB. Raises UserError 2."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text.strip(), flags=re.IGNORECASE)
+    if not match or float(match[1]) == 0:
+        raise UserError(f"'{text}' is not a size.", "Write it as 12GB.", location="--fit")
+    return float(match[1])
 
 
 def _host_bytes() -> float:
-    """Of the machine, or what a container may have of them."""
-    found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """The memory of the machine, or as much of it as a container may have."""
+    physical = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     limit = LIMIT.read_text(encoding="ascii").strip() if LIMIT.exists() else ""
-    return min(found, float(limit)) if limit.isdigit() else found
+    return min(physical, float(limit)) if limit.isdigit() else physical

@@ -1,5 +1,4 @@
-"""A model's shape and what is done with it -> the bytes of every term of GPU memory, and the moment
-they are most.
+"""The bytes of every term of GPU memory, and the moment at which they are most.
 
 Fixed terms stay from the first step to the last. On top comes the largest of three moments: the
 backward pass (a block is computed again), the loss, and sampling. Bytes are those of PyTorch's
@@ -13,12 +12,12 @@ from agentlite.core.errors import UserError, nearest
 from agentlite.engine.planning.model_shape import Shape
 
 GIB = 2**30
-MARGIN = 0.08  # what is planned must leave this much free
-# a parameter in bytes; NF4 with doubly quantised scales: 4 bit, 8 for 64 of them, 32 for 64 * 256
+MARGIN = 0.08  # this share on top of what is planned must fit as well
+# bytes per parameter; NF4 with doubly quantised scales: 4 bit, 8 for 64 of them, 32 for 64 * 256
 WEIGHT = {4: (4 + 8 / 64 + 32 / (64 * 256)) / 8, 8: 1.0, 16: 2.0, 32: 4.0}
 OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
 FUSED_LOGITS = 1024  # positions whose logits a fused loss holds at once, in float32
-# bytes a logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
+# bytes per logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
 LOGIT = 16
 
 
@@ -45,9 +44,9 @@ REGIMES = {
 
 
 class Load(NamedTuple):
-    """What is in memory. A micro-batch has `rows` of `length` tokens; `sampled` answers stand in
-    the cache with `cached` tokens in all, after prompts of `prompted` tokens were read. 0: that
-    does not happen."""
+    """What is in memory. A micro-batch has `rows` of `length` tokens; the cache holds `sampled`
+    answers, `cached` tokens in all, after prompts of `prompted` tokens were read. 0: that does not
+    happen."""
 
     shape: Shape
     regime: Regime
@@ -74,7 +73,7 @@ class Load(NamedTuple):
 
 
 def weights(load: Load) -> float:
-    """PEFT makes whatever is not quantised float32 before it trains beside quantised weights."""
+    """PEFT turns what is not quantised into float32 before it trains on quantised weights."""
     upcast = load.bits < 16 and load.regime.upcast and load.rows
     embedding = 4 if load.bits == 32 or upcast else 2
     return load.shape.linear * WEIGHT[load.bits] + load.shape.embeddings * embedding
@@ -105,15 +104,15 @@ def overhead(load: Load) -> float:
 
 def checkpoints(load: Load) -> float:
     """What the forward pass leaves for the backward pass."""
-    one = load.tokens * load.shape.hidden * load.width
+    inputs = load.tokens * load.shape.hidden * load.width  # of one block
     if load.regime.checkpoints == "none":
         return load.shape.layers * block(load) * load.regime.excess
-    return float(one * (2 if load.regime.checkpoints == "offloaded" else load.shape.layers))
+    return float(inputs * (2 if load.regime.checkpoints == "offloaded" else load.shape.layers))
 
 
 def block(load: Load) -> float:
-    """What one block computes: norms and residuals, queries, keys, values, attention, five times
-    the MLP's width.
+    """The activations of one block: norms and residuals, queries, keys, values, attention, and five
+    times the MLP's width.
     """
     shape = load.shape
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -125,7 +124,7 @@ def block(load: Load) -> float:
 
 
 def recomputed(load: Load) -> float:
-    """A block once more, with one matrix of it out of its 4 or 8 bit."""
+    """A block computed again, with one of its matrices unpacked from 4 or 8 bit."""
     return unpacked(load) + (block(load) if load.regime.checkpoints != "none" else 0.0)
 
 
@@ -135,7 +134,9 @@ def unpacked(load: Load) -> float:
 
 
 def logits(load: Load) -> float:
-    """Whole, or a thousand rows at a time beside the hidden states and their gradient."""
+    """All of them, or those of a thousand positions at a time with the gradient of the hidden
+    states.
+    """
     if not load.regime.fused:
         return float(load.tokens * load.shape.vocab * LOGIT)
     return float(
@@ -144,14 +145,14 @@ def logits(load: Load) -> float:
 
 
 def cache(load: Load) -> float:
-    """Keys and values of every token that answers are drawn from."""
-    each = 2 * load.shape.layers * load.shape.kv_heads * load.shape.head_dim * load.width
-    return load.cached * each * load.regime.cache_copies
+    """Keys and values of every token in the cache."""
+    per_token = 2 * load.shape.layers * load.shape.kv_heads * load.shape.head_dim * load.width
+    return load.cached * per_token * load.regime.cache_copies
 
 
 def reading(load: Load) -> float:
-    """A block over whole prompts without gradients, and the last logits of every answer in float32,
-    twice.
+    """A block over whole prompts without gradients, and two float32 copies of the last logits of
+    every answer.
     """
     shape = load.shape
     prompts = load.prompted * load.width * (2 * shape.hidden + 3 * shape.intermediate)
@@ -175,7 +176,7 @@ MOMENTS: dict[str, dict[str, Term]] = {
 
 
 class Memory(NamedTuple):
-    """Bytes by term at the moment that takes most, and what each moment takes in all."""
+    """Bytes by term at the moment that takes most, and the total of each moment."""
 
     terms: dict[str, float]
     moment: str
@@ -190,12 +191,11 @@ def memory(load: Load) -> Memory:
     """The terms that are not zero add up to the total."""
     fixed = {name: term(load) for name, term in FIXED.items()}
     happening = [name for name in MOMENTS if (load.cached if name == "sampling" else load.rows)]
-    each = {name: {key: term(load) for key, term in MOMENTS[name].items()} for name in happening}
-    moment = max(each, key=lambda name: sum(each[name].values()))
-    terms = {name: value for name, value in {**fixed, **each[moment]}.items() if value}
-    return Memory(
-        terms, moment, {name: sum(fixed.values()) + sum(one.values()) for name, one in each.items()}
-    )
+    passing = {name: {key: term(load) for key, term in MOMENTS[name].items()} for name in happening}
+    moments = {name: sum(fixed.values()) + sum(terms.values()) for name, terms in passing.items()}
+    moment = max(moments, key=moments.__getitem__)
+    terms = {name: value for name, value in {**fixed, **passing[moment]}.items() if value}
+    return Memory(terms, moment, moments)
 
 
 def fits(total: float, capacity: float) -> bool:
@@ -212,9 +212,7 @@ def trained(load: Load) -> int:
 
 
 def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int:
-    """`targets` as in lora_target_modules. Raises UserError 2 for a layer that such a model does
-    not have.
-    """
+    """`targets` as in lora_target_modules. Raises UserError 2 for a layer the model lacks."""
     sides: Mapping[str, tuple[int, int]] = shape.sides
     names: set[str] = set()
     for target in targets:

@@ -1,6 +1,4 @@
-"""A model's name or its config.json -> the numbers that memory and time depend on; no weights are
-read.
-"""
+"""A model's name or config.json -> the numbers that memory and time depend on, without weights."""
 
 import json
 from collections.abc import Mapping
@@ -12,9 +10,8 @@ from agentlite.workspace.lineage import lineage
 from agentlite.workspace.model_source import hub_config
 from agentlite.workspace.run_folder import is_stage, read_plan
 
-PUBLISHED = Path(__file__).with_name(
-    "published.json"
-)  # facts of the config.json files of models named in profiles
+# facts from the config.json files of models that profiles name
+PUBLISHED = Path(__file__).with_name("published.json")
 NEEDED = (
     "num_hidden_layers",
     "hidden_size",
@@ -59,7 +56,7 @@ class Shape(NamedTuple):
 
     @property
     def embeddings(self) -> int:
-        """Parameters of the embeddings, and of the head where it is one of its own."""
+        """Parameters of the embeddings, and of the head where it has its own weights."""
         return self.vocab * self.hidden * (1 if self.tied else 2)
 
     @property
@@ -67,17 +64,17 @@ class Shape(NamedTuple):
         return self.linear + self.embeddings
 
 
-def shape_of(config: Mapping[str, Any], place: str) -> Shape:
-    """`config`: what a config.json holds. Raises UserError 5 with the field that is missing, or for
+def shape_of(config: Mapping[str, Any], location: str) -> Shape:
+    """`config`: the content of a config.json. Raises UserError 5 for a missing field or for
     experts.
     """
-    inner = config.get("text_config")  # of a model that sees
+    inner = config.get("text_config")  # a model that takes images too has its decoder's facts here
     text = inner if isinstance(inner, dict) else config
-    if any(_number(text.get(key) or 1, key, place) > 1 for key in EXPERTS):
+    if any(_number(text.get(key) or 1, key, location) > 1 for key in EXPERTS):
         raise UserError(
-            "is a mixture of experts, which is not planned for.",
+            "is a mixture of experts, which cannot be planned for.",
             "Take a dense model.",
-            location=place,
+            location=location,
             exit_code=MODEL,
         )
     missing = [key for key in NEEDED if text.get(key) is None]
@@ -85,28 +82,28 @@ def shape_of(config: Mapping[str, Any], place: str) -> Shape:
         raise UserError(
             f"has no {missing[0]}.",
             f"Name the config.json of a decoder; needed: {', '.join(NEEDED)}.",
-            location=place,
+            location=location,
             exit_code=MODEL,
         )
-    layers, hidden, heads, intermediate, vocab = (_number(text[key], key, place) for key in NEEDED)
+    layers, hidden, heads, intermediate, vocab = (
+        _number(text[key], key, location) for key in NEEDED
+    )
     kind = str(text.get("model_type", ""))
     return Shape(
         layers,
         hidden,
         heads,
-        _number(text.get("num_key_value_heads") or heads, "num_key_value_heads", place),
-        _number(text.get("head_dim") or hidden // heads, "head_dim", place),
+        _number(text.get("num_key_value_heads") or heads, "num_key_value_heads", location),
+        _number(text.get("head_dim") or hidden // heads, "head_dim", location),
         intermediate,
         vocab,
         bool(text.get("tie_word_embeddings", kind.startswith("gemma"))),
-        _number(text.get("max_position_embeddings") or 2**31, "max_position_embeddings", place),
+        _number(text.get("max_position_embeddings") or 2**31, "max_position_embeddings", location),
     )
 
 
 def find_shape(base: str) -> Shape:
-    """Of a base model: a folder, a published name, or a hub id by its config.json. Raises UserError
-    5 or 8.
-    """
+    """Of a base model: a folder, a published name, or a hub id. Raises UserError 5 or 8."""
     published = json.loads(PUBLISHED.read_bytes())
     if Path(base).is_dir():
         return read_shape(Path(base) / "config.json")
@@ -114,7 +111,7 @@ def find_shape(base: str) -> Shape:
 
 
 def read_shape(path: Path) -> Shape:
-    """Of a config.json. Raises UserError 5."""
+    """The shape in a config.json. Raises UserError 5."""
     try:
         config = json.loads(path.read_bytes())
     except OSError as error:
@@ -126,14 +123,17 @@ def read_shape(path: Path) -> Shape:
         ) from error
     except ValueError as error:
         raise UserError(
-            f"is no JSON: {error}.",
+            f"is not JSON: {error}.",
             "Name a model's config.json.",
             location=str(path),
             exit_code=MODEL,
         ) from error
     if not isinstance(config, dict):
         raise UserError(
-            "holds no object.", "Name a model's config.json.", location=str(path), exit_code=MODEL
+            "does not hold a JSON object.",
+            "Name a model's config.json.",
+            location=str(path),
+            exit_code=MODEL,
         )
     return shape_of(config, str(path))
 
@@ -148,12 +148,12 @@ def base_of(model: str, run: Path) -> str:
     return lineage(model, run)[0]
 
 
-def _number(value: Any, key: str, place: str) -> int:
+def _number(value: Any, key: str, location: str) -> int:
     if not isinstance(value, int) or value < 1:
         raise UserError(
-            f"{key} is {value!r}, no positive number.",
+            f"{key} is {value!r}, not a positive integer.",
             "Name the config.json of a decoder.",
-            location=place,
+            location=location,
             exit_code=MODEL,
         )
     return value

@@ -1,6 +1,4 @@
-"""Settings and a machine -> the largest micro-batch and the longest rows that fit, as settings to
-paste.
-"""
+"""The largest micro-batch and the longest rows that fit a machine, as settings to paste."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +11,8 @@ from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import fits, memory
 from agentlite.engine.planning.model_shape import Shape
 
-MOST_ROWS = (
-    1 << 12
-)  # so many fit only where they are not in memory at once: then there is nothing to change
+# as many rows fit only where they are not in memory at once: then there is nothing to change
+MOST_ROWS = 1 << 12
 
 
 class FittingRows(Struct, frozen=True):
@@ -50,8 +47,8 @@ def _fit(
     command: str, settings: Any, bits: int, shape: Shape, machine: Machine, longest: int
 ) -> FittingRows:
     def holds(**changed: int) -> bool:
-        known = 0 if "max_length" in changed else longest
-        load = load_of(command, replace(settings, **changed), shape, machine.gpu, known)
+        longest_row = 0 if "max_length" in changed else longest
+        load = load_of(command, replace(settings, **changed), shape, machine.gpu, longest_row)
         return fits(memory(load).total, machine.capacity)
 
     length = min(settings.max_length, longest or settings.max_length)
@@ -65,8 +62,8 @@ def _fit(
 
 
 def largest(holds: Callable[[int], bool], most: int) -> int:
-    """The largest number up to `most` for which it holds, where it holds for every smaller one as
-    well; 0: for none.
+    """The largest number up to `most` for which `holds` is true; 0: for none. It must be true for
+    every smaller number as well.
     """
     low, high = 0, 1
     while high <= most and holds(high):
@@ -79,18 +76,16 @@ def largest(holds: Callable[[int], bool], most: int) -> int:
 
 
 def _paste(command: str, settings: Any, rows: int) -> str:
-    """The settings that matter for memory; `gradient_accumulation` so that a step keeps its
-    rows.
-    """
-    given: dict[str, Any] = {
+    """The settings that memory depends on; `gradient_accumulation` keeps the rows of a step."""
+    pasted: dict[str, Any] = {
         "load_in_4bit": str(settings.load_in_4bit).lower(),
         "max_length": settings.max_length,
         "batch_size": rows,
     }
     if hasattr(settings, "gradient_accumulation"):
         step = settings.batch_size * settings.gradient_accumulation
-        given["batch_size"] = max(
+        pasted["batch_size"] = max(
             size for size in range(1, min(rows, step) + 1) if step % size == 0
         )
-        given["gradient_accumulation"] = step // given["batch_size"]
-    return " ".join(f"--set {command}.{key}={value}" for key, value in given.items())
+        pasted["gradient_accumulation"] = step // pasted["batch_size"]
+    return " ".join(f"--set {command}.{key}={value}" for key, value in pasted.items())

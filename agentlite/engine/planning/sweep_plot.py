@@ -1,6 +1,4 @@
-"""Settings, a model's shape and cards -> a drawing (SVG) of memory against context, readable in
-light and in dark.
-"""
+"""An SVG plot of memory against context length, for 4-bit and 16-bit weights."""
 
 import functools
 import math
@@ -33,8 +31,8 @@ STYLE = """
 
 
 class Curve(NamedTuple):
-    """GiB at each length, and on each card that is crossed the longest row that fits, with the
-    margin.
+    """GiB at each length; `reached`: the longest row that fits each card, with the margin, and its
+    GiB.
     """
 
     bits: int
@@ -73,28 +71,21 @@ def sweep(command: str, settings: Any, shape: Shape, model: str) -> str:
     title = escape(
         f"{command}: {model}, {settings.engine}, one row in a micro-batch", {'"': "&quot;"}
     )
-    drawn = "\n".join(
-        [
-            *_axes(scales),
-            *_cards(scales),
-            *(part for curve in curves for part in _drawn(curve, scales)),
-        ]
-    )
+    lines = [line for curve in curves for line in _curve_lines(curve, scales)]
+    plot = "\n".join([*_axes(scales), *_cards(scales), *lines])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" '
         f'role="img" aria-label="{title}">\n<style>{STYLE}</style>\n'
         f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}"/>\n'
-        f'<text class="title" x="{LEFT}" y="28">{title}</text>\n{_legend()}\n{drawn}\n</svg>\n'
+        f'<text class="title" x="{LEFT}" y="28">{title}</text>\n{_legend()}\n{plot}\n</svg>\n'
     )
 
 
 def _curve(command: str, settings: Any, shape: Shape, longest: int) -> Curve:
     def gib(tokens: int) -> float:
-        return (
-            memory(load_of(command, replace(settings, max_length=tokens), shape, gpu=True)).total
-            / GIB
-        )
+        load = load_of(command, replace(settings, max_length=tokens), shape, gpu=True)
+        return memory(load).total / GIB
 
     lengths = [round(2 ** (step / 4)) for step in range(32, int(4 * math.log2(longest)) + 1)]
     ends = [largest(functools.partial(_fits, gib, card), longest) for card in CARDS]
@@ -109,17 +100,17 @@ def _fits(gib: Callable[[int], float], card: int, tokens: int) -> bool:
 
 
 def _axes(scales: PlotScales) -> list[str]:
-    drawn = []
+    ticks = []
     for power in range(int(math.log2(SHORTEST)), int(math.log2(scales.longest)) + 1):
         x = scales.across(2**power)
-        drawn.append(f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>')
-        drawn.append(
+        ticks.append(f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>')
+        ticks.append(
             f'<text x="{x}" y="{HEIGHT - BOTTOM + 18}" '
             f'text-anchor="middle">{_tokens(2**power)}</text>'
         )
     middle = (LEFT + WIDTH - RIGHT) / 2
     return [
-        *drawn,
+        *ticks,
         f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">tokens in a row</text>',
     ]
 
@@ -133,8 +124,8 @@ def _cards(scales: PlotScales) -> list[str]:
     ]
 
 
-def _drawn(curve: Curve, scales: PlotScales) -> list[str]:
-    """16 bit lies above 4 bit: so do its numbers."""
+def _curve_lines(curve: Curve, scales: PlotScales) -> list[str]:
+    """The curve of 16 bit lies above that of 4 bit: its numbers are written above it."""
     side, anchor, down = (-8, "end", -6) if curve.bits == 16 else (8, "start", 14)
     line = "L".join(f"{scales.across(tokens)} {scales.up(gib)}" for tokens, gib in curve.points)
     dots = [

@@ -1,21 +1,18 @@
-"""A load and a card -> seconds a step and GB on disk: a calculation, from counted operations and
-published speeds.
-"""
+"""Seconds per step and GB on disk, calculated from operations and published speeds."""
 
 from typing import NamedTuple
 
 from agentlite.engine.planning.memory import Load, adapter, optimizer, weights
 from agentlite.engine.planning.model_shape import Shape
 
-# a token by transformers' generate on an A100, whatever the size (Qwen2.5's speed benchmark)
+# per token, with transformers' generate on an A100, for any size (Qwen2.5's speed benchmark)
 HOST_SECONDS = 0.025
 CHECKPOINTS = 3  # the newest two, and the best
 
 
 class GpuSpeed(NamedTuple):
-    """GiB; 10^12 multiplications and additions a second, dense, bf16 (fp16 on a T4), as the data
-    sheet has them; GB a second from memory. `cpu` is two cores: what the demo's sft was seen to
-    do."""
+    """By the data sheet: GiB of memory; 10^12 dense operations per second, bf16 (fp16 on a T4); GB
+    per second from memory. `cpu` is two cores, as measured in the demo's sft."""
 
     memory: float
     tflops: float
@@ -41,32 +38,26 @@ def efficiency(load: Load) -> float:
 
 
 def operations(load: Load) -> float:
-    """Floating-point operations of a token of a micro-batch: forward, again for checkpoints,
-    backward, reference.
+    """Floating-point operations per token of a micro-batch: forward, again for checkpoints,
+    backward, and the reference's forward.
     """
     forward = _forward(load.shape, load.length)
     attention = 2 * load.shape.layers * load.shape.heads * load.shape.head_dim * load.length
-    backward = (
-        2 * forward if load.full else forward + attention
-    )  # frozen weights need no gradient of their own
+    # frozen weights need no gradient, attention has no weights: its backward pass is whole
+    backward = 2 * forward if load.full else forward + attention
     again = forward if load.regime.checkpoints != "none" else 0
     return forward + again + backward + (forward if load.reference else 0)
 
 
 def training_seconds(load: Load, card: GpuSpeed, accumulated: int, tokens: float) -> float:
-    """Of a step of `accumulated` micro-batches whose rows have `tokens` tokens in the mean."""
-    return (
-        accumulated
-        * load.rows
-        * tokens
-        * operations(load)
-        / (card.tflops * 1e12 * efficiency(load))
-    )
+    """For a step of `accumulated` micro-batches whose rows have `tokens` tokens on average."""
+    step_tokens = accumulated * load.rows * tokens
+    return step_tokens * operations(load) / (card.tflops * 1e12 * efficiency(load))
 
 
 def sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
-    """Of drawing all answers of a batch: its prompts, then a pass over weights and cache a
-    token.
+    """For sampling all answers of a batch: reading its prompts, then for each token a pass over the
+    weights and the cache.
     """
     prompts = (
         load.prompted * _forward(load.shape, load.length) / (card.tflops * 1e12 * efficiency(load))
@@ -80,7 +71,7 @@ def sampling_seconds(load: Load, card: GpuSpeed, new_tokens: int) -> float:
 
 
 def disk(load: Load) -> dict[str, float]:
-    """GB by what is written; `merged` is the whole model in 16 bit, where somebody makes one."""
+    """GB by file; `merged` is the whole model in 16 bit, written only by `export --merged`."""
     result = 2 * load.shape.parameters if load.full else adapter(load)
     written = {
         "checkpoints": CHECKPOINTS * (result + optimizer(load)),
@@ -93,7 +84,7 @@ def disk(load: Load) -> dict[str, float]:
 
 
 def _forward(shape: Shape, length: int) -> float:
-    """Two operations a weight, head included, and those of causal attention."""
+    """Two operations per weight, with the head, and those of causal attention."""
     return (
         2 * (shape.linear + shape.vocab * shape.hidden)
         + 2 * shape.layers * shape.heads * shape.head_dim * length
