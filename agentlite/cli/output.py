@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agentlite.core import console
 from agentlite.core.records import from_row
 from agentlite.core.row_files import encode
 from agentlite.report import retrieval_tables
 from agentlite.report.tables import TABLED, in_words, share, table
+from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.dialogs import HOW
-from agentlite.scoring.metrics.retrieval_loss import in_words as retrieval_in_words
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
 from agentlite.workspace.run_folder import Result
 
@@ -35,8 +37,6 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
     if shape and result.status != "dry run":
         _write_records(folder, shape)
     if as_json and not shape:
-        import msgspec
-
         print(msgspec.json.encode(result).decode())
     elif not as_json:
         _table(result, sys.stderr if taken else sys.stdout)
@@ -70,7 +70,8 @@ def _table(result: Result, stream: Any) -> None:
         _models(result.figures["models"] if compared else result.figures, stream)
         for name, one in () if compared else result.figures.items():
             if found := one.get("retrieval"):
-                print(f"{name}: {retrieval_in_words(found)}", file=stream)
+                loss = msgspec.convert(found, retrieval_loss.RetrievalLoss)
+                print(f"{name}: {retrieval_loss.in_words(loss)}", file=stream)
         if agreement := result.figures.get("agreement"):
             print(
                 "",

@@ -14,6 +14,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
 from agentlite.engine.checkpoints import MANIFEST
 from agentlite.report.retrieval_tables import best_in_words
+from agentlite.scoring.metrics.model_metrics import HEADLINE
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.run_folder import StoredStage
 
@@ -218,8 +219,11 @@ def _grpo(figures: Figures) -> str:
 
 
 def _eval(figures: Figures) -> str:
-    parts = (("right tool", "tool_selection_accuracy"), ("exact", "exact_call"))
-    return ", ".join(f"{name} {100 * figures[key]:.0f} %" for name, key in parts if key in figures)
+    return ", ".join(
+        f"{words} {100 * figures[name]:.0f} %"
+        for name, words in HEADLINE.items()
+        if name in figures
+    )
 
 
 FIGURES: dict[str, Callable[[Figures], str]] = {

@@ -7,31 +7,18 @@ from typing import Any, NamedTuple
 
 from agentlite.report.read_run import Evaluation, Json
 from agentlite.scoring.metrics import dialogs
+from agentlite.scoring.metrics.model_metrics import GROUPS
 from agentlite.scoring.metrics.tool_calls import METRICS
 
-TIMING = ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity")
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
-OF_THE_WHOLE = (
-    "prompts",
-    "metrics",
-    "by",
-    "problems",
-)  # what metrics.json holds beside its groups of figures
+# of metrics.json: these have tables of their own, or none
+NOT_A_GROUP = ("prompts", "metrics", "by", "problems")
 SLICES = {
     "tools": "By number of tools to choose from",
     "task": "By task",
     "source": "By source",
     "protocol": "By protocol",
     "difficulty": "By difficulty: as the records say, or by the calls due",
-}
-GROUPS = {
-    "timing": "Call or no call",
-    "tools": "Names and parameters of calls",
-    "dialogs": "Whole dialogs, teacher-forced",
-    "bfcl": "BFCL-style subset, by groups and categories",
-    "forgetting": "What was forgotten of general talk",
-    "passes": "All of k draws right",
-    "judge": "What the judge thinks",
 }
 BFCL_SENTENCE = (
     "Splitting BFCL into train and test shows that the pipeline works; it is no leaderboard score."
@@ -115,10 +102,10 @@ def groups(metrics: dict[str, Json]) -> list[Figures]:
         name
         for figures in metrics.values()
         for name, value in figures.items()
-        if name not in OF_THE_WHOLE and isinstance(value, dict)
+        if name not in NOT_A_GROUP and isinstance(value, dict)
     )
     names = [
-        *(known for known in GROUPS if known in found),
+        *(group for group in GROUPS if group in found),
         *(name for name in found if name not in GROUPS),
     ]
     return [
@@ -253,13 +240,14 @@ def _group(name: str, by_model: dict[str, Json]) -> Figures:
     found = dict.fromkeys(
         name for figures in by_model.values() for name in figures if name != "count"
     )
-    known = TIMING if name == "timing" else ()
-    names = [*known, *(name for name in found if name not in known)]
+    group = GROUPS.get(name)
+    known = [one for one in group.names if group.all_shown or one in found] if group else []
+    names = [*known, *(one for one in found if one not in known)]
     rows = [
         ([model], [figures.get(name, ABSENT) for name in names])
         for model, figures in by_model.items()
     ]
-    return Figures(GROUPS.get(name, _words(name).capitalize()), ["model"], names, rows)
+    return Figures(group.title if group else _words(name).capitalize(), ["model"], names, rows)
 
 
 def _flat(figures: Json) -> Json:

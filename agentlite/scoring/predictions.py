@@ -23,7 +23,8 @@ from agentlite.core.records import (
 from agentlite.core.row_files import Appender, Row, read_rows
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.metrics.bfcl import category_of, check
-from agentlite.scoring.metrics.summarize import BFCL, DUE
+from agentlite.scoring.metrics.model_metrics import BFCL
+from agentlite.scoring.metrics.summarize import EXPECTED
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
@@ -84,7 +85,7 @@ def predicted(
         **score_step(parsed, gold, record.tools),
         "toolrl": COMPONENTS["arguments"](attempt),
         "tool_n1": COMPONENTS["exact"](attempt),
-        DUE: float(bool(gold.calls)),
+        EXPECTED: float(bool(gold.calls)),
     }
     if category := category_of(record):
         calls = () if parsed.problem else parsed.calls

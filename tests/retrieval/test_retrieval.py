@@ -450,9 +450,9 @@ def test_what_prep_added_was_not_brought_and_loses_nothing():
     wrong = {"tool_selection_accuracy": 0.0, "exact_call": 0.0}
     for missing, lost in (("added", 0), ("left out", 1)):
         one = offers(2, missing).one(asked)
-        found = retrieval_loss.retrieval(
+        loss = retrieval_loss.retrieval_loss(
             [Prediction(one.id, 1, "", "", (), wrong, {})], {one.id: one}, 0
-        )["retrieval"]
-        assert found["brought"]["mean"] == 0
-        assert found["exact_call_lost_to_retrieval"]["mean"] == lost
-        assert found["exact_call_lost_to_choosing"]["mean"] == 1 - lost
+        )
+        assert loss.retrieved.mean == 0
+        assert loss.exact_call_lost_to_retrieval.mean == lost
+        assert loss.exact_call_lost_to_choosing.mean == 1 - lost

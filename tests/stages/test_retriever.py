@@ -240,17 +240,17 @@ def test_eval_says_what_is_lost_to_retrieval_and_what_to_choosing(workspace):
     (figures,) = json.loads(told.stdout)["figures"].values()
     found = figures["retrieval"]
     assert (found["k"], found["by"]) == (3, "bm25")
-    assert 0 < found["brought"]["mean"] < 1
+    assert 0 < found["retrieved"]["mean"] < 1
     for name in ("tool_selection_accuracy", "exact_call"):
         right, *lost = (
             found[name + part]["mean"] for part in ("", "_lost_to_retrieval", "_lost_to_choosing")
         )
         assert right + sum(lost) == pytest.approx(1)
-        assert lost[0] == pytest.approx(1 - found["brought"]["mean"])  # none can be right there
+        assert lost[0] == pytest.approx(1 - found["retrieved"]["mean"])  # none can be right there
     assert (workspace / "eval" / "prep-retrieve-3-bm25").is_dir()
     shown = agentlite("eval", "--run", workspace, "--model", model, *by_words, *ASK).stdout.decode()
     assert (
-        f"{100 * found['brought']['mean']:.1f} % had their tools among the 3 brought (bm25)"
+        f"{100 * found['retrieved']['mean']:.1f} % had their tools among the 3 retrieved (bm25)"
         in shown
     )
     tuned = agentlite(

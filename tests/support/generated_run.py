@@ -167,7 +167,7 @@ def _record(generator: random.Random, text: Text, tools: Sequence[Tool]) -> Reco
 
 def _predicted(record: Record, say: Say, generator: random.Random) -> Prediction:
     text, parsed = say(record, generator)
-    metrics = {**score_step(parsed, record.expected(1), record.tools), "due": 1.0}
+    metrics = {**score_step(parsed, record.expected(1), record.tools), "expected": 1.0}
     slices = {"tools": str(len(record.tools)), "source": record.source}
     return Prediction(
         record.id, 1, text, parsed.problem, parsed.calls, metrics, slices, len(text) // 4

@@ -15,6 +15,7 @@ from agentlite.rendering.renderer import said
 from agentlite.report import tables
 from agentlite.report.markdown import as_table, described
 from agentlite.report.read_run import ReportedStage
+from agentlite.scoring.metrics.model_metrics import GROUPS
 from agentlite.workspace.run_folder import versions
 
 LIBRARIES = {"merged": "transformers", "adapter": "peft", "gguf": "gguf", "ollama": "gguf"}
@@ -155,7 +156,7 @@ def _figures(subject: ExportedModel) -> Iterator[str]:
         yield from (
             as_table(figures.turned.cells)
             for figures in tables.groups(metrics)
-            if figures.title == tables.GROUPS["dialogs"]
+            if figures.title == GROUPS["dialogs"].title
         )
     yield (
         "They hold for prompts like those, in this protocol, with answers of the length that was "

@@ -1,12 +1,10 @@
-"""Predictions + a judge behind an endpoint, or people with sheets -> what they think of the
-answers, from 0 to 5.
-"""
+"""Scores from 0 to 5 for the answers of a model: by an LLM judge, or by people with sheets."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 
 from agentlite.core import console
 from agentlite.core.errors import UserError
@@ -16,6 +14,7 @@ from agentlite.scoring.judge.human_ratings import rated, read_key, read_scores, 
 from agentlite.scoring.judge.llm_judge import Item, Prices, judge
 from agentlite.scoring.judge.rubric import usable
 from agentlite.scoring.metrics.confidence import summary
+from agentlite.scoring.metrics.model_metrics import JudgeMetrics, JudgeRun
 
 
 def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> list[Item]:
@@ -32,31 +31,26 @@ def judged(
     file: Path,
     seed: int,
     prices: Prices | None = None,
-) -> dict[str, Any]:
-    """The judge's mean score and the share of usable answers, what it cost, and what went wrong, by
-    kind.
-    """
-    asked = items(predictions, records)
-    with console.progress(f"judging by {endpoint.model}", len(asked)) as advance:
-        found = judge(asked, endpoint, file, prices=prices, advance=advance)
-    for problem, count in found.problems.items():
+) -> tuple[JudgeMetrics, JudgeRun]:
+    """The judge's mean score and the share of usable answers; what went wrong, and what it cost."""
+    answers = items(predictions, records)
+    with console.progress(f"judging by {endpoint.model}", len(answers)) as advance:
+        result = judge(answers, endpoint, file, prices=prices, advance=advance)
+    for problem, count in result.problems.items():
         console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
-    scores = [float(score) for score in found.scores.values()]
-    figures = {"judge_score": scores, "judge_usable": [float(usable(score)) for score in scores]}
-    return {
-        "judge": {
-            name: to_builtins(summary(values, seed)) if values else None
-            for name, values in figures.items()
-        },
-        "judge_is": {
-            "model": endpoint.model,
-            "url": endpoint.url,
-            "problems": found.problems,
-            "prompt_tokens": found.prompt_tokens,
-            "completion_tokens": found.completion_tokens,
-            **({} if found.cost is None else {"cost": found.cost}),
-        },
-    }
+    scores = [float(score) for score in result.scores.values()]
+    metrics = JudgeMetrics(
+        summary(scores, seed) if scores else None,
+        summary([float(usable(score)) for score in scores], seed) if scores else None,
+    )
+    return metrics, JudgeRun(
+        model=endpoint.model,
+        url=endpoint.url,
+        problems=result.problems,
+        prompt_tokens=result.prompt_tokens,
+        completion_tokens=result.completion_tokens,
+        cost=UNSET if result.cost is None else result.cost,
+    )
 
 
 def write_sheets(

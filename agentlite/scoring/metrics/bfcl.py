@@ -283,30 +283,30 @@ GROUPS: dict[str, CategoryGroup] = {
 }
 
 
-def group_scores(by_category: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+class BfclScores(NamedTuple):
+    """v4's overall and its groups, None where nothing of them was measured; `not_measured`: the
+    categories without a verdict; `name`: what the whole may be called.
+    """
+
+    name: str
+    overall: float | None
+    groups: dict[str, float | None]
+    not_measured: list[str]
+
+
+def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
     """v4's scores from the verdicts (1 right, 0 wrong) of each category, over what was measured.
 
-    What was not measured is None in its place, stands under "not_measured", and leaves its weight
-    to the others; then the whole is named a subset. live_relevance is reported, and in no group, as
-    in v4.
+    A group that was not measured leaves its weight to the others, and the whole is then named a
+    subset. live_relevance is a category of no group, as in v4.
     """
     measured = {category: values for category, values in by_category.items() if values}
     groups = {name: _group_score(group, measured) for name, group in GROUPS.items()}
     weighed = [(GROUPS[name].weight, score) for name, score in groups.items() if score is not None]
     missing = [category for category in _all_categories() if category not in measured]
-    return {
-        "name": SUBSET if missing else WHOLE,
-        "overall": sum(weight * score for weight, score in weighed)
-        / sum(weight for weight, _ in weighed)
-        if weighed
-        else None,
-        "groups": groups,
-        "categories": {
-            category: {"mean": fmean(values), "count": len(values)} if values else None
-            for category, values in by_category.items()
-        },
-        "not_measured": missing,
-    }
+    weight_of_all = sum(weight for weight, _ in weighed)
+    overall = sum(weight * score for weight, score in weighed) / weight_of_all if weighed else None
+    return BfclScores(SUBSET if missing else WHOLE, overall, groups, missing)
 
 
 def _all_categories() -> Iterator[str]:

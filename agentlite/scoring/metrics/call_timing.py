@@ -1,9 +1,9 @@
-"""Whether a call was due and made, by step -> precision, recall, F1, balanced accuracy, specificity
-of calling.
-"""
+"""Precision, recall, F1, balanced accuracy and specificity of the decision to call a tool."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
 
@@ -15,7 +15,7 @@ class Decision(NamedTuple):
 
 
 class TimingCounts(NamedTuple):
-    """Of how many steps a call was due, was made, both, and was rightly left undone, of all."""
+    """At how many of all steps a call was expected, was made, both, and was rightly not made."""
 
     expected: float
     called: float
@@ -24,28 +24,42 @@ class TimingCounts(NamedTuple):
     steps: float
 
 
-def timing(decisions: Sequence[Decision], seed: int) -> dict[str, Summary | int | None]:
-    """The metrics of calling as the positive class, and how many texts could not be read.
+class TimingMetrics(Struct, frozen=True, kw_only=True):
+    """The metrics of calling as the positive class, over `count` steps; `unreadable`: how many
+    texts could not be read.
 
-    None where there is nothing to measure it on: no call made has no precision. Text that cannot be
-    read is never a right "no call": where none was due it lowers `specificity`.
+    A metric is None where there is nothing to measure it on: no call made has no precision.
+    """
+
+    balanced_accuracy: Summary | None
+    count: int
+    f1: Summary | None
+    recall: Summary | None
+    specificity: Summary | None
+    timing_precision: Summary | None
+    unreadable: int
+
+
+def timing(decisions: Sequence[Decision], seed: int) -> TimingMetrics:
+    """Text that cannot be read is never a right "no call": where no call is expected it lowers
+    `specificity`.
     """
     called = [float(d.expected) for d in decisions if d.called]
     expected = [float(d.called) for d in decisions if d.expected]
     unexpected = [float(_right_no_call(d)) for d in decisions if not d.expected]
-    return {
-        "timing_precision": summary(called, seed) if called else None,
-        "recall": summary(expected, seed) if expected else None,
-        "specificity": summary(unexpected, seed) if unexpected else None,
-        "f1": _resampled(f1, decisions, seed),
-        "balanced_accuracy": _resampled(balanced_accuracy, decisions, seed),
-        "unreadable": sum(not d.readable for d in decisions),
-        "count": len(decisions),
-    }
+    return TimingMetrics(
+        balanced_accuracy=_resampled(balanced_accuracy, decisions, seed),
+        count=len(decisions),
+        f1=_resampled(f1, decisions, seed),
+        recall=summary(expected, seed) if expected else None,
+        specificity=summary(unexpected, seed) if unexpected else None,
+        timing_precision=summary(called, seed) if called else None,
+        unreadable=sum(not d.readable for d in decisions),
+    )
 
 
 def f1(counts: TimingCounts) -> float | None:
-    """The harmonic mean of precision and recall. None if no call was due and none made."""
+    """The harmonic mean of precision and recall. None if no call was expected and none made."""
     return (
         2 * counts.both / (counts.expected + counts.called)
         if counts.expected + counts.called
@@ -75,8 +89,8 @@ def _resampled(
     mean = measure(TimingCounts(*map(sum, zip(*rows, strict=True)))) if rows else None
     if mean is None:
         return None
-    drawn = (measure(TimingCounts(*sums)) for sums in redrawn_sums(rows, seed))
-    low, high = middle(value for value in drawn if value is not None)
+    resampled = (measure(TimingCounts(*sums)) for sums in redrawn_sums(rows, seed))
+    low, high = middle(value for value in resampled if value is not None)
     return Summary(
         mean=mean, std=None, count=len(decisions), low=low, high=high, interval="bootstrap"
     )

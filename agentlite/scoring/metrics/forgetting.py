@@ -1,58 +1,68 @@
-"""Losses of general rows, and answers to general questions, before and after tuning -> what was
-forgotten.
-"""
+"""How much a model forgot: losses of general rows and answers to questions, before and after."""
 
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from math import exp
-from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct
 
 from agentlite.core.records import Step
-from agentlite.scoring.metrics.confidence import paired_difference, summary
+from agentlite.scoring.metrics.confidence import Difference, Summary, paired_difference, summary
 
 
-def forgetting(
-    before: Mapping[str, float], after: Mapping[str, float], seed: int
-) -> dict[str, Any]:
+class Perplexity(Struct, frozen=True, kw_only=True):
+    """exp of a mean loss and of its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+
+class ForgettingMetrics(Struct, frozen=True, kw_only=True):
     """`forgetting`: by how much the log of the perplexity rose, row by row; .02 is about 2 % more.
-    With both perplexities.
+
+    `general_questions`: the share answered rightly after tuning; `questions_forgotten`: by how much
+    that share fell.
     """
-    risen = paired_difference(_steps(before), _steps(after), seed)
-    return {
-        "forgetting": to_builtins(risen),
-        "perplexity": _perplexity(after, seed),
-        "perplexity_before": _perplexity(before, seed),
-    }
+
+    forgetting: Difference
+    perplexity: Perplexity
+    perplexity_before: Perplexity
+    general_questions: Summary
+    questions_forgotten: Difference
 
 
-def questions_forgotten(
-    before: Mapping[str, bool], after: Mapping[str, bool], seed: int
-) -> dict[str, Any]:
-    """The share of general questions answered rightly, and by how much that fell."""
-    fallen = paired_difference(_steps(after), _steps(before), seed)
-    return {
-        "general_questions": to_builtins(summary([float(right) for right in after.values()], seed)),
-        "questions_forgotten": to_builtins(fallen),
-    }
+class GeneralResults(Struct, frozen=True):
+    """A model on general data: by record, nats per trained token; by question, whether it is right.
+
+    A record that is too long for the model is left out.
+    """
+
+    losses: Mapping[str, float]
+    right: Mapping[str, bool]
+
+
+def forgetting(before: GeneralResults, after: GeneralResults, seed: int) -> ForgettingMetrics:
+    return ForgettingMetrics(
+        forgetting=paired_difference(_steps(before.losses), _steps(after.losses), seed),
+        perplexity=_perplexity(after.losses, seed),
+        perplexity_before=_perplexity(before.losses, seed),
+        general_questions=summary([float(right) for right in after.right.values()], seed),
+        questions_forgotten=paired_difference(_steps(after.right), _steps(before.right), seed),
+    )
 
 
 def is_right(text: str, accepted: Sequence[str]) -> bool:
-    """Whether an accepted answer stands in the text as words of its own."""
-    said = f" {_plain(text)} "
-    return any(f" {_plain(answer)} " in said for answer in accepted)
+    """Whether the text has an accepted answer as words of its own."""
+    words = f" {_plain(text)} "
+    return any(f" {_plain(answer)} " in words for answer in accepted)
 
 
-def _perplexity(losses: Mapping[str, float], seed: int) -> dict[str, Any]:
-    found = summary(list(losses.values()), seed)
-    return {
-        "mean": exp(found.mean),
-        "low": exp(found.low),
-        "high": exp(found.high),
-        "count": found.count,
-    }
+def _perplexity(losses: Mapping[str, float], seed: int) -> Perplexity:
+    loss = summary(list(losses.values()), seed)
+    return Perplexity(mean=exp(loss.mean), low=exp(loss.low), high=exp(loss.high), count=loss.count)
 
 
 def _steps(values: Mapping[str, float]) -> dict[Step, float]:

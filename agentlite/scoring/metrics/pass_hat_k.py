@@ -1,33 +1,29 @@
-"""How many of the answers drawn at a step were right -> pass^k: the chance that k of them, drawn
-again, all are.
-"""
+"""pass^k: the chance that k samples at a step, drawn again, are all right."""
 
 from collections.abc import Mapping, Sequence
 from math import comb
-from typing import Any
 
-from msgspec import to_builtins
-
-from agentlite.scoring.metrics.confidence import summary
+from agentlite.core.records import Step
+from agentlite.scoring.metrics.confidence import Summary, summary
 
 
-def pass_hat(right: int, drawn: int, k: int) -> float:
-    """tau-bench's estimate at one step: C(right, k) / C(drawn, k). Raises ValueError if fewer than
-    k were drawn.
+def pass_hat(right: int, samples: int, k: int) -> float:
+    """tau-bench's estimate at one step: C(right, k) / C(samples, k). Raises ValueError where there
+    are fewer than k samples.
     """
-    if k > drawn:
-        raise ValueError(f"{k} of {drawn}")
-    return comb(right, k) / comb(drawn, k)
+    if k > samples:
+        raise ValueError(f"{k} of {samples}")
+    return comb(right, k) / comb(samples, k)
 
 
-def passes(right: Mapping[Any, Sequence[bool]], seed: int) -> dict[str, Any]:
-    """`pass^1`, `pass^2`, ... over the steps, up to as many as were drawn at each. `right`: by
-    step, of each answer.
+def passes(right: Mapping[Step, Sequence[bool]], seed: int) -> dict[str, Summary]:
+    """`pass^1`, `pass^2`, ... over the steps, up to the smallest number of samples at a step.
+    `right`: by step, whether each sample is right.
     """
     most = min(map(len, right.values()), default=0)
     return {
-        f"pass^{k}": to_builtins(
-            summary([pass_hat(sum(one), len(one), k) for one in right.values()], seed)
+        f"pass^{k}": summary(
+            [pass_hat(sum(samples), len(samples), k) for samples in right.values()], seed
         )
         for k in range(1, most + 1)
     }

@@ -1,90 +1,98 @@
-"""Predictions of records whose tools were retrieved -> how much is lost to retrieval, and how much
-to choosing.
+"""How many wrong steps are due to the retrieval of tools, and how many to the model's choice.
 
-1 - the figure = what is lost to retrieval + what is lost to choosing, always.
+1 - the figure = the share lost to retrieval + the share lost to choosing, always.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct
 
 from agentlite.core.records import ANY_TOOL, Prediction, Record
-from agentlite.scoring.metrics.confidence import summary
+from agentlite.scoring.metrics.confidence import Summary, summary
 
 META = "retrieved"
-TO_RETRIEVAL, TO_CHOOSING = "lost_to_retrieval", "lost_to_choosing"
-FIGURES = ("tool_selection_accuracy", "exact_call")
 
 
-def retrieval(
-    predictions: Sequence[Prediction], records: Mapping[str, Record], seed: int
-) -> dict[str, Any]:
-    """Of the steps at which a call is due, in records whose tools were brought. Nothing if there
-    are none.
+class RetrievalLoss(Struct, frozen=True, kw_only=True):
+    """Over the `steps` at which a call is expected, in records with the top `k` tools of the method
+    `by`.
 
-    `brought`: all that are due at the step; `as_declared`: with the schemas that the record has.
-    What prep added to be learned was not brought, and is on offer: it loses nothing.
+    `retrieved`: the share of steps whose expected tools were all retrieved; `as_declared`: and with
+    the schemas that the record has. Tools that prep added for training were not retrieved, and are
+    on offer: they cost nothing.
     """
-    asked = [
-        (one, records[one.record_id]) for one in predictions if META in records[one.record_id].meta
+
+    k: int
+    by: str
+    steps: int
+    retrieved: Summary
+    as_declared: Summary
+    tool_selection_accuracy: Summary
+    tool_selection_accuracy_lost_to_retrieval: Summary
+    tool_selection_accuracy_lost_to_choosing: Summary
+    exact_call: Summary
+    exact_call_lost_to_retrieval: Summary
+    exact_call_lost_to_choosing: Summary
+
+
+def retrieval_loss(
+    predictions: Sequence[Prediction], records: Mapping[str, Record], seed: int
+) -> RetrievalLoss | None:
+    """None where no tools were retrieved for any step at which a call is expected."""
+    steps = [
+        (prediction, record, expected)
+        for prediction in predictions
+        if META in (record := records[prediction.record_id]).meta
+        and (expected := _expected_tools(prediction, record))
     ]
-    steps = [(one, record) for one, record in asked if _expected(one, record)]
     if not steps:
-        return {}
-    offered = [
-        _expected(one, record) <= {tool.name for tool in record.tools} for one, record in steps
+        return None
+
+    def share(values: Sequence[float]) -> Summary:
+        return summary([float(value) for value in values], seed)
+
+    offered = [expected <= {tool.name for tool in record.tools} for _, record, expected in steps]
+    retrieved = [
+        expected.isdisjoint(record.meta[META].get("missing", ())) for _, record, expected in steps
     ]
-    brought = [
-        _expected(one, record).isdisjoint(record.meta[META].get("missing", ()))
-        for one, record in steps
+    redeclared = [
+        not expected.isdisjoint(record.meta[META].get("other_schema", ()))
+        for _, record, expected in steps
     ]
-    other = [
-        bool(_expected(one, record) & {*record.meta[META].get("other_schema", ())})
-        for one, record in steps
-    ]
-    told = steps[0][1].meta[META]
-    declared = [there and not changed for there, changed in zip(brought, other, strict=True)]
-    found = {
-        "k": told["k"],
-        "by": told["by"],
-        "steps": len(steps),
-        "brought": _summary(brought, seed),
-        "as_declared": _summary(declared, seed),
-    }
-    for name in FIGURES:
-        lost = [
-            (1 - one.metrics[name], there) for (one, _), there in zip(steps, offered, strict=True)
-        ]
-        found[name] = _summary([1 - missed for missed, _ in lost], seed)
-        found[f"{name}_{TO_RETRIEVAL}"] = _summary(
-            [missed * (not there) for missed, there in lost], seed
-        )
-        found[f"{name}_{TO_CHOOSING}"] = _summary([missed * there for missed, there in lost], seed)
-    return {"retrieval": found}
+    shares = {}
+    for name in ("tool_selection_accuracy", "exact_call"):
+        right = [prediction.metrics[name] for prediction, _, _ in steps]
+        pairs = [*zip(right, offered, strict=True)]
+        shares[name] = share(right)
+        shares[f"{name}_lost_to_retrieval"] = share([(1 - r) * (not there) for r, there in pairs])
+        shares[f"{name}_lost_to_choosing"] = share([(1 - r) * there for r, there in pairs])
+    method = steps[0][1].meta[META]
+    return RetrievalLoss(
+        k=method["k"],
+        by=method["by"],
+        steps=len(steps),
+        retrieved=share(retrieved),
+        as_declared=share(
+            [there and not other for there, other in zip(retrieved, redeclared, strict=True)]
+        ),
+        **shares,
+    )
 
 
-def in_words(found: Mapping[str, Any]) -> str:
-    """One line of it."""
-    right, retrieval, choosing = (
-        f"{100 * found[FIGURES[0] + part]['mean']:.1f} %"
-        for part in ("", f"_{TO_RETRIEVAL}", f"_{TO_CHOOSING}")
-    )
-    brought = (
-        f"{100 * found['brought']['mean']:.1f} % had their tools among the {found['k']} "
-        f"brought ({found['by']})"
-    )
+def in_words(loss: RetrievalLoss) -> str:
+    """In one line."""
+
+    def percent(figure: Summary) -> str:
+        return f"{100 * figure.mean:.1f} %"
+
     return (
-        f"of {found['steps']} steps with a call due, {brought}; right tool {right}: {retrieval} "
-        "lost to retrieval, "
-        f"{choosing} to choosing"
+        f"of {loss.steps} steps with an expected call, {percent(loss.retrieved)} had their tools "
+        f"among the {loss.k} retrieved ({loss.by}); "
+        f"right tool {percent(loss.tool_selection_accuracy)}: "
+        f"{percent(loss.tool_selection_accuracy_lost_to_retrieval)} lost to retrieval, "
+        f"{percent(loss.tool_selection_accuracy_lost_to_choosing)} to choosing"
     )
 
 
-def _summary(values: Sequence[float], seed: int) -> dict[str, Any]:
-    found: dict[str, Any] = to_builtins(summary([float(value) for value in values], seed))
-    return found
-
-
-def _expected(one: Prediction, record: Record) -> set[str]:
-    return {call.name for call in record.expected(one.turn).calls} - {ANY_TOOL}
+def _expected_tools(prediction: Prediction, record: Record) -> set[str]:
+    return {call.name for call in record.expected(prediction.turn).calls} - {ANY_TOOL}

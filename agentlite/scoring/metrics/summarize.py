@@ -1,28 +1,30 @@
-"""Predictions -> metrics.json; the predictions of several models at the same steps ->
-compare.json.
-"""
+"""Predictions -> the means of their metrics; several models at the same steps -> differences."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Protocol, TypeVar
-
-from msgspec import to_builtins
+from typing import Protocol, TypeVar
 
 from agentlite.core.records import Prediction, Step
 from agentlite.scoring.metrics import tool_calls
 from agentlite.scoring.metrics.call_timing import Decision, timing
-from agentlite.scoring.metrics.confidence import mcnemar, paired_difference, summary
+from agentlite.scoring.metrics.confidence import Summary, mcnemar, paired_difference, summary
 from agentlite.scoring.metrics.dialogs import HOW, METRICS, Dialog
+from agentlite.scoring.metrics.model_metrics import (
+    Comparison,
+    Metrics,
+    ModelDifference,
+    SliceMetrics,
+)
 
 S = TypeVar("S", bound="Sliceable")
-WHOLE = -1  # stands for a turn where all of a dialog is meant
-BFCL = "bfcl"  # the verdict of BFCL's own rules, where a record is BFCL's
-DUE = "due"  # stands among a prediction's metrics without being one: 1 if a call was due, else 0
+Scores = Mapping[Step, Mapping[str, float]]  # the metrics of each step; see scores
+WHOLE = -1  # the turn of a step that stands for a whole dialog
+EXPECTED = "expected"  # among a prediction's metrics without being one: 1 if a call is expected
 
 
 class Sliceable(Protocol):
-    """What has metrics and can be sliced: a prediction, or a dialog."""
+    """A prediction or a dialog: it has metrics and a value of each slice."""
 
     @property
     def metrics(self) -> Mapping[str, float]: ...
@@ -31,32 +33,28 @@ class Sliceable(Protocol):
     def slices(self) -> Mapping[str, str]: ...
 
 
-def summarize(
-    predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int
-) -> dict[str, Any]:
-    """What metrics.json holds: the metrics of steps and of dialogs with their intervals, over all
-    and by slice; timing; problems. None is a figure that there was nothing to measure on.
+def summarize(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int) -> Metrics:
+    """The metrics of steps and of dialogs with their intervals, over all and by slice; timing;
+    problems.
 
-    Raises KeyError if a prediction does not say whether a call was due.
+    Raises KeyError if a prediction does not say whether a call is expected.
     """
-    decisions = [Decision(p.metrics[DUE] == 1, bool(p.calls), not p.problem) for p in predictions]
-    return {
-        "prompts": len(predictions),
-        "metrics": {**dict.fromkeys(tool_calls.METRICS), **_summaries(predictions, seed)},
-        "dialogs": {**dict.fromkeys(METRICS), **_summaries(whole, seed)},
-        "dialogs_are": HOW,
-        "timing": to_builtins(dict(sorted(timing(decisions, seed).items()))),
-        "by": _by(predictions, whole, seed),
-        "problems": dict(sorted(Counter(p.problem for p in predictions if p.problem).items())),
-    }
+    decisions = [
+        Decision(p.metrics[EXPECTED] == 1, bool(p.calls), not p.problem) for p in predictions
+    ]
+    return Metrics(
+        prompts=len(predictions),
+        metrics={**dict.fromkeys(tool_calls.METRICS), **_summaries(predictions, seed)},
+        dialogs={**dict.fromkeys(METRICS), **_summaries(whole, seed)},
+        dialogs_are=HOW,
+        timing=timing(decisions, seed),
+        by=_by(predictions, whole, seed),
+        problems=dict(sorted(Counter(p.problem for p in predictions if p.problem).items())),
+    )
 
 
-def compare(
-    by_model: Mapping[str, Mapping[Step, Mapping[str, float]]], seed: int
-) -> dict[str, Any]:
-    """What compare.json holds: what each model has over every earlier one, on what all of them
-    answered. See scores.
-    """
+def compare(by_model: Mapping[str, Scores], seed: int) -> Comparison:
+    """What each model has over every earlier one, on the steps that all of them answered."""
     common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
     answers = [(model, {step: steps[step] for step in common}) for model, steps in by_model.items()]
     differences = [
@@ -65,54 +63,54 @@ def compare(
         for row in _differences(earlier, later, seed)
     ]
     prompts = sum(step.turn != WHOLE for step in common)
-    return {"prompts": prompts, "models": list(by_model), "differences": differences}
+    return Comparison(prompts=prompts, models=list(by_model), differences=differences)
 
 
 def scores(
     predictions: Sequence[Prediction], whole: Sequence[Dialog]
 ) -> dict[Step, Mapping[str, float]]:
     """The metrics of each step, and those of each dialog."""
-    found: dict[Step, Mapping[str, float]] = {
-        Step(one.record_id, WHOLE): one.metrics for one in whole
-    }
-    return found | {one.step: one.metrics for one in predictions}
+    of_dialogs = {Step(dialog.record_id, WHOLE): dialog.metrics for dialog in whole}
+    return {**of_dialogs, **{prediction.step: prediction.metrics for prediction in predictions}}
 
 
 def _differences(
-    first: tuple[str, Mapping[Step, Mapping[str, float]]],
-    second: tuple[str, Mapping[Step, Mapping[str, float]]],
-    seed: int,
-) -> Iterator[dict[str, Any]]:
+    first: tuple[str, Scores], second: tuple[str, Scores], seed: int
+) -> Iterator[ModelDifference]:
     for name in _names(first[1].values()):
         before, after = (
-            {step: m[name] for step, m in steps.items() if name in m}
+            {step: metrics[name] for step, metrics in steps.items() if name in metrics}
             for _, steps in (first, second)
         )
         if before.keys() & after.keys():
-            difference = to_builtins(paired_difference(before, after, seed))
-            yield {
-                "metric": name,
-                "first": first[0],
-                "second": second[0],
-                **difference,
-                "mcnemar": mcnemar(before, after),
-            }
+            difference = paired_difference(before, after, seed)
+            yield ModelDifference(
+                metric=name,
+                first=first[0],
+                second=second[0],
+                mean=difference.mean,
+                low=difference.low,
+                high=difference.high,
+                count=difference.count,
+                beyond_noise=difference.beyond_noise,
+                mcnemar=mcnemar(before, after),
+            )
 
 
-def _by(predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int) -> dict[str, Any]:
-    """By slice and value: the metrics of the steps and the dialogs in it."""
-    names = sorted({name for one in predictions for name in one.slices})
-    return {
-        name: {
-            value: {
-                "prompts": len(steps),
-                "metrics": _summaries(steps, seed),
-                "dialogs": _summaries(_members(whole, name).get(value, []), seed),
-            }
+def _by(
+    predictions: Sequence[Prediction], whole: Sequence[Dialog], seed: int
+) -> dict[str, dict[str, SliceMetrics]]:
+    """By slice and value: the metrics of the steps and the dialogs that have it."""
+    by_slice: dict[str, dict[str, SliceMetrics]] = {}
+    for name in sorted({name for prediction in predictions for name in prediction.slices}):
+        dialogs = _members(whole, name)
+        by_slice[name] = {
+            value: SliceMetrics(
+                len(steps), _summaries(steps, seed), _summaries(dialogs.get(value, []), seed)
+            )
             for value, steps in sorted(_members(predictions, name).items())
         }
-        for name in names
-    }
+    return by_slice
 
 
 def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
@@ -123,14 +121,12 @@ def _members(scored: Iterable[S], name: str) -> dict[str, list[S]]:
     return members
 
 
-def _summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Any]:
+def _summaries(scored: Sequence[Sliceable], seed: int) -> dict[str, Summary]:
     return {
-        name: to_builtins(
-            summary([one.metrics[name] for one in scored if name in one.metrics], seed)
-        )
+        name: summary([one.metrics[name] for one in scored if name in one.metrics], seed)
         for name in _names(one.metrics for one in scored)
     }
 
 
 def _names(metrics: Iterable[Mapping[str, float]]) -> list[str]:
-    return sorted({name for of_one in metrics for name in of_one} - {DUE})
+    return sorted({name for of_one in metrics for name in of_one} - {EXPECTED})

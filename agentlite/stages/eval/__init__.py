@@ -39,6 +39,13 @@ from agentlite.scoring.judge.figures import judged, write_sheets
 from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.model_metrics import (
+    ForgettingSource,
+    Metrics,
+    SamplingOfPasses,
+    means,
+    read_metrics,
+)
 from agentlite.scoring.metrics.summarize import compare, scores
 from agentlite.scoring.predictions import (
     ExternalAnswer,
@@ -117,7 +124,7 @@ class EvalSubject(NamedTuple):
 
 class Evaluated(NamedTuple):
     folder: Path
-    metrics: dict[str, Any]
+    metrics: Metrics
     scores: dict[Step, Mapping[str, float]]
     status: str
     seconds: float
@@ -166,7 +173,7 @@ def run(settings: config.EvalSettings, target: RunTarget) -> Result:
     outputs = [
         str(one.folder.relative_to(target.folder) / "metrics.json") for one in evaluated.values()
     ]
-    metrics = {name: one.metrics for name, one in evaluated.items()}
+    metrics = {name: msgspec.to_builtins(one.metrics) for name, one in evaluated.items()}
     return Result(
         "eval",
         "done" if done else "up to date",
@@ -175,7 +182,7 @@ def run(settings: config.EvalSettings, target: RunTarget) -> Result:
         outputs,
         round(sum(one.seconds for one in evaluated.values()), 1),
         f"less {report}",
-        failures(gate, metrics[subjects[-1].name]),
+        failures(gate, means(evaluated[subjects[-1].name].metrics)),
     )
 
 
@@ -378,19 +385,19 @@ def _evaluate(
                 for one in asked
             ]
         whole = dialogs(predictions, data.every)
-        besides = _besides(settings, subject, first, asked, mixture, predictions, data, folder)
+        extra = _extra(settings, subject, first, asked, mixture, predictions, data, folder)
         key = f"{len(predictions)} {_digest(predictions, settings.seed)}"
-        known = _known(stage, key)
-        if known is None or not besides.items() <= known.items():
+        earlier = _measured(stage, key)
+        metrics = replace(earlier, **extra) if earlier else None
+        if metrics is None or metrics != earlier:
             stage.outcome = "done"
             with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
-                known = {
-                    **(known or figures(predictions, whole, data.every, settings.seed)),
-                    **besides,
-                }
+                metrics = metrics or replace(
+                    figures(predictions, whole, data.every, settings.seed), **extra
+                )
             write_rows(folder / "predictions.jsonl", map(to_prediction_row, predictions))
             write_rows(folder / "dialogs.jsonl", (one._asdict() for one in whole))
-            write_json(folder / "metrics.json", known)
+            write_json(folder / "metrics.json", metrics)
             outputs = [
                 *(["answers.jsonl"] if source else []),
                 "predictions.jsonl",
@@ -398,27 +405,26 @@ def _evaluate(
                 "metrics.json",
             ]
             told = {"limit": settings.limit, "seed": settings.seed, "predictions": subject.file}
-            stage.finish(outputs, {"steps": key, "asked": told, **_key_figures(known)})
+            stage.finish(outputs, {"steps": key, "asked": told, **_key_figures(metrics)})
         return Evaluated(
-            folder, known, scores(predictions, whole), stage.outcome, stage.done.seconds
+            folder, metrics, scores(predictions, whole), stage.outcome, stage.done.seconds
         )
 
 
-def _known(stage: run_folder.StageFolder, key: str) -> dict[str, Any] | None:
-    """The figures that are there of these very predictions, scored as they are now."""
+def _measured(stage: run_folder.StageFolder, key: str) -> Metrics | None:
+    """The metrics that are there of these very predictions, scored as they are now."""
     if stage.status != "done" or stage.done.figures.get("steps") != key:
         return None
-    found: dict[str, Any] = json.loads((stage.folder / "metrics.json").read_bytes())
-    return found
+    return read_metrics(stage.folder / "metrics.json")
 
 
 def _digest(predictions: Sequence[Prediction], seed: int) -> str:
     return digest(plain([seed, *map(to_prediction_row, predictions)]))
 
 
-def _key_figures(metrics: dict[str, Any]) -> dict[str, float]:
-    found = {**metrics["metrics"], **metrics["dialogs"]}
-    return {name: round(figure["mean"], 4) for name, figure in found.items() if figure}
+def _key_figures(metrics: Metrics) -> dict[str, float]:
+    figures = {**metrics.metrics, **metrics.dialogs}
+    return {name: round(figure.mean, 4) for name, figure in figures.items() if figure}
 
 
 def _answers(
@@ -533,12 +539,11 @@ def _write_comparison(
         *(name for name in by_model if name not in before),
     ]
     digests = {name: file_digest(base / name / "predictions.jsonl") for name in order}
-    write_json(
-        path, {**compare({name: by_model[name] for name in order}, seed), "predictions": digests}
-    )
+    comparison = compare({name: by_model[name] for name in order}, seed)
+    write_json(path, replace(comparison, predictions=digests))
 
 
-def _besides(
+def _extra(
     settings: config.EvalSettings,
     subject: EvalSubject,
     first: Source | None,
@@ -548,15 +553,15 @@ def _besides(
     data: EvalData,
     folder: Path,
 ) -> dict[str, Any]:
-    """What a judge thinks, what was forgotten since the first model, what draws are worth: what is
-    asked for.
+    """The groups of metrics that are asked for and need more than predictions: the scores of an LLM
+    judge, pass^k over samples, and what was forgotten since the first model.
     """
-    found: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     source = subject.source
     loading = (settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit)
     if settings.judge:
         prices = Prices(*settings.judge_prices) if settings.judge_prices else None
-        found |= judged(
+        extra["judge"], extra["judge_is"] = judged(
             predictions,
             data.every,
             _endpoint(settings),
@@ -574,13 +579,17 @@ def _besides(
             1.0,
             settings.seed,
         )
-        found |= drawn(
+        extra["passes"] = drawn(
             source, asked, mixture.protocols, how, folder / "drawn.jsonl", settings.batch_size
         )
+        extra["passes_are"] = SamplingOfPasses(settings.temperature)
     if settings.general and source and first and source.digest != first.digest:
         asking = Asking(*loading, settings.batch_size)
-        found |= forgotten(first, source, settings.general, mixture, asking, settings.seed)
-    return found
+        extra["forgetting"] = forgotten(
+            first, source, settings.general, mixture, asking, settings.seed
+        )
+        extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
+    return extra
 
 
 def _dry_run(

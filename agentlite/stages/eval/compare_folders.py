@@ -2,26 +2,24 @@
 is asked.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import UserError
-from agentlite.core.records import Step
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.gates import Condition, failures
 from agentlite.scoring.judge.figures import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.summarize import compare, scores
+from agentlite.scoring.metrics.model_metrics import means, read_metrics
+from agentlite.scoring.metrics.summarize import Scores, compare, scores
 from agentlite.scoring.predictions import read_predictions
 from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
-
-Scores = Mapping[Step, Mapping[str, float]]  # by metric
 
 
 def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[str, Scores]:
@@ -72,24 +70,24 @@ def _score_kagent(settings: EvalSettings, run: Path, gate: Sequence[Condition]) 
             "Add --predictions FILE: its rows with model_predict.",
             location="--kagent",
         )
-    told = {}
+    figures: dict[str, dict[str, Any]] = {}
+    overall: dict[str, float | None] = {}
     for file in settings.predictions:
         rows = kagentbench.read(Path(settings.kagent), Path(file))
         for rules in kagentbench.RULES:
-            figures = msgspec.to_builtins(kagentbench.score(rows, rules, settings.seed))
-            told[f"{Path(file).name.partition('.')[0]} {rules}"] = {
-                "prompts": len(rows),
-                "metrics": figures,
-            }
-    last = told[[*told][-1]]
+            scored = kagentbench.score(rows, rules, settings.seed)
+            name = f"{Path(file).name.partition('.')[0]} {rules}"
+            figures[name] = {"prompts": len(rows), "metrics": msgspec.to_builtins(scored)}
+            # a gate looks at the last file, by the last rules
+            overall = {key: figure.mean if figure else None for key, figure in scored.items()}
     return Result(
         "eval",
         "compared",
         settings.kagent,
-        {"models": told, "differences": []},
+        {"models": figures, "differences": []},
         [],
         0.0,
-        failed=failures(gate, last),
+        failed=failures(gate, overall),
     )
 
 
@@ -109,21 +107,18 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
             "Compare models on the same prep.",
             location="--compare",
         )
-    metrics = {
-        name: json.loads((folder / "metrics.json").read_bytes()) for name, folder in names.items()
-    }
-    compared = compare(
+    metrics = {name: read_metrics(folder / "metrics.json") for name, folder in names.items()}
+    comparison = compare(
         {name: _read_scores(folder) for name, folder in names.items()}, settings.seed
     )
-    told = {"models": metrics, "differences": compared["differences"]}
     return Result(
         "eval",
         "compared",
         str(folders[0]),
-        told,
+        msgspec.to_builtins({"models": metrics, "differences": comparison.differences}),
         [],
         0.0,
-        failed=failures(gate, metrics[[*names][-1]]),
+        failed=failures(gate, means(metrics[[*names][-1]])),
     )
 
 

@@ -22,7 +22,13 @@ from agentlite.data.prompt_records import Prompts
 from agentlite.engine.sampler import Drawing, drawer
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.rendering.template import Template
-from agentlite.scoring.metrics.forgetting import forgetting, is_right, questions_forgotten
+from agentlite.scoring.metrics.confidence import Summary
+from agentlite.scoring.metrics.forgetting import (
+    ForgettingMetrics,
+    GeneralResults,
+    forgetting,
+    is_right,
+)
 from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.predictions import answered, prompt_key
 from agentlite.workspace.digests import cache_folder
@@ -44,21 +50,20 @@ class Asking(NamedTuple):
 
 def forgotten(
     before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int
-) -> dict[str, Any]:
+) -> ForgettingMetrics:
     """Over the general rows of a file, and over questions of our own. Each loss is computed once on
     this machine.
     """
     records = general_records(file)
-    right = {
-        source.digest: _right(source, asking) for source in (after, before)
-    }  # `after` is in memory already
-    harder = [_losses(source, records, mixture, asking) for source in (before, after)]
-    losses = forgetting(harder[0], harder[1], seed)
-    questions = questions_forgotten(right[before.digest], right[after.digest], seed)
-    return {
-        "forgetting": {**losses, **questions},
-        "forgetting_is": {"general": file, "before": before.name, "after": after.name},
+    # `after` comes first: it is in memory already
+    right = {source.digest: _right(source, asking) for source in (after, before)}
+    results = {
+        source.digest: GeneralResults(
+            _losses(source, records, mixture, asking), right[source.digest]
+        )
+        for source in (before, after)
     }
+    return forgetting(results[before.digest], results[after.digest], seed)
 
 
 def general_records(file: str) -> list[Record]:
@@ -80,7 +85,7 @@ def drawn(
     how: Drawing,
     file: Path,
     batch_size: int,
-) -> dict[str, Any]:
+) -> dict[str, Summary]:
     """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each draw is
     appended to `file`.
     """
@@ -94,7 +99,7 @@ def drawn(
         for one in fitting
     }
     right |= {one.step: [False] * how.num_samples for one in prompts if len(one.ids) > room}
-    return {"passes": passes(right, how.seed), "passes_are": {"temperature": how.temperature}}
+    return passes(right, how.seed)
 
 
 def _draw(

@@ -527,32 +527,39 @@ def test_group_scores_are_v4s_by_hand():
     }
     scores = group_scores(verdicts)
     non_live = (1.25 / 3 + 1 + 0.5 + 0) / 4
-    assert scores["groups"] == pytest.approx(
+    assert scores.groups == pytest.approx(
         {"non_live": non_live, "live": 0.5, "irrelevance": 0.9, "multi_turn": None, "agentic": None}
     )
-    assert scores["overall"] == pytest.approx((non_live + 0.5 + 0.9) / 3)
-    assert scores["name"] == SUBSET and scores["categories"]["live_relevance"] == {
-        "mean": 0,
-        "count": 1,
+    assert scores.overall == pytest.approx((non_live + 0.5 + 0.9) / 3)
+    assert scores.name == SUBSET and "live_relevance" not in scores.not_measured
+    assert {name.split("_")[0] for name in scores.not_measured} == {"multi", "web", "memory"}
+
+
+def test_the_groups_weigh_10_10_10_30_and_40():
+    means = {"non_live": 0.1, "live": 0.2, "irrelevance": 0.4, "multi_turn": 0.5, "agentic": 0.9}
+    verdicts = {
+        category: [1.0] * round(10 * means[name]) + [0.0] * round(10 - 10 * means[name])
+        for name, group in GROUPS.items()
+        for category in group.categories
     }
-    assert {name.split("_")[0] for name in scores["not_measured"]} == {"multi", "web", "memory"}
+    scores = group_scores(verdicts)
+    assert scores.groups == pytest.approx(means)
+    assert scores.overall == pytest.approx(0.01 + 0.02 + 0.04 + 0.3 * 0.5 + 0.4 * 0.9)
 
 
 def test_what_was_not_measured_is_neither_0_nor_1():
     scores = group_scores({"multiple": [1, 0], "parallel": []})
-    assert (
-        scores["groups"] == {**dict.fromkeys(GROUPS), "non_live": 0.5} and scores["overall"] == 0.5
-    )
-    assert "parallel" in scores["not_measured"] and scores["categories"]["parallel"] is None
+    assert scores.groups == {**dict.fromkeys(GROUPS), "non_live": 0.5} and scores.overall == 0.5
+    assert "parallel" in scores.not_measured
     nothing = group_scores({})
-    assert nothing["overall"] is None and set(nothing["groups"].values()) == {None}
+    assert nothing.overall is None and set(nothing.groups.values()) == {None}
 
 
 def test_only_where_every_category_ran_the_whole_bears_its_name():
     every = {category: [1.0, 0.0] for group in GROUPS.values() for category in group.categories}
-    assert group_scores(every)["name"] == SUBSET
+    assert group_scores(every).name == SUBSET
     whole = group_scores(every | {"live_relevance": [1.0]})
-    assert (whole["name"], whole["overall"], whole["not_measured"]) == (WHOLE, 0.5, [])
+    assert (whole.name, whole.overall, whole.not_measured) == (WHOLE, 0.5, [])
 
 
 @given(
@@ -562,10 +569,10 @@ def test_only_where_every_category_ran_the_whole_bears_its_name():
 )
 def test_the_overall_lies_between_its_groups(verdicts):
     scores = group_scores(verdicts)
-    groups = [score for score in scores["groups"].values() if score is not None]
-    assert (scores["overall"] is None) == (not groups)
+    groups = [score for score in scores.groups.values() if score is not None]
+    assert (scores.overall is None) == (not groups)
     if groups:
-        assert min(groups) - 1e-9 <= scores["overall"] <= max(groups) + 1e-9
-        assert scores["overall"] == pytest.approx(
+        assert min(groups) - 1e-9 <= scores.overall <= max(groups) + 1e-9
+        assert scores.overall == pytest.approx(
             fmean(groups)
         )  # the three single-turn groups weigh the same

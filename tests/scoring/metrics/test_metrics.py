@@ -2,11 +2,11 @@
 up.
 """
 
-import json
 import random
 from collections import Counter
 from statistics import NormalDist
 
+import msgspec
 import pytest
 
 from agentlite.core.records import (
@@ -22,6 +22,7 @@ from agentlite.core.records import (
 )
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import bootstrap, paired_difference, summary, wilson
+from agentlite.scoring.metrics.model_metrics import Comparison
 from agentlite.scoring.metrics.summarize import compare, scores, summarize
 from agentlite.scoring.metrics.tool_calls import METRICS, call_problem, calls_problem, score_step
 
@@ -404,30 +405,26 @@ def test_timing_counts_unreadable_text_against_specificity():
         "specificity": 4 / 8,
         "balanced_accuracy": 5 / 8,
     }
-    assert {name: measured[name].mean for name in expected} == pytest.approx(expected)
-    assert measured["f1"].mean == pytest.approx(2 * (6 / 9) * (6 / 8) / (6 / 9 + 6 / 8))
-    assert (measured["unreadable"], measured["count"], measured["timing_precision"].count) == (
+    assert {name: getattr(measured, name).mean for name in expected} == pytest.approx(expected)
+    assert measured.f1.mean == pytest.approx(2 * (6 / 9) * (6 / 8) / (6 / 9 + 6 / 8))
+    assert (measured.unreadable, measured.count, measured.timing_precision.count) == (
         1,
         16,
         9,
     )
     assert all(
-        measured[name].low < measured[name].mean < measured[name].high for name in (*expected, "f1")
+        getattr(measured, name).low < getattr(measured, name).mean < getattr(measured, name).high
+        for name in (*expected, "f1")
     )
 
 
 def test_timing_is_undefined_where_there_is_nothing_to_measure_it_on():
     only_due = timing([Decision(True, False, True)] * 3, 0)
-    assert (
-        only_due["timing_precision"]
-        is only_due["specificity"]
-        is only_due["balanced_accuracy"]
-        is None
-    )
-    assert only_due["recall"].mean == only_due["f1"].mean == 0.0
+    assert only_due.timing_precision is only_due.specificity is only_due.balanced_accuracy is None
+    assert only_due.recall.mean == only_due.f1.mean == 0.0
     never_due = timing([Decision(False, False, True)] * 3, 0)
-    assert never_due["recall"] is never_due["f1"] is None and never_due["specificity"].mean == 1.0
-    assert timing([], 0)["count"] == 0
+    assert never_due.recall is never_due.f1 is None and never_due.specificity.mean == 1.0
+    assert timing([], 0).count == 0
 
 
 def predictions(right: int, count: int = 40) -> list[Prediction]:
@@ -440,7 +437,7 @@ def predictions(right: int, count: int = 40) -> list[Prediction]:
         calls = (Call("weather", RIGHT),) if i % 4 and i < right else ()
         problem = "" if i < right else "no JSON" if i % 2 else "call not closed"
         metrics = score_step(Parsed("", calls, problem), gold, TOOLS) | {
-            "due": float(bool(gold.calls))
+            "expected": float(bool(gold.calls))
         }
         slices = {"tools": ("1", "2-4", "5+")[i % 3], "source": "bfcl:multiple"}
         rows.append(Prediction(f"record {i}", 1, "", problem, calls, metrics, slices))
@@ -450,52 +447,45 @@ def predictions(right: int, count: int = 40) -> list[Prediction]:
 def test_counts_add_up_over_every_slice():
     rows = predictions(25)
     whole = summarize(rows, [], 0)
-    assert whole["prompts"] == 40 and whole["metrics"].keys() == METRICS.keys()
-    for slices in whole["by"].values():
-        assert sum(part["prompts"] for part in slices.values()) == 40
-        for name, figure in whole["metrics"].items():
-            parts = [part["metrics"][name] for part in slices.values()]
-            assert sum(part["count"] for part in parts) == figure["count"]
-            assert sum(part["count"] * part["mean"] for part in parts) == pytest.approx(
-                figure["count"] * figure["mean"]
+    assert whole.prompts == 40 and whole.metrics.keys() == METRICS.keys()
+    for slices in whole.by.values():
+        assert sum(part.prompts for part in slices.values()) == 40
+        for name, figure in whole.metrics.items():
+            parts = [part.metrics[name] for part in slices.values()]
+            assert sum(part.count for part in parts) == figure.count
+            assert sum(part.count * part.mean for part in parts) == pytest.approx(
+                figure.count * figure.mean
             )
-    assert whole["problems"] == Counter(p.problem for p in rows if p.problem)
-    assert whole["timing"]["unreadable"] == sum(whole["problems"].values()) == 15
-    assert (
-        whole["metrics"]["exact_call"]["count"] == 30
-        and whole["metrics"]["call_decision"]["count"] == 40
-    )
+    assert whole.problems == Counter(p.problem for p in rows if p.problem)
+    assert whole.timing.unreadable == sum(whole.problems.values()) == 15
+    assert whole.metrics["exact_call"].count == 30 and whole.metrics["call_decision"].count == 40
 
 
 def test_a_summary_does_not_depend_on_the_order_of_the_predictions():
     rows = predictions(25)
-    assert json.dumps(summarize(rows, [], 0)) == json.dumps(summarize(rows[::-1], [], 0))
+    assert msgspec.json.encode(summarize(rows, [], 0)) == msgspec.json.encode(
+        summarize(rows[::-1], [], 0)
+    )
 
 
 def test_models_are_compared_on_the_prompts_all_of_them_answered():
     models = {"base": predictions(8), "sft": predictions(30)[:36], "same": predictions(8)}
     compared = compare({name: scores(rows, []) for name, rows in models.items()}, 0)
-    assert (compared["prompts"], compared["models"]) == (36, ["base", "sft", "same"])
-    pairs = {(row["first"], row["second"]) for row in compared["differences"]}
+    assert (compared.prompts, compared.models) == (36, ["base", "sft", "same"])
+    pairs = {(row.first, row.second) for row in compared.differences}
     assert pairs == {
         ("base", "sft"),
         ("base", "same"),
         ("sft", "same"),
     }  # each model with every earlier one
-    by_pair = {
-        (row["second"], row["metric"]): row
-        for row in compared["differences"]
-        if row["first"] == "base"
-    }
+    by_pair = {(row.second, row.metric): row for row in compared.differences if row.first == "base"}
     assert by_pair.keys() == {(model, metric) for model in ("sft", "same") for metric in METRICS}
     gained = by_pair["sft", "exact_call"]
     assert (
-        gained["beyond_noise"]
-        and gained["count"] == 27
-        and gained["mean"] == pytest.approx((22 - 6) / 27)
+        gained.beyond_noise and gained.count == 27 and gained.mean == pytest.approx((22 - 6) / 27)
     )
     same = by_pair["same", "exact_call"]
-    assert (same["mean"], same["low"], same["high"], same["beyond_noise"], same["count"]) == (
+    assert (same.mean, same.low, same.high, same.beyond_noise, same.count) == (
         0,
         0,
         0,
@@ -505,8 +495,5 @@ def test_models_are_compared_on_the_prompts_all_of_them_answered():
 
 
 def test_one_model_alone_has_nothing_to_be_compared_with():
-    assert compare({"base": scores(predictions(8), [])}, 0) == {
-        "prompts": 40,
-        "models": ["base"],
-        "differences": [],
-    }
+    alone = compare({"base": scores(predictions(8), [])}, 0)
+    assert alone == Comparison(prompts=40, models=["base"], differences=[])

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite import evaluate, prep
+from agentlite.core.records import Step
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.metrics.forgetting import forgetting, is_right, questions_forgotten
+from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
 from agentlite.scoring.metrics.pass_hat_k import pass_hat, passes
 from agentlite.stages.eval import extra_metrics, slug
 from agentlite.stages.eval.extra_metrics import QUESTIONS
@@ -31,8 +32,9 @@ def test_pass_k_is_the_share_of_draws_that_are_all_right(drawn: int, data: st.Da
 
 
 def test_passes_fall_with_k_and_are_the_mean_over_the_steps() -> None:
-    found = passes({"a": [True, True, True, False], "b": [True] * 4, "c": [False] * 4}, 0)
-    means = [found[f"pass^{k}"]["mean"] for k in (1, 2, 3, 4)]
+    marks = {"a": [True, True, True, False], "b": [True] * 4, "c": [False] * 4}
+    figures = passes({Step(name, 1): right for name, right in marks.items()}, 0)
+    means = [figures[f"pass^{k}"].mean for k in (1, 2, 3, 4)]
     assert means == pytest.approx([(3 / 4 + 1) / 3, (3 / 6 + 1) / 3, (1 / 4 + 1) / 3, 1 / 3])
     assert passes({}, 0) == {}
 
@@ -40,14 +42,16 @@ def test_passes_fall_with_k_and_are_the_mean_over_the_steps() -> None:
 def test_forgetting_is_the_rise_of_the_log_perplexity_row_by_row() -> None:
     before = {str(n): 2.0 + n / 10 for n in range(20)}
     after = {name: loss + 0.03 for name, loss in before.items()}
-    found = forgetting(before, after, 0)
-    assert found["forgetting"]["mean"] == pytest.approx(0.03)
-    assert found["forgetting"]["beyond_noise"]
-    assert found["perplexity"]["mean"] == pytest.approx(
-        found["perplexity_before"]["mean"] * 2.718281828**0.03
+    figures = forgetting(
+        GeneralResults(before, {"a": True, "b": True}),
+        GeneralResults(after, {"a": True, "b": False}),
+        0,
     )
-    told = questions_forgotten({"a": True, "b": True}, {"a": True, "b": False}, 0)
-    assert (told["general_questions"]["mean"], told["questions_forgotten"]["mean"]) == (0.5, 0.5)
+    assert figures.forgetting.mean == pytest.approx(0.03) and figures.forgetting.beyond_noise
+    assert figures.perplexity.mean == pytest.approx(
+        figures.perplexity_before.mean * 2.718281828**0.03
+    )
+    assert (figures.general_questions.mean, figures.questions_forgotten.mean) == (0.5, 0.5)
 
 
 def test_an_answer_counts_as_words_of_its_own() -> None:

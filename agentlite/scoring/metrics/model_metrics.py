@@ -1,0 +1,176 @@
+"""What metrics.json and compare.json hold, and the one list of their groups of figures."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from agentlite.core.errors import UserError
+from agentlite.scoring.metrics import bfcl, dialogs, tool_calls, tool_f1
+from agentlite.scoring.metrics.call_timing import TimingMetrics
+from agentlite.scoring.metrics.confidence import Summary
+from agentlite.scoring.metrics.forgetting import ForgettingMetrics
+from agentlite.scoring.metrics.retrieval_loss import RetrievalLoss
+
+BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept it
+# the metrics of one figure in a listing, and the words for them
+HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}
+
+
+class BfclFigure(Struct, frozen=True, kw_only=True):
+    """The figure of a category, with its interval; or of a group, a mean of means, without one."""
+
+    mean: float
+    std: float | UnsetType | None = UNSET
+    count: int
+    low: float | UnsetType = UNSET
+    high: float | UnsetType = UNSET
+    interval: str | UnsetType = UNSET
+
+
+class SliceMetrics(Struct, frozen=True):
+    """The metrics of the steps and dialogs that have one value of a slice."""
+
+    prompts: int
+    metrics: dict[str, Summary]
+    dialogs: dict[str, Summary]
+
+
+class JudgeMetrics(Struct, frozen=True):
+    """What the LLM judge thinks of the answers; None where it gave no score at all."""
+
+    judge_score: Summary | None
+    judge_usable: Summary | None
+
+
+class JudgeRun(Struct, frozen=True, kw_only=True):
+    """Which judge it was, what it could not judge, by problem, and what it cost."""
+
+    model: str
+    url: str
+    problems: dict[str, int]
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | UnsetType = UNSET
+
+
+class SamplingOfPasses(Struct, frozen=True):
+    temperature: float
+
+
+class ForgettingSource(Struct, frozen=True):
+    """The file of general rows, and the two models that were compared on it."""
+
+    general: str
+    before: str
+    after: str
+
+
+class Metrics(Struct, frozen=True, kw_only=True):
+    """metrics.json of one evaluated model, its keys in this order.
+
+    A figure is None where there was nothing to measure it on; a group is absent where nobody asked
+    for it. `by`: slice -> value -> metrics. `problems`: how many texts had each.
+    """
+
+    prompts: int
+    metrics: dict[str, Summary | None]
+    dialogs: dict[str, Summary | None]
+    dialogs_are: str
+    timing: TimingMetrics
+    by: dict[str, dict[str, SliceMetrics]]
+    problems: dict[str, int]
+    tools: dict[str, Summary | None] | UnsetType = UNSET
+    parse_problems: dict[str, Summary] | UnsetType = UNSET
+    bfcl: dict[str, BfclFigure | None] | UnsetType = UNSET
+    bfcl_is: str | UnsetType = UNSET
+    bfcl_not_measured: list[str] | UnsetType = UNSET
+    retrieval: RetrievalLoss | UnsetType = UNSET
+    judge: JudgeMetrics | UnsetType = UNSET
+    judge_is: JudgeRun | UnsetType = UNSET
+    passes: dict[str, Summary] | UnsetType = UNSET
+    passes_are: SamplingOfPasses | UnsetType = UNSET
+    forgetting: ForgettingMetrics | UnsetType = UNSET
+    forgetting_is: ForgettingSource | UnsetType = UNSET
+
+
+class ModelDifference(Struct, frozen=True, kw_only=True):
+    """What the second model has over the first in one metric. See confidence.Difference."""
+
+    metric: str
+    first: str
+    second: str
+    mean: float
+    low: float
+    high: float
+    count: int
+    beyond_noise: bool
+    mcnemar: float | None
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """compare.json. `predictions`: by model, the digest of the predictions that were compared."""
+
+    prompts: int
+    models: list[str]
+    differences: list[ModelDifference]
+    predictions: dict[str, str] | UnsetType = UNSET
+
+
+class FigureGroup(NamedTuple):
+    """A group of figures in metrics.json: its title in a report, and the names of its figures, in
+    the order of a report. pass^k has as many names as there were samples. `all_shown`: a report
+    has a column for each name, also where no model has the figure.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    all_shown: bool = False
+
+
+GROUPS: dict[str, FigureGroup] = {
+    "metrics": FigureGroup("Models", (*tool_calls.METRICS, "toolrl", "tool_n1", BFCL)),
+    "timing": FigureGroup(
+        "Call or no call",
+        ("timing_precision", "recall", "f1", "balanced_accuracy", "specificity"),
+        all_shown=True,
+    ),
+    "tools": FigureGroup("Names and parameters of calls", tuple(tool_f1.SHARES)),
+    "dialogs": FigureGroup("Whole dialogs, teacher-forced", tuple(dialogs.METRICS)),
+    "bfcl": FigureGroup(
+        "BFCL-style subset, by groups and categories",
+        ("bfcl_overall", *(f"bfcl_{group}" for group in bfcl.GROUPS), *sorted(bfcl.RULES)),
+    ),
+    "forgetting": FigureGroup(
+        "What was forgotten of general talk", ForgettingMetrics.__struct_fields__
+    ),
+    "passes": FigureGroup("All of k samples right", ()),
+    "judge": FigureGroup("What the judge thinks", JudgeMetrics.__struct_fields__),
+}
+
+
+def means(metrics: Metrics) -> dict[str, float | None]:
+    """Every figure of every group with its mean, None where there was nothing to measure it on."""
+    by_name: dict[str, float | None] = {}
+    for group in GROUPS:
+        figures = getattr(metrics, group)
+        if figures is UNSET:
+            continue
+        named = figures if isinstance(figures, dict) else msgspec.structs.asdict(figures)
+        for name, figure in named.items():
+            if not isinstance(figure, int):  # a count is no figure
+                by_name[name] = None if figure is None else figure.mean
+    return by_name
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Raises UserError 2 for a file that an earlier version wrote."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Metrics)
+    except msgspec.MsgspecError as error:
+        raise UserError(
+            f"is not a metrics.json of this version: {error}.",
+            "Run that eval again.",
+            location=str(path),
+        ) from error
