@@ -1,6 +1,4 @@
-"""What a model, or another system, said at the steps of records -> predictions, scored; on disk and
-read back.
-"""
+"""Answers of a model, or of another system, at the steps of records -> scored predictions."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +38,7 @@ SHAPE = (
 
 
 class ExternalAnswer(NamedTuple):
-    """What another system said at a step: its text, or its calls where it gives them apart."""
+    """The answer of another system at a step: its text, or its calls where it gives them apart."""
 
     text: str
     calls: tuple[Call, ...] | None = None
@@ -62,17 +60,18 @@ def answered(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Predic
     return predicted(prompt, parsed, answer.text, answer.new_tokens, finished=finished)
 
 
-def said(prompt: Prompt, found: ExternalAnswer | None, protocol: Protocol) -> Prediction:
-    """What another system said. None: it said nothing, which is a problem and scores 0."""
-    if found is None:
+def external_prediction(
+    prompt: Prompt, answer: ExternalAnswer | None, protocol: Protocol
+) -> Prediction:
+    """None: another system has no answer to the prompt, which is a problem and scores 0."""
+    if answer is None:
         return predicted(prompt, Parsed("", (), NOTHING), "", 0)
-    calls = found.calls
     parsed = (
-        protocol.read(found.text, prompt.record.tools)
-        if calls is None
-        else Parsed(found.text, calls)
+        protocol.read(answer.text, prompt.record.tools)
+        if answer.calls is None
+        else Parsed(answer.text, answer.calls)
     )
-    return predicted(prompt, parsed, found.text, 0)
+    return predicted(prompt, parsed, answer.text, 0)
 
 
 def predicted(
@@ -159,7 +158,7 @@ def read_predictions(path: Path) -> Iterator[Prediction]:
         yield Prediction(calls=calls, **row)
 
 
-def read_said(
+def read_external(
     path: Path, steps: Iterable[Step], records: Mapping[str, Record]
 ) -> dict[Step, ExternalAnswer]:
     """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those

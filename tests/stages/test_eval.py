@@ -548,7 +548,7 @@ def test_a_judge_that_talks_is_counted_and_measures_nothing(
     ("how", "told"),
     [
         ({"predictions": ["none.jsonl"]}, "cannot be read"),
-        ({"judge": "localhost:8000", "judge_model": "m"}, "no address of an endpoint"),
+        ({"judge": "localhost:8000", "judge_model": "m"}, "not the address of an endpoint"),
         ({"judge": "http://localhost/v1"}, "which model is the judge"),
         ({"judge": "http://localhost/v1", "judge_model": "m", "judge_prices": "1"}, "are two"),
         ({"general": "none.jsonl"}, "none.jsonl"),

@@ -24,7 +24,7 @@ def items(predictions: Sequence[Prediction], records: Mapping[str, Record]) -> l
     return [_item(one, records[one.record_id]) for one in predictions]
 
 
-def judged(
+def judge_metrics(
     predictions: Sequence[Prediction],
     records: Mapping[str, Record],
     endpoint: Endpoint,

@@ -1,6 +1,4 @@
-"""Finished evaluations, filled-in sheets, or rows of KAgentBench -> figures side by side; no model
-is asked.
-"""
+"""Finished evaluations, filled-in sheets, or rows of KAgentBench -> figures side by side."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ from agentlite.workspace import run_folder
 from agentlite.workspace.run_folder import Result
 
 
-def finished_beside(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[str, Scores]:
+def earlier_scores(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[str, Scores]:
     """The models in `base` that are finished, on the same data, and have answered all that those of
     `now` have.
     """

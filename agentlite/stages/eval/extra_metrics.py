@@ -1,6 +1,4 @@
-"""A model that was evaluated -> what is measured besides: what it forgot, and how often k draws are
-all right.
-"""
+"""Extra metrics of an evaluated model: what it forgot, and how often k samples are all right."""
 
 import math
 from collections import defaultdict
@@ -48,7 +46,7 @@ class Asking(NamedTuple):
     batch_size: int
 
 
-def forgotten(
+def forgetting_metrics(
     before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int
 ) -> ForgettingMetrics:
     """Over the general rows of a file, and over questions of our own. Each loss is computed once on
@@ -78,7 +76,7 @@ def general_records(file: str) -> list[Record]:
     return records
 
 
-def drawn(
+def pass_metrics(
     source: Source,
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],

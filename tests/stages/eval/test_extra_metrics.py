@@ -19,8 +19,9 @@ from agentlite.core.records import Step
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
 from agentlite.scoring.metrics.pass_hat_k import pass_hat, passes
-from agentlite.stages.eval import extra_metrics, slug
+from agentlite.stages.eval import extra_metrics
 from agentlite.stages.eval.extra_metrics import QUESTIONS
+from agentlite.stages.eval.subjects import slug
 
 
 @given(st.integers(1, 8), st.data())
@@ -150,7 +151,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     monkeypatch.setattr(extra_metrics, "drawer", dying)
     with pytest.raises(Killed):
         figures(workspace, tiny_model, num_samples=3, out="killed")
-    inside = Path("prep", slug(str(tiny_model)), "drawn.jsonl")
+    inside = Path("prep", slug(str(tiny_model)), "samples.jsonl")
     file = workspace / "killed" / inside
     before = file.read_bytes()
     assert before.count(b"\n") == 2 * 3
@@ -167,7 +168,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
 
 
 def test_another_temperature_is_drawn_anew(workspace: Path, tiny_model: Path) -> None:
-    file = workspace / "warm" / "prep" / slug(str(tiny_model)) / "drawn.jsonl"
+    file = workspace / "warm" / "prep" / slug(str(tiny_model)) / "samples.jsonl"
     counts = []
     for temperature in (0.5, 0.5, 1.5):
         figures(workspace, tiny_model, num_samples=1, out="warm", temperature=temperature)

@@ -1,0 +1,122 @@
+"""A model's greedy completions at the steps of records, cached in answers.jsonl as they come."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from agentlite.config.settings import EvalSettings
+from agentlite.core import console
+from agentlite.core.openai_client import Endpoint
+from agentlite.core.records import GreedyAnswer, Step
+from agentlite.core.row_files import Appender, whole_lines_end
+from agentlite.engine.remote import RemoteRequest, replies
+from agentlite.rendering import Prompt, Protocol
+from agentlite.scoring.predictions import prompt_key, read_answers
+from agentlite.workspace.model_source import Source, load_template
+from agentlite.workspace.run_folder import StageFolder
+
+ANSWERS = "answers.jsonl"
+
+
+def ask(
+    settings: EvalSettings,
+    source: Source,
+    prompts: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
+    stage: StageFolder,
+) -> dict[Step, GreedyAnswer]:
+    """An answer to each prompt: the cached ones, and those of the prompts that were not asked yet,
+    appended to the file as they come. Protocols by name.
+    """
+    keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
+    stage.set_aside_changed(ANSWERS)
+    answers = read_answers(stage.folder / ANSWERS, keys)
+    waiting = [prompt for prompt in prompts if prompt.step not in answers]
+    if not waiting:
+        return answers
+    stage.reopen()
+    cached = f", {len(answers)} there already" if answers else ""
+    console.notice(f"eval: {source.name}, {len(waiting)} prompts{cached}")
+    room = settings.max_length - settings.max_new_tokens
+    fitting = [prompt for prompt in waiting if len(prompt.ids) <= room]
+    with Appender(stage.folder / ANSWERS) as file:
+        for prompt in waiting:
+            if len(prompt.ids) > room:  # an empty answer, and no model is loaded for that
+                answers[prompt.step] = GreedyAnswer(*prompt.step, "", "", "cut")
+                file.append(msgspec.to_builtins(answers[prompt.step]))
+        if len(fitting) < len(waiting):
+            console.notice(
+                f"eval: {len(waiting) - len(fitting)} prompts are longer than {room} tokens: they "
+                "score 0"
+            )
+        if not fitting:
+            return answers
+        new = (
+            _ask_server(settings, source, source.endpoint, fitting, keys)
+            if source.endpoint
+            else _ask_model(settings, source, fitting, protocols, keys)
+        )
+        for answer in new:
+            answers[answer.step] = answer
+            file.append(msgspec.to_builtins(answer))
+    return answers
+
+
+def answered_steps(folder: Path) -> set[Step]:
+    """The steps of the whole lines: a torn last one is only cut by a run that writes."""
+    path = folder / ANSWERS
+    whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
+    return {Step(row["record_id"], row["turn"]) for row in map(json.loads, whole.splitlines())}
+
+
+def _ask_model(
+    settings: EvalSettings,
+    source: Source,
+    prompts: Sequence[Prompt],
+    protocols: Mapping[str, Protocol],
+    keys: Mapping[Step, str],
+) -> Iterator[GreedyAnswer]:
+    """Protocol by protocol: each has stop strings of its own."""
+    from agentlite.engine.generate import Greedy, generate
+    from agentlite.engine.load import Loading, load_to_ask
+
+    turn_end = (template := load_template(source.base)).token_id(template.turn_end)
+    loaded = load_to_ask(
+        source,
+        Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
+    )
+    done = 0
+    with console.progress(f"eval {source.name}", len(prompts)) as advance:
+        for name, protocol in protocols.items():
+            alike = [prompt for prompt in prompts if prompt.protocol == name]
+            how = Greedy(turn_end, protocol.stops, settings.max_new_tokens, settings.batch_size)
+            for batch in generate(loaded, [prompt.ids for prompt in alike], how):
+                for completion in batch:
+                    step = alike[completion.prompt].step
+                    yield GreedyAnswer(
+                        *step,
+                        keys[step],
+                        completion.text,
+                        "turn" if completion.finished else "cut",
+                        completion.new_tokens,
+                    )
+                advance(done := done + len(batch))
+
+
+def _ask_server(
+    settings: EvalSettings,
+    source: Source,
+    endpoint: Endpoint,
+    prompts: Sequence[Prompt],
+    keys: Mapping[Step, str],
+) -> Iterator[GreedyAnswer]:
+    parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
+    requests = [RemoteRequest(prompt) for prompt in prompts]
+    template = load_template(source.base)
+    with console.progress(f"eval {source.name}", len(prompts)) as advance:
+        for done, reply in enumerate(replies(endpoint, requests, template, parameters), 1):
+            step = prompts[reply.question].step
+            yield GreedyAnswer(*step, keys[step], reply.text, reply.ended, reply.new_tokens)
+            advance(done)

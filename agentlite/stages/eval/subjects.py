@@ -1,0 +1,194 @@
+"""What eval evaluates: the records to ask, and each model or file of answers with its plan."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite.config import resolve
+from agentlite.config import settings as config
+from agentlite.core import console
+from agentlite.core.errors import USAGE, UserError
+from agentlite.core.records import Record, Step, from_row
+from agentlite.core.row_files import find_rows, read_rows
+from agentlite.data.curation.sample import sample
+from agentlite.engine import load_libraries
+from agentlite.engine.remote import served
+from agentlite.scoring.predictions import ExternalAnswer, missing, read_external
+from agentlite.stages.tool_retrieval import digest_of, learned, offers
+from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.model_source import Source, find_model
+from agentlite.workspace.run_folder import Plan
+
+# they change which steps are asked and how completions are scored, not the completions
+NOT_OF_THE_ANSWER = (
+    "model",
+    "data",
+    "limit",
+    "batch_size",
+    "seed",
+    "predictions",
+    "compare",
+    "gate",
+    "general",
+    "kagent",
+    "endpoint",
+    "endpoint_key",
+    "judge",
+    "judge_model",
+    "judge_key",
+    "judge_prices",
+    "sheet",
+    "ratings",
+    "num_samples",
+    "temperature",
+    "retriever",
+)
+OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
+
+
+class EvalData(NamedTuple):
+    """The records to ask, all of the split by id, the folder of prep, and the digest of the
+    rows.
+    """
+
+    records: list[Record]
+    every: dict[str, Record]
+    folder: Path
+    digest: str
+
+    @property
+    def protocol(self) -> str:
+        return str(run_folder.read_plan(self.folder).settings["protocol"])
+
+    @property
+    def base(self) -> str:
+        return str(run_folder.read_plan(self.folder).settings["model"])
+
+
+class EvalSubject(NamedTuple):
+    """A model to evaluate, or a file of what another system answered; with its plan."""
+
+    name: str
+    plan: Plan
+    source: Source | None = None
+    file: str = ""
+    answers: Mapping[Step, ExternalAnswer] = {}
+
+
+def load_data(settings: config.EvalSettings, run: Path) -> EvalData:
+    """The records with tools: without tools there is nothing to decide."""
+    folder = run_folder.find_stage(settings.data, run)
+    prepared = run_folder.finished(folder, "prep")
+    path = find_rows(folder, settings.split)
+    records = [record for row in read_rows(path) if (record := from_row(row)).tools]
+    if not records:
+        raise UserError(
+            "holds no record with tools.",
+            "Run prep with a larger share: --test 0.2.",
+            location=str(path),
+            exit_code=USAGE,
+        )
+    chosen = [records[index] for index in sample(records, settings.limit, settings.seed)]
+    name = next(
+        value for name, value in prepared.outputs.items() if name.startswith(settings.split)
+    )
+    return EvalData(chosen, {record.id: record for record in records}, folder, name)
+
+
+def with_retrieved_tools(settings: config.EvalSettings, data: EvalData, run: Path) -> EvalData:
+    """With the tools that the retriever finds, and no others. The model's own libraries are loaded
+    first: Unsloth patches those that the retriever uses.
+    """
+    retriever = digest_of(settings, run)
+    count = len(data.records)
+    if trained := learned(settings, data.records, run):
+        console.notice(
+            f"eval: {trained} of {count} records ask what {settings.retriever} learned from: "
+            "prepare both alike, with the same seed, test and split_by"
+        )
+    with console.stdout_to_stderr():
+        if settings.retrieve_by in ("tuned", "hybrid") and not settings.endpoint:
+            load_libraries(settings.engine)
+        with console.waiting(
+            f"eval: retrieving {settings.retrieve} tools for each of {count} records"
+        ):
+            records = offers(settings, run, "left out").all(data.records)
+    return data._replace(
+        records=records,
+        every={record.id: record for record in records},
+        digest=f"{data.digest}, {retriever}",
+    )
+
+
+def find_subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> list[EvalSubject]:
+    """The files of --predictions, then the models. Raises UserError for two with one folder, or a
+    file that cannot be read.
+    """
+    models = settings.model or (() if settings.predictions else ("sft",))
+    subjects = [_from_file(settings, file, data) for file in dict.fromkeys(settings.predictions)]
+    subjects += [
+        _model(settings, _source(settings, name, data, run), name, data)
+        for name in dict.fromkeys(models)
+    ]
+    folders = [slug(one.name) for one in subjects]
+    if len(set(folders)) < len(folders):
+        raise UserError(
+            f"two models share the folder {max(folders, key=folders.count)}.",
+            "Evaluate them one by one, with --out.",
+            location="--model",
+        )
+    return subjects
+
+
+def _source(settings: config.EvalSettings, name: str, data: EvalData, run: Path) -> Source:
+    if settings.endpoint:
+        return served(name, settings.endpoint, settings.endpoint_key, find_model(data.base, run))
+    return find_model(name, run)
+
+
+def _model(settings: config.EvalSettings, source: Source, name: str, data: EvalData) -> EvalSubject:
+    """Its plan holds only what changes a completion: the steps may differ from run to run, and new
+    ones are added.
+    """
+    decoding = resolve.plain_settings(settings, NOT_OF_THE_ANSWER)
+    plan = Plan(
+        "eval",
+        {**decoding, "model": source.name, "protocol": data.protocol},
+        {"data": data.digest, "model": source.digest},
+        run_folder.versions(),
+    )
+    return EvalSubject(source.name if source.endpoint else name, plan, source)
+
+
+def _from_file(settings: config.EvalSettings, file: str, data: EvalData) -> EvalSubject:
+    """Its plan holds the content of the file, wherever it lies."""
+    steps = [Step(record.id, turn) for record in data.records for turn in record.asked]
+    answers = read_external(Path(file), steps, data.every)
+    if count := missing(steps, answers):
+        console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")
+    kept = resolve.plain_settings(settings, (*NOT_OF_THE_ANSWER, *OF_A_MODEL))
+    plan = Plan(
+        "eval",
+        {**kept, "protocol": data.protocol},
+        {"data": data.digest, "predictions": file_digest(Path(file))},
+        run_folder.versions(),
+    )
+    return EvalSubject(Path(file).name.partition(".")[0], plan, file=file, answers=answers)
+
+
+def data_folder(settings: config.EvalSettings) -> str:
+    """The data and how its tools are chosen, as a folder: prep, prep-retrieve-5,
+    prep-retrieve-5-bm25.
+    """
+    if not settings.retrieve:
+        return slug(settings.data)
+    usual = settings.retrieve_by == config.default("eval", "retrieve_by")
+    by = "" if usual else f"-{settings.retrieve_by}"
+    return slug(f"{settings.data}-retrieve-{settings.retrieve}{by}")
+
+
+def slug(name: str) -> str:
+    """A name as a folder: `Qwen/Qwen2.5-1.5B` -> `Qwen-Qwen2.5-1.5B`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model"
