@@ -1,4 +1,4 @@
-"""Finished run folders -> report.html and report.md, pages for people. Reads, never hooks."""
+"""Finished run folders -> report.html and report.md, pages for people."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from agentlite.report.read_run import read_run
 
 
 def write_report(run: Path) -> Path:
-    """Writes report.html and report.md into `run` from what is finished there, and gives the way to
+    """Writes report.html and report.md into `run` from its finished stages; returns the path of
     report.md.
 
-    Both name what was not read. Raises UserError where there is no run, or a finished stage left a
-    broken file.
+    Both name the stages that were not read. Raises UserError where there is no run, or a finished
+    stage left a broken file.
     """
-    read = read_run(run)
-    for name, text in (("report.html", page(read)), ("report.md", markdown(read))):
+    workspace = read_run(run)
+    for name, text in (("report.html", page(workspace)), ("report.md", markdown(workspace))):
         with replacing(run / name) as file:
             file.write(text.encode("utf-8", "replace"))
     return run / "report.md"

@@ -1,6 +1,4 @@
-"""Figures -> small drawings (SVG), stretched to the width they are given: intervals on a scale, and
-curves.
-"""
+"""Figures -> small SVG charts of any width: intervals on a scale, and curves."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,11 +17,11 @@ TOGETHER = (
 )
 FIRST = ("loss", "dev_loss", "margin", "accuracy", "reward", "kl")
 LAST = ("grad_norm", "learning_rate")
-PARTS = "reward/"
+COMPONENT = "reward/"  # begins the names of a reward's components
 
 
 class Series(NamedTuple):
-    """What was logged under a name: (step, value), and how many rows each point is the mean of."""
+    """What was logged under a name: (step, mean of the rows up to it), and the last value."""
 
     name: str
     points: list[tuple[float, float]]
@@ -40,11 +38,11 @@ class Chart(NamedTuple):
 def interval(
     figure: Json, scale: tuple[float, float], marks: Iterable[float] = (), kind: str = ""
 ) -> Markup:
-    """A dot with its whiskers, hairlines at `marks`. A dot is a line of no length: stretching
-    leaves it round.
+    """A dot with its whiskers, and hairlines at `marks`. The dot is a line of length 0 with round
+    ends: it stays round however far the chart is stretched.
     """
-    left, right, dot = (_place(value, scale) for value in (*_ends(figure), figure["mean"]))
-    hairlines = "".join(f'<path class="hair" d="M{_place(mark, scale)} 0v12"/>' for mark in marks)
+    left, right, dot = (_share(value, scale) for value in (*_ends(figure), figure["mean"]))
+    hairlines = "".join(f'<path class="hair" d="M{_share(mark, scale)} 0v12"/>' for mark in marks)
     return _svg(
         f'{hairlines}<path class="whisker" d="M{left} 6H{right}"/><path class="dot" d="M{dot} '
         '6h0"/>'
@@ -55,23 +53,26 @@ def interval(
 
 
 def charts(rows: Sequence[Row]) -> tuple[list[Chart], list[Chart]]:
-    """The curves of a metrics.jsonl: those of training, and those of the parts of a reward, on one
-    common scale.
+    """The curves of a metrics.jsonl: those of training, and those of a reward's components, which
+    share one scale.
     """
     names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
     lines = {name: line for name in names if (line := _line(name, rows)).points}
-    parts = [
-        line._replace(name=name.removeprefix(PARTS))
+    components = [
+        line._replace(name=name.removeprefix(COMPONENT))
         for name, line in lines.items()
-        if name.startswith(PARTS)
+        if name.startswith(COMPONENT)
     ]
-    others = _joined({name: line for name, line in lines.items() if not name.startswith(PARTS)})
-    highest = max([1.0, *(value for line in parts for _, value in line.points)])
-    return [_chart(group) for group in others], [_chart([line], 0.0, highest) for line in parts]
+    others = _joined({name: line for name, line in lines.items() if not name.startswith(COMPONENT)})
+    highest = max([1.0, *(value for line in components for _, value in line.points)])
+    return (
+        [_chart(group) for group in others],
+        [_chart([line], 0.0, highest) for line in components],
+    )
 
 
 def scale(figures: Sequence[Json], around_zero: bool = False) -> tuple[float, float]:
-    """From 0 to 1 where that holds all of them; otherwise from the lowest end to the highest."""
+    """From 0 to 1 if all intervals lie in there, else from the lowest end to the highest."""
     ends = [end for figure in figures for end in _ends(figure)]
     reach = max([0.05, *map(abs, ends)])
     if around_zero:
@@ -80,7 +81,7 @@ def scale(figures: Sequence[Json], around_zero: bool = False) -> tuple[float, fl
 
 
 def _ends(figure: Json) -> list[float]:
-    """Of its interval, if it has one."""
+    """The ends of its interval, or its mean twice."""
     return [figure[end] if end in figure else figure["mean"] for end in ("low", "high")]
 
 
@@ -95,12 +96,12 @@ def _line(name: str, rows: Sequence[Row]) -> Series:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it can be drawn: what diverged that far is off every scale."""
+    """Whether it can be drawn: a value that diverged further is off every scale."""
     return isinstance(value, int | float) and abs(value) < 1e300  # which nan is not
 
 
 def _joined(lines: dict[str, Series]) -> list[list[Series]]:
-    """Curves that are read against each other in one chart; what matters first."""
+    """Curves that are read against each other share a chart; those that matter come first."""
     order = [name for name in FIRST if name in lines]
     order += [name for name in lines if name not in (*FIRST, *LAST)] + [
         name for name in LAST if name in lines
@@ -117,25 +118,22 @@ def _chart(lines: list[Series], low: float | None = None, high: float | None = N
     steps = [step for line in lines for step, _ in line.points]
     low, high = min(values) if low is None else low, max(values) if high is None else high
     across, up = (min(steps), max(steps)), (low, high)
-    drawn = "".join(_curve(line, index, across, up) for index, line in enumerate(lines))
-    return Chart(lines, low, high, _svg(drawn, 56, "curve"))
+    curves = "".join(_curve(line, index, across, up) for index, line in enumerate(lines))
+    return Chart(lines, low, high, _svg(curves, 56, "curve"))
 
 
 def _curve(line: Series, index: int, across: tuple[float, float], up: tuple[float, float]) -> str:
-    """Few points are dotted too: a lone one would not be seen."""
-    places = [
-        f"{_place(step, across)} {52 - 0.48 * _place(value, up):.2f}" for step, value in line.points
+    """Up to three points get dots as well: a single one would not be seen."""
+    points = [
+        f"{_share(step, across)} {52 - 0.48 * _share(value, up):.2f}" for step, value in line.points
     ]
-    dots = (
-        "".join(f'<path class="dot" d="M{place}h0"/>' for place in places)
-        if len(places) <= 3
-        else ""
-    )
-    return f'<g class="line{index}"><path d="M{"L".join(places)}"/>{dots}</g>'
+    dots = "".join(f'<path class="dot" d="M{point}h0"/>' for point in points)
+    lines = f'<path d="M{"L".join(points)}"/>'
+    return f'<g class="line{index}">{lines}{dots if len(points) <= 3 else ""}</g>'
 
 
-def _place(value: float, scale: tuple[float, float]) -> float:
-    """Where on a scale of 1 to 99: room for half a dot at both ends."""
+def _share(value: float, scale: tuple[float, float]) -> float:
+    """Its position on the scale, from 1 to 99: that leaves room for half a dot at both ends."""
     low, high = scale
     return round(1 + 98 * ((value - low) / (high - low)), 2) if high > low else 50.0
 

@@ -1,4 +1,4 @@
-"""What was read of a run -> report.md: the models side by side, and what they were made of."""
+"""A workspace -> report.md: the models side by side, and the stages they were made by."""
 
 from collections.abc import Iterable, Iterator
 
@@ -64,7 +64,7 @@ def _problems(problems: Figures) -> Iterator[str]:
 def _retrievers(run: WorkspaceRun) -> Iterator[str]:
     for stage in run.stages:
         if stage.kind == "retriever" and (figures := stage.json("metrics.json")):
-            yield f"## What {_cell(stage.name)} brings"
+            yield f"## Retrieval by {_cell(stage.name)}"
             for view in retrieval_tables.tables(figures):
                 yield from _titled(view)
             yield "\n".join(
@@ -76,20 +76,20 @@ def _retrievers(run: WorkspaceRun) -> Iterator[str]:
 def _stages(run: WorkspaceRun) -> Iterator[str]:
     """The stages of the run, finished or not, in the order they are run in."""
     if run.stages:
-        yield "## What the models were made of"
+        yield "## Stages"
     yield from map(_cell, run.unread)
     yield from map(described, run.stages)
 
 
 def described(stage: ReportedStage) -> str:
-    """A stage in a few lines: settings, inputs by digest (its lineage), versions, what came out."""
-    parts = {
+    """A stage in a few lines: settings, digests of its inputs (its lineage), versions, figures."""
+    values = {
         "settings": stage.settings,
         "inputs": stage.inputs,
         "versions": stage.plan.versions,
         "figures": stage.figures,
     }
-    lines = [f"- {key}: {_cell(tables.listed(value))}" for key, value in parts.items() if value]
+    lines = [f"- {key}: {_cell(tables.listed(value))}" for key, value in values.items() if value]
     if done := stage.done:
         lines.append(f"- seconds: {done.seconds:.0f}")
     return "\n".join(
@@ -107,5 +107,5 @@ def as_table(rows: Iterable[list[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that stays in its cell and shows as it is."""
+    """Text on one line, escaped, so that a table shows it as it is."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

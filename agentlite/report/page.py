@@ -1,6 +1,4 @@
-"""What was read of a run -> report.html: one file that loads nothing, and that tells models' texts
-from its own.
-"""
+"""A workspace -> report.html: one file that loads nothing and keeps models' texts as text."""
 
 import base64
 import hashlib
@@ -8,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.report import charts as drawing
-from agentlite.report import retrieval_tables, tables
+from agentlite.report import charts, retrieval_tables, tables
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import MOST, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
@@ -30,9 +27,9 @@ def page(run: WorkspaceRun) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"tables": tables, "drawing": drawing, "is_given": is_given, "zip": zip}
+    environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given, "zip": zip}
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    found = {
+    sections = {
         "run": run,
         "evaluations": [_evaluation(run, evaluation) for evaluation in run.evaluations],
         "retrievers": [
@@ -52,28 +49,28 @@ def page(run: WorkspaceRun) -> str:
     }
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
-        found, links=_links(found), style=style, script=script, script_digest=digest
+        sections, links=_links(sections), style=style, script=script, script_digest=digest
     )
 
 
-def _links(found: Json) -> list[tuple[str, str]]:
-    """Anchors and names of the sections that there are, from top to bottom."""
+def _links(sections: Json) -> list[tuple[str, str]]:
+    """Anchors and names of the sections that have content, from top to bottom."""
     links = []
-    for at, one in enumerate(found["evaluations"], 1):
-        sections = {
+    for number, evaluation in enumerate(sections["evaluations"], 1):
+        names = {
             "Models": "models",
             "Differences": "differences",
             "Slices": "models",
             "Tools": "models",
             "Predictions": "models",
         }
-        on = f" on {one['evaluation'].name}" if len(found["evaluations"]) > 1 else ""
+        on = f" on {evaluation['evaluation'].name}" if len(sections["evaluations"]) > 1 else ""
         links += [
-            (f"{name.lower()}-{at}", f"{name}{on}")
-            for name, needed in sections.items()
-            if one.get(needed)
+            (f"{name.lower()}-{number}", f"{name}{on}")
+            for name, content in names.items()
+            if evaluation.get(content)
         ]
-    sections = {
+    contents = {
         "Retrieval": "retrievers",
         "Training": "trained",
         "Lineage": "origins",
@@ -81,11 +78,11 @@ def _links(found: Json) -> list[tuple[str, str]]:
         "Settings": "commands",
         "Commands": "commands",
     }
-    return links + [(name.lower(), name) for name, needed in sections.items() if found[needed]]
+    return links + [(name.lower(), name) for name, content in contents.items() if sections[content]]
 
 
 class PageRows(NamedTuple):
-    """A table of text. `bars`: how long a bar each row gets, in per cent; none if empty."""
+    """A table of text. `bars`: the length of each row's bar in per cent; [] for no bars."""
 
     title: str
     head: list[str]
@@ -119,14 +116,14 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Json:
 
 
 def _by_metric(models: Figures) -> list[Json]:
-    """Each metric with its figures by model, and the scale they are drawn on."""
+    """Each metric with its figures by model, and the scale of its chart."""
     columns = zip(*(figures for _, figures in models.rows), strict=True)
     labels = [labels[0] for labels, _ in models.rows]
-    found = []
+    metrics = []
     for name, column in zip(models.names, columns, strict=True):
-        scale = drawing.scale([figure for figure in column if tables.is_summary(figure)])
+        scale = charts.scale([figure for figure in column if tables.is_summary(figure)])
         marks = (0, 0.5, 1) if scale == (0, 1) else (0,)
-        found.append(
+        metrics.append(
             {
                 "name": name,
                 "rows": list(zip(labels, column, strict=True)),
@@ -134,12 +131,12 @@ def _by_metric(models: Figures) -> list[Json]:
                 "marks": marks,
             }
         )
-    return found
+    return metrics
 
 
 def _by_pair(differences: list[Json]) -> list[Json]:
     """The differences between two models at a time, all on one scale around zero."""
-    scale = drawing.scale(differences, around_zero=True)
+    scale = charts.scale(differences, around_zero=True)
     pairs: dict[tuple[str, str], list[Json]] = {}
     for row in differences:
         pairs.setdefault((row["second"], row["first"]), []).append(row)
@@ -163,12 +160,12 @@ def _retriever(stage: ReportedStage) -> Json:
 
 
 def _trained(stage: ReportedStage) -> Json:
-    charts, parts = drawing.charts(stage.rows("metrics.jsonl"))
-    return {"stage": stage, "charts": charts, "parts": parts}
+    curves, components = charts.charts(stage.rows("metrics.jsonl"))
+    return {"stage": stage, "curves": curves, "components": components}
 
 
 def _statistics(values: Json, title: str = "") -> Iterator[PageRows]:
-    """Numbers as a table, what consists of several as one of its own, whatever it is called."""
+    """The numbers as a table; each value that is an object as a table of its own."""
     single = {name: value for name, value in values.items() if not isinstance(value, dict)}
     if single:
         yield PageRows(
@@ -192,7 +189,7 @@ def _statistics(values: Json, title: str = "") -> Iterator[PageRows]:
 
 
 def _bars(title: str, counts: Json) -> list[float]:
-    """Of counts of one kind, which are called so: by source, most called."""
+    """For counts of one kind, which their title names: by source, most called."""
     if len(counts) < 2 or not {"by", "most"} & {*title.split()}:
         return []
     return [round(100 * n / max(1, *counts.values()), 1) for n in counts.values()]

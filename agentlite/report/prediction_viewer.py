@@ -1,6 +1,4 @@
-"""What models answered -> the text that a page's reader of single predictions unpacks: JSON,
-deflated, in base64.
-"""
+"""Predictions -> the packed text that the page's viewer reads: JSON, deflated, in base64."""
 
 import base64
 import json
@@ -18,15 +16,15 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Packed(NamedTuple):
-    """`notes`: what had to be left out."""
+    """`notes`: sentences about what had to be left out."""
 
     text: str
     notes: list[str]
 
 
 def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget: int) -> Packed:
-    """At most `budget` characters: texts are cut shorter until they fit, and then steps are left
-    out.
+    """At most `budget` characters: texts are cut shorter until they fit; if that is not enough, the
+    last steps are left out.
     """
     steps = list(answers.by_step)
     shown, cutter = len(steps), Cutter(LONGEST[0])
@@ -42,9 +40,8 @@ def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget
         "it is missing."
     )
     left_out = (
-        f"The first {shown:,} of {len(steps):,} prompts: with the others this page would "
-        "be "
-        "too large."
+        f"The first {shown:,} of {len(steps):,} prompts: with the others this page would be too "
+        "large."
     )
     return Packed(
         text, [*([cut] if cutter.count else []), *([left_out] if shown < len(steps) else [])]
@@ -52,13 +49,13 @@ def pack(answers: Answers, models: Sequence[str], metrics: Sequence[str], budget
 
 
 class Cutter:
-    """Cuts long texts, says in each how much is gone, and counts them."""
+    """Cuts long texts, notes in each how much is missing, and counts them."""
 
     def __init__(self, limit: int):
         self.limit, self.count, self.longest = limit, 0, 0
 
     def __call__(self, text: str) -> str:
-        """`longest` is that of what is left."""
+        """Also keeps the length of the longest text that was left, in `longest`."""
         self.longest = max(self.longest, min(len(text), self.limit))
         if len(text) <= self.limit:
             return text
@@ -84,7 +81,7 @@ def _contents(
     for step in steps:
         if step.record_id in answers.records:
             turns[step.record_id] = max(step.turn, turns.get(step.record_id, 0))
-    place = {name: index for index, name in enumerate(turns)}
+    index_of = {name: index for index, name in enumerate(turns)}
     tools: dict[tuple[str, ...], int] = {}
     records = [_record(answers.records[name], turn, tools, cut) for name, turn in turns.items()]
     return {
@@ -93,7 +90,8 @@ def _contents(
         "records": records,
         "tools": [tuple(map(cut, tool)) for tool in tools],
         "steps": [
-            _step(step, place.get(step.record_id), answers, models, metrics, cut) for step in steps
+            _step(step, index_of.get(step.record_id), answers, models, metrics, cut)
+            for step in steps
         ],
     }
 
@@ -101,8 +99,8 @@ def _contents(
 def _record(
     record: Record, turn: int, tools: dict[tuple[str, ...], int], cut: Callable[[str], str]
 ) -> list[Any]:
-    """Its messages up to the last turn that is asked; the numbers of its tools, which are added to
-    `tools`.
+    """Its messages up to the last turn that is shown, and the numbers of its tools, which are added
+    to `tools`.
     """
     offered = ((tool.name, tool.description, compact(tool.parameters)) for tool in record.tools)
     messages = [
@@ -120,24 +118,26 @@ def _step(
     metrics: Sequence[str],
     cut: Callable[[str], str],
 ) -> list[Any]:
-    """Where it is, what is due there (None where that is not known), its slices, and what each
-    model said.
+    """Its record and turn, the expected calls (None where they are not known), its slices, and the
+    prediction of each model.
     """
-    known = answers.records.get(step.record_id)
-    expected = _calls(known.expected(step.turn).calls, cut) if known else None
-    said = [
-        _said(models.index(model), row, metrics, cut)
+    source = answers.records.get(step.record_id)
+    expected = _calls(source.expected(step.turn).calls, cut) if source else None
+    predictions = [
+        _prediction(models.index(model), row, metrics, cut)
         for model, rows in answers.by_step[step].items()
         for row in rows
     ]
     slices = next(iter(answers.by_step[step].values()))[0].get("slices", {})
-    return [step.record_id, step.turn, record, expected, slices, said]
+    return [step.record_id, step.turn, record, expected, slices, predictions]
 
 
 def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[list[str]]:
     return [[call.name, cut(compact(call.arguments))] for call in calls]
 
 
-def _said(model: int, row: Row, metrics: Sequence[str], cut: Callable[[str], str]) -> list[Any]:
+def _prediction(
+    model: int, row: Row, metrics: Sequence[str], cut: Callable[[str], str]
+) -> list[Any]:
     values = [row["metrics"].get(name) for name in metrics]
     return [model, cut(row["text"]), row["problem"], values, row.get("new_tokens", 0)]

@@ -1,6 +1,4 @@
-"""An evaluation -> what was asked, what was due and what each model said to it; and which tools are
-confused.
-"""
+"""The predictions of an evaluation with their records; and which tools models confuse."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,8 +14,8 @@ MOST = 12
 
 
 class Answers(NamedTuple):
-    """The rows of predictions.jsonl by step and model. `records`: those asked, as far as they are
-    in the run.
+    """The rows of predictions.jsonl by step and model. `records`: those of the prompts, as far as
+    they are in the run.
     """
 
     records: dict[str, Record]
@@ -25,7 +23,7 @@ class Answers(NamedTuple):
 
 
 class Confused(NamedTuple):
-    """A tool that was due, and how often each was called for it, by model."""
+    """An expected tool, and how often each tool was called for it, by model."""
 
     name: str
     called: dict[str, Counter[str]]
@@ -37,7 +35,7 @@ class Confused(NamedTuple):
         return self.called[model][self.name]
 
     def instead(self, model: str) -> list[tuple[str, int]]:
-        """The most frequent ones."""
+        """The three tools most often called in its place."""
         others = Counter(
             {name: count for name, count in self.called[model].items() if name != self.name}
         )
@@ -55,35 +53,35 @@ def read_answers(run: WorkspaceRun, evaluation: Evaluation) -> Answers:
             by_step.setdefault(Step(row["record_id"], row["turn"]), {}).setdefault(name, []).append(
                 row
             )
-    asked = {step.record_id for step in by_step}
+    names = {step.record_id for step in by_step}
     files = {
         path
         for model in evaluation.models.values()
         if (path := _find(model.inputs.get("data", ""), run))
     }
     rows = (row for path in sorted(files) for row in read_rows(path))
-    return Answers({row["id"]: from_row(row) for row in rows if row["id"] in asked}, by_step)
+    return Answers({row["id"]: from_row(row) for row in rows if row["id"] in names}, by_step)
 
 
 def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
-    """Every tool that was due, and the want of one, the most often confused first."""
+    """Every expected tool, and "no call" where none was expected, the most often confused first."""
     tools: dict[str, dict[str, Counter[str]]] = {}
-    for step, said in answers.by_step.items():
+    for step, by_model in answers.by_step.items():
         if record := answers.records.get(step.record_id):
             expected = Counter(call.name for call in record.expected(step.turn).calls)
-            for model, rows in said.items():
+            for model, rows in by_model.items():
                 for wanted, called in (pair for row in rows for pair in _pairs(expected, row)):
                     tools.setdefault(wanted, {name: Counter() for name in models})[model][
                         called
                     ] += 1
     return sorted(
-        (Confused(*tool) for tool in tools.items()), key=lambda one: (-one.wrong, one.name)
+        (Confused(*tool) for tool in tools.items()), key=lambda tool: (-tool.wrong, tool.name)
     )
 
 
 def _pairs(expected: Counter[str], row: Row) -> Iterator[tuple[str, str]]:
-    """Each tool due with the one called for it: itself if it was called, else another that was not
-    due.
+    """Each expected tool with the one called for it: itself if it was called, else one that was
+    called but not expected.
     """
     called = Counter(call["name"] for call in row["calls"]) if not row["problem"] else Counter()
     yield from ((name, name) for name in (expected & called).elements())
@@ -104,8 +102,8 @@ def _find(digest: str, run: WorkspaceRun) -> Path | None:
         (
             stage.folder / name
             for stage in run.stages
-            for name, found in stage.outputs.items()
-            if found == digest and stage.is_as_left(name)
+            for name, output in stage.outputs.items()
+            if output == digest and stage.is_as_left(name)
         ),
         None,
     )

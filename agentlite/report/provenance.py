@@ -1,6 +1,4 @@
-"""The plans of a run -> what every model was made from, back to the raw files; and the commands
-that make it again.
-"""
+"""What every model was made from, back to the raw files, and the commands that make it again."""
 
 import json
 import re
@@ -17,41 +15,40 @@ from agentlite.report.tables import short
 
 
 class Origin(NamedTuple):
-    """Something a stage read: its part in it, its name, the digests it had then, and the stage that
+    """An input of a stage: its role there, its name, the digests it had then, and the stage that
     made it, if any.
 
-    `changed`: whether that stage holds something else by now. `told`: whether its own origins stand
-    further up.
+    `changed`: whether that stage holds something else now. `shown_above`: whether its own origins
+    stand further up in the tree.
     """
 
-    part: str
+    role: str
     name: str
     digests: list[str]
     stage: ReportedStage | None = None
     changed: bool = False
-    told: bool = False
+    shown_above: bool = False
     origins: tuple["Origin", ...] = ()
 
 
 def origins(run: WorkspaceRun) -> list[Origin]:
     """A tree for each stage that no other one was made from."""
     read = {origin.name for stage in run.stages for origin in _read_by(stage, run)}
-    told: set[str] = set()
+    shown: set[str] = set()
     return [
-        _grown(Origin("", stage.name, [], stage), run, told)
+        _with_origins(Origin("", stage.name, [], stage), run, shown)
         for stage in run.stages
         if stage.name not in read
     ]
 
 
-def _grown(origin: Origin, run: WorkspaceRun, told: set[str]) -> Origin:
-    """With the origins of its stage, unless they were told before."""
-    if origin.stage is None or origin.name in told:
-        return origin._replace(told=origin.stage is not None)
-    told.add(origin.name)
-    return origin._replace(
-        origins=tuple(_grown(earlier, run, told) for earlier in _read_by(origin.stage, run))
-    )
+def _with_origins(origin: Origin, run: WorkspaceRun, shown: set[str]) -> Origin:
+    """The same with the origins of its stage, unless they are shown further up already."""
+    if origin.stage is None or origin.name in shown:
+        return origin._replace(shown_above=origin.stage is not None)
+    shown.add(origin.name)
+    earlier = tuple(_with_origins(read, run, shown) for read in _read_by(origin.stage, run))
+    return origin._replace(origins=earlier)
 
 
 def _read_by(stage: ReportedStage, run: WorkspaceRun) -> Iterator[Origin]:
@@ -73,17 +70,17 @@ def _read_by(stage: ReportedStage, run: WorkspaceRun) -> Iterator[Origin]:
 
 
 def _holds(stage: ReportedStage | None, digests: list[str]) -> bool:
-    """Whether the last digest that was read (an adapter's comes after its base model's) is of what
-    the stage wrote.
+    """Whether one of the stage's outputs has the last digest that was read: an adapter's comes
+    after its base model's.
     """
     return stage is not None and any(
-        found.startswith(digests[-1]) for found in stage.outputs.values()
+        output.startswith(digests[-1]) for output in stage.outputs.values()
     )
 
 
 def commands(run: WorkspaceRun) -> list[str]:
-    """A line for every stage and evaluation, in order. Settings that a profile may choose are
-    always named.
+    """A command line for every stage and evaluation, in order. It always names the settings that a
+    profile may choose.
     """
     profiled = _profiled()
     return [
@@ -98,7 +95,7 @@ def commands(run: WorkspaceRun) -> list[str]:
 def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[str, str]]) -> str:
     settings = dict(settings)
     words += settings.pop("sources", [])
-    if settings.get("candidates"):  # ranked again: the rest is the candidates' own
+    if settings.get("candidates"):  # ranked again: these settings are those of the candidates
         settings = {
             key: value
             for key, value in settings.items()
@@ -111,26 +108,25 @@ def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[st
 
 
 def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
-    """The models and files of a data set in one go; what every model was asked stands in its
+    """One command for all models and files of a data set; the prompts of each stand in its
     figures.
     """
-    all_asked = [model.figures.get("asked", {}) for model in evaluation.models.values()]
+    all_prompts = [model.figures.get("asked", {}) for model in evaluation.models.values()]
     named = [
         word
-        for model, asked in zip(evaluation.models.values(), all_asked, strict=True)
+        for model, prompts in zip(evaluation.models.values(), all_prompts, strict=True)
         for word in (
-            ["--predictions", asked["predictions"]]
-            if asked.get("predictions")
+            ["--predictions", prompts["predictions"]]
+            if prompts.get("predictions")
             else ["--model", model.settings.get("model", model.name)]
         )
     ]
-    first = max(
-        evaluation.models.values(), key=lambda model: len(model.settings)
-    )  # a file has fewer settings
+    # that of a file of predictions has fewer settings
+    first = max(evaluation.models.values(), key=lambda model: len(model.settings))
     settings = {key: value for key, value in first.settings.items() if key != "model"} | {
         "data": evaluation.name
     }
-    settings |= {key: all_asked[0][key] for key in ("limit", "seed") if key in all_asked[0]}
+    settings |= {key: all_prompts[0][key] for key in ("limit", "seed") if key in all_prompts[0]}
     out = evaluation.folder.parent.name
     return _command(
         "eval",
@@ -158,8 +154,8 @@ def _default(command: str, key: str) -> Any:
 def is_given(stage: ReportedStage, key: str) -> bool:
     """Whether a setting is not the default."""
     command = stage.plan.command
-    known = command in config.COMMANDS and key in config.fields(command)
-    return known and bool(stage.settings[key] != _default(command, key))
+    is_setting = command in config.COMMANDS and key in config.fields(command)
+    return is_setting and bool(stage.settings[key] != _default(command, key))
 
 
 def _profiled() -> set[tuple[str, str]]:
@@ -171,5 +167,8 @@ def _profiled() -> set[tuple[str, str]]:
         for path in resolve.config_folder().glob("*.yaml")
     ]
     return {
-        (command, key) for profile in profiles for command, part in profile.items() for key in part
+        (command, key)
+        for profile in profiles
+        for command, section in profile.items()
+        for key in section
     }

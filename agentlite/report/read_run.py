@@ -144,14 +144,11 @@ def read_run(folder: Path) -> WorkspaceRun:
             location=str(folder),
         )
     stored = [run_folder.read(path) for path in run_folder.stages_in(folder)]
-    stages = [
-        stage
-        for one in stored
-        if one.plan and (stage := ReportedStage(one, one.plan)).kind in STAGES
-    ]
+    planned = [ReportedStage(stage, stage.plan) for stage in stored if stage.plan]
+    stages = [stage for stage in planned if stage.kind in STAGES]
     stages.sort(key=lambda stage: (STAGES.index(stage.kind), stage.name))
     unread = [
-        *(_why_unread(one) for one in stored if one.plan is None),
+        *(_why_unread(stage) for stage in stored if stage.plan is None),
         *(_why_unread(stage.stored, SHOWN) for stage in stages),
     ]
     members: dict[Path, list[StoredStage]] = {}

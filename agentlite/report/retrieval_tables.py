@@ -1,6 +1,4 @@
-"""The figures of a retriever -> tables of them: a row a way to rank, and what the last one has over
-others.
-"""
+"""Tables of a retriever's figures: a row per ranking method, and the gains of the best."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,24 +17,25 @@ BASELINES = ("bm25", "untrained")
 
 
 def show(figures: dict[str, Any], stream: Any) -> None:
+    """Prints them for the terminal."""
     for view in tables(figures):
         print(f"\n{view.title} ({view.rows[0][1][0]['count']}), in %", file=stream)
         print_table(_means(view), stream)
     print(file=stream)
-    for one in differences(figures):
-        print(in_words(one), file=stream)
+    for row in differences(figures):
+        print(in_words(row), file=stream)
     print(milliseconds(figures), file=stream)
 
 
 def _means(view: Figures) -> list[list[str]]:
-    """For the terminal: means alone, and a head of two lines."""
+    """For the terminal: only the means, under a head of two lines."""
     heads = ["", *(name.replace(" of ", "\nof ") for name in view.names)]
     return [heads, *([*labels, *map(_percent, figures)] for labels, figures in view.rows)]
 
 
 def tables(figures: Mapping[str, Any]) -> list[Figures]:
-    """One a view, recall at every size of the pool and the rest at the largest. A view of all
-    questions is named in the title of the first."""
+    """One per view: recall for every size of the pool, the other metrics for the largest. The title
+    of the first names all views that hold every question."""
     ranked = figures["ranking"]
     every = [view for view in ranked if _count(ranked[view]) == _count(ranked["all"])]
     return [
@@ -61,13 +60,13 @@ def _figures(title: str, sizes: dict[str, Any]) -> Figures:
 
 
 def differences(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those over the baselines on all questions, each named by its metric and the number of
+    """The gains over the baselines on all questions, each named by its metric and the number of
     tools.
     """
     return [
-        {**one, "metric": f"{one['metric']} of {one['tools']}"}
-        for one in figures["differences"]
-        if one["view"] == "all" and one["first"] in BASELINES
+        {**row, "metric": f"{row['metric']} of {row['tools']}"}
+        for row in figures["differences"]
+        if row["view"] == "all" and row["first"] in BASELINES
     ]
 
 
@@ -78,14 +77,14 @@ def milliseconds(figures: Mapping[str, Any]) -> str:
     )
 
 
-def in_words(one: dict[str, Any]) -> str:
-    noise = "" if one["beyond_noise"] else ", within noise"
-    mean, low, high = (f"{100 * one[name]:+.1f}" for name in ("mean", "low", "high"))
-    return f"{one['metric']}: {one['second']} {mean} [{low}, {high}] over {one['first']}{noise}"
+def in_words(row: dict[str, Any]) -> str:
+    noise = "" if row["beyond_noise"] else ", within noise"
+    mean, low, high = (f"{100 * row[name]:+.1f}" for name in ("mean", "low", "high"))
+    return f"{row['metric']}: {row['second']} {mean} [{low}, {high}] over {row['first']}{noise}"
 
 
 def best_in_words(figures: Mapping[str, Any]) -> str:
-    """For a list of stages."""
+    """The best method's first metric at the largest pool, for a list of stages."""
     if not (sizes := figures.get("ranking", {}).get("all")):
         return f"{figures['names']} tools"
     size = list(sizes)[-1]
@@ -95,8 +94,8 @@ def best_in_words(figures: Mapping[str, Any]) -> str:
 
 
 def _any(sizes: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(iter(next(iter(sizes.values())).values()))
-    return found
+    metrics: dict[str, Any] = next(iter(next(iter(sizes.values())).values()))
+    return metrics
 
 
 def _count(sizes: dict[str, Any]) -> int:

@@ -1,6 +1,4 @@
-"""What was read of a run -> the tables and sentences that both reports print, so that they cannot
-differ.
-"""
+"""The tables and sentences that both reports print, so that they cannot differ."""
 
 import json
 from typing import Any, NamedTuple
@@ -11,22 +9,22 @@ from agentlite.scoring.metrics.model_metrics import GROUPS
 from agentlite.scoring.metrics.tool_calls import METRICS
 
 TABLED = ("ranking", "differences", "latency_ms")  # of a retriever's figures
-# of metrics.json: these have tables of their own, or none
+# the keys of metrics.json that are not groups of figures
 NOT_A_GROUP = ("prompts", "metrics", "by", "problems")
 SLICES = {
     "tools": "By number of tools to choose from",
     "task": "By task",
     "source": "By source",
     "protocol": "By protocol",
-    "difficulty": "By difficulty: as the records say, or by the calls due",
+    "difficulty": "By difficulty: as the records say, or by the expected calls",
 }
 BFCL_SENTENCE = (
-    "Splitting BFCL into train and test shows that the pipeline works; it is no leaderboard score."
+    "Splitting BFCL into train and test shows that the pipeline works; it is not a leaderboard "
+    "score."
 )
 MEAN_SENTENCE = (
-    "Each figure is a mean with its 95 % interval and the number of prompts or "
-    "dialogs "
-    "it was measured on."
+    "Each figure is a mean with its 95 % interval and the number of prompts or dialogs it was "
+    "measured on."
 )
 NO_EVALUATION = "No evaluation is finished."
 ALL_READABLE = "None: every answer could be read."
@@ -35,7 +33,9 @@ ABSENT = "-"
 
 
 class Figures(NamedTuple):
-    """A table: heads of its labels, names of its figures, and a row of labels and figures each."""
+    """A table: the heads of its labels, the names of its figures, and each row's labels and
+    figures.
+    """
 
     title: str
     labels: list[str]
@@ -49,7 +49,7 @@ class Figures(NamedTuple):
 
     @property
     def turned(self) -> "Figures":
-        """A row a figure, a column a row."""
+        """The same table with rows and columns exchanged."""
         names = [" ".join(labels) for labels, _ in self.rows]
         columns = [[figures[index] for _, figures in self.rows] for index in range(len(self.names))]
         return Figures(
@@ -61,9 +61,7 @@ class Figures(NamedTuple):
 
 
 def table(metrics_by_model: dict[str, Json]) -> list[list[str]]:
-    """A head, then a row a model: its metrics.json as "62.5 % [53.1, 71.0] n=104", a column a
-    metric.
-    """
+    """A head, then a row per model and a column per metric, as "62.5 % [53.1, 71.0] n=104"."""
     return models(metrics_by_model).cells
 
 
@@ -74,12 +72,12 @@ def models(metrics: dict[str, Json]) -> Figures:
 
 
 def slices(metrics: dict[str, Json]) -> list[Figures]:
-    """A table a slice. One that has a single value repeats the whole, unless it is the number of
-    tools.
+    """A table per slice, but for slices of a single value: they repeat the whole. The number of
+    tools is shown always.
     """
-    found = {name for figures in metrics.values() for name in figures.get("by", {})}
+    present = {name for figures in metrics.values() for name in figures.get("by", {})}
     tables = []
-    for name in [*(known for known in SLICES if known in found), *sorted(found - SLICES.keys())]:
+    for name in [*(name for name in SLICES if name in present), *sorted(present - SLICES.keys())]:
         by_model = {
             model: figures.get("by", {}).get(name, {}) for model, figures in metrics.items()
         }
@@ -98,15 +96,15 @@ def slices(metrics: dict[str, Json]) -> list[Figures]:
 
 def groups(metrics: dict[str, Json]) -> list[Figures]:
     """A table for every other group of figures that metrics.json holds."""
-    found = dict.fromkeys(
+    present = dict.fromkeys(
         name
         for figures in metrics.values()
         for name, value in figures.items()
         if name not in NOT_A_GROUP and isinstance(value, dict)
     )
     names = [
-        *(group for group in GROUPS if group in found),
-        *(name for name in found if name not in GROUPS),
+        *(name for name in GROUPS if name in present),
+        *(name for name in present if name not in GROUPS),
     ]
     return [
         _group(name, {model: _flat(figures.get(name) or {}) for model, figures in metrics.items()})
@@ -115,7 +113,7 @@ def groups(metrics: dict[str, Json]) -> list[Figures]:
 
 
 def problems(metrics: dict[str, Json]) -> Figures:
-    """How often each problem was met: a row a problem, a column a model."""
+    """How often each problem occurred: a row per problem, a column per model."""
     counts = {model: figures.get("problems", {}) for model, figures in metrics.items()}
     kinds = sorted({kind for of_model in counts.values() for kind in of_model})
     rows = [([kind], [of_model.get(kind, 0) for of_model in counts.values()]) for kind in kinds]
@@ -123,9 +121,7 @@ def problems(metrics: dict[str, Json]) -> Figures:
 
 
 def share(figure: Any) -> str:
-    """A figure in [0, 1] as a percentage, another as a number, each with its interval and its
-    count.
-    """
+    """A figure in [0, 1] as a percentage, any other as a number, with its interval and count."""
     if figure is None:
         return "not measured"
     if not is_summary(figure):
@@ -139,14 +135,14 @@ def mean(figure: Json) -> str:
 
 def interval(figure: Json) -> str:
     """`[53.1, 71.0] n=104`, or as much of it as is known."""
-    known = [f"n={figure['count']}"] if "count" in figure else []
+    count = [f"n={figure['count']}"] if "count" in figure else []
     if "low" not in figure:
-        return " ".join(known)
+        return " ".join(count)
     ends = [
         f"{100 * figure[end]:.1f}" if is_share(figure) else short(figure[end])
         for end in ("low", "high")
     ]
-    return " ".join([f"[{', '.join(ends)}]", *known])
+    return " ".join([f"[{', '.join(ends)}]", *count])
 
 
 def is_summary(figure: Any) -> bool:
@@ -154,24 +150,23 @@ def is_summary(figure: Any) -> bool:
 
 
 def is_share(figure: Json) -> bool:
-    """Whether it can be a share of something, which a perplexity cannot."""
+    """Whether it lies in [0, 1] with its interval; a perplexity does not."""
     return all(0 <= figure.get(key, 0) <= 1 for key in ("mean", "low", "high"))
 
 
 def differences(evaluation: Evaluation) -> list[Json]:
-    """Those of compare.json, unless the predictions have changed since."""
+    """The differences in compare.json; [] if the predictions have changed since."""
     return list(evaluation.compared.get("differences", [])) if evaluation.is_current else []
 
 
 def outdated(evaluation: Evaluation) -> str:
-    """What to say where the models were compared, but not as they are now; "" otherwise."""
+    """A sentence if the models were compared, but not as they are now; "" otherwise."""
     if evaluation.is_current or not evaluation.compared.get("differences"):
         return ""
     named = " ".join(f"--model {model}" for model in evaluation.compared["models"])
     return (
         "Predictions have changed since the models were compared. Run `agentlite eval "
-        f"{named}` "
-        "again."
+        f"{named}` again."
     )
 
 
@@ -184,13 +179,14 @@ def reach(row: Json) -> str:
 
 
 def verdict(row: Json) -> str:
-    asked = f"{row['count']} {'dialogs' if row['metric'] in dialogs.METRICS else 'prompts'}"
-    said = (
-        f"beyond noise, on {asked}"
+    count = f"{row['count']} {'dialogs' if row['metric'] in dialogs.METRICS else 'prompts'}"
+    sentence = (
+        f"beyond noise, on {count}"
         if row["beyond_noise"]
-        else f"within noise: {asked} cannot tell them apart"
+        else f"within noise: {count} cannot tell them apart"
     )
-    return said + (f" (McNemar p = {row['mcnemar']:.2g})" if row.get("mcnemar") is not None else "")
+    p = f" (McNemar p = {row['mcnemar']:.2g})" if row.get("mcnemar") is not None else ""
+    return sentence + p
 
 
 def in_words(row: Json) -> str:
@@ -201,8 +197,8 @@ def in_words(row: Json) -> str:
 
 
 def short(value: Any) -> str:
-    """A digest by its first 12 digits, a figure by 4, anything else as JSON has it, without quotes
-    around text.
+    """The first 12 digits of a digest, 4 digits of a figure, anything else as JSON, text without
+    quotes.
     """
     if isinstance(value, str):
         return value[:12] if len(value) >= 16 and set(value) <= set("0123456789abcdef") else value
@@ -210,7 +206,7 @@ def short(value: Any) -> str:
 
 
 def listed(values: Json) -> str:
-    """A line of them all, but for what has tables of its own; a lineage as a chain."""
+    """One line with all values but those that have tables; a lineage as a chain."""
     shown = {
         **values,
         **({"lineage": " -> ".join(values["lineage"])} if values.get("lineage") else {}),
@@ -223,8 +219,8 @@ def listed(values: Json) -> str:
 
 
 def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]]) -> Figures:
-    known = {name for _, figures in rows for name in figures.get("metrics", {})}
-    names = [name for name in METRICS if name in known] + sorted(known - METRICS.keys())
+    present = {name for _, figures in rows for name in figures.get("metrics", {})}
+    names = [name for name in METRICS if name in present] + sorted(present - METRICS.keys())
     return Figures(
         title,
         labels,
@@ -237,12 +233,12 @@ def _of_metrics(title: str, labels: list[str], rows: list[tuple[list[str], Json]
 
 
 def _group(name: str, by_model: dict[str, Json]) -> Figures:
-    found = dict.fromkeys(
+    present = dict.fromkeys(
         name for figures in by_model.values() for name in figures if name != "count"
     )
     group = GROUPS.get(name)
-    known = [one for one in group.names if group.all_shown or one in found] if group else []
-    names = [*known, *(one for one in found if one not in known)]
+    first = [name for name in group.names if group.all_shown or name in present] if group else []
+    names = [*first, *(name for name in present if name not in first)]
     rows = [
         ([model], [figures.get(name, ABSENT) for name in names])
         for model, figures in by_model.items()

@@ -295,7 +295,7 @@ def test_the_folder_says_what_it_is(run, merged):
     ):
         assert word in card, word
     assert str(run.parent) not in card and "pytest" not in card  # no folder of this machine
-    assert "no leaderboard" not in card
+    assert "leaderboard" not in card
     assert setting_of(str(merged), "protocol", run) == "hermes"
     modes = {stat.S_IMODE(path.stat().st_mode) for path in merged.iterdir()}
     assert len(modes) == 1
@@ -318,7 +318,7 @@ def test_bfcl_is_called_a_demonstration(run, tmp_path):
     assert "was changed since it was written" in str(refusal)
     path.write_text(json.dumps({**plan, "seal": ""}), encoding="utf-8")
     export("sft", "--run", tmp_path / "run", "--adapter", tmp_path / "a")
-    assert "no leaderboard score" in (tmp_path / "a/README.md").read_text(encoding="utf-8")
+    assert "not a leaderboard score" in (tmp_path / "a/README.md").read_text(encoding="utf-8")
 
 
 def test_all_weights_are_exported_as_they_are(run, tmp_path):

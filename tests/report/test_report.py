@@ -281,7 +281,7 @@ def test_a_retriever_is_shown_beside_what_else_brings_tools_before_the_rows_that
     )
     write(run / "prep-5" / "plan.json", plan("prep", sources=["x"], retrieve=5))
     report, page = read_report(run), (run / "report.html").read_text(encoding="utf-8")
-    part = report[report.index("## What retriever brings") :]
+    part = report[report.index("## Retrieval by retriever") :]
     assert (
         "### All questions, Questions with a tool that was right in training" in part
     )  # the same ones, told once
@@ -303,4 +303,4 @@ def test_a_retriever_is_shown_beside_what_else_brings_tools_before_the_rows_that
         {"outputs": {"metrics.json": "0" * 64}, "figures": {}, "seconds": 9.0},
     )
     assert "metrics.json is not as it was left, so not read: retriever" in read_report(run)
-    assert "What retriever brings" not in read_report(run)
+    assert "Retrieval by retriever" not in read_report(run)
