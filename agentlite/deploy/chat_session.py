@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Tool
 from agentlite.data.openai_messages import Turn, wire_calls
-from agentlite.deploy.chat_model import ChatModel, Wanted
+from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.tool_results import Observe
+from agentlite.engine.decoding import Decoding
 
 MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
 
@@ -36,14 +37,14 @@ class ChatSession:
         """As prep reads it."""
         return {"messages": self.messages, **({"tools": self.tools} if self.tools else {})}
 
-    def say(self, text: str, wanted: Wanted) -> None:
+    def say(self, text: str, decoding: Decoding) -> None:
         """One turn of the person's, and all that follows. What cannot be gone on from is taken
         back, and told.
         """
         self.messages.append({"role": "user", "content": text})
         try:
             for _ in range(MOST_STEPS):
-                if not self._step(wanted):
+                if not self._step(decoding):
                     return
             self._take_back(f"{MOST_STEPS} steps without an answer")
         except RowError as error:
@@ -69,16 +70,16 @@ class ChatSession:
         )
         return self.speaker.template.decode(dialog.ids)
 
-    def _step(self, wanted: Wanted) -> bool:
+    def _step(self, decoding: Decoding) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""
         dialog = self.speaker.opened(self.messages, self.tools)
         if self.speaker.room(dialog) < 1:
             raise RowError(
                 "E217",
                 f"the dialog has {len(dialog.ids)} tokens, --max-length is "
-                f"{self.speaker.how.max_length}",
+                f"{self.speaker.max_length}",
             )
-        turn = self.speaker.answer(dialog, wanted, self._heard)
+        turn = self.speaker.answer(dialog, decoding, self._heard)
         self.tell("\n")
         if turn.ended == "cut":
             self.note(f"cut after {turn.new_tokens} tokens: --max-new-tokens")

@@ -11,7 +11,7 @@ from typing import Any
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Opened
-from agentlite.deploy.chat_model import ChatModel, Wanted
+from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.openai_api import (
     Refused,
     Request,
@@ -23,6 +23,7 @@ from agentlite.deploy.openai_api import (
     response,
     seed_of,
 )
+from agentlite.engine.decoding import Decoding
 
 HOST = "127.0.0.1"
 COMPLETIONS = "/v1/chat/completions"
@@ -132,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         request = read_request(body, speaker.name)
         dialog = speaker.opened(request.messages, request.offered)
         if (room := speaker.room(dialog)) < 1:
-            longest = speaker.how.max_length
+            longest = speaker.max_length
             raise Refused(
                 400,
                 f"This model's maximum context length is {longest} tokens. However, your messages "
@@ -140,22 +141,22 @@ class Handler(BaseHTTPRequestHandler):
                 param="messages",
                 code="context_length_exceeded",
             )
-        most = request.max_completion_tokens or request.max_tokens or speaker.how.max_new_tokens
-        wanted = Wanted(
-            min(most, room),
-            request.temperature or 0.0,
-            1.0 if request.top_p is None else request.top_p,
-            seed_of(request),
-            request.stops,
+        most = request.max_completion_tokens or request.max_tokens or speaker.max_new_tokens
+        decoding = Decoding(
+            max_new_tokens=min(most, room),
+            temperature=request.temperature or 0.0,
+            top_p=1.0 if request.top_p is None else request.top_p,
+            seed=seed_of(request),
+            stops=request.stops,
         )
-        (self._stream if request.stream else self._whole)(request, dialog, wanted)
+        (self._stream if request.stream else self._whole)(request, dialog, decoding)
 
-    def _whole(self, request: Request, dialog: Opened, wanted: Wanted) -> None:
+    def _whole(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
         with self.server.turn:
-            turn = self.server.speaker.answer(dialog, wanted, lambda text: not self._gone())
+            turn = self.server.speaker.answer(dialog, decoding, lambda text: not self._gone())
         self._send(200, response(new_completion(self.server.speaker.name), request, turn))
 
-    def _stream(self, request: Request, dialog: Opened, wanted: Wanted) -> None:
+    def _stream(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
         """With tools on offer, words come once the answer is whole: before that, they may be half a
         call.
         """
@@ -174,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
             self._begin()
             self._chunks([chunk(about, {"role": "assistant", "content": ""})])
             try:
-                turn = self.server.speaker.answer(dialog, wanted, listener)
+                turn = self.server.speaker.answer(dialog, decoding, listener)
                 rest = [*last_chunks(about, request, turn, "".join(said))]
             except UserError as error:
                 rest = [event(_failed(error).body)]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import DpoSettings
 from agentlite.engine import load_dtype, training_log
 from agentlite.engine import trainer as training
-from agentlite.engine.load import Loaded, load, prepare
+from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
@@ -47,7 +47,7 @@ def train(
     """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference
     is not the start.
     """
-    prepare(training.loading(settings))
+    prepare(loading_of(settings))
     check(settings)
 
     def make(micro: training.Schedule) -> Any:
@@ -55,7 +55,7 @@ def train(
             settings, folder, micro
         )  # before the model: ZeRO-3 cuts it up while it is read
         return make_trainer(
-            load(source, training.loading(settings), trainable=True), settings, told, rows
+            load(source, loading_of(settings), trainable=True), settings, told, rows
         )
 
     def at_step(step: int, row: Mapping[str, float]) -> None:

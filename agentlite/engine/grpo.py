@@ -13,8 +13,8 @@ from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
 from agentlite.engine import load_dtype, sample, training_log
 from agentlite.engine import trainer as training
-from agentlite.engine.generate import ends_of
-from agentlite.engine.load import Loaded, load, prepare
+from agentlite.engine.decoding import Decoding, ends_of
+from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
@@ -80,7 +80,7 @@ class GrpoTask(NamedTuple):
     stops: Sequence[tuple[str, ...]]
     judge: Judge
     weights: Mapping[str, float]
-    how: sample.Sampling
+    decoding: Decoding
     halt: list[Exception]
     settle: Callable[[], None] = lambda: None
 
@@ -91,11 +91,11 @@ def train(
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
     key figures. Raises what engine.training.train raises, and UserError 5 if the reference is not
     the start."""
-    prepare(training.loading(settings))
+    prepare(loading_of(settings))
     check(settings)
 
     def prepared() -> tuple[Loaded, GrpoTask]:
-        loaded = load(source, training.loading(settings), trainable=True)
+        loaded = load(source, loading_of(settings), trainable=True)
         return loaded, task(loaded)
 
     def make(micro: training.Schedule) -> Any:
@@ -257,7 +257,7 @@ def _rollout(
             sample.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
-        drawn_now = draw(trainer, loaded, asked, task.how)
+        drawn_now = draw(trainer, loaded, asked, task.decoding)
         answered = [
             SampledAnswer(groups[drawn.prompt], step, place, drawn)
             for place, drawn in enumerate(
@@ -275,15 +275,15 @@ def _rollout(
 
 
 def _drawn(
-    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], how: sample.Sampling
+    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
 ) -> Iterable[sample.Sample]:
     return sample.sample(
-        Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, how
+        Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, decoding
     )
 
 
 def _by_vllm(
-    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], how: sample.Sampling
+    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
 ) -> Iterable[sample.Sample]:
     """By the vLLM engine that TRL has started and keeps at the newest weights."""
     prompts = [list(one.prompt) for one in asked for _ in one.seeds]
@@ -291,7 +291,7 @@ def _by_vllm(
     _, completions, _, _ = trainer.vllm_generation.generate(
         prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
     )
-    ends = ends_of(loaded.model, how.turn_end)
+    ends = ends_of(loaded.model, decoding.turn_end)
     return [
         sample.read(
             loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.hardware import has_gpu
-from agentlite.config.settings import Engine
+from agentlite.config.settings import Engine, EvalSettings, PairsSettings, TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu
@@ -22,9 +22,6 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-_kept: dict[tuple[Source, "Loading"], Loaded] = {}  # the last model that was asked
-
-
 class Loading(NamedTuple):
     """How a model is put into memory."""
 
@@ -35,36 +32,55 @@ class Loading(NamedTuple):
     full: bool = False
     sharded: bool = False  # by DeepSpeed, which moves it to where it belongs
 
+    @property
+    def quantized(self) -> bool:
+        return self.load_in_4bit or self.load_in_8bit
 
-def prepare(how: Loading) -> None:
+
+_kept: dict[tuple[Source, Loading], Loaded] = {}  # the last model that was loaded for inference
+
+
+def loading_of(settings: TrainerSettings | PairsSettings | EvalSettings) -> Loading:
+    """How the settings of a stage say that its model is loaded."""
+    loading = Loading(
+        engine=settings.engine,
+        max_length=settings.max_length,
+        load_in_4bit=settings.load_in_4bit,
+        load_in_8bit=settings.load_in_8bit,
+    )
+    if isinstance(settings, TrainerSettings):
+        return loading._replace(full=settings.full, sharded=bool(settings.deepspeed))
+    return loading
+
+
+def prepare(loading: Loading) -> None:
     """Imports the libraries, unless it is clear before that they could not do it. Raises UserError
     2 or 5.
     """
-    quantized = how.load_in_4bit or how.load_in_8bit
     refusal = UserError(
         "4-bit and 8-bit weights need a CUDA GPU.",
         "Leave load_in_4bit and load_in_8bit off; `agentlite doctor` says what is found of a GPU.",
         location="load_in_4bit",
     )
-    if quantized and not has_gpu() and not any(map(os.path.exists, GPU_FILES)):
+    if loading.quantized and not has_gpu() and not any(map(os.path.exists, GPU_FILES)):
         raise refusal
-    load_libraries(how.engine)
-    if quantized and not on_gpu():
+    load_libraries(loading.engine)
+    if loading.quantized and not on_gpu():
         raise refusal
 
 
-def load(source: Source, how: Loading, *, trainable: bool) -> Loaded:
+def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
     """The base model, with the adapter of `source` if it has one. Raises UserError 2, 5, 7 or 8."""
-    prepare(how)
+    prepare(loading)
     _drop_kept()
     with console.waiting(f"loading {source.name}"):
-        return _load(source, how, trainable)
+        return _load(source, loading, trainable)
 
 
-def _load(source: Source, how: Loading, trainable: bool) -> Loaded:
+def _load(source: Source, loading: Loading, trainable: bool) -> Loaded:
     folder = str(convert(source.base)) if source.base in EMBEDDED else source.base
     try:
-        model, tokenizer = ENGINES[how.engine](folder, how)
+        model, tokenizer = ENGINES[loading.engine](folder, loading)
         if source.adapter:
             from peft import PeftModel
 
@@ -77,18 +93,16 @@ def _load(source: Source, how: Loading, trainable: bool) -> Loaded:
     return Loaded(model, tokenizer)
 
 
-def load_to_ask(source: Source, how: Loading) -> Loaded:
-    """For answers. Kept until another model is loaded: who asks for one thing after the other loads
-    it once.
-    """
-    if (source, how) not in _kept:
-        loaded = load(source, how, trainable=False)
-        _for_inference(loaded.model)
-        _kept[source, how] = loaded
-    return _kept[source, how]
+def load_for_inference(source: Source, loading: Loading) -> Loaded:
+    """Kept until another model is loaded, so that several rounds of answers load it once."""
+    if (source, loading) not in _kept:
+        loaded = load(source, loading, trainable=False)
+        _switch_to_inference(loaded.model)
+        _kept[source, loading] = loaded
+    return _kept[source, loading]
 
 
-def _for_inference(model: Any) -> None:
+def _switch_to_inference(model: Any) -> None:
     """Unsloth's models have a switch of their own, which also turns the key-value cache on.
 
     In float32 the adapter is folded into the weights: the same answers up to rounding, in two
@@ -141,7 +155,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def add_adapter(
-    model: Any, how: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int
+    model: Any, loading: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int
 ) -> Any:
     """A new adapter, random as `seed` says, on the layers that `targets` names."""
     import peft
@@ -151,7 +165,7 @@ def add_adapter(
         return model
     modules = _modules(model, targets)
     set_seed(seed)
-    if how.engine == "unsloth":
+    if loading.engine == "unsloth":
         from unsloth import FastLanguageModel
 
         return FastLanguageModel.get_peft_model(
@@ -161,7 +175,7 @@ def add_adapter(
             use_gradient_checkpointing=_checkpointing(),
             **lora,
         )
-    if how.load_in_4bit or how.load_in_8bit:
+    if loading.quantized:
         model = peft.prepare_model_for_kbit_training(model)
     return peft.get_peft_model(
         model, peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora)
@@ -198,16 +212,16 @@ def _modules(model: Any, targets: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _unsloth(folder: str, how: Loading) -> Loaded:
+def _unsloth(folder: str, loading: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 
     model, tokenizer = FastLanguageModel.from_pretrained(
         folder,
-        max_seq_length=how.max_length,
+        max_seq_length=loading.max_length,
         dtype=load_dtype(),
-        load_in_4bit=how.load_in_4bit,
-        load_in_8bit=how.load_in_8bit,
-        full_finetuning=how.full,
+        load_in_4bit=loading.load_in_4bit,
+        load_in_8bit=loading.load_in_8bit,
+        full_finetuning=loading.full,
         use_gradient_checkpointing=_checkpointing(),
         trust_remote_code=False,
         use_safetensors=True,
@@ -215,19 +229,19 @@ def _unsloth(folder: str, how: Loading) -> Loaded:
     return Loaded(model, tokenizer)
 
 
-def _transformers(folder: str, how: Loading) -> Loaded:
+def _transformers(folder: str, loading: Loading) -> Loaded:
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
     quantized: dict[str, Any] = {}
-    if how.load_in_4bit or how.load_in_8bit:
+    if loading.quantized:
         quantized["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=how.load_in_4bit,
-            load_in_8bit=how.load_in_8bit,
+            load_in_4bit=loading.load_in_4bit,
+            load_in_8bit=loading.load_in_8bit,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=load_dtype(),
         )
-    device = None if how.sharded else {"": 0} if on_gpu() else "cpu"
+    device = None if loading.sharded else {"": 0} if on_gpu() else "cpu"
     own: dict[str, Any] = {"trust_remote_code": False}  # None would ask on a terminal
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=load_dtype(), device_map=device, use_safetensors=True, **own, **quantized

@@ -12,7 +12,7 @@ from agentlite.workspace.model_source import Source
 
 
 def record_losses(
-    ids: Sequence[str], rows: Callable[[str], Sequence[Encoded]], source: Source, how: Loading
+    ids: Sequence[str], rows: Callable[[str], Sequence[Encoded]], source: Source, loading: Loading
 ) -> Iterator[tuple[str, float]]:
     """The loss of each record, as it is found. `rows`: what is trained of a record. Raises
     UserError 5, 7 or 8.
@@ -21,10 +21,10 @@ def record_losses(
     """
     if not ids:
         return
-    prepare(how)
+    prepare(loading)
     import torch
 
-    loaded = load(source, how, trainable=False)
+    loaded = load(source, loading, trainable=False)
     check_head(loaded.model)
     loaded.model.eval()
     pad, device = loaded.tokenizer.pad_token_id, loaded.model.device

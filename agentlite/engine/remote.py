@@ -26,18 +26,18 @@ IN_A_ROW = 4  # prompts without a reply, one after the other, before the server 
 
 
 class RemoteRequest(NamedTuple):
-    """A prompt, and what its answer is drawn by: "" for the likeliest one."""
+    """A prompt, and the seed of its answer: "" for the likeliest one."""
 
     prompt: Prompt
     seed: str = ""
 
 
 class RemoteReply(NamedTuple):
-    """What the server said to question number `question`, as a model trained in the prompt's
-    protocol writes it.
+    """The answer to request number `request`, as a model trained in the prompt's protocol writes
+    it.
     """
 
-    question: int
+    request: int
     text: str
     ended: Ending
     new_tokens: int
@@ -54,7 +54,7 @@ def served(name: str, url: str, key: str, base: Source) -> Source:
 
 def replies(
     endpoint: Endpoint,
-    questions: Sequence[RemoteRequest],
+    requests: Sequence[RemoteRequest],
     template: Template,
     parameters: dict[str, Any],
 ) -> Iterator[RemoteReply]:
@@ -70,13 +70,13 @@ def replies(
             pool.submit(
                 ask, endpoint, _messages(one.prompt), _parameters(one, parameters), stop
             ): number
-            for number, one in enumerate(questions)
+            for number, one in enumerate(requests)
         }
         try:
             for future in as_completed(waiting):
                 number, reply = waiting[future], future.result()
                 silent = silent + 1 if reply.silent else 0
-                if reply.silent and silent < IN_A_ROW and len(questions) > 1:
+                if reply.silent and silent < IN_A_ROW and len(requests) > 1:
                     continue
                 if reply.silent:
                     raise _failed(endpoint, reply)
@@ -86,7 +86,7 @@ def replies(
                 answered = True
                 yield RemoteReply(
                     number,
-                    *written(reply, questions[number].prompt, template),
+                    *written(reply, requests[number].prompt, template),
                     reply.completion_tokens,
                 )
         finally:
@@ -112,10 +112,10 @@ def _messages(prompt: Prompt) -> list[dict[str, Any]]:
     return [wire_message(message) for message in prompt.record.messages[: prompt.turn]]
 
 
-def _parameters(question: RemoteRequest, parameters: dict[str, Any]) -> dict[str, Any]:
-    tools = [tool.schema for tool in question.prompt.record.tools]
-    drawn = {"seed": int(digest(question.seed), 16) % 2**31} if question.seed else {}
-    return {**parameters, **drawn, **({"tools": tools} if tools else {})}
+def _parameters(request: RemoteRequest, parameters: dict[str, Any]) -> dict[str, Any]:
+    tools = [tool.schema for tool in request.prompt.record.tools]
+    seed = {"seed": int(digest(request.seed), 16) % 2**31} if request.seed else {}
+    return {**parameters, **seed, **({"tools": tools} if tools else {})}
 
 
 def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Ending]:

@@ -1,90 +1,79 @@
-"""A model + prompts -> several answers to each, drawn with seeds of their own: the same in any
-batch and any run.
-
-Those of a server are as repeatable as the server is.
-"""
+"""Prompts -> several sampled answers to each, from a model in memory or behind a server."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
-from agentlite.config.settings import Engine
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Candidate
+from agentlite.engine import sample
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.workspace.model_source import Source, load_template
 
-Draw = Callable[[Sequence[Prompt]], Iterator[Candidate]]
+Sampler = Callable[[Sequence[Prompt]], Iterator[Candidate]]
 
 
-class Drawing(NamedTuple):
-    """How answers are drawn, and of which model, by the name it goes by."""
+def make_sampler(source: Source, model: str, loading: Loading, decoding: Decoding) -> Sampler:
+    """Loads the model, unless it is behind a server. `model`: its name in the candidates.
 
-    model: str
-    engine: Engine
-    max_length: int
-    load_in_4bit: bool
-    load_in_8bit: bool
-    max_new_tokens: int
-    num_samples: int
-    temperature: float
-    top_p: float
-    seed: int
-
-
-def drawer(source: Source, how: Drawing) -> Draw:
-    """Prompts -> their candidates, by the model in memory, or behind a server."""
+    Every sample has a seed of its own, made of the step and its number: it is the same in any batch
+    and any run. Those of a server are as repeatable as the server is.
+    """
     if source.endpoint:
-        return _asker(source, source.endpoint, how)
-    from agentlite.engine import sample
-    from agentlite.engine.load import Loading, load_to_ask
+        return _remote_sampler(source, source.endpoint, model, decoding)
+    loaded = load_for_inference(source, loading)
+    decoding = decoding.under(load_template(source.base))
 
-    template = load_template(source.base)
-    loaded = load_to_ask(
-        source, Loading(how.engine, how.max_length, how.load_in_4bit, how.load_in_8bit)
-    )
-    settings = sample.Sampling(
-        template.token_id(template.turn_end), how.max_new_tokens, how.temperature, how.top_p
-    )
-
-    def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
-        seeds = [
-            tuple(f"{how.seed} {one.step} {n}" for n in range(how.num_samples)) for one in batch
+    def sampler(batch: Sequence[Prompt]) -> Iterator[Candidate]:
+        requests = [
+            sample.SampleRequest(
+                prompt.ids,
+                tuple(_seed(decoding, prompt, number) for number in range(decoding.num_samples)),
+                PROTOCOLS[prompt.protocol].stops,
+            )
+            for prompt in batch
         ]
-        asked = [
-            sample.SampleRequest(one.ids, seed, PROTOCOLS[one.protocol].stops)
-            for one, seed in zip(batch, seeds, strict=True)
-        ]
-        for drawn in sample.sample(loaded, asked, settings):
-            one = batch[drawn.prompt]
+        for one in sample.sample(loaded, requests, decoding):
+            prompt = batch[one.prompt]
             yield Candidate(
-                *one.step,
-                one.protocol,
-                how.model,
-                drawn.sample,
-                drawn.text,
-                drawn.ended,
-                len(drawn.ids),
+                *prompt.step,
+                prompt.protocol,
+                model,
+                one.sample,
+                one.text,
+                one.ended,
+                len(one.ids),
             )
 
-    return draw
+    return sampler
 
 
-def _asker(source: Source, endpoint: Endpoint, how: Drawing) -> Draw:
+def _remote_sampler(source: Source, endpoint: Endpoint, model: str, decoding: Decoding) -> Sampler:
     template = load_template(source.base)
     parameters = {
-        "max_tokens": how.max_new_tokens,
-        "temperature": how.temperature,
-        "top_p": how.top_p,
+        "max_tokens": decoding.max_new_tokens,
+        "temperature": decoding.temperature,
+        "top_p": decoding.top_p,
     }
 
-    def draw(batch: Sequence[Prompt]) -> Iterator[Candidate]:
-        which = [(one, n) for one in batch for n in range(how.num_samples)]
-        questions = [RemoteRequest(one, f"{how.seed} {one.step} {n}") for one, n in which]
-        for reply in replies(endpoint, questions, template, parameters):
-            one, n = which[reply.question]
+    def sampler(batch: Sequence[Prompt]) -> Iterator[Candidate]:
+        numbered = [(prompt, n) for prompt in batch for n in range(decoding.num_samples)]
+        requests = [RemoteRequest(prompt, _seed(decoding, prompt, n)) for prompt, n in numbered]
+        for reply in replies(endpoint, requests, template, parameters):
+            prompt, n = numbered[reply.request]
             yield Candidate(
-                *one.step, one.protocol, how.model, n, reply.text, reply.ended, reply.new_tokens
+                *prompt.step,
+                prompt.protocol,
+                model,
+                n,
+                reply.text,
+                reply.ended,
+                reply.new_tokens,
             )
 
-    return draw
+    return sampler
+
+
+def _seed(decoding: Decoding, prompt: Prompt, number: int) -> str:
+    return f"{decoding.seed} {prompt.step} {number}"

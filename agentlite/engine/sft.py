@@ -7,7 +7,7 @@ from typing import Any
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import on_gpu, trainer
-from agentlite.engine.load import Loaded, load, prepare
+from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
 
@@ -22,7 +22,7 @@ def train(
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train
     raises.
     """
-    prepare(trainer.loading(settings))
+    prepare(loading_of(settings))
     check(settings)
 
     def make(micro: trainer.Schedule) -> Any:
@@ -30,7 +30,7 @@ def train(
             settings, folder, rows, dev, micro
         )  # before the model: ZeRO-3 cuts it up while it is read
         return make_trainer(
-            load(source, trainer.loading(settings), trainable=True), settings, told, rows, dev
+            load(source, loading_of(settings), trainable=True), settings, told, rows, dev
         )
 
     return trainer.train(make, folder, schedule(settings, rows))

@@ -1,58 +1,51 @@
-"""One prompt -> what a model says to it, told while it is being said."""
+"""One prompt -> a model's answer, handed on token by token while it is decoded."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.core.records import Ending
-from agentlite.engine.generate import ends_of, until_stop
+from agentlite.engine.decoding import Decoding, ends_of, until_stop
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
 
-Listener = Callable[[str], bool]  # is told what is new; False: nobody listens any more
+Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody listens any more
 
 
-class Speech(NamedTuple):
-    """When an answer ends, and how it is drawn: temperature 0 takes the likeliest token."""
-
-    turn_end: int
-    stops: tuple[str, ...]
-    max_new_tokens: int
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-
-
-class Spoken(NamedTuple):
-    """The text, stop string included and end of turn left out; how it ended; tokens it took."""
+class StreamedAnswer(NamedTuple):
+    """The text, stop string included and end of turn left out; how it ended; its tokens."""
 
     text: str
     ended: Ending
     new_tokens: int
 
 
-def speak(loaded: Loaded, prompt: Sequence[int], how: Speech, listener: Listener) -> Spoken:
-    """Greedily, what generation.generate gives. Raises UserError 7 if the prompt does not fit into
-    memory.
+def stream(
+    loaded: Loaded, prompt: Sequence[int], decoding: Decoding, listener: Listener
+) -> StreamedAnswer:
+    """At temperature 0 the text that generate.generate gives. Raises UserError 7 if the prompt
+    does not fit into memory.
     """
     import torch
     from transformers import StoppingCriteriaList
 
     ids = torch.tensor([list(prompt)], device=loaded.model.device)
-    heard = _Heard(loaded, how, len(prompt), listener)
-    drawn: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-    if how.temperature > 0:
-        drawn = {"do_sample": True, "temperature": how.temperature, "top_p": how.top_p, "top_k": 0}
-        torch.manual_seed(how.seed)
+    watcher = _Watcher(loaded, decoding, len(prompt), listener)
+    samples = decoding.temperature > 0
+    if samples:
+        torch.manual_seed(decoding.seed)
     try:
         with torch.inference_mode():
             output = loaded.model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=how.max_new_tokens,
-                eos_token_id=sorted(heard.ends),
+                max_new_tokens=decoding.max_new_tokens,
+                eos_token_id=sorted(watcher.ends),
                 pad_token_id=loaded.tokenizer.pad_token_id,
-                stopping_criteria=StoppingCriteriaList([heard]),
-                **drawn,
+                stopping_criteria=StoppingCriteriaList([watcher]),
+                do_sample=samples,
+                temperature=decoding.temperature if samples else None,
+                top_p=decoding.top_p if samples else None,
+                top_k=0 if samples else None,
             )
     except RuntimeError as error:
         if not is_out_of_memory(error):
@@ -63,23 +56,19 @@ def speak(loaded: Loaded, prompt: Sequence[int], how: Speech, listener: Listener
             "Lower --max-length, or add --load-in-4bit.",
             exit_code=OUT_OF_MEMORY,
         ) from error
-    return heard.whole(output[0, len(prompt) :].tolist())
+    return watcher.whole(output[0, len(prompt) :].tolist())
 
 
-class _Heard:
-    """Asked after every token whether that is the end; passes on what is sure to be part of the
-    answer.
+class _Watcher:
+    """A stopping criterion of transformers, called after every token: passes on the text that is
+    sure to be part of the answer, and ends it at a stop string, or when nobody listens.
     """
 
-    def __init__(self, loaded: Loaded, how: Speech, start: int, listener: Listener):
-        self.tokenizer, self.stops, self.start, self.listener = (
-            loaded.tokenizer,
-            how.stops,
-            start,
-            listener,
-        )
-        self.ends = ends_of(loaded.model, how.turn_end)
-        self.told = 0
+    def __init__(self, loaded: Loaded, decoding: Decoding, start: int, listener: Listener):
+        self.tokenizer, self.stops = loaded.tokenizer, decoding.stops
+        self.start, self.listener = start, listener
+        self.ends = ends_of(loaded.model, decoding.turn_end)
+        self.passed_on = 0  # characters
 
     def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
         import torch
@@ -88,24 +77,25 @@ class _Heard:
         text = self._text(new)
         stopped = bool(until_stop(text, self.stops))
         listened = (
-            stopped or new[-1] in self.ends or self._tell(text[: len(text) - self._unsure(text)])
+            stopped or new[-1] in self.ends or self._pass_on(text[: len(text) - self._unsure(text)])
         )
         return torch.tensor([stopped or not listened], device=ids.device)
 
-    def whole(self, ids: list[int]) -> Spoken:
+    def whole(self, ids: list[int]) -> StreamedAnswer:
+        """The answer, once all of it is there; passes on the rest."""
         finished = bool(ids) and ids[-1] in self.ends
         text = self._text(ids)
         stopped = until_stop(text, self.stops)
-        self._tell(stopped or text)
-        return Spoken(
+        self._pass_on(stopped or text)
+        return StreamedAnswer(
             stopped or text, "stop" if stopped else "turn" if finished else "cut", len(ids)
         )
 
     def _text(self, ids: list[int]) -> str:
-        said = ids[:-1] if ids[-1:] and ids[-1] in self.ends else ids
+        kept = ids[:-1] if ids[-1:] and ids[-1] in self.ends else ids
         return str(
             self.tokenizer.decode(
-                said, skip_special_tokens=False, clean_up_tokenization_spaces=False
+                kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
             )
         )
 
@@ -117,6 +107,6 @@ class _Heard:
         starts = [n for stop in self.stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
         return max(starts, default=0) or half
 
-    def _tell(self, text: str) -> bool:
-        new, self.told = text[self.told :], max(self.told, len(text))
+    def _pass_on(self, text: str) -> bool:
+        new, self.passed_on = text[self.passed_on :], max(self.passed_on, len(text))
         return self.listener(new)

@@ -27,10 +27,10 @@ from agentlite.engine import checkpoints, coordinate, load_dtype, on_gpu
 from agentlite.engine import deepspeed as sharding
 from agentlite.engine.load import (
     Loaded,
-    Loading,
     add_adapter,
     free_memory,
     is_out_of_memory,
+    loading_of,
     weight_files,
 )
 from agentlite.engine.training_log import _Journal, _journal, _or_none, logged
@@ -258,17 +258,6 @@ def check_passed_through(
                 raise UserError(f"{name} has no such setting.", fix, location=place)
 
 
-def loading(settings: Any) -> Loading:
-    return Loading(
-        settings.engine,
-        settings.max_length,
-        settings.load_in_4bit,
-        settings.load_in_8bit,
-        settings.full,
-        bool(settings.deepspeed),
-    )
-
-
 def adapted(loaded: Loaded, settings: Any) -> Any:
     """The model with the adapter it came with, or with a new one as the settings say; with none if
     all is trained.
@@ -282,7 +271,7 @@ def adapted(loaded: Loaded, settings: Any) -> Any:
     }
     return add_adapter(
         loaded.model,
-        loading(settings),
+        loading_of(settings),
         {**lora, **settings.peft},
         settings.lora_target_modules,
         settings.seed,

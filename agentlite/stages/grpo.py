@@ -18,6 +18,7 @@ from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import check_libraries, checkpoints, deepspeed, grpo
 from agentlite.engine import sample as sampling
+from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import Prompt, prompts, settled
@@ -232,20 +233,20 @@ class Rollouts:
     def task(self, loaded: Loaded, source: Source) -> grpo.GrpoTask:
         self.file.__exit__(None, None, None)
         self._carry_on()
-        template = load_template(source.base)
-        how = sampling.Sampling(
-            template.token_id(template.turn_end),
-            self.settings.max_new_tokens,
-            self.settings.temperature,
-            self.settings.top_p,
-        )
+        decoding = Decoding(
+            max_new_tokens=self.settings.max_new_tokens,
+            temperature=self.settings.temperature,
+            top_p=self.settings.top_p,
+        ).under(load_template(source.base))
         if self.settings.skip_solved:
-            self.asked = self._unsolved(loaded, how)
+            self.asked = self._unsolved(loaded, decoding)
         ids, stops = (
             [one.ids for one in self.asked],
             [self.judge.protocols[one.protocol].stops for one in self.asked],
         )
-        return grpo.GrpoTask(ids, stops, self.verdicts, self.weights, how, self.halt, self.settle)
+        return grpo.GrpoTask(
+            ids, stops, self.verdicts, self.weights, decoding, self.halt, self.settle
+        )
 
     def verdicts(self, answers: Sequence[grpo.SampledAnswer]) -> list[grpo.AnswerReward]:
         """Judges the answers of an optimizer step. Where too many rewards failed, the step is the
@@ -282,18 +283,18 @@ class Rollouts:
             trained,
         )
 
-    def _unsolved(self, loaded: Loaded, how: sampling.Sampling) -> list[Prompt]:
+    def _unsolved(self, loaded: Loaded, decoding: Decoding) -> list[Prompt]:
         """The prompts whose answers before training differ in their totals: the others would teach
         nothing.
         """
         batches = sampling.plan_batches([len(one.ids) for one in self.asked], BATCH)
         with console.progress("grpo: looking for prompts that teach", len(batches)) as advance:
             for done, batch in enumerate(batches, 1):
-                self._screen([self.asked[index] for index in batch], loaded, how)
+                self._screen([self.asked[index] for index in batch], loaded, decoding)
                 advance(done)
         return self._differing()
 
-    def _screen(self, batch: Sequence[Prompt], loaded: Loaded, how: sampling.Sampling) -> None:
+    def _screen(self, batch: Sequence[Prompt], loaded: Loaded, decoding: Decoding) -> None:
         """A group of answers to each prompt, unless they are there."""
         group, name, seed = range(self.settings.group_size), self.settings.model, self.settings.seed
         if all(
@@ -310,7 +311,7 @@ class Rollouts:
             )
             for one in batch
         ]
-        drawn = sampling.sample(loaded, asked, how)
+        drawn = sampling.sample(loaded, asked, decoding)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in drawn]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
         self.settle()

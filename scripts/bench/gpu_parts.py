@@ -135,7 +135,8 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
     """What an answer earns is chance. The tokens of prompts and answers are counted where they are
     judged.
     """
-    from agentlite.engine import grpo, sample
+    from agentlite.engine import grpo
+    from agentlite.engine.decoding import Decoding
 
     chance = random.Random(0)
     prompts = [ids[settings.max_new_tokens :] for ids in _rows(cell, settings, source.base)]
@@ -145,8 +146,10 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
         return [grpo.AnswerReward({"chance": chance.random()}) for _ in answers]
 
     def task(loaded: Any) -> Any:
-        how = sample.Sampling(loaded.tokenizer.eos_token_id, settings.max_new_tokens, 1.0, 1.0)
-        return grpo.GrpoTask(prompts, [()] * len(prompts), judge, {"chance": 1.0}, how, [])
+        decoding = Decoding(
+            settings.max_new_tokens, temperature=1.0, turn_end=loaded.tokenizer.eos_token_id
+        )
+        return grpo.GrpoTask(prompts, [()] * len(prompts), judge, {"chance": 1.0}, decoding, [])
 
     return grpo.train(source, settings, folder, task)
 

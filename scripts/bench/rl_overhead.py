@@ -166,8 +166,9 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     """
     from msgspec.structs import replace
 
-    from agentlite.engine import grpo, sample
+    from agentlite.engine import grpo
     from agentlite.engine import trainer as training
+    from agentlite.engine.decoding import Decoding
     from agentlite.rendering import PROTOCOLS
     from agentlite.scoring.rewards import WEIGHTS
     from agentlite.scoring.rewards.scorer import Scorer
@@ -180,7 +181,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
         chosen = replace(settings("grpo", options.steps), weights=weights)
         judge = Scorer({one.record.id: one.record for one in asked}, PROTOCOLS, own)
         with Rollouts(Path(folder), chosen, judge, asked) as rollouts:
-            how = sample.Sampling(-1, NEW_TOKENS, 1.0, 1.0)
+            decoding = Decoding(NEW_TOKENS, temperature=1.0)
             drawn: list[dict[str, Any]] = []
 
             def verdicts(answers: Any) -> Any:
@@ -193,7 +194,12 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
                 return rollouts.verdicts(answers)
 
             task = grpo.GrpoTask(
-                [one.ids for one in asked], [()] * len(asked), verdicts, rollouts.weights, how, []
+                [one.ids for one in asked],
+                [()] * len(asked),
+                verdicts,
+                rollouts.weights,
+                decoding,
+                [],
             )
             result = _ours(
                 chosen,
@@ -219,11 +225,11 @@ def _ours(
 ) -> dict[str, Any]:
     from agentlite.core.console import stdout_to_stderr
     from agentlite.engine import trainer as training
-    from agentlite.engine.load import load
+    from agentlite.engine.load import load, loading_of
     from agentlite.workspace.model_source import find_model
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
-        loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
+        loaded = load(find_model(ALIAS, Path(folder)), loading_of(chosen), trainable=True)
         trainer = make(loaded, Path(folder), plan)
         clock = _clock()
         trainer.add_callback(clock)

@@ -83,21 +83,22 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     import torch
 
     from agentlite.engine import load_libraries, sample
-    from agentlite.engine.load import Loading, load_to_ask
+    from agentlite.engine.decoding import Decoding
+    from agentlite.engine.load import Loading, load_for_inference
     from agentlite.workspace.model_source import find_model
 
     load_libraries("unsloth")
     with tempfile.TemporaryDirectory() as folder:
-        loaded = load_to_ask(find_model(ALIAS, Path(folder)), Loading("unsloth", 2048))
+        loaded = load_for_inference(find_model(ALIAS, Path(folder)), Loading("unsloth", 2048))
     loaded.model.generation_config.eos_token_id = None  # nothing ends an answer before its length
-    how = sample.Sampling(-1, options.new_tokens, 1.0, 1.0)
+    decoding = Decoding(options.new_tokens, temperature=1.0)
 
     def ours(batch: Sequence[list[int]]) -> int:
         asked = [
             sample.SampleRequest(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples)))
             for ids in batch
         ]
-        return sum(len(drawn.ids) for drawn in sample.sample(loaded, asked, how))
+        return sum(len(drawn.ids) for drawn in sample.sample(loaded, asked, decoding))
 
     def generate(batch: Sequence[list[int]]) -> int:
         made = 0

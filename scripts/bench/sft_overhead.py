@@ -114,12 +114,12 @@ def ours(steps: int) -> dict[str, Any]:
     from agentlite.core.console import stdout_to_stderr
     from agentlite.engine import sft
     from agentlite.engine import trainer as training
-    from agentlite.engine.load import load
+    from agentlite.engine.load import load, loading_of
     from agentlite.workspace.model_source import find_model
 
     with stdout_to_stderr(), tempfile.TemporaryDirectory() as folder:
         chosen = settings(steps)
-        loaded = load(find_model(ALIAS, Path(folder)), training.loading(chosen), trainable=True)
+        loaded = load(find_model(ALIAS, Path(folder)), loading_of(chosen), trainable=True)
         told = sft.arguments(chosen, Path(folder), rows(), [], sft.schedule(chosen, rows()))
         trainer = sft.make_trainer(loaded, chosen, told, rows(), [])
         clock = _clock()

@@ -29,7 +29,8 @@ from agentlite.deploy.export.ollama import (
     without_bos,
 )
 from agentlite.deploy.export.verify import minijinja_writer, prove
-from agentlite.engine.generate import Greedy, generate
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.generate import generate
 from agentlite.engine.load import Loaded, Loading, load
 from agentlite.rendering import PROTOCOLS, render, settled
 from agentlite.rendering.template import Template
@@ -222,10 +223,10 @@ def test_the_merged_model_says_what_base_and_adapter_say(tmp_path):
         template.encode(template.render([{"role": "user", "content": text}], prompt=True))
         for text in QUESTIONS
     ]
-    how = Greedy(template.token_id(template.turn_end), (), 12, 20)
+    decoding = Decoding(12).under(template)
 
     def say(loaded: Loaded) -> list[tuple[str, int]]:
-        (batch,) = generate(loaded, ids, how)
+        (batch,) = generate(loaded, ids, decoding, batch_size=20)
         return [(one.text, one.new_tokens) for one in sorted(batch)]
 
     adapted = load(source, Loading("hf", 256), trainable=False)

@@ -19,10 +19,11 @@ from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.core.errors import UserError
-from agentlite.deploy.chat_model import ChatModel, Speaking
+from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import LONGEST_BODY, Server
-from agentlite.engine.generate import Greedy, generate
-from agentlite.engine.stream import Speech, speak
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.generate import generate
+from agentlite.engine.stream import stream
 
 openai = pytest.importorskip("openai")
 ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_TOOL]}
@@ -30,7 +31,7 @@ ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_T
 
 @pytest.fixture(scope="module")
 def speaker(caller: Path) -> ChatModel:
-    made = ChatModel("sft", caller, Speaking(max_length=512, max_new_tokens=40))
+    made = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
     made.load()
     return made
 
@@ -279,20 +280,20 @@ def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
 def test_what_is_spoken_is_what_is_generated(speaker, stops):
     ids = speaker.opened([OSLO], [WEATHER_TOOL]).ids
     end = speaker.template.token_id(speaker.template.turn_end)
-    [[said]] = generate(speaker.loaded, [ids], Greedy(end, stops, 40, 1))
+    decoding = Decoding(40, stops=stops, turn_end=end)
+    [[said]] = generate(speaker.loaded, [ids], decoding, batch_size=1)
     heard: list[str] = []
-    spoken = speak(
-        speaker.loaded, ids, Speech(end, stops, 40), lambda text: heard.append(text) or True
-    )
+    spoken = stream(speaker.loaded, ids, decoding, lambda text: heard.append(text) or True)
     assert (spoken.text, spoken.ended != "cut") == (said.text, said.finished)
     assert "".join(heard) == spoken.text and len([text for text in heard if text]) > 2
 
 
 def test_drawing_goes_by_the_seed_and_ends_when_nobody_listens(speaker):
     ids = speaker.opened([OSLO], []).ids
+    decoding = Decoding(20, temperature=2.0, turn_end=2)
     texts = [
-        speak(speaker.loaded, ids, Speech(2, (), 20, 2.0, seed=seed), lambda text: True).text
+        stream(speaker.loaded, ids, decoding._replace(seed=seed), lambda text: True).text
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
-    assert speak(speaker.loaded, ids, Speech(2, (), 20, 2.0), lambda text: False).new_tokens == 1
+    assert stream(speaker.loaded, ids, decoding, lambda text: False).new_tokens == 1

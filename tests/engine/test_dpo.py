@@ -20,7 +20,7 @@ from agentlite.engine import checkpoints, training_log
 from agentlite.engine import dpo as preference
 from agentlite.engine import trainer as training
 from agentlite.engine.dpo import Preference
-from agentlite.engine.load import load
+from agentlite.engine.load import load, loading_of
 
 
 def made(folder: Path, name: str) -> Path:
@@ -48,7 +48,7 @@ def ratios(tiny_model: Path, start: Path | None, end: Path) -> list[float]:
     """log pi(chosen) - log pi(rejected), minus that of the reference, for every pair of the second
     of two steps.
     """
-    settings = training.loading(dpo())
+    settings = loading_of(dpo())
     before, after = (
         load(source(tiny_model, one), settings, trainable=False).model.eval()
         for one in (start, end)
@@ -104,7 +104,7 @@ def test_a_reference_that_is_not_the_start_stops_the_run(
 
 
 def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_path):
-    loaded = load(source(tiny_model, adapter), training.loading(dpo()), trainable=True)
+    loaded = load(source(tiny_model, adapter), loading_of(dpo()), trainable=True)
     told = preference.arguments(dpo(), tmp_path, preference.schedule(dpo(), preferences()))
     trainer = preference.make_trainer(loaded, dpo(), told, preferences())
     reference = {name: p for name, p in trainer.model.named_parameters() if ".ref." in name}
@@ -122,7 +122,7 @@ def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_pa
 
 
 def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
-    model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=True).model
+    model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=True).model
     assert checkpoints.REFERENCE not in model.peft_config
     training.keep_reference(model)
     for name, parameter in model.named_parameters():
@@ -159,7 +159,7 @@ def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tm
 def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, max_steps=1, sft_weight=0.5)
     figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
-    model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=False).model.eval()
+    model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=False).model.eval()
     nats = -sum(log_probability(model, row.prompt, row.chosen) for row in preferences())
     by_hand = math.log(2) + 0.5 * nats / sum(len(row.chosen) for row in preferences())
     assert figures["first_loss"] == pytest.approx(by_hand, rel=1e-4)
@@ -168,7 +168,7 @@ def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapte
 def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type="ipo")
     preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
-    settings = training.loading(dpo())
+    settings = loading_of(dpo())
     before, after = (
         load(source(tiny_model, one), settings, trainable=False).model.eval()
         for one in (adapter, tmp_path / "checkpoints" / "checkpoint-1")
@@ -187,7 +187,7 @@ def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter,
 def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, max_steps=1, reference_free=True)
     figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
-    model = load(source(tiny_model, adapter), training.loading(dpo()), trainable=False).model.eval()
+    model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=False).model.eval()
     x = [
         log_probability(model, row.prompt, row.chosen)
         - log_probability(model, row.prompt, row.rejected)
@@ -199,7 +199,7 @@ def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_pa
 
 
 def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
-    loaded = load(source(tiny_model), training.loading(dpo()), trainable=True)
+    loaded = load(source(tiny_model), loading_of(dpo()), trainable=True)
     settings = dpo(max_steps=5, batch_size=1)
     told = preference.arguments(settings, tmp_path, preference.schedule(settings, preferences()))
     trainer = preference.make_trainer(loaded, settings, told, preferences())

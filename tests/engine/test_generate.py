@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agentlite.engine.generate import Completion, Greedy, generate
-from agentlite.engine.load import Loaded, Loading, add_adapter, load, load_to_ask
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.generate import Completion, generate
+from agentlite.engine.load import Loaded, Loading, add_adapter, load, load_for_inference
 from agentlite.workspace.model_source import Source, load_template
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")
@@ -13,7 +14,9 @@ PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six 
 
 @pytest.fixture(scope="module", params=["unsloth", "hf"])
 def loaded(request: pytest.FixtureRequest, tiny_model: Path) -> Loaded:
-    return load_to_ask(Source("tiny", str(tiny_model), None, ""), Loading(request.param, 256))
+    return load_for_inference(
+        Source("tiny", str(tiny_model), None, ""), Loading(request.param, 256)
+    )
 
 
 def say(
@@ -21,7 +24,8 @@ def say(
 ) -> dict[int, Completion]:
     template = load_template("smollm2-135m")
     ids = [template.encode(prompt) for prompt in PROMPTS]
-    batches = list(generate(loaded, ids, Greedy(turn_end, stops, 12, batch_size)))
+    decoding = Decoding(12, stops=stops, turn_end=turn_end)
+    batches = list(generate(loaded, ids, decoding, batch_size=batch_size))
     assert [len(batch) for batch in batches] == [batch_size] * (4 // batch_size)
     return {said.prompt: said for batch in batches for said in batch}
 
@@ -70,5 +74,5 @@ def test_an_adapter_on_tied_embeddings_answers_as_it_was_trained(engine, tiny_mo
     source = Source("tuned", str(tiny_model), tmp_path, "")
     with torch.no_grad():
         expected = load(source, how, trainable=False).model.eval()(ids).logits
-        asked = load_to_ask(source, how).model(ids).logits
+        asked = load_for_inference(source, how).model(ids).logits
     assert torch.allclose(asked, expected, atol=1e-3)

@@ -23,7 +23,7 @@ from agentlite.engine import checkpoints, dpo, sample, training_log
 from agentlite.engine import grpo as group_relative
 from agentlite.engine import trainer as training
 from agentlite.engine.grpo import AnswerReward, complaints
-from agentlite.engine.load import load
+from agentlite.engine.load import load, loading_of
 from agentlite.workspace.model_source import load_template
 
 
@@ -92,7 +92,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     tiny_model, tmp_path, monkeypatch
 ):
     """And the reward is the weighted sum of the parts, penalties included."""
-    loaded = load(source(tiny_model), training.loading(grpo()), trainable=True)
+    loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
     trainer = group_relative.make_trainer(
         loaded, grpo(), tmp_path, task(), group_relative.schedule(grpo(), 5)
     )
@@ -163,7 +163,7 @@ def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_pat
 
 
 def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
-    loaded = load(source(tiny_model), training.loading(grpo()), trainable=True)
+    loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
 
     def judge(answers):
         return [

@@ -16,7 +16,7 @@ from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Reply
 from agentlite.core.records import Record
 from agentlite.core.row_files import read_rows
-from agentlite.deploy.chat_model import ChatModel, Speaking
+from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import Server
 from agentlite.engine.remote import written
 from agentlite.rendering import PROTOCOLS, prompts
@@ -32,7 +32,7 @@ CALL = {
 @pytest.fixture(scope="module")
 def ours(caller: Path) -> Iterator[str]:
     """The address of our own server."""
-    speaker = ChatModel("sft", caller, Speaking(max_length=512, max_new_tokens=40))
+    speaker = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
     speaker.load()
     with Server(speaker, 0) as server:
         threading.Thread(target=server.serve_forever).start()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlite.engine import sample
+from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load
 from agentlite.workspace.model_source import Source
 
@@ -30,10 +31,8 @@ def loaded(tiny_model):
     return found
 
 
-def how(**changes):
-    return sample.Sampling(
-        **{"turn_end": 2, "max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0, **changes}
-    )
+def decoding(**changes):
+    return Decoding(**{"turn_end": 2, "max_new_tokens": 12, "temperature": 1.0, **changes})
 
 
 def asked(prompts=PROMPTS, seeds=SEEDS, stops=()):
@@ -48,7 +47,7 @@ def ids(drawn):
 
 
 def test_without_temperature_every_sample_is_what_generate_says(loaded):
-    drawn = sample.sample(loaded, asked(), how(temperature=0.0))
+    drawn = sample.sample(loaded, asked(), decoding(temperature=0.0))
     for index, prompt in enumerate(PROMPTS):
         expected = loaded.model.generate(
             torch.tensor([prompt]),
@@ -61,10 +60,10 @@ def test_without_temperature_every_sample_is_what_generate_says(loaded):
 
 
 def test_an_answer_does_not_depend_on_what_is_drawn_beside_it(loaded):
-    together = ids(sample.sample(loaded, asked(), how()))
+    together = ids(sample.sample(loaded, asked(), decoding()))
     for index, prompt in enumerate(PROMPTS):
         for number, seed in enumerate(SEEDS):
-            (alone,) = sample.sample(loaded, asked([prompt], [seed]), how())
+            (alone,) = sample.sample(loaded, asked([prompt], [seed]), decoding())
             assert alone.ids == together[index, number]
     assert len({tuple(answer) for answer in together.values()}) == 9
 
@@ -73,7 +72,7 @@ def test_each_sample_sees_the_prompt_and_its_own_tokens_alone(loaded):
     """Every token of every sample is the one its seed draws from the model's own logits over the
     plain sequence.
     """
-    for one in sample.sample(loaded, asked(), how()):
+    for one in sample.sample(loaded, asked(), decoding()):
         stream = sample.random.Random(f"{PROMPTS[one.prompt]} {SEEDS[one.sample]}")
         for place, token in enumerate(one.ids):
             with torch.no_grad():
@@ -81,8 +80,8 @@ def test_each_sample_sees_the_prompt_and_its_own_tokens_alone(loaded):
                     :, -1
                 ]
             assert (
-                sample.draw(
-                    logits, torch.tensor([stream.random()], dtype=torch.float64), how()
+                sample.choose_tokens(
+                    logits, torch.tensor([stream.random()], dtype=torch.float64), decoding()
                 ).item()
                 == token
             )
@@ -98,22 +97,22 @@ def test_a_prompt_is_read_once_however_many_answers_it_gets(loaded, monkeypatch)
 
     monkeypatch.setattr(type(loaded.model), "forward", counting)
     loaded.model.forward = counting.__get__(loaded.model)
-    drawn = sample.sample(loaded, asked(seeds=[str(n) for n in range(8)]), how(turn_end=-1))
+    drawn = sample.sample(loaded, asked(seeds=[str(n) for n in range(8)]), decoding(turn_end=-1))
     del loaded.model.forward
     assert read[0] == len(PROMPTS) * max(map(len, PROMPTS))
     assert sum(read[1:]) == sum(len(one.ids) - 1 for one in drawn)
 
 
 def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(loaded):
-    free = sample.sample(loaded, asked(), how())
+    free = sample.sample(loaded, asked(), decoding())
     assert {one.ended for one in free if len(one.ids) == 12 and one.ids[-1] != 2} == {"cut"}
     end = free[0].ids[4]
-    ended = sample.sample(loaded, asked(), how(turn_end=end))[0]
+    ended = sample.sample(loaded, asked(), decoding(turn_end=end))[0]
     assert ended.ended == "turn"
     assert ended.ids == free[0].ids[: free[0].ids.index(end) + 1]
     assert ended.text == loaded.tokenizer.decode(ended.ids[:-1])
     stop = loaded.tokenizer.decode(free[0].ids[3:5])
-    stopped = sample.sample(loaded, asked(stops=(stop,)), how())[0]
+    stopped = sample.sample(loaded, asked(stops=(stop,)), decoding())[0]
     assert stopped.ended == "stop"
     assert stopped.text == free[0].text[: free[0].text.index(stop) + len(stop)]
 
@@ -121,7 +120,7 @@ def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(load
 def test_the_model_is_left_as_it_was_found(loaded):
     for training in (True, False):
         loaded.model.train(training)
-        sample.sample(loaded, asked(), how(max_new_tokens=1))
+        sample.sample(loaded, asked(), decoding(max_new_tokens=1))
         assert loaded.model.training is training
 
 
@@ -135,8 +134,8 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
     uniform = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
     row = torch.tensor([logits], dtype=torch.float32)
     counts = Counter(
-        sample.draw(
-            row.expand(4000, -1), uniform, how(temperature=temperature, top_p=top_p)
+        sample.choose_tokens(
+            row.expand(4000, -1), uniform, decoding(temperature=temperature, top_p=top_p)
         ).tolist()
     )
     likely = (row[0].double() / temperature).softmax(-1).tolist()
@@ -173,7 +172,7 @@ def test_sampling_on_a_rewritten_model_takes_its_own_generate(loaded, monkeypatc
         device="cpu", generate=generate, generation_config=SimpleNamespace(eos_token_id=2)
     )
     found = SimpleNamespace(model=model, tokenizer=loaded.tokenizer)
-    drawn = sample.SAMPLERS["by one"](found, asked(seeds=["a", "b"]), how())
+    drawn = sample.SAMPLERS["by one"](found, asked(seeds=["a", "b"]), decoding())
     assert calls == [2, 2, 2]
     first = [(one.prompt, one.sample, one.ended, len(one.ids)) for one in drawn[:2]]
     assert first == [(0, 0, "turn", 3), (0, 1, "cut", 4)]

@@ -44,7 +44,7 @@ def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed,
 @pytest.mark.parametrize("engine", ["unsloth", "hf"])
 def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_model, tmp_path):
     settings = sft(engine=engine)
-    loaded = load.load(source(tiny_model), training.loading(settings), trainable=True)
+    loaded = load.load(source(tiny_model), load.loading_of(settings), trainable=True)
     told = supervised.arguments(
         settings, tmp_path, rows(), [], supervised.schedule(settings, rows())
     )
@@ -71,7 +71,7 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_
     settings = sft(engine=engine, max_steps=1)
     chosen = source(tiny_model) if model == "tiny" else find_model(model, tmp_path)
     figures = supervised.train(chosen, settings, tmp_path, rows(), [])
-    base = load.load(chosen, training.loading(settings), trainable=False).model.eval()
+    base = load.load(chosen, load.loading_of(settings), trainable=False).model.eval()
     order = training.row_order(
         [len(row.input_ids) for row in rows()], training.Schedule(1, 2, 2), 0
     )

@@ -23,7 +23,8 @@ from agentlite.engine import generate, sample, training_log
 from agentlite.engine import grpo as group_relative
 from agentlite.engine import sft as supervised
 from agentlite.engine import trainer as training
-from agentlite.engine.load import Loading, load_to_ask
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loading, load_for_inference
 
 Fits = Callable[[int, int], bool]
 ENGINES = {"sft": supervised, "dpo": preference, "grpo": group_relative}
@@ -172,38 +173,38 @@ def test_answers_of_steps_that_are_taken_again_are_stored_once(
 def test_a_batch_of_samples_is_halved_and_draws_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load_to_ask(source(tiny_model), Loading("unsloth", 128))
+    loaded = load_for_inference(source(tiny_model), Loading("unsloth", 128))
     asked = [
         sample.SampleRequest([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5)))
         for n in range(3)
     ]
-    how = sample.Sampling(2, 6, 1.0, 1.0)
-    expected = sample.sample(loaded, asked, how)
+    decoding = Decoding(6, temperature=1.0, turn_end=2)
+    expected = sample.sample(loaded, asked, decoding)
     draw, most = sample.SAMPLERS["shared"], 2
 
-    def limited(loaded: Any, asked: Sequence[sample.SampleRequest], how: Any) -> Any:
+    def limited(loaded: Any, asked: Sequence[sample.SampleRequest], decoding: Any) -> Any:
         if sum(len(one.seeds) for one in asked) > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return draw(loaded, asked, how)
+        return draw(loaded, asked, decoding)
 
     monkeypatch.setitem(sample.SAMPLERS, "shared", limited)
-    assert sample.sample(loaded, asked, how) == expected
+    assert sample.sample(loaded, asked, decoding) == expected
     most = 0
     with pytest.raises(UserError, match="a prompt of 4 tokens") as error:
-        sample.sample(loaded, asked, how)
+        sample.sample(loaded, asked, decoding)
     assert error.value.exit_code == OUT_OF_MEMORY
 
 
 def test_a_batch_of_prompts_is_halved_and_says_the_same(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded, how = (
-        load_to_ask(source(tiny_model), Loading("unsloth", 128)),
-        generate.Greedy(2, (), 6, 8),
-    )
+    loaded = load_for_inference(source(tiny_model), Loading("unsloth", 128))
+    decoding = Decoding(6, turn_end=2)
     prompts = [[5, 6, 7, 8, 9][: n + 1] for n in range(5)]
     expected = {
-        said.prompt: said for batch in generate.generate(loaded, prompts, how) for said in batch
+        said.prompt: said
+        for batch in generate.generate(loaded, prompts, decoding, batch_size=8)
+        for said in batch
     }
     batch = generate._batch
 
@@ -214,5 +215,7 @@ def test_a_batch_of_prompts_is_halved_and_says_the_same(
 
     monkeypatch.setattr(generate, "_batch", limited)
     assert {
-        said.prompt: said for batch in generate.generate(loaded, prompts, how) for said in batch
+        said.prompt: said
+        for batch in generate.generate(loaded, prompts, decoding, batch_size=8)
+        for said in batch
     } == expected

@@ -12,7 +12,7 @@ from support.trainers import sft, source
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.engine import load, trainer
+from agentlite.engine import load
 from agentlite.engine import sft as supervised
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
 from agentlite.rendering.loss_weights import segments, weight_at
@@ -168,7 +168,7 @@ def test_the_loss_is_the_weighted_sum_over_the_number_of_trained_tokens(
     ]
     settings = sft(engine=engine, segment_weights="hermes", max_steps=1, lora_dropout=0.0)
     figures = supervised.train(source(tiny_model), settings, tmp_path, rows, rows[:1])
-    model = load.load(source(tiny_model), trainer.loading(settings), trainable=False).model.eval()
+    model = load.load(source(tiny_model), load.loading_of(settings), trainable=False).model.eval()
     total, count = 0.0, 0
     for row in rows:
         with torch.no_grad():

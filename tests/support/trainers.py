@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import grpo as group_relative
-from agentlite.engine import sample
+from agentlite.engine.decoding import Decoding
 from agentlite.engine.dpo import Preference
 from agentlite.engine.grpo import AnswerReward, GrpoTask
 from agentlite.rendering import Encoded, choose, encode, render
@@ -121,7 +121,7 @@ def task(judge=None, halt=None) -> GrpoTask:
         [()] * len(FIVE_CITIES),
         judge,
         WEIGHTS,
-        sample.Sampling(2, 6, 1.0, 1.0),
+        Decoding(6, temperature=1.0, turn_end=2),
         [] if halt is None else halt,
     )
 

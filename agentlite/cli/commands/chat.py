@@ -32,9 +32,10 @@ def chat(
     whole dialog.
     """
     from agentlite.core.errors import UserError
-    from agentlite.deploy.chat_model import ChatModel, Speaking, Wanted
+    from agentlite.deploy.chat_model import ChatModel
     from agentlite.deploy.chat_session import ChatSession
     from agentlite.deploy.tool_results import read_toolbox
+    from agentlite.engine.decoding import Decoding
 
     offered = read_toolbox(tools) if tools else ()
     if (replay or execute) and not offered:
@@ -45,7 +46,7 @@ def chat(
         )
     if replay and execute:
         raise UserError("is there beside --exec.", "Leave one of them out.", location="--replay")
-    speaker = ChatModel(model, Path(run), Speaking(**speaking))
+    speaker = ChatModel(model, Path(run), **speaking)
     with _results(replay, execute, offered, seconds) as observe:
         speaker.load()
         stream = sys.stderr if as_json else sys.stdout
@@ -62,17 +63,17 @@ def chat(
                 "call; Ctrl-D ends"
             )
         try:
-            _talk(talk, Wanted(speaker.how.max_new_tokens, temperature, seed=seed))
+            _talk(talk, Decoding(speaker.max_new_tokens, temperature, seed=seed))
         finally:
             _end(talk, speaker.protocol.name, save, as_json)
 
 
-def _talk(talk: Any, wanted: Any) -> None:
+def _talk(talk: Any, decoding: Any) -> None:
     while (line := _read("you> ")) is not None:
         if line in ASIDES:
             _note(ASIDES[line](talk))
         elif line.strip():
-            talk.say(line, wanted)
+            talk.say(line, decoding)
 
 
 ASIDES: dict[str, Callable[[Any], str]] = {

@@ -15,17 +15,17 @@ def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speakin
     longer.
     """
     from agentlite.core import console
-    from agentlite.deploy.chat_model import ChatModel, Speaking
+    from agentlite.deploy.chat_model import ChatModel
     from agentlite.deploy.http_server import Server
 
-    speaker = ChatModel(model, Path(run), Speaking(**speaking))
+    speaker = ChatModel(model, Path(run), **speaking)
     with Server(speaker, port) as server:
         speaker.load()
         told = {
             "url": server.url,
             "model": model,
             "protocol": speaker.protocol.name,
-            "max_length": speaker.how.max_length,
+            "max_length": speaker.max_length,
         }
         click.echo(
             json.dumps(told) if as_json else f"serve: {model} at {server.url} (Ctrl-C stops)"

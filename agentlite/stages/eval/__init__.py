@@ -17,9 +17,10 @@ from agentlite.core.openai_client import Endpoint, check
 from agentlite.core.records import Prediction, Step, digest, plain
 from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import loading_of
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.engine.sampler import Drawing
 from agentlite.rendering import Mixture, Prompt, settled
 from agentlite.rendering import prompts as prompts_of
 from agentlite.report import write_report
@@ -45,7 +46,6 @@ from agentlite.scoring.predictions import (
 from agentlite.stages.eval.ask import ANSWERS, answered_steps, ask
 from agentlite.stages.eval.compare_folders import WITHOUT_A_MODEL, earlier_scores
 from agentlite.stages.eval.extra_metrics import (
-    Asking,
     forgetting_metrics,
     general_records,
     pass_metrics,
@@ -268,7 +268,7 @@ def _extra(
     """
     extra: dict[str, Any] = {}
     source = subject.source
-    loading = (settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit)
+    loading = loading_of(settings)
     if settings.judge:
         prices = Prices(*settings.judge_prices) if settings.judge_prices else None
         extra["judge"], extra["judge_is"] = judge_metrics(
@@ -280,23 +280,32 @@ def _extra(
             prices,
         )
     if settings.num_samples and source:
-        how = Drawing(
-            subject.name,
-            *loading,
-            settings.max_new_tokens,
-            settings.num_samples,
-            settings.temperature,
-            1.0,
-            settings.seed,
+        decoding = Decoding(
+            max_new_tokens=settings.max_new_tokens,
+            temperature=settings.temperature,
+            seed=settings.seed,
+            num_samples=settings.num_samples,
         )
         extra["passes"] = pass_metrics(
-            source, prompts, mixture.protocols, how, folder / "samples.jsonl", settings.batch_size
+            source,
+            subject.name,
+            prompts,
+            mixture.protocols,
+            loading,
+            decoding,
+            folder / "samples.jsonl",
+            batch_size=settings.batch_size,
         )
         extra["passes_are"] = SamplingOfPasses(settings.temperature)
     if settings.general and source and first and source.digest != first.digest:
-        asking = Asking(*loading, settings.batch_size)
         extra["forgetting"] = forgetting_metrics(
-            first, source, settings.general, mixture, asking, settings.seed
+            first,
+            source,
+            settings.general,
+            mixture,
+            loading,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
         )
         extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
     return extra

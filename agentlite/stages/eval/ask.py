@@ -11,6 +11,7 @@ from agentlite.core import console
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import GreedyAnswer, Step
 from agentlite.core.row_files import Appender, whole_lines_end
+from agentlite.engine.decoding import Decoding
 from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import Prompt, Protocol
 from agentlite.scoring.predictions import prompt_key, read_answers
@@ -79,20 +80,21 @@ def _ask_model(
     keys: Mapping[Step, str],
 ) -> Iterator[GreedyAnswer]:
     """Protocol by protocol: each has stop strings of its own."""
-    from agentlite.engine.generate import Greedy, generate
-    from agentlite.engine.load import Loading, load_to_ask
+    from agentlite.engine.generate import generate
+    from agentlite.engine.load import load_for_inference, loading_of
 
-    turn_end = (template := load_template(source.base)).token_id(template.turn_end)
-    loaded = load_to_ask(
-        source,
-        Loading(settings.engine, settings.max_length, settings.load_in_4bit, settings.load_in_8bit),
-    )
+    decoding = Decoding(settings.max_new_tokens).under(load_template(source.base))
+    loaded = load_for_inference(source, loading_of(settings))
     done = 0
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for name, protocol in protocols.items():
             alike = [prompt for prompt in prompts if prompt.protocol == name]
-            how = Greedy(turn_end, protocol.stops, settings.max_new_tokens, settings.batch_size)
-            for batch in generate(loaded, [prompt.ids for prompt in alike], how):
+            for batch in generate(
+                loaded,
+                [prompt.ids for prompt in alike],
+                decoding._replace(stops=protocol.stops),
+                batch_size=settings.batch_size,
+            ):
                 for completion in batch:
                     step = alike[completion.prompt].step
                     yield GreedyAnswer(
@@ -117,6 +119,6 @@ def _ask_server(
     template = load_template(source.base)
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
         for done, reply in enumerate(replies(endpoint, requests, template, parameters), 1):
-            step = prompts[reply.question].step
+            step = prompts[reply.request].step
             yield GreedyAnswer(*step, keys[step], reply.text, reply.ended, reply.new_tokens)
             advance(done)

@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, canonical, digest
 from agentlite.core.row_files import Appender, read_rows
 from agentlite.data.curation.loss_cache import all_losses, losses_file
 from agentlite.data.prompt_records import Prompts
-from agentlite.engine.sampler import Drawing, drawer
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.generate import generate
+from agentlite.engine.load import Loading, load_for_inference
+from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.confidence import Summary
@@ -36,28 +38,25 @@ QUESTIONS = Path(__file__).parent / "questions.jsonl"
 ANSWER_TOKENS = 24
 
 
-class Asking(NamedTuple):
-    """How a model is loaded and asked."""
-
-    engine: Engine
-    max_length: int
-    load_in_4bit: bool
-    load_in_8bit: bool
-    batch_size: int
-
-
 def forgetting_metrics(
-    before: Source, after: Source, file: str, mixture: Mixture, asking: Asking, seed: int
+    before: Source,
+    after: Source,
+    file: str,
+    mixture: Mixture,
+    loading: Loading,
+    *,
+    batch_size: int,
+    seed: int,
 ) -> ForgettingMetrics:
     """Over the general rows of a file, and over questions of our own. Each loss is computed once on
     this machine.
     """
     records = general_records(file)
     # `after` comes first: it is in memory already
-    right = {source.digest: _right(source, asking) for source in (after, before)}
+    right = {source.digest: _right(source, loading, batch_size) for source in (after, before)}
     results = {
         source.digest: GeneralResults(
-            _losses(source, records, mixture, asking), right[source.digest]
+            _losses(source, records, mixture, loading), right[source.digest]
         )
         for source in (before, after)
     }
@@ -78,51 +77,73 @@ def general_records(file: str) -> list[Record]:
 
 def pass_metrics(
     source: Source,
+    name: str,
     prompts: Sequence[Prompt],
     protocols: Mapping[str, Protocol],
-    how: Drawing,
+    loading: Loading,
+    decoding: Decoding,
     file: Path,
+    *,
     batch_size: int,
 ) -> dict[str, Summary]:
-    """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each draw is
-    appended to `file`.
+    """pass^1 to pass^k over the steps; where a prompt is too long, all is wrong. Each sample is
+    appended to `file`, under the model's `name`.
     """
-    room = how.max_length - how.max_new_tokens
+    room = loading.max_length - decoding.max_new_tokens
     fitting = [one for one in prompts if len(one.ids) <= room]
-    found = _draw(source, fitting, how, file, batch_size)
+    samples = _samples(source, name, fitting, loading, decoding, file, batch_size)
     right = {
         one.step: [
-            _is_right_step(one, candidate, protocols[one.protocol]) for candidate in found[one.step]
+            _is_right_step(one, candidate, protocols[one.protocol])
+            for candidate in samples[one.step]
         ]
         for one in fitting
     }
-    right |= {one.step: [False] * how.num_samples for one in prompts if len(one.ids) > room}
-    return passes(right, how.seed)
+    right |= {one.step: [False] * decoding.num_samples for one in prompts if len(one.ids) > room}
+    return passes(right, decoding.seed)
 
 
-def _draw(
-    source: Source, prompts: Sequence[Prompt], how: Drawing, file: Path, batch_size: int
+def _samples(
+    source: Source,
+    name: str,
+    prompts: Sequence[Prompt],
+    loading: Loading,
+    decoding: Decoding,
+    file: Path,
+    batch_size: int,
 ) -> dict[Step, list[Candidate]]:
-    """As many candidates at each step as are asked for; those that are there to these very prompts
-    are not drawn.
+    """The candidates at each step. Those that the file holds for these very prompts are not sampled
+    again.
     """
     keys = {one.step: prompt_key(one) for one in prompts}
     asked = digest(
-        canonical([source.digest, how.temperature, how.top_p, how.max_new_tokens, how.seed])
+        canonical(
+            [
+                source.digest,
+                decoding.temperature,
+                decoding.top_p,
+                decoding.max_new_tokens,
+                decoding.seed,
+            ]
+        )
     )
-    found: dict[Step, dict[int, Candidate]] = defaultdict(dict)
+    by_step: dict[Step, dict[int, Candidate]] = defaultdict(dict)
     with Appender(file) as rows:
         for row in read_rows(file):
             candidate = msgspec.convert(row["candidate"], Candidate)
             if row["asked"] == asked and row["prompt"] == keys.get(candidate.step):
-                found[candidate.step][candidate.sample] = candidate
-        left = [one for one in prompts if not set(range(how.num_samples)) <= found[one.step].keys()]
-        draw = drawer(source, how) if left else None
-        with console.progress(f"drawing {how.num_samples} of {how.model}", len(left)) as advance:
+                by_step[candidate.step][candidate.sample] = candidate
+        left = [
+            one
+            for one in prompts
+            if not set(range(decoding.num_samples)) <= by_step[one.step].keys()
+        ]
+        sampler = make_sampler(source, name, loading, decoding) if left else None
+        with console.progress(f"drawing {decoding.num_samples} of {name}", len(left)) as advance:
             for start in range(0, len(left), batch_size):
                 batch = left[start : start + batch_size]
-                for candidate in draw(batch) if draw else ():
-                    found[candidate.step][candidate.sample] = candidate
+                for candidate in sampler(batch) if sampler else ():
+                    by_step[candidate.step][candidate.sample] = candidate
                     row = {
                         "asked": asked,
                         "prompt": keys[candidate.step],
@@ -130,7 +151,9 @@ def _draw(
                     }
                     rows.append(row)
                 advance(start + len(batch))
-    return {step: [samples[n] for n in range(how.num_samples)] for step, samples in found.items()}
+    return {
+        step: [samples[n] for n in range(decoding.num_samples)] for step, samples in by_step.items()
+    }
 
 
 def _is_right_step(prompt: Prompt, candidate: Candidate, protocol: Protocol) -> bool:
@@ -142,7 +165,7 @@ def _is_right_step(prompt: Prompt, candidate: Candidate, protocol: Protocol) -> 
 
 
 def _losses(
-    source: Source, records: Sequence[Record], mixture: Mixture, asking: Asking
+    source: Source, records: Sequence[Record], mixture: Mixture, loading: Loading
 ) -> dict[str, float]:
     """Nats a trained token, by record; one that is too long for the model, or trains nothing, is
     left out.
@@ -151,56 +174,51 @@ def _losses(
     rows = {
         record.id: encoded
         for record in records
-        if (encoded := _encoded(record, mixture, template, asking))
+        if (encoded := _encoded(record, mixture, template, loading.max_length))
     }
     if not rows:
         raise UserError(
-            f"no row fits into {asking.max_length} tokens.",
+            f"no row fits into {loading.max_length} tokens.",
             "Raise --max-length.",
             location="--general",
         )
-    from agentlite.engine.load import Loading
     from agentlite.engine.record_losses import record_losses
 
     key = digest(canonical([source.digest, mixture.name, template.name, "general"]))
-    how = Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit)
-    found = all_losses(
+    losses = all_losses(
         losses_file(cache_folder() / "losses", key),
         list(rows),
-        lambda ids: record_losses(ids, rows.__getitem__, source, how),
+        lambda ids: record_losses(ids, rows.__getitem__, source, loading),
     )
-    return {record_id: loss for record_id, loss in found.items() if math.isfinite(loss)}
+    return {record_id: loss for record_id, loss in losses.items() if math.isfinite(loss)}
 
 
-def _encoded(record: Record, mixture: Mixture, template: Template, asking: Asking) -> Sequence[Any]:
+def _encoded(
+    record: Record, mixture: Mixture, template: Template, max_length: int
+) -> Sequence[Any]:
     try:
         rows = encoding.training_rows(record, mixture.of(record), template)
     except RowError:
         return []
-    return rows if max(len(row.input_ids) for row in rows) <= asking.max_length else []
+    return rows if max(len(row.input_ids) for row in rows) <= max_length else []
 
 
 @cache
-def _right(source: Source, asking: Asking) -> dict[str, bool]:
+def _right(source: Source, loading: Loading, batch_size: int) -> dict[str, bool]:
     """By question, whether the model answers it; greedily."""
-    from agentlite.engine.generate import Greedy, generate
-    from agentlite.engine.load import Loading, load_to_ask
-
     template, questions = load_template(source.base), list(read_rows(QUESTIONS))
-    loaded = load_to_ask(
-        source, Loading(asking.engine, asking.max_length, asking.load_in_4bit, asking.load_in_8bit)
-    )
+    loaded = load_for_inference(source, loading)
     ids = [
         template.encode(
             template.render([{"role": "user", "content": row["question"]}], prompt=True)
         )
         for row in questions
     ]
-    how = Greedy(template.token_id(template.turn_end), (), ANSWER_TOKENS, asking.batch_size)
+    decoding = Decoding(ANSWER_TOKENS).under(template)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
         return {
             questions[said.prompt]["question"]: is_right(
                 said.text, questions[said.prompt]["answers"]
             )
-            for said in chain.from_iterable(generate(loaded, ids, how))
+            for said in chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size))
         }

@@ -27,9 +27,11 @@ from agentlite.core.row_files import Appender, read_rows, write_json, write_rows
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import check_libraries
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import loading_of
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.remote import served
-from agentlite.engine.sampler import Drawing, drawer
+from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Prompt, prompts, settled
 from agentlite.scoring.preference_pairs import (
     PairRule,
@@ -306,24 +308,17 @@ def _sample(settings: PairsSettings, source: Source, asked: Sequence[Prompt], fo
                 f"pairs: {total} candidates of {settings.model} at {len(asked)} steps"
                 + (f", {there} there already" if there else "")
             )
-            draw = drawer(
-                source,
-                Drawing(
-                    settings.model,
-                    settings.engine,
-                    settings.max_length,
-                    settings.load_in_4bit,
-                    settings.load_in_8bit,
-                    settings.max_new_tokens,
-                    settings.num_samples,
-                    settings.temperature,
-                    settings.top_p,
-                    settings.seed,
-                ),
+            decoding = Decoding(
+                max_new_tokens=settings.max_new_tokens,
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                seed=settings.seed,
+                num_samples=settings.num_samples,
             )
+            sampler = make_sampler(source, settings.model, loading_of(settings), decoding)
             with console.progress("pairs", total) as advance:
                 for batch in left:
-                    for candidate in draw([asked[index] for index in batch]):
+                    for candidate in sampler([asked[index] for index in batch]):
                         if candidate.key not in known:
                             file.append(msgspec.structs.asdict(candidate))
                             there += 1

@@ -466,11 +466,11 @@ def _losses(job: Job, gathered: Ingested, train: Sequence[int]) -> dict[str, flo
         job.settings.seed if len(way.mixture.protocols) > 1 else 0
     )  # it decides who is rendered how
     key = digest(canonical([job.model.digest, way.mixture.name, way.template.name, seed]))
-    how = Loading("unsloth", job.settings.max_length)
+    loading = Loading(engine="unsloth", max_length=job.settings.max_length)
     return all_losses(
         losses_file(cache_folder() / "losses", key),
         list(places),
-        lambda ids: record_losses(ids, rows, job.model, how),
+        lambda ids: record_losses(ids, rows, job.model, loading),
     )
 
 

@@ -238,7 +238,7 @@ def canned(asked: Path) -> Iterator[None]:
     a line there.
     """
     from agentlite.engine import generate as generation
-    from agentlite.engine import load
+    from agentlite.engine import load, sampler
     from agentlite.engine import sample as sampling
 
     def text(ids: Sequence[int], number: int) -> str:
@@ -254,15 +254,17 @@ def canned(asked: Path) -> Iterator[None]:
         with open(asked, "a", encoding="utf-8") as file:
             file.write("asked\n" * count)
 
-    def generate(loaded: Any, prompts: Sequence[Sequence[int]], how: Any) -> Iterator[list[Any]]:
-        for start in range(0, len(prompts), how.batch_size):
-            batch = range(start, min(start + how.batch_size, len(prompts)))
+    def generate(
+        loaded: Any, prompts: Sequence[Sequence[int]], decoding: Any, *, batch_size: int
+    ) -> Iterator[list[Any]]:
+        for start in range(0, len(prompts), batch_size):
+            batch = range(start, min(start + batch_size, len(prompts)))
             told(len(batch))
             yield [
                 generation.Completion(index, text(prompts[index], 0), True, 7) for index in batch
             ]
 
-    def sample(loaded: Any, prompts: Sequence[Any], how: Any) -> Iterator[Any]:
+    def sample(loaded: Any, prompts: Sequence[Any], decoding: Any) -> Iterator[Any]:
         for index, one in enumerate(prompts):
             told(len(one.seeds))
             yield from (
@@ -271,7 +273,8 @@ def canned(asked: Path) -> Iterator[None]:
             )
 
     with (
-        patch.object(load, "load_to_ask", lambda *_: None),
+        patch.object(sampler, "load_for_inference", lambda *_: None),
+        patch.object(load, "load_for_inference", lambda *_: None),
         patch.object(generation, "generate", generate),
         patch.object(sampling, "sample", sample),
     ):

@@ -134,7 +134,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     workspace: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = figures(workspace, tiny_model, num_samples=3, out="whole")["passes"]
-    make, batches = extra_metrics.drawer, 0
+    make, batches = extra_metrics.make_sampler, 0
 
     def dying(*given: Any) -> Any:
         draw = make(*given)
@@ -148,7 +148,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
 
         return drawing
 
-    monkeypatch.setattr(extra_metrics, "drawer", dying)
+    monkeypatch.setattr(extra_metrics, "make_sampler", dying)
     with pytest.raises(Killed):
         figures(workspace, tiny_model, num_samples=3, out="killed")
     inside = Path("prep", slug(str(tiny_model)), "samples.jsonl")
@@ -156,7 +156,7 @@ def test_a_drawing_that_was_killed_draws_only_what_is_missing(
     before = file.read_bytes()
     assert before.count(b"\n") == 2 * 3
     file.write_bytes(before + b'{"torn')
-    monkeypatch.setattr(extra_metrics, "drawer", make)
+    monkeypatch.setattr(extra_metrics, "make_sampler", make)
     assert figures(workspace, tiny_model, num_samples=3, out="killed")["passes"] == whole
     assert file.read_bytes().startswith(before)
     drawn, other = (

@@ -1,0 +1,70 @@
+"""How an answer is decoded, and where it ends; shared by generate.py, sample.py and stream.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from agentlite.rendering.template import Template
+
+
+class Decoding(NamedTuple):
+    """How answers are decoded. Temperature 0 takes the likeliest token; `top_p` then does nothing.
+
+    `turn_end` is the id of the token that ends a turn; None leaves only the ends that the model's
+    own configuration names. `num_samples` is the number of answers to each prompt.
+    """
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    num_samples: int = 1
+    stops: tuple[str, ...] = ()
+    turn_end: int | None = None
+
+    def under(self, template: Template) -> Decoding:
+        """The same, with answers that end where a turn of `template` ends."""
+        return self._replace(turn_end=template.token_id(template.turn_end))
+
+
+def ends_of(model: Any, turn_end: int | None) -> set[int]:
+    """The ids that end an answer: the end of a turn, and those the model's configuration names."""
+    configured = model.generation_config.eos_token_id
+    ends = {configured} if isinstance(configured, int) else set(configured or ())
+    return ends if turn_end is None else ends | {turn_end}
+
+
+def until_stop(text: str, stops: Sequence[str]) -> str:
+    """The text up to and including the first stop string; "" if it holds none."""
+    ends = [text.index(stop) + len(stop) for stop in stops if stop in text]
+    return text[: min(ends)] if ends else ""
+
+
+class Stops:
+    """A stopping criterion of transformers: for each row, whether it holds a stop string.
+
+    Only the last tokens are decoded (see `window`), so that a step costs the same at any length.
+    """
+
+    def __init__(self, tokenizer: Any, stops: tuple[str, ...], start: int):
+        self.tokenizer, self.stops, self.start = tokenizer, stops, start
+        self.window = window(stops)
+
+    def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
+        import torch
+
+        tail = ids[:, max(self.start, ids.shape[1] - self.window) :]
+        texts = self.tokenizer.batch_decode(tail, skip_special_tokens=False)
+        return torch.tensor(
+            [any(stop in text for stop in self.stops) for text in texts], device=ids.device
+        )
+
+
+def window(stops: Sequence[str]) -> int:
+    """How many of the last tokens can hold a stop string that has just been completed.
+
+    Each token holds at least one character of a stop string in ASCII. Four more, since a character
+    that is cut up into bytes, a token each, may stand where the window begins.
+    """
+    return 4 + max(map(len, stops), default=0)
