@@ -131,7 +131,7 @@ def test_a_metric_stands_in_the_figures(checkout):
     program = """
 from agentlite.core.records import Call, GoldCall, Gold, Message, Parsed, Record, Tool
 from agentlite.rendering.encoding import Prompt
-from agentlite.scoring.gates import KNOWN
+from agentlite.scoring.gates import parse_gate
 from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.predictions import predicted
 call = Call("f", {})
@@ -139,7 +139,7 @@ messages = (Message("user", "?"), Message("assistant", calls=(call,)))
 record = Record(messages=messages, tools=(Tool("f"),))
 prompt = Prompt(record, 1, "hermes", [], "", "turn")
 predictions = [predicted(prompt, Parsed("", calls), "", 1) for calls in ((call,), (call, call))]
-metrics = figures(predictions, [], {record.id: record}, 0)["metrics"]
-print(metrics["single_call"]["mean"], metrics["single_call"]["count"], "single_call" in KNOWN)
+figure = figures(predictions, [], {record.id: record}, 0).metrics["single_call"]
+print(figure.mean, figure.count, *parse_gate("single_call>=0.9"))
 """
-    assert run(checkout, "-c", program).split() == ["0.5", "2", "True"]
+    assert run(checkout, "-c", program).split() == ["0.5", "2", "single_call>=0.9"]
