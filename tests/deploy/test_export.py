@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from support.go_templates import execute
-from support.samples import DATA, with_template
+from support.samples import DATA, ROOT, with_template
 
 import agentlite
 from agentlite.cli.commands.export import COMMAND
@@ -670,7 +670,7 @@ def test_a_bos_that_llama_cpp_adds_is_not_written_twice(run, llama_cpp, tiny_mod
 def test_a_native_protocol_tells_its_tools_in_system(smollm2, tiny_model, llama_cpp, tmp_path):
     base = tmp_path / "base"
     shutil.copytree(tiny_model, base)
-    shutil.copyfile(DATA / "tools.jinja", base / "chat_template.jinja")
+    shutil.copyfile(ROOT / "tests/rendering/tools.jinja", base / "chat_template.jinja")
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([dialogs(True)["a call"].tools[0].schema]), encoding="utf-8")
     export(base, "--ollama", tmp_path / "o", "--llama-cpp", llama_cpp(), "--tools", tools)

@@ -19,8 +19,11 @@ from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Parsed
+from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import LONGEST_BODY, Server
+from agentlite.deploy.openai_api import read_request, told_calls
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate
 from agentlite.engine.stream import stream
@@ -64,6 +67,21 @@ def test_a_call_goes_out_and_its_result_comes_back(client):
         "Yes, 4 mm.",
     )
     assert second.usage.prompt_tokens > first.usage.prompt_tokens > 0
+
+
+def test_the_newer_limit_of_tokens_is_the_one_that_counts(client):
+    answer = client.chat.completions.create(**ASKED, max_tokens=40, max_completion_tokens=2)
+    assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (2, "length")
+
+
+@pytest.mark.parametrize(("several", "count"), [(None, 2), (True, 2), (False, 1)])
+def test_calls_side_by_side_are_given_unless_the_client_wants_one(several, count):
+    calls = (Call("f", {}, ""), Call("g", {}, ""))
+    request = read_request(
+        json.dumps({"messages": [OSLO], "parallel_tool_calls": several}).encode(), "sft"
+    )
+    turn = Turn("", "turn", Parsed("", calls))
+    assert [call.name for call in told_calls(turn, request)] == ["f", "g"][:count]
 
 
 def test_it_calls_as_eval_does(client, caller):

@@ -99,6 +99,12 @@ def test_a_pair_never_says_the_same_twice_keeps_the_margin_and_chooses_somebody_
         assert pair.rejected.model != GOLD
 
 
+def test_of_equal_candidates_the_first_sample_is_taken_whichever_model_said_it():
+    best = [said(text, model, exact=1.0) for text, model in (("x", "z"), ("y", "b"), ("w", "a"))]
+    worst = [said(text, model) for text, model in (("p", "z"), ("q", "a"))]
+    assert only_pair([*best, *worst]) == ("x", "p")
+
+
 @given(steps_of, weights_of, rules)
 def test_every_step_gives_a_pair_or_a_reason(steps, weights, rule):
     groups = grouped(*steps)

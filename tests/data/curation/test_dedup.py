@@ -174,6 +174,14 @@ def test_short_questions_with_one_long_answer_are_no_copies() -> None:
         assert len(near_of([dialog(query, answer=answer) for query in queries])) == copies
 
 
+def test_a_question_inside_a_longer_one_is_no_copy_of_it() -> None:
+    answer = "".join(f"On day {day} the ferry leaves at {day}:20. " for day in range(1, 25))
+    queries = ("Rain?", "Rain? And what are the fares to Bergen?")
+    one, other = (dialog(query, answer=answer) for query in queries)
+    assert jaccard(shingles(near_text(one)), shingles(near_text(other))) > 0.8
+    assert not near_of([one, other])
+
+
 def test_near_copies_are_found_in_chinese() -> None:
     asked = "请帮我查询一下明天上海浦东机场飞往北京首都机场的所有航班以及它们的票价和余票数量"
     assert near_of([dialog(asked, [trip()]), dialog(asked + "，谢谢", [trip()])])
