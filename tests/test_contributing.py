@@ -117,11 +117,11 @@ def test_a_component_scores(checkout):
     follow("Add a reward component", checkout)
     program = """
 from agentlite.core.records import Gold, Parsed
-from agentlite.scoring.rewards import Attempt, judge, settle_weights, total
+from agentlite.scoring.rewards import Attempt, score_attempt, settle_weights, total
 text = "x" * 400
-parts = judge(Attempt(Parsed(text), Gold(), (), finished=True, text=text)).parts
-with_it, without = (total(parts, settle_weights(weights)) for weights in ({"brevity": 1}, {}))
-print(parts["brevity"], with_it - without)
+components = score_attempt(Attempt(Parsed(text), Gold(), (), finished=True, text=text)).components
+with_it, without = (total(components, settle_weights(weights)) for weights in ({"brevity": 1}, {}))
+print(components["brevity"], with_it - without)
 """
     assert run(checkout, "-c", program).split() == ["0.5", "0.5"]
 

@@ -26,10 +26,11 @@ TopP = Annotated[
 ]
 NewTokens = Annotated[Count, Meta(description="tokens of an answer")]
 Weights = Annotated[
-    dict[str, float], Meta(description="part=weight,...: what differs from the defaults")
+    dict[str, float],
+    Meta(description="component=weight,...: weights that differ from the defaults"),
 ]
 Rewards = Annotated[
-    tuple[str, ...], Meta(description="parts of your own: file.py:function, repeatable")
+    tuple[str, ...], Meta(description="reward components of yours: file.py:function, repeatable")
 ]
 RewardSeconds = Annotated[
     float, Meta(gt=0, description="time limit of one call of a function of your own")

@@ -213,7 +213,7 @@ class Score(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     protocol: str
     model: str
     sample: int
-    parts: dict[str, float]
+    components: dict[str, float]
     feedback: str = ""
     error: str = ""
 
@@ -234,7 +234,7 @@ class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
     ended: Ending
     new_tokens: int
     trained: int
-    parts: dict[str, float]
+    components: dict[str, float]
     feedback: str = ""
     error: str = ""
 
@@ -254,7 +254,7 @@ class Rollout(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def score(self) -> Score:
-        return Score(*self.candidate.key, self.parts, self.feedback, self.error)
+        return Score(*self.candidate.key, self.components, self.feedback, self.error)
 
 
 class Side(Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -1,4 +1,4 @@
-"""Scores under weights -> pairs, with a reason for every step that gives none."""
+"""Scored candidates and weights -> preference pairs, with a reason for each step without one."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,22 +25,17 @@ T = TypeVar("T")
 Reason = Literal["failed", "same text", "same score", "small margin", "empty text"]
 REASONS: dict[Reason, str] = {
     "failed": "fewer than two scored candidates are left",
-    "same text": "all candidates say the same",
-    "same score": "no two candidates that say different things differ in their totals",
-    "small margin": "those that say different things differ by less than the least margin",
-    "empty text": "every candidate that is better by the margin says nothing",
+    "same text": "all candidates have the same text",
+    "same score": "no two candidates with different texts differ in their totals",
+    "small margin": "candidates with different texts differ by less than the least margin",
+    "empty text": "every candidate that is better by the margin has an empty text",
 }
-UNIT = (
-    10**9
-    # totals are compared as whole billionths: what differs beyond is the order of a sum, and no
-    # difference
-)
+# Totals are compared as whole billionths: a smaller difference only comes from the order of a sum.
+UNIT = 10**9
 
 
 class PairRule(NamedTuple):
-    """Which pairs are made. `gold`: it is chosen where every sampled candidate fails, or takes no
-    part at all.
-    """
+    """Which pairs are made. `gold`: it is chosen where every sampled candidate fails, or never."""
 
     margin: float = 0.05
     balance: bool = False
@@ -49,24 +44,24 @@ class PairRule(NamedTuple):
 
 class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
     candidate: Candidate
-    parts: Mapping[str, float]
+    components: Mapping[str, float]
 
 
 class Pairing(NamedTuple):
-    """The pairs, and how many steps gave none for each reason: together, all the steps."""
+    """The pairs, and for each reason how many steps have none; together they are all the steps."""
 
     pairs: list[PreferencePair]
     reasons: dict[str, int]
 
 
 class WeighedCandidate(msgspec.Struct, frozen=True, gc=False):
-    """A candidate as it is weighed: its text without the blanks around it, and which of the
-    distinct parts it has.
+    """A candidate with its stripped text; `scores`: an index into the distinct scores of all
+    candidates.
     """
 
     candidate: Candidate
     text: str
-    parts: int
+    scores: int
 
     @property
     def length(self) -> int:
@@ -74,42 +69,40 @@ class WeighedCandidate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rivals(NamedTuple):
-    """The candidates of a step, by sample: the sampled ones, those of them that say something, and
-    the gold.
-
-    The gold is there only where it may be chosen.
+    """The candidates of a step, by sample: the sampled ones, those of them with a text, and the
+    gold where it may be chosen.
     """
 
     sampled: list[WeighedCandidate]
-    speaking: list[WeighedCandidate]
+    not_empty: list[WeighedCandidate]
     gold: list[WeighedCandidate]
 
 
-class PreparedStep(NamedTuple):
-    """Steps as many weightings weigh them: candidates with equal parts share them, and so their
-    total.
+class PreparedSteps(NamedTuple):
+    """Steps for any number of weightings: candidates with equal components share one entry of
+    `scores`, so that each distinct one is summed once per weighting.
     """
 
     steps: list[Rivals]
-    parts: list[Mapping[str, float]]
+    scores: list[Mapping[str, float]]
 
     def totals(self, weights: Mapping[str, float]) -> list[int]:
-        """What all distinct parts earn, in billionths. Raises UserError for a weighted part that
-        nobody scored.
+        """The total of each distinct score, in billionths. Raises UserError for a component with a
+        weight but without a score.
         """
         counted = {name: weight for name, weight in weights.items() if weight}
-        for name in counted if self.parts else ():
-            if name not in self.parts[0]:
+        for name in counted if self.scores else ():
+            if name not in self.scores[0]:
                 raise UserError(
                     f"the candidates have no score for '{name}'.",
                     "Leave its weight out, or name its function: --rewards FILE.py:FUNCTION.",
                 )
-        return [round(total(parts, counted) * UNIT) for parts in self.parts]
+        return [round(total(score, counted) * UNIT) for score in self.scores]
 
 
 class PairScales(NamedTuple):
-    """How a step is weighed: totals and the least margin in billionths, and whether lengths are
-    balanced.
+    """The totals of the distinct scores and the least margin, in billionths; and whether lengths
+    are balanced.
     """
 
     totals: Sequence[int]
@@ -118,7 +111,7 @@ class PairScales(NamedTuple):
 
 
 class PairChoice(NamedTuple):
-    """The two candidates that a step's pair is made of, and what they earn, in billionths."""
+    """The two candidates of a step's pair, and their totals in billionths."""
 
     chosen: WeighedCandidate
     rejected: WeighedCandidate
@@ -133,9 +126,9 @@ class PairChoice(NamedTuple):
 def group(
     candidates: Iterable[Candidate], scores: Mapping[CandidateKey, Score]
 ) -> dict[Step, list[ScoredCandidate]]:
-    """The scored candidates of every step; a step stays, though none of its candidates was scored.
+    """The scored candidates of every step; a step without a scored candidate stays.
 
-    Raises UserError for a candidate that was scored on other parts than the first one.
+    Raises UserError for a candidate that was scored by other components than the first one.
     """
     groups: dict[Step, list[ScoredCandidate]] = {}
     first: Mapping[str, float] | None = None
@@ -143,63 +136,68 @@ def group(
         scored = groups.setdefault(candidate.step, [])
         score = scores.get(candidate.key)
         if score is not None and not score.error:
-            first = score.parts if first is None else first
-            if score.parts.keys() != first.keys():
-                raise _other_parts(candidate, first.keys() ^ score.parts.keys())
-            scored.append(ScoredCandidate(candidate, score.parts))
+            first = score.components if first is None else first
+            if score.components.keys() != first.keys():
+                raise _other_components(candidate, first.keys() ^ score.components.keys())
+            scored.append(ScoredCandidate(candidate, score.components))
     return groups
 
 
 def build_pairs(
     groups: Mapping[Step, Sequence[ScoredCandidate]], weights: Mapping[str, float], rule: PairRule
 ) -> Pairing:
-    """A pair a step, or the reason why there is none."""
-    found = list(choices(prepare(groups, rule), weights, rule))
+    """One pair per step, or the reason why there is none."""
+    made = list(choices(prepare(groups, rule), weights, rule))
     return Pairing(
-        [_pair(choice) for choice in found if isinstance(choice, PairChoice)], count_reasons(found)
+        [_pair(choice) for choice in made if isinstance(choice, PairChoice)], count_reasons(made)
     )
 
 
-def count_reasons(found: Iterable[PairChoice | Reason]) -> dict[str, int]:
-    """Every reason, and how many steps gave no pair for it."""
+def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
+    """For every reason, how many steps have no pair."""
     counts: dict[str, int] = dict.fromkeys(REASONS, 0)
-    for choice in found:
+    for choice in made:
         if not isinstance(choice, PairChoice):
             counts[choice] += 1
     return counts
 
 
-def prepare(groups: Mapping[Step, Sequence[ScoredCandidate]], rule: PairRule) -> PreparedStep:
-    """Does once what no weighting changes."""
-    names = next((list(one.parts) for scored in groups.values() for one in scored), [])
-    numbers: dict[tuple[float, ...], int] = {}
+def prepare(groups: Mapping[Step, Sequence[ScoredCandidate]], rule: PairRule) -> PreparedSteps:
+    """Computes once what is the same for every weighting."""
+    names = next((list(one.components) for scored in groups.values() for one in scored), [])
+    indices: dict[tuple[float, ...], int] = {}
     distinct: list[Mapping[str, float]] = []
     steps = []
     for scored in groups.values():
         sampled: list[WeighedCandidate] = []
         gold: list[WeighedCandidate] = []
-        for one in sorted(scored, key=_place):
-            candidate, parts = one.candidate, one.parts
-            number = numbers.setdefault(tuple(map(parts.__getitem__, names)), len(distinct))
-            if number == len(distinct):
-                distinct.append(parts)
-            entry = WeighedCandidate(candidate, candidate.text.strip(), number)
+        for one in sorted(scored, key=_sample_order):
+            candidate, components = one.candidate, one.components
+            index = indices.setdefault(tuple(map(components.__getitem__, names)), len(distinct))
+            if index == len(distinct):
+                distinct.append(components)
+            entry = WeighedCandidate(candidate, candidate.text.strip(), index)
             (gold if candidate.model == GOLD else sampled).append(entry)
-        failed = rule.gold == "failed" and all(distinct[one.parts]["exact"] < 1 for one in sampled)
-        steps.append(Rivals(sampled, _speaking(sampled), _speaking(gold) if failed else []))
-    return PreparedStep(steps, distinct)
+        failed = rule.gold == "failed" and all(distinct[one.scores]["exact"] < 1 for one in sampled)
+        steps.append(Rivals(sampled, _not_empty(sampled), _not_empty(gold) if failed else []))
+    return PreparedSteps(steps, distinct)
 
 
 def choices(
-    prepared: PreparedStep, weights: Mapping[str, float], rule: PairRule
+    prepared: PreparedSteps, weights: Mapping[str, float], rule: PairRule
 ) -> Iterator[PairChoice | Reason]:
-    """What each step gives, in order."""
+    """The pair of each step, or why it has none; in order."""
+    # at least 1: equal totals are never a pair; half a unit less: the margin itself is enough,
+    # however it was rounded
     scales = PairScales(prepared.totals(weights), max(1, rule.margin * UNIT - 0.5), rule.balance)
-    lean = 0  # by how many characters the chosen texts so far are longer than the rejected ones
+    # By how many characters the chosen texts so far are longer than the rejected ones. With
+    # `balance` each step takes the pair that brings it nearest to 0, so that length alone does not
+    # tell chosen from rejected. It depends on the order of the steps.
+    lean = 0
     for step in prepared.steps:
         choice = (
             _best(step.gold, step.sampled, scales, lean)
-            or _best(step.speaking, step.sampled, scales, lean)
+            or _best(step.not_empty, step.sampled, scales, lean)
             or _reason(step.sampled, scales)
         )
         if isinstance(choice, PairChoice):
@@ -228,8 +226,8 @@ def write_pairs(path: Path, pairs: Iterable[PreferencePair]) -> None:
         file.writelines(map(_line, pairs))
 
 
-def _speaking(entries: list[WeighedCandidate]) -> list[WeighedCandidate]:
-    """The very same list if all say something, as most do: its totals are then looked up once."""
+def _not_empty(entries: list[WeighedCandidate]) -> list[WeighedCandidate]:
+    """The very same list if no text is empty, as usual: its totals are then looked up once."""
     return entries if all(one.text for one in entries) else [one for one in entries if one.text]
 
 
@@ -239,20 +237,23 @@ def _best(
     scales: PairScales,
     lean: int,
 ) -> PairChoice | None:
-    """The widest admissible pair, or the one that keeps lengths in balance; None if there is
-    none.
+    """The pair with the widest margin, or with `balance` the one that brings `lean` nearest to 0;
+    None if no pair has the least margin. `better`, `worse`: candidates to choose and to reject.
     """
     if not better or not worse:
         return None
     totals = scales.totals
-    highs = [totals[one.parts] for one in better]
-    lows = highs if worse is better else [totals[one.parts] for one in worse]
+    highs = [totals[one.scores] for one in better]
+    lows = highs if worse is better else [totals[one.scores] for one in worse]
     high, low = max(highs), min(lows)
     if high - low < scales.least:
         return None
+    # The first best and the first worst are the answer unless their texts are equal: no pair of
+    # these lists has a wider margin. Only otherwise are all pairs compared.
     chosen, rejected = better[highs.index(high)], worse[lows.index(low)]
     if chosen.text != rejected.text and not scales.balance:
         return PairChoice(chosen, rejected, high, low)
+    # sorted by balance, then by the widest margin, then by the first samples
     admissible = [
         (abs(lean + one.length - other.length) if scales.balance else 0, low - high, i, j)
         for i, (one, high) in enumerate(zip(better, highs, strict=True))
@@ -271,7 +272,7 @@ def _reason(sampled: Sequence[WeighedCandidate], scales: PairScales) -> Reason:
         return "failed"
     if len({one.text for one in sampled}) == 1:
         return "same text"
-    earned = [(scales.totals[one.parts], one.text) for one in sampled]
+    earned = [(scales.totals[one.scores], one.text) for one in sampled]
     spread = max(earned)[0] - min(earned)[0]
     if spread == 0:
         return "same score"
@@ -281,8 +282,8 @@ def _reason(sampled: Sequence[WeighedCandidate], scales: PairScales) -> Reason:
     return "empty text" if wide else "small margin"
 
 
-def _place(scored: ScoredCandidate) -> tuple[int, str, str]:
-    """The first among equals is the first by sample, in whatever order they were read."""
+def _sample_order(scored: ScoredCandidate) -> tuple[int, str, str]:
+    """Ties go to the lowest sample, in whatever order the candidates were read."""
     candidate = scored.candidate
     return candidate.sample, candidate.model, candidate.protocol
 
@@ -298,15 +299,12 @@ def _side(entry: WeighedCandidate, earned: int) -> Side:
     return Side(candidate.text, candidate.ended, candidate.model, candidate.sample, earned / UNIT)
 
 
-def _other_parts(candidate: Candidate, names: Iterable[str]) -> UserError:
-    place = (
-        f"record {candidate.record_id}, turn {candidate.turn}, {candidate.model}, sample "
-        f"{candidate.sample}"
-    )
+def _other_components(candidate: Candidate, names: Iterable[str]) -> UserError:
     return UserError(
-        f"scored on other parts than the candidates before: {', '.join(sorted(names))}.",
+        f"scored by other components than the candidates before: {', '.join(sorted(names))}.",
         "Score all of them with the same --rewards.",
-        location=place,
+        location=f"record {candidate.record_id}, turn {candidate.turn}, {candidate.model}, "
+        f"sample {candidate.sample}",
     )
 
 
@@ -318,7 +316,7 @@ def _line(pair: PreferencePair) -> bytes:
 
 
 def _read(path: Path, kind: type[T]) -> Iterator[T]:
-    """Typed rows. A line that does not fit is an error with its place."""
+    """Typed rows. A line that does not fit is an error with its location."""
     decode = msgspec.json.Decoder(kind).decode
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -328,7 +326,7 @@ def _read(path: Path, kind: type[T]) -> Iterator[T]:
                 yield _decode_slowly(line, kind, f"{path}:{number}")
 
 
-def _decode_slowly(line: bytes, kind: type[T], place: str) -> T:
+def _decode_slowly(line: bytes, kind: type[T], location: str) -> T:
     """Takes half a surrogate pair as well, as it is written."""
     try:
         return msgspec.convert(json.loads(line), kind)
@@ -336,5 +334,5 @@ def _decode_slowly(line: bytes, kind: type[T], place: str) -> T:
         raise UserError(
             f"not a row of a {kind.__name__.lower()} ({error}).",
             "The file was changed after the stage wrote it: run that stage again with --force.",
-            location=place,
+            location=location,
         ) from error

@@ -1,6 +1,4 @@
-"""Many weightings -> one row each, side by side; scored candidates -> what their parts tell, in
-plain sentences.
-"""
+"""Many weightings of the same candidates side by side, and what their components tell."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -17,7 +15,7 @@ from agentlite.scoring.preference_pairs import (
     UNIT,
     PairChoice,
     PairRule,
-    PreparedStep,
+    PreparedSteps,
     Reason,
     ScoredCandidate,
     choices,
@@ -26,14 +24,14 @@ from agentlite.scoring.preference_pairs import (
 )
 from agentlite.scoring.rewards import settle_weights
 
-TOGETHER = 0.95  # |r| from which one part says what another does
-SITUATIONS = {"due": "Where a call is due", "not_due": "Where no call is due"}
+TOGETHER = 0.95  # |r| from which two components measure the same
+SITUATIONS = {"expected": "Where a call is expected", "not_expected": "Where no call is expected"}
 NOT_DONE = {"calling": "none called", "abstaining": "none abstained"}
 HOW = (
     "Write a line for each: `brief: {efficiency: 0.3}`; `defaults: {}` is the one without changes."
 )
 
-Found = Sequence[PairChoice | Reason]
+Choices = Sequence[PairChoice | Reason]
 
 
 def compare_weightings(
@@ -41,37 +39,38 @@ def compare_weightings(
     weightings: Mapping[str, Mapping[str, float]],
     rule: PairRule,
 ) -> list[dict[str, Any]]:
-    """A row a weighting, in order: its pairs, and what is different from the first one's.
+    """One row per weighting, in order: its pairs, and what is different from the first one's.
 
-    `flipped`: steps that both give a pair and whose chosen text is another; `gained`, `lost`: steps
-    that only this one, or only the first one gives a pair. `chosen`, `rejected`: the mean of each
-    raw part over these sides; empty without pairs. `no_pair`: steps without a pair, by reason.
+    `flipped`: steps with a pair under both, and another chosen text; `gained`, `lost`: steps with a
+    pair only under this one, or only under the first one. `chosen`, `rejected`: the mean of each
+    component over the chosen and the rejected candidates; empty without pairs. `no_pair`: steps
+    without a pair, by reason.
     """
     prepared = prepare(groups, rule)
-    found = {name: list(choices(prepared, weights, rule)) for name, weights in weightings.items()}
-    first: Found = next(iter(found.values()), [])
+    made = {name: list(choices(prepared, weights, rule)) for name, weights in weightings.items()}
+    first: Choices = next(iter(made.values()), [])
     return [
-        {"name": name, "weights": dict(weightings[name]), **_row(prepared, here, first)}
-        for name, here in found.items()
+        {"name": name, "weights": dict(weightings[name]), **_row(prepared, of_weighting, first)}
+        for name, of_weighting in made.items()
     ]
 
 
-def _row(prepared: PreparedStep, found: Found, first: Found) -> dict[str, Any]:
-    pairs = [choice for choice in found if isinstance(choice, PairChoice)]
+def _row(prepared: PreparedSteps, made: Choices, first: Choices) -> dict[str, Any]:
+    pairs = [choice for choice in made if isinstance(choice, PairChoice)]
     return {
-        "steps": len(found),
+        "steps": len(made),
         "pairs": len(pairs),
-        **_differences(found, first),
+        **_differences(made, first),
         "mean_margin": fmean(choice.margin for choice in pairs) if pairs else 0.0,
-        "chosen": _mean_parts([prepared.parts[choice.chosen.parts] for choice in pairs]),
-        "rejected": _mean_parts([prepared.parts[choice.rejected.parts] for choice in pairs]),
-        "no_pair": count_reasons(found),
+        "chosen": _mean_components([prepared.scores[choice.chosen.scores] for choice in pairs]),
+        "rejected": _mean_components([prepared.scores[choice.rejected.scores] for choice in pairs]),
+        "no_pair": count_reasons(made),
     }
 
 
-def _differences(found: Found, first: Found) -> dict[str, int]:
+def _differences(made: Choices, first: Choices) -> dict[str, int]:
     flipped = gained = lost = 0
-    for here, there in zip(found, first, strict=True):
+    for here, there in zip(made, first, strict=True):
         if isinstance(here, PairChoice) and isinstance(there, PairChoice):
             flipped += here.chosen.text != there.chosen.text
         else:
@@ -80,15 +79,15 @@ def _differences(found: Found, first: Found) -> dict[str, int]:
     return {"flipped": flipped, "gained": gained, "lost": lost}
 
 
-def _mean_parts(sides: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: fmean([parts[name] for parts in sides]) for name in (sides[0] if sides else ())}
+def _mean_components(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {
+        name: fmean([score[name] for score in scores]) for name in (scores[0] if scores else ())
+    }
 
 
 class Column(NamedTuple):
-    """A part of every candidate; how far it is from its mean within the step; in what share of the
-    steps it differs.
-
-    The share is of the steps with two candidates or more.
+    """One component of every candidate: its values, their distances from the mean within the step,
+    and in what share of the steps with two candidates or more it `differs`.
     """
 
     values: list[float]
@@ -96,28 +95,28 @@ class Column(NamedTuple):
     differs: float
 
 
-def report_parts(
+def report_components(
     groups: Mapping[Step, Sequence[ScoredCandidate]],
     weights: Mapping[str, float],
     expected: Mapping[Step, bool],
 ) -> dict[str, Any]:
-    """What the parts of the sampled candidates tell; the gold takes no part.
+    """What the components of the sampled candidates tell; the gold is left out.
 
-    `parts`: weight, mean, std of the sample, and the share of steps in which the part `differs`
-    between candidates. `constant`: parts that never do, so that their weight has no say.
-    `together`: parts that rise and fall with each other, |r| >= .95; r is Pearson's, of the
+    `components`: weight, mean, std of the sample, and the share of steps in which the component
+    `differs` between candidates. `constant`: those that never do: their weights have no effect.
+    `together`: components that rise and fall with each other, |r| >= .95; r is Pearson's, of the
     differences from the step's mean, since pairs are made within a step. `abstaining`: the mean
-    total of those that call and those that do not, where a call is `due` and where none is.
+    total of those that call and those that do not, where a call is `expected` and where none is.
     """
     prepared = prepare(groups, PairRule())
     columns = {
-        name: _column(prepared, name) for name in (prepared.parts[0] if prepared.parts else ())
+        name: _column(prepared, name) for name in (prepared.scores[0] if prepared.scores else ())
     }
     constant = [name for name, column in columns.items() if not column.differs]
     return {
         "steps": len(prepared.steps),
         "candidates": sum(len(step.sampled) for step in prepared.steps),
-        "parts": {
+        "components": {
             name: _describe(column, weights.get(name, 0.0)) for name, column in columns.items()
         },
         "constant": constant,
@@ -128,18 +127,19 @@ def report_parts(
     }
 
 
-def _column(prepared: PreparedStep, name: str) -> Column:
+def _column(prepared: PreparedSteps, name: str) -> Column:
     values: list[float] = []
     deviations: list[float] = []
     compared = differing = 0
     for step in prepared.steps:
-        here = [prepared.parts[one.parts][name] for one in step.sampled]
-        compared += len(here) > 1
-        differs = len(set(here)) > 1
+        of_step = [prepared.scores[one.scores][name] for one in step.sampled]
+        compared += len(of_step) > 1
+        differs = len(set(of_step)) > 1
         differing += differs
-        values += here
-        mean = sum(here) / len(here) if differs else 0.0
-        deviations += [value - mean for value in here] if differs else [0.0] * len(here)
+        values += of_step
+        # exactly 0 where nothing differs, not what rounding leaves of value - mean
+        mean = sum(of_step) / len(of_step) if differs else 0.0
+        deviations += [value - mean for value in of_step] if differs else [0.0] * len(of_step)
     return Column(values, deviations, differing / compared if compared else 0.0)
 
 
@@ -155,16 +155,16 @@ def _describe(column: Column, weight: float) -> dict[str, float | None]:
 
 def _together(deviations: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
     lengths = {name: sqrt(sum(map(mul, values, values))) for name, values in deviations.items()}
-    found = []
+    together = []
     for one, other in combinations(deviations, 2):
         r = sum(map(mul, deviations[one], deviations[other])) / (lengths[one] * lengths[other])
         if abs(r) >= TOGETHER:
-            found.append({"parts": [one, other], "r": r})
-    return found
+            together.append({"components": [one, other], "r": r})
+    return together
 
 
 def _abstaining(
-    prepared: PreparedStep, totals: Sequence[int], expected: Mapping[Step, bool]
+    prepared: PreparedSteps, totals: Sequence[int], expected: Mapping[Step, bool]
 ) -> dict[str, Any]:
     earned: dict[str, dict[str, list[float]]] = {
         kind: {"calling": [], "abstaining": []} for kind in SITUATIONS
@@ -172,39 +172,39 @@ def _abstaining(
     for one in (
         one for step in prepared.steps for one in step.sampled if one.candidate.step in expected
     ):
-        parts, is_expected = prepared.parts[one.parts], expected[one.candidate.step]
-        called = not parts["missed_call"] if is_expected else parts["wrong_tool"] > 0
-        earned["due" if is_expected else "not_due"]["calling" if called else "abstaining"].append(
-            totals[one.parts] / UNIT
-        )
+        score, is_expected = prepared.scores[one.scores], expected[one.candidate.step]
+        called = not score["missed_call"] if is_expected else score["wrong_tool"] > 0
+        by_decision = earned["expected" if is_expected else "not_expected"]
+        by_decision["calling" if called else "abstaining"].append(totals[one.scores] / UNIT)
     return {
         kind: {
-            did: {"mean": fmean(values), "count": len(values)} if values else None
-            for did, values in sides.items()
+            decision: {"mean": fmean(values), "count": len(values)} if values else None
+            for decision, values in by_decision.items()
         }
-        for kind, sides in earned.items()
+        for kind, by_decision in earned.items()
     }
 
 
 def sentences(report: Mapping[str, Any]) -> list[str]:
-    """A report for a terminal. Parts without a weight are left to the JSON."""
-    weighed = {name: part for name, part in report["parts"].items() if part["weight"]}
+    """A report for a terminal. Components without a weight are left to the JSON."""
+    weighed = {
+        name: component for name, component in report["components"].items() if component["weight"]
+    }
     constant = [name for name in report["constant"] if name in weighed]
     everywhere = [name for name in constant if not weighed[name]["std"]]
     within = [name for name in constant if weighed[name]["std"]]
     return [
-        *(_moving(found) for found in report["together"] if {*found["parts"]} <= {*weighed}),
+        *(_moving(pair) for pair in report["together"] if {*pair["components"]} <= {*weighed}),
         *_deciding_nothing(everywhere, "the same for every candidate"),
         *_deciding_nothing(within, "the same for all candidates of a step"),
         *(text for kind in SITUATIONS if (text := _calling(kind, report["abstaining"][kind]))),
     ]
 
 
-def _moving(found: Mapping[str, Any]) -> str:
-    how = "together" if found["r"] > 0 else "against each other"
-    return (
-        f"{' and '.join(found['parts'])} move {how} (r = {found['r']:.2f}): one of them is enough."
-    )
+def _moving(pair: Mapping[str, Any]) -> str:
+    how = "together" if pair["r"] > 0 else "against each other"
+    names = " and ".join(pair["components"])
+    return f"{names} move {how} (r = {pair['r']:.2f}): one of them is enough."
 
 
 def _deciding_nothing(names: Sequence[str], what: str) -> list[str]:
@@ -217,49 +217,51 @@ def _deciding_nothing(names: Sequence[str], what: str) -> list[str]:
 
 
 def _calling(kind: str, earned: Mapping[str, Mapping[str, float] | None]) -> str:
-    """What calling earns against abstaining, the right one first; "" if nobody was asked there."""
-    order = ("calling", "abstaining") if kind == "due" else ("abstaining", "calling")
-    told = [(did, found) for did in order if (found := earned[did])]
-    if not told:
+    """What calling earns against abstaining, the right one first; "" if there are no such steps."""
+    order = ("calling", "abstaining") if kind == "expected" else ("abstaining", "calling")
+    measured = [(decision, figure) for decision in order if (figure := earned[decision])]
+    if not measured:
         return ""
-    (did, found), *second = told
-    text = f"{SITUATIONS[kind]}, {did} earns {found['mean']:.2f} on average (n = {found['count']})"
-    for other, beside in second:
-        return f"{text} and {other} {beside['mean']:.2f} (n = {beside['count']})."
-    return f"{text}; {next(words for name, words in NOT_DONE.items() if name != did)}."
+    (decision, first), *second = measured
+    text = f"{SITUATIONS[kind]}, {decision} earns {first['mean']:.2f} on average"
+    text += f" (n = {first['count']})"
+    for other, figure in second:
+        return f"{text} and {other} {figure['mean']:.2f} (n = {figure['count']})."
+    return f"{text}; {next(words for name, words in NOT_DONE.items() if name != decision)}."
 
 
-def read_grid(path: Path, own: Iterable[str] = ()) -> dict[str, dict[str, float]]:
-    """The weightings of a YAML file, settled: a mapping name -> weights, or a list named by what it
-    changes.
+def read_grid(path: Path, user_functions: Iterable[str] = ()) -> dict[str, dict[str, float]]:
+    """The weightings of a YAML file with every weight: a mapping name -> weights, or a list, named
+    by the weights that it changes.
 
-    `own`: parts beside the built-in ones. Raises UserError 2 with file and name.
+    `user_functions`: components besides the built-in ones. Raises UserError 2 with file and name.
     """
-    own = list(own)
+    user_functions = list(user_functions)
     grid: dict[str, dict[str, float]] = {}
     for name, weights in _entries(path):
-        place = f"{path}, {name}"
+        location = f"{path}, {name}"
         if not isinstance(weights, dict | None):
-            raise UserError(f"{weights!r} is no mapping of parts to weights.", HOW, location=place)
+            raise UserError(
+                f"{weights!r} is not a mapping of components to weights.", HOW, location=location
+            )
         if name in grid:
             raise UserError(
-                "is there twice.", "Give each weighting a name of its own.", location=place
+                "is there twice.", "Give each weighting a name of its own.", location=location
             )
         try:
-            given = {str(part): _number(part, weight) for part, weight in (weights or {}).items()}
-            grid[name] = settle_weights(given, own)
+            changed = {str(key): _number(key, weight) for key, weight in (weights or {}).items()}
+            grid[name] = settle_weights(changed, user_functions)
         except UserError as error:
-            raise UserError(
-                error.problem, error.fix, location=": ".join(filter(None, (place, error.location)))
-            ) from error
+            locations = filter(None, (location, error.location))
+            raise UserError(error.problem, error.fix, location=": ".join(locations)) from error
     if not grid:
         raise UserError("holds no weighting.", HOW, location=str(path))
     return grid
 
 
 def _entries(path: Path) -> list[tuple[str, Any]]:
-    """What the file holds, with its names. Names may be there twice: read as a mapping, YAML drops
-    the first.
+    """The entries of the file with their names. A name may be there twice: YAML, read as a mapping,
+    would drop the first.
     """
     import yaml
 
@@ -267,11 +269,11 @@ def _entries(path: Path) -> list[tuple[str, Any]]:
         loader = yaml_loader(path)
         node = loader.get_single_node()
         if isinstance(node, yaml.MappingNode):
-            made = [
+            entries = [
                 [loader.construct_object(half, deep=True) for half in entry] for entry in node.value
             ]
-            refuse_grown(made, str(path))
-            return [(str(name), weights) for name, weights in made]
+            refuse_grown(entries, str(path))
+            return [(str(name), weights) for name, weights in entries]
         listed = loader.construct_document(node) if node else []
         refuse_grown(listed, str(path))
     except OSError as error:
@@ -279,24 +281,26 @@ def _entries(path: Path) -> list[tuple[str, Any]]:
             f"cannot read the weightings: {error.strerror}.", location=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"no YAML: {' '.join(str(error).split())}", location=str(path)) from error
+        raise UserError(f"not YAML: {' '.join(str(error).split())}", location=str(path)) from error
     return [
         (_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])
     ]
 
 
 def _name(weights: Any) -> str:
-    """What it changes: `tool_accuracy=0.5,efficiency=0`."""
+    """The weights that it changes: `tool_accuracy=0.5,efficiency=0`."""
     if isinstance(weights, dict):
-        return ",".join(f"{part}={weight}" for part, weight in weights.items()) or "defaults"
+        return (
+            ",".join(f"{component}={weight}" for component, weight in weights.items()) or "defaults"
+        )
     return "defaults" if weights is None else str(weights)
 
 
-def _number(part: Any, weight: Any) -> float:
-    """Also of text: to YAML, -.3 is no number."""
+def _number(component: Any, weight: Any) -> float:
+    """Also of text: to YAML, -.3 is a text."""
     try:
         return float("" if isinstance(weight, bool) else weight)
     except (TypeError, ValueError):
         raise UserError(
-            f"{part} is {weight!r}, which is no number.", "Write it as `efficiency: 0.3`."
+            f"{component} is {weight!r}, which is not a number.", "Write it as `efficiency: 0.3`."
         ) from None

@@ -177,7 +177,7 @@ class Rollouts:
 
     def __init__(self, folder: Path, settings: GrpoSettings, judge: Scorer, asked: list[Prompt]):
         self.folder, self.settings, self.judge, self.asked = folder, settings, judge, asked
-        self.weights = settle_weights(settings.weights, judge.own)
+        self.weights = settle_weights(settings.weights, judge.user_functions)
         self.halt: list[Exception] = []
         self.tally = Tally(settings.max_failures, folder, MEND)
         self._carry_on()
@@ -220,7 +220,7 @@ class Rollouts:
         scores = list(self.judge(candidates))
         for candidate, score in zip(candidates, scores, strict=True):
             told: dict[str, Any] = {
-                "parts": score.parts,
+                "components": score.components,
                 "feedback": score.feedback,
                 "error": score.error,
             }
@@ -264,7 +264,7 @@ class Rollouts:
             self.tally.refuse()
         except UserError as error:
             self.halt.append(error)
-        return [grpo.AnswerReward(None if score.error else score.parts) for score in scores]
+        return [grpo.AnswerReward(None if score.error else score.components) for score in scores]
 
     def settle(self) -> None:
         self.file.settle()
@@ -322,7 +322,7 @@ class Rollouts:
         for row in self.rows.values():
             if row.model == self.settings.model and not row.error:
                 totals.setdefault(row.candidate.step, set()).add(
-                    round(total(row.parts, self.weights), 9)
+                    round(total(row.components, self.weights), 9)
                 )
         left = [one for one in self.asked if len(totals.get(one.step, ())) > 1]
         out = len(self.asked) - len(left)

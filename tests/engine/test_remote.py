@@ -129,7 +129,7 @@ def test_pairs_by_our_server_are_candidates_in_our_protocol(caller, ours):
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
     }
     scores = [
-        row["parts"]["task_completion"]
+        row["components"]["task_completion"]
         for row in read_rows(caller / "pairs-there" / "scores.jsonl")
     ]
     assert scores == [1.0] * 6  # the gold has its own two

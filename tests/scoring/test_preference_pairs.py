@@ -25,24 +25,29 @@ from agentlite.scoring.preference_pairs import (
     read_scores,
     write_pairs,
 )
-from agentlite.scoring.weight_sweep import compare_weightings, read_grid, report_parts, sentences
+from agentlite.scoring.weight_sweep import (
+    compare_weightings,
+    read_grid,
+    report_components,
+    sentences,
+)
 
 WEIGHTS = {"exact": 0.5, "efficiency": 0.2, "wrong_tool": -0.3}
 
 
 @dataclass
 class Said:
-    """A candidate in one line: its text and its parts, those that are not named being 0."""
+    """A candidate in one line: its text and its components, those that are not named being 0."""
 
     text: str
-    parts: dict
+    components: dict
     model: str = "sft"
 
 
-def said(text, model="sft", **parts):
+def said(text, model="sft", **components):
     return Said(
         text,
-        {"exact": 0.0, "efficiency": 0.0, "wrong_tool": 0.0, "missed_call": 0.0, **parts},
+        {"exact": 0.0, "efficiency": 0.0, "wrong_tool": 0.0, "missed_call": 0.0, **components},
         model,
     )
 
@@ -54,7 +59,7 @@ def grouped(*steps):
         for sample, one in enumerate(step):
             candidate = Candidate(f"r{index}", 2, "hermes", one.model, sample, one.text, "turn", 5)
             candidates.append(candidate)
-            scores[candidate.key] = Score(*candidate.key, one.parts)
+            scores[candidate.key] = Score(*candidate.key, one.components)
     return group(candidates, scores)
 
 
@@ -127,7 +132,7 @@ def test_no_pair_is_missed_and_none_is_narrower_than_need_be(steps, weights, rul
         margins = [
             round(
                 sum(
-                    weight * (one.parts[name] - other.parts[name])
+                    weight * (one.components[name] - other.components[name])
                     for name, weight in weights.items()
                 ),
                 9,
@@ -319,11 +324,19 @@ def test_a_weight_for_a_part_that_nobody_scored_is_refused_unless_it_is_zero():
     assert only_pair(FAILING, {**WEIGHTS, "mine": 0.0}) == ("a", "b")
 
 
+def test_a_pair_whose_chosen_text_stays_the_same_is_not_flipped():
+    step = [said("a", exact=1, mine=0), said("a ", exact=0, mine=1), said("b", exact=0, mine=0)]
+    rows = compare_weightings(
+        grouped(step), {"exact": {"exact": 1.0}, "mine": {"mine": 1.0}}, PairRule()
+    )
+    assert [(row["pairs"], row["flipped"]) for row in rows] == [(1, 0), (1, 0)]
+
+
 def test_no_candidates_give_no_pairs_and_an_empty_report():
     assert build_pairs({}, WEIGHTS, PairRule()).pairs == []
     (row,) = compare_weightings({}, {"only": WEIGHTS}, PairRule())
     assert (row["steps"], row["pairs"], row["chosen"]) == (0, 0, {})
-    assert sentences(report_parts({}, WEIGHTS, {})) == []
+    assert sentences(report_components({}, WEIGHTS, {})) == []
 
 
 # a right answer by a detour, and a quick one that is wrong
@@ -378,16 +391,16 @@ def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together()
         [said("a", missed_call=1), said("b", missed_call=1)],
         [said("gold", GOLD, exact=1, missed_call=5), said("a")],
     )
-    report = report_parts(groups, {**WEIGHTS, "missed_call": -0.3}, {})
+    report = report_components(groups, {**WEIGHTS, "missed_call": -0.3}, {})
     assert (report["steps"], report["candidates"]) == (4, 7)
     assert report["constant"] == ["missed_call"]
     # efficiency moves with exact only within a step: over all candidates r is .82
-    assert [(found["parts"], round(found["r"], 6)) for found in report["together"]] == [
+    assert [(found["components"], round(found["r"], 6)) for found in report["together"]] == [
         (["exact", "efficiency"], 1),
         (["exact", "wrong_tool"], -1),
         (["efficiency", "wrong_tool"], -1),
     ]
-    assert report["parts"]["exact"] == {
+    assert report["components"]["exact"] == {
         "weight": 0.5,
         "mean": pytest.approx(2 / 7),
         "std": pytest.approx((10 / 7 / 6) ** 0.5),
@@ -404,7 +417,7 @@ def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together()
 
 
 def test_parts_that_are_the_same_everywhere_are_told_in_one_sentence_and_those_without_weight_not_at_all():  # noqa: E501  (verbatim text)
-    report = report_parts(grouped(FAILING), WEIGHTS, {})
+    report = report_components(grouped(FAILING), WEIGHTS, {})
     assert set(report["constant"]) == {"exact", "wrong_tool", "missed_call"}
     assert sentences(report) == [
         "exact and wrong_tool are the same for every candidate: their weights decide nothing."
@@ -418,31 +431,41 @@ def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where
         [said("not asked", exact=1)],
     )
     expected = {Step("r0", 2): True, Step("r1", 2): False}
-    report = report_parts(groups, {"exact": 1.0, "missed_call": -0.3, "wrong_tool": -0.5}, expected)
+    report = report_components(
+        groups, {"exact": 1.0, "missed_call": -0.3, "wrong_tool": -0.5}, expected
+    )
     assert report["abstaining"] == {
-        "due": {"calling": {"mean": 0.75, "count": 2}, "abstaining": {"mean": -0.3, "count": 1}},
-        "not_due": {"calling": {"mean": -0.5, "count": 1}, "abstaining": {"mean": 1.0, "count": 1}},
+        "expected": {
+            "calling": {"mean": 0.75, "count": 2},
+            "abstaining": {"mean": -0.3, "count": 1},
+        },
+        "not_expected": {
+            "calling": {"mean": -0.5, "count": 1},
+            "abstaining": {"mean": 1.0, "count": 1},
+        },
     }
     assert sentences(report)[-2:] == [
-        "Where a call is due, calling earns 0.75 on average (n = 2) and abstaining -0.30 (n = 1).",
-        "Where no call is due, abstaining earns 1.00 on average (n = 1) and calling -0.50 (n = 1).",
+        "Where a call is expected, calling earns 0.75 on average (n = 2) and abstaining -0.30 "
+        "(n = 1).",
+        "Where no call is expected, abstaining earns 1.00 on average (n = 1) and calling -0.50 "
+        "(n = 1).",
     ]
 
 
 def test_a_side_that_nobody_took_is_none_and_said_so():
     groups = grouped([said("a", exact=1), said("b", exact=0.5)])
-    report = report_parts(groups, {"exact": 1.0}, {Step("r0", 2): True})
-    assert report["abstaining"]["due"]["abstaining"] is None
-    assert report["abstaining"]["not_due"] == {"calling": None, "abstaining": None}
+    report = report_components(groups, {"exact": 1.0}, {Step("r0", 2): True})
+    assert report["abstaining"]["expected"]["abstaining"] is None
+    assert report["abstaining"]["not_expected"] == {"calling": None, "abstaining": None}
     assert (
         sentences(report)[-1]
-        == "Where a call is due, calling earns 0.75 on average (n = 2); none abstained."
+        == "Where a call is expected, calling earns 0.75 on average (n = 2); none abstained."
     )
 
 
 def test_a_report_and_a_comparison_are_json(tmp_path):
     groups = grouped(TWO_TASTES, FAILING, [said("", missed_call=1)])
-    report = report_parts(groups, WEIGHTS, dict.fromkeys(groups, True))
+    report = report_components(groups, WEIGHTS, dict.fromkeys(groups, True))
     rows = compare_weightings(groups, {"only": WEIGHTS}, PairRule())
     assert json.loads(msgspec.json.encode([report, rows])) == [report, rows]
 
@@ -490,17 +513,17 @@ ZERO = ", ".join(
         ("a: {}\nb: {efficency: 1}", r"grid\.yaml, b: .*efficency"),
         ("- {}\n- {efficency: 1}", r"grid\.yaml, efficency=1: "),
         (f"none: {{{ZERO}}}", r"grid\.yaml, none: "),
-        ("a: {efficiency: lots}", r"grid\.yaml, a: efficiency is 'lots', which is no number"),
-        ("a: {efficiency: true}", r"grid\.yaml, a: efficiency is True, which is no number"),
-        ("a: {efficiency: }", r"grid\.yaml, a: efficiency is None, which is no number"),
+        ("a: {efficiency: lots}", r"grid\.yaml, a: efficiency is 'lots', which is not a number"),
+        ("a: {efficiency: true}", r"grid\.yaml, a: efficiency is True, which is not a number"),
+        ("a: {efficiency: }", r"grid\.yaml, a: efficiency is None, which is not a number"),
         ("a: {efficiency: .nan}", r"grid\.yaml, a: .*efficiency"),
         ("a: {efficiency: 1}\na: {efficiency: 2}", r"grid\.yaml, a: is there twice"),
         ("- {efficiency: 1}\n- {efficiency: 1}", r"grid\.yaml, efficiency=1: is there twice"),
-        ("a: [1, 2]", r"grid\.yaml, a: \[1, 2\] is no mapping"),
-        ("- 3", r"grid\.yaml, 3: 3 is no mapping"),
-        ("three", r"grid\.yaml, three: 'three' is no mapping"),
+        ("a: [1, 2]", r"grid\.yaml, a: \[1, 2\] is not a mapping"),
+        ("- 3", r"grid\.yaml, 3: 3 is not a mapping"),
+        ("three", r"grid\.yaml, three: 'three' is not a mapping"),
         ("", r"grid\.yaml: holds no weighting"),
-        ("a: {", r"grid\.yaml: no YAML"),
+        ("a: {", r"grid\.yaml: not YAML"),
     ],
 )
 def test_a_mistake_in_a_grid_is_told_with_file_and_name(tmp_path, text, told):
@@ -546,7 +569,7 @@ def test_rows_come_back_as_they_were_written(tmp_path):
 
 
 def rollout(candidate, **score):
-    return encode({**msgspec.structs.asdict(candidate), "parts": {"exact": 0.1}, **score})
+    return encode({**msgspec.structs.asdict(candidate), "components": {"exact": 0.1}, **score})
 
 
 def test_rollouts_are_candidates_and_scores_in_one_row(tmp_path):

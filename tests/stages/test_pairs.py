@@ -185,7 +185,7 @@ def test_every_step_gets_its_candidates_and_its_gold_and_every_step_is_accounted
 def test_the_gold_itself_earns_all_there_is(paired):
     for score in read_scores(paired / "scores.jsonl"):
         if score.model == GOLD:
-            assert total(score.parts, WEIGHTS) == pytest.approx(1.0)
+            assert total(score.components, WEIGHTS) == pytest.approx(1.0)
 
 
 def test_where_every_candidate_fails_the_gold_is_chosen(paired):
@@ -508,7 +508,9 @@ def test_grpo_keeps_every_answer_with_its_parts(rolled, run):
         for line in (rolled / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     for step, metric in enumerate(metrics):
-        told = [row.parts["short"] for row in rows if row.model == "grpo" and row.trained == step]
+        told = [
+            row.components["short"] for row in rows if row.model == "grpo" and row.trained == step
+        ]
         assert metric["reward/short"] == pytest.approx(sum(told) / 8, abs=1e-5)
     assert done(rolled)["figures"]["lineage"][-1] == "grpo"
 

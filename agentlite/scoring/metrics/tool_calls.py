@@ -170,9 +170,7 @@ def _elements_typed(value: list[Any], accepted: list[Any], declared: set[type]) 
 
 
 def _same_text(value: str, accepted: list[Any]) -> bool:
-    return value in accepted or any(
-        isinstance(answer, str) and standard(value) == standard(answer) for answer in accepted
-    )
+    return standard(value) in [standard(answer) for answer in accepted if isinstance(answer, str)]
 
 
 def _same_list(value: list[Any], accepted: list[Any]) -> bool:

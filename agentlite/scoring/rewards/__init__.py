@@ -1,15 +1,13 @@
-"""A reading and its gold -> what it earns, part by part, and why in a line; parts and weights ->
-one number.
+"""What a completion earns: its components, penalties and feedback, and their weighted total.
 
-`docs/rewards.md` has the formula and the source of every part.
+`docs/rewards.md` has the formula and the source of every component.
 """
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from agentlite.core.errors import UserError
+from agentlite.core.errors import UserError, nearest
 from agentlite.scoring.rewards.attempt import Attempt, TraceStep
 from agentlite.scoring.rewards.components import COMPONENTS, PENALTIES, Component
 from agentlite.scoring.rewards.feedback import feedback
@@ -21,9 +19,9 @@ __all__ = [
     "Attempt",
     "Component",
     "ComponentError",
-    "Judged",
+    "RewardResult",
     "TraceStep",
-    "judge",
+    "score_attempt",
     "settle_weights",
     "total",
 ]
@@ -45,68 +43,66 @@ WEIGHTS: dict[str, float] = {
 
 
 class ComponentError(Exception):
-    """A component of the user's own gave no value: which, and what happened."""
+    """A user function gave no value: which one, and what happened."""
 
 
-class RewardParts(NamedTuple):
-    """Every part, raw; one line of feedback; and why components of the user's own gave no value, if
-    any did not.
+class RewardResult(NamedTuple):
+    """Every component and penalty, without weights; one line of feedback; and why user functions
+    gave no value, if any failed.
     """
 
-    parts: dict[str, float]
+    components: dict[str, float]
     feedback: str
     error: str = ""
 
 
-def judge(attempt: Attempt, own: Mapping[str, Component] = {}) -> RewardParts:
-    """Every part of an attempt. A component of the user's own that gives no value is left out, and
-    is the error.
-    """
-    parts = {name: component(attempt) for name, component in COMPONENTS.items()}
+def score_attempt(attempt: Attempt, user_functions: Mapping[str, Component] = {}) -> RewardResult:
+    """A user function that gives no value is left out, and is the error."""
+    components = {name: component(attempt) for name, component in COMPONENTS.items()}
     errors = []
-    for name, component in own.items():
+    for name, component in user_functions.items():
         try:
-            parts[name] = component(attempt)
+            components[name] = component(attempt)
         except ComponentError as error:
             errors.append(str(error))
     for name, count in PENALTIES.items():
-        parts[name] = float(count(attempt))
-    return RewardParts(parts, feedback(attempt), "; ".join(errors))
+        components[name] = float(count(attempt))
+    return RewardResult(components, feedback(attempt), "; ".join(errors))
 
 
-def total(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
+def total(components: Mapping[str, float], weights: Mapping[str, float]) -> float:
     """Not clamped: a penalty always shows."""
-    return sum([weight * parts[name] for name, weight in weights.items()])
+    return sum([weight * components[name] for name, weight in weights.items()])
 
 
-def settle_weights(given: Mapping[str, float], own: Iterable[str] = ()) -> dict[str, float]:
-    """The weight of every part: the default (1 for the user's own), or what is given. Raises
-    UserError 2.
+def settle_weights(
+    changed: Mapping[str, float], user_functions: Iterable[str] = ()
+) -> dict[str, float]:
+    """The weight of every component and penalty: as `changed` has it, or the default, which is 1
+    for a user function. Raises UserError 2.
     """
-    weights = {**WEIGHTS, **dict.fromkeys(own, 1.0)}
-    for name, weight in given.items():
+    weights = {**WEIGHTS, **dict.fromkeys(user_functions, 1.0)}
+    for name, weight in changed.items():
         _refuse(name, weight, weights)
         weights[name] = float(weight)
     if not any(weights.values()):
         raise UserError(
             "all are zero: every candidate would score the same.",
-            "Give one part a weight.",
+            "Give one component a weight.",
             location="weights",
         )
     return weights
 
 
-def _refuse(name: str, weight: float, known: Iterable[str]) -> None:
-    """Raises UserError 2 for a weight that no part has, or that would turn a part into its
+def _refuse(name: str, weight: float, names: Iterable[str]) -> None:
+    """Raises UserError 2 for a weight of no component, or one that would turn a component into its
     opposite.
     """
-    if name not in (known := list(known)):
-        near = difflib.get_close_matches(name, known, n=1)
-        fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(known)}."
-        raise UserError(f"no part '{name}'.", fix, location="weights")
+    if name not in (names := list(names)):
+        raise UserError(f"no component '{name}'.", nearest(name, names), location="weights")
     if not math.isfinite(weight):
         raise UserError(
-            f"{weight} is no weight.", "Give a finite number.", location=f"weights.{name}"
+            f"{weight} is not a weight.", "Give a finite number.", location=f"weights.{name}"
         )
     if name in PENALTIES and weight > 0:
         raise UserError(

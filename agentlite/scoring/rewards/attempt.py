@@ -1,6 +1,4 @@
-"""A model's text at a step, or a whole dialog, beside its gold -> the facts that the parts of a
-reward look at.
-"""
+"""A completion with the gold of its step, or a whole dialog: the facts that components look at."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -11,7 +9,7 @@ from msgspec import Struct
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
 
-OPTIMAL_STEPS = 5  # of a whole dialog whose gold does not say it
+OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
 
 
 class TraceStep(NamedTuple):
@@ -23,10 +21,9 @@ class TraceStep(NamedTuple):
 
 
 class Attempt(Struct, frozen=True, dict=True):
-    """What is judged, with everything a component may look at; what several of them need is worked
-    out once.
+    """All that a component may look at; what several of them need is computed once.
 
-    With a `trace` the whole dialog is judged: its calls are those of the trace, and `parsed` is the
+    With a `trace` the whole dialog is scored: its calls are those of the trace, and `parsed` is the
     last text.
     """
 
@@ -43,29 +40,27 @@ class Attempt(Struct, frozen=True, dict=True):
 
     @cached_property
     def made(self) -> Sequence[Call]:
-        """The calls, in an order of their own: in whichever order they were made, nothing
-        changes.
-        """
+        """The calls, sorted: the order in which they were made changes no component."""
         return ordered(
             self.parsed.calls if self.trace is None else [step.call for step in self.trace]
         )
 
     @cached_property
     def uses(self) -> Mapping[str, CallUse]:
-        """What is due and what was made, by tool."""
+        """The expected calls and those made, by tool."""
         return uses(ordered(self.gold.calls), self.made, self.tools)
 
     @cached_property
     def matches(self) -> list[tuple[GoldCall, CallMatch | None]]:
-        """Every due call with the call that does for it, if there is one."""
+        """Every expected call with the call that is assigned to it, if there is one."""
         return [match for use in self.uses.values() for match in use.matches]
 
     @cached_property
     def carried_out(self) -> int:
-        """How many due calls of a whole dialog went well, each at a step of its own."""
-        well = ordered([step.call for step in self.trace or () if step.ok])
+        """How many expected calls of a whole dialog succeeded, each at another step."""
+        succeeded = ordered([step.call for step in self.trace or () if step.ok])
         return sum(
-            use.served() for use in uses(ordered(self.gold.calls), well, self.tools).values()
+            use.served() for use in uses(ordered(self.gold.calls), succeeded, self.tools).values()
         )
 
     @property

@@ -1,6 +1,4 @@
-"""Due calls and calls made -> which call does for which due one, and how well, values cast by the
-tool's schema.
-"""
+"""Which call is assigned to which expected call, and how well it fits, by the tool's schema."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -11,14 +9,14 @@ from agentlite.core.json_schema import Schema, is_one_of, schema_at, types_of
 from agentlite.core.records import Call, GoldCall, Tool, canonical, plain
 from agentlite.scoring.metrics.tool_calls import argument_problem
 
-EXACT = 6  # calls of one tool up to which every assignment is weighed
+EXACT = 6  # calls of one tool up to which the best assignment is searched for
 Table = Sequence[Sequence[float]]
 AnyCall = TypeVar("AnyCall", Call, GoldCall)
 
 
 class CallMatch(NamedTuple):
-    """How a call agrees with a due call of the same tool: its arguments, counted, and the first
-    thing wrong.
+    """How a call agrees with an expected call of the same tool: counts of its arguments, and the
+    first problem.
     """
 
     right: int
@@ -30,7 +28,7 @@ class CallMatch(NamedTuple):
 
     @property
     def grade(self) -> float:
-        """1 if the call satisfies the due one, and only then."""
+        """1 if the call satisfies the expected one, and only then."""
         return (1 + self.right) / (1 + self.given + self.missing)
 
     @property
@@ -39,8 +37,8 @@ class CallMatch(NamedTuple):
 
 
 class CallUse(NamedTuple):
-    """What is due of one tool, the calls made of it, and how each of them (a column) fits each due
-    one (a row).
+    """The expected calls of one tool, the calls made of it, and how each call made (a column) fits
+    each expected one (a row).
     """
 
     expected: list[GoldCall]
@@ -49,8 +47,8 @@ class CallUse(NamedTuple):
 
     @property
     def matches(self) -> Iterator[tuple[GoldCall, CallMatch | None]]:
-        """Every due call with the call that does for it, if one is left: assigned so that most is
-        right.
+        """Every expected call with the call assigned to it, if there is one: assigned so that the
+        sum of the grades is highest.
         """
         columns = dict(assign([[fit.grade for fit in row] for row in self.fits]))
         return (
@@ -59,7 +57,7 @@ class CallUse(NamedTuple):
         )
 
     def served(self, strict: bool = False) -> int:
-        """How many due calls have a call of their own that satisfies them."""
+        """How many expected calls are satisfied, each by another call."""
         return len(
             assign(
                 [
@@ -73,22 +71,22 @@ class CallUse(NamedTuple):
 def uses(
     expected: Iterable[GoldCall], made: Iterable[Call], tools: Iterable[Tool]
 ) -> dict[str, CallUse]:
-    """By the name of the tool: those due first, then any other that was called."""
-    found: dict[str, CallUse] = {}
+    """By the name of the tool: the expected ones first, then any other that was called."""
+    by_name: dict[str, CallUse] = {}
     for gold in expected:
-        if gold.name not in found:
-            found[gold.name] = CallUse([], [], [])
-        found[gold.name].expected.append(gold)
+        if gold.name not in by_name:
+            by_name[gold.name] = CallUse([], [], [])
+        by_name[gold.name].expected.append(gold)
     for call in made:
-        if call.name not in found:
-            found[call.name] = CallUse([], [], [])
-        found[call.name].made.append(call)
+        if call.name not in by_name:
+            by_name[call.name] = CallUse([], [], [])
+        by_name[call.name].made.append(call)
     schemas = {tool.name: tool.parameters for tool in tools}
-    for name, use in found.items():
+    for name, use in by_name.items():
         use.fits.extend(
             [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.expected
         )
-    return found
+    return by_name
 
 
 def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
@@ -111,9 +109,7 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
 
 
 def needed(expected: GoldCall, schema: Schema) -> list[str]:
-    """The parameters that may not be left out: by the gold, or by the schema where the gold would
-    let them go.
-    """
+    """The parameters that may not be left out: by the gold, or by the schema alone."""
     named = [name for name, accepted in expected.arguments.items() if "" not in accepted]
     return named + [name for name in schema.get("required") or () if name not in named]
 
@@ -125,8 +121,8 @@ def _problem_after_cast(name: str, value: Any, expected: GoldCall, schema: Schem
 
 
 def cast(value: Any, schema: Schema) -> Any:
-    """The value in the type its schema declares, where it is only written in another: "3" for 3, or
-    3 for "3".
+    """The value in the type that its schema declares, where it is only written in another type:
+    "3" for 3, or 3 for "3".
     """
     types = types_of(schema)
     if types and not is_one_of(value, types):
@@ -141,7 +137,7 @@ def cast(value: Any, schema: Schema) -> Any:
 
 
 def _retyped(value: Any, types: set[type]) -> Any:
-    """As it is where no cast leads to one of the types."""
+    """The value itself where no cast leads to one of the types."""
     read = value
     try:
         if isinstance(value, str):
@@ -150,43 +146,45 @@ def _retyped(value: Any, types: set[type]) -> Any:
             read = int(read)
         if not is_one_of(read, types) and str in types and isinstance(value, int | float):
             return plain(value)
-    except (
-        msgspec.MsgspecError,
-        ValueError,
-        RecursionError,
-    ):  # no JSON, a number too long, nested too deep
-        return value
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return value  # not JSON, a number too long, nested too deep
     return read if is_one_of(read, types) else value
 
 
 def assign(worth: Table) -> list[tuple[int, int]]:
-    """The (row, column) pairs worth most together, each row and column once, none that is worth
+    """The (row, column) pairs with the highest sum, each row and column at most once, no pair worth
     nothing.
 
-    Every assignment is weighed where the shorter side has at most EXACT; beyond, the best pair left
-    comes next.
+    The sum is the highest there is where the shorter side has at most EXACT entries; beyond that
+    the best pair left is taken, one after the other.
     """
     rows, columns = len(worth), len(worth[0]) if worth else 0
     if rows == columns == 1:
         return [(0, 0)] if worth[0][0] else []
     if rows < columns:
         return [(row, column) for column, row in assign(list(zip(*worth, strict=True)))]
-    return _best_of_all(worth) if columns <= EXACT else _best_left(worth)
+    return _best_assignment(worth) if columns <= EXACT else _greedy_assignment(worth)
 
 
-def _best_of_all(worth: Table) -> list[tuple[int, int]]:
-    """Row by row, the best way to have taken each set of columns (a bit each)."""
+def _best_assignment(worth: Table) -> list[tuple[int, int]]:
+    """Dynamic programming over the sets of columns that are taken: one bit per column, at most
+    2**EXACT sets, whatever the number of rows.
+    """
     best: dict[int, tuple[float, list[tuple[int, int]]]] = {0: (0.0, [])}
     for row, values in enumerate(worth):
+        # A copy: it holds the best over the rows before this one, so this row is used at most once.
+        # A row may stay without a column: the sets of the rows before it are kept as they are.
         for taken, (earned, pairs) in list(best.items()):
             for column, value in enumerate(values):
-                now = taken | 1 << column
-                if value and now != taken and (now not in best or earned + value > best[now][0]):
-                    best[now] = earned + value, [*pairs, (row, column)]
-    return max(best.values(), key=lambda found: found[0])[1]
+                extended = taken | 1 << column
+                if not value or extended == taken:  # worth nothing, or the column is taken
+                    continue
+                if extended not in best or earned + value > best[extended][0]:
+                    best[extended] = earned + value, [*pairs, (row, column)]
+    return max(best.values(), key=lambda assignment: assignment[0])[1]
 
 
-def _best_left(worth: Table) -> list[tuple[int, int]]:
+def _greedy_assignment(worth: Table) -> list[tuple[int, int]]:
     ranked = sorted(
         (-value, row, column)
         for row, values in enumerate(worth)
@@ -208,5 +206,5 @@ def ordered(calls: Sequence[AnyCall]) -> Sequence[AnyCall]:
 
 
 def identity(call: AnyCall) -> tuple[str, str]:
-    """What makes two calls the same one, and puts calls in order."""
+    """Equal for calls that are the same, and the key by which calls are sorted."""
     return call.name, canonical(call.arguments)

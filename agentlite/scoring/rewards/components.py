@@ -1,6 +1,4 @@
-"""An attempt -> its components, each in [0, 1], and its penalties, each a count: one function a
-part.
-"""
+"""The components of a reward, each in [0, 1], and its penalties, each a count: a function each."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,8 +12,8 @@ Component = Callable[[Attempt], float]
 
 
 def task_completion(attempt: Attempt) -> float:
-    """At a step the share of what is right, call by call; over a whole dialog the success of its
-    trace.
+    """At a step, the share of calls and arguments that are right; over a whole dialog, the share of
+    expected calls that succeeded.
     """
     expected, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
@@ -27,14 +25,14 @@ def task_completion(attempt: Attempt) -> float:
 
 
 def tool_accuracy(attempt: Attempt) -> float:
-    """F1 of the tools called against those due, each as often as it is."""
+    """F1 of the tools called against the expected ones, repeated calls counted."""
     both = len(attempt.gold.calls) + len(attempt.made)
     common = sum([min(len(use.expected), len(use.made)) for use in attempt.uses.values()])
     return 2 * common / both if both else 1.0
 
 
 def efficiency(attempt: Attempt) -> float:
-    """0 unless what was due was done; then the share of its calls, or steps, that were needed."""
+    """0 unless every expected call was made; else the share of needed calls, or steps."""
     expected, made = len(attempt.gold.calls), len(attempt.made)
     if attempt.trace is not None:
         succeeded = attempt.carried_out == expected if expected else not made
@@ -46,7 +44,7 @@ def efficiency(attempt: Attempt) -> float:
 
 
 def timing_quality(attempt: Attempt) -> float:
-    """1 if it called where a call was due, and answered where none was. To say nothing is no
+    """1 if it called where a call is expected, and answered where none is. An empty text is not an
     answer.
     """
     if attempt.gold.calls:
@@ -55,8 +53,8 @@ def timing_quality(attempt: Attempt) -> float:
 
 
 def format_compliance(attempt: Attempt) -> float:
-    """1 if the text is finished and can be read, every tool called is on offer, and arguments fit
-    their schemas.
+    """1 if the text is finished and can be read, every tool called is offered, and the arguments
+    fit their schemas.
     """
     parsed = attempt.parsed
     if attempt.trace is not None:
@@ -69,8 +67,8 @@ def format_compliance(attempt: Attempt) -> float:
 
 
 def arguments(attempt: Attempt) -> float:
-    """ToolRL's match: tools, then parameter names and values call by call; as a share of what can
-    be had.
+    """ToolRL's match: tools, then parameter names and values call by call; as a share of the most
+    that can be earned.
     """
     if not attempt.gold.calls:
         return float(not attempt.made)
@@ -90,8 +88,8 @@ def _jaccard_of_tools(attempt: Attempt) -> float:
 
 
 def exact(attempt: Attempt) -> float:
-    """Tool-N1's binary: 1 if the calls are those due, with no cast, and the text is finished and
-    can be read.
+    """Tool-N1's binary: 1 if the calls are the expected ones, with no cast, and the text is
+    finished and can be read.
     """
     if not attempt.readable or len(attempt.made) != len(attempt.gold.calls):
         return 0.0
@@ -101,13 +99,13 @@ def exact(attempt: Attempt) -> float:
 
 
 def wrong_tool(attempt: Attempt) -> int:
-    """Calls of tools that are not due."""
+    """Calls of tools of which no call is expected."""
     return sum([len(use.made) for use in attempt.uses.values() if not use.expected])
 
 
 def redundant_call(attempt: Attempt) -> int:
-    """Calls of a due tool beyond the number due, and exact repetitions; a call that is both counts
-    once.
+    """Calls of an expected tool beyond their number, and exact repetitions; a call that is both
+    counts once.
     """
     if len(attempt.made) < 2:
         return 0
@@ -119,16 +117,16 @@ def _beyond(use: CallUse) -> int:
 
 
 def _repetitions(use: CallUse) -> int:
-    """Calls that repeat another one; but as many equal ones may be made as there are due calls that
+    """Calls that repeat another one, beyond as many equal calls as there are expected calls that
     accept them.
     """
-    found = 0
+    repeated = 0
     identities = [identity(call) for call in use.made]
-    for which, times in Counter(identities).items():
-        column = identities.index(which)
+    for call, times in Counter(identities).items():
+        column = identities.index(call)
         accepting = sum(not row[column].problem for row in use.fits)
-        found += times - max(1, min(times, accepting))
-    return found
+        repeated += times - max(1, min(times, accepting))
+    return repeated
 
 
 def format_error(attempt: Attempt) -> int:
@@ -142,13 +140,13 @@ def timeout(attempt: Attempt) -> int:
 
 
 def missed_call(attempt: Attempt) -> int:
-    """1 if a call was due and none was made."""
+    """1 if a call was expected and none was made."""
     return int(bool(attempt.gold.calls) and not attempt.made)
 
 
 COMPONENTS: dict[str, Component] = {
-    part.__name__: part
-    for part in (
+    component.__name__: component
+    for component in (
         task_completion,
         tool_accuracy,
         efficiency,
@@ -159,5 +157,6 @@ COMPONENTS: dict[str, Component] = {
     )
 }
 PENALTIES: dict[str, Callable[[Attempt], int]] = {
-    part.__name__: part for part in (wrong_tool, redundant_call, format_error, timeout, missed_call)
+    penalty.__name__: penalty
+    for penalty in (wrong_tool, redundant_call, format_error, timeout, missed_call)
 }

@@ -9,10 +9,10 @@ LONGEST = 200  # characters: the names in it are the model's
 
 
 def feedback(attempt: Attempt) -> str:
-    told = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
-    return (told if told.isprintable() else "".join(c if c.isprintable() else " " for c in told))[
-        :LONGEST
-    ]
+    line = _of_step(attempt) if attempt.trace is None else _of_trace(attempt)
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else " " for c in line)
+    return line[:LONGEST]
 
 
 def _of_step(attempt: Attempt) -> str:
@@ -21,9 +21,9 @@ def _of_step(attempt: Attempt) -> str:
         return unreadable
     if not expected:
         answered = "right" if attempt.parsed.content.strip() else "says nothing"
-        return f"calls {_names(tools)} where no call is due" if made else answered
+        return f"calls {_names(tools)} where no call is expected" if made else answered
     if not made:
-        return f"no call where {_names(tools)} is due"
+        return f"no call where {_names(tools)} is expected"
     if miscounted := {
         name: use for name, use in tools.items() if len(use.expected) != len(use.made)
     }:
@@ -40,9 +40,9 @@ def _of_text(attempt: Attempt) -> str:
 def _of_trace(attempt: Attempt) -> str:
     expected, steps, optimal = len(attempt.gold.calls), len(attempt.made), attempt.optimal_steps
     if steps and not expected:
-        return f"calls {_names(attempt.uses)} where no call is due"
+        return f"calls {_names(attempt.uses)} where no call is expected"
     if attempt.carried_out < expected:
-        return f"{attempt.carried_out} of {expected} due calls carried out"
+        return f"{attempt.carried_out} of {expected} expected calls carried out"
     if attempt.failed_steps:
         return f"carried out, but {attempt.failed_steps} of {steps} steps failed"
     if steps > optimal:
@@ -57,11 +57,10 @@ def _of_tools(miscounted: Mapping[str, CallUse]) -> str:
         return f"calls {_names(extra)}, not {_names(lacking)}"
     name, use = next(iter(miscounted.items()))
     if not use.expected:
-        return f"calls {_names(extra)}, not due"
+        return f"calls {_names(extra)}, not expected"
     made = len(use.made)
-    return (
-        f"{made or 'no'} {'calls' if made > 1 else 'call'} of {name} where {len(use.expected)} due"
-    )
+    calls = f"{made or 'no'} {'calls' if made > 1 else 'call'}"
+    return f"{calls} of {name} where {len(use.expected)} expected"
 
 
 def _names(names: Iterable[str]) -> str:

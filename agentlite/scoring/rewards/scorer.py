@@ -1,6 +1,4 @@
-"""Candidates and the gold of their steps -> scores; a reward function that fails costs its
-candidate, counted.
-"""
+"""Candidates and the gold of their steps -> scores."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,18 +8,16 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Gold, Record, Score, Step
 from agentlite.rendering import PROTOCOLS, Protocol, protocol_weights
 from agentlite.rendering.renderer import for_template
-from agentlite.scoring.rewards import Attempt, Component, judge
+from agentlite.scoring.rewards import Attempt, Component, score_attempt
 from agentlite.workspace.model_source import load_template
 
 
 class Scorer(NamedTuple):
-    """What it takes to score a candidate: the records by id, how calls are read, and the user's own
-    components.
-    """
+    """Scores candidates: with the records by id, the protocols by name, and user functions."""
 
     records: Mapping[str, Record]
     protocols: Mapping[str, Protocol]
-    own: Mapping[str, Component]
+    user_functions: Mapping[str, Component]
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         expected: dict[Step, Gold] = {}
@@ -38,29 +34,24 @@ class Scorer(NamedTuple):
                 finished=finished,
                 text=candidate.text,
             )
-            parts, feedback, error = judge(attempt, self.own)
-            yield Score(*candidate.key, parts, feedback, error)
+            components, feedback, error = score_attempt(attempt, self.user_functions)
+            yield Score(*candidate.key, components, feedback, error)
 
     def _record(self, candidate: Candidate) -> Record:
         record = self.records.get(candidate.record_id)
         if record is None or candidate.turn not in record.turns:
-            what = (
-                f"a candidate answers record {candidate.record_id}, turn {candidate.turn}, and "
-                "there is none."
-            )
             raise UserError(
-                what,
-                (
-                    "Its records.jsonl is of other candidates: name the folder that pairs or grpo "
-                    "wrote."
-                ),
+                f"a candidate answers record {candidate.record_id}, turn {candidate.turn}, which "
+                "does not exist.",
+                "Its records.jsonl is of other candidates: name the folder that pairs or grpo "
+                "wrote.",
             )
         return record
 
 
 def reading(setting: str, base: str) -> Mapping[str, Protocol]:
-    """How calls are read, by protocol; only the model's own needs the template of the base
-    model.
+    """The protocols of a setting, by name; only the model's native one needs the template of the
+    base model.
     """
     names = protocol_weights(setting)
     native = any(PROTOCOLS[name].native for name in names)
@@ -71,7 +62,7 @@ def reading(setting: str, base: str) -> Mapping[str, Protocol]:
 
 
 class Tally:
-    """How many candidates a reward gave no value for."""
+    """Counts the candidates that a user function gave no value for."""
 
     def __init__(self, limit: float, folder: Path, fix: str):
         self.limit, self.folder, self.fix = limit, folder, fix
@@ -84,13 +75,15 @@ class Tally:
         self.first = self.first or score.error
 
     def refuse(self, expected: int = 0) -> None:
-        """Raises UserError 4 if more failed than `limit` allows of those `expected`, or of those
+        """Raises UserError 4 if more failed than the share `limit` of those `expected`, or of those
         scored so far.
         """
-        of = expected or self.scored
-        if self.failed > max(1, self.limit * of):
-            what = (
-                f"a reward failed for {self.failed} candidates; {self.limit:.0%} of {of} may: "
-                f"{self.first}."
+        count = expected or self.scored
+        if self.failed > max(1, self.limit * count):
+            raise UserError(
+                f"a reward failed for {self.failed} candidates; {self.limit:.0%} of {count} may: "
+                f"{self.first}.",
+                self.fix,
+                location=str(self.folder),
+                exit_code=REJECTS,
             )
-            raise UserError(what, self.fix, location=str(self.folder), exit_code=REJECTS)

@@ -1,6 +1,4 @@
-"""`file.py:function` -> a component of the user's own, run in a child process that may raise, hang,
-print or die.
-"""
+"""`--rewards file.py:function`: user functions as components, run in a child process."""
 
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +14,8 @@ from agentlite.workspace.digests import file_digest
 
 
 def function_files(texts: Iterable[str]) -> dict[str, str]:
-    """The files of some functions, with their digests. Raises UserError 2 for what names no file or
-    function.
+    """The files of some functions, with their digests. Raises UserError 2 for text that names no
+    file or function.
     """
     return {named.file: file_digest(Path(named.file)) for named in _named(texts)}
 
@@ -45,16 +43,16 @@ class UserFunctions:
 
 
 def _named(texts: Iterable[str]) -> list[Named]:
-    found: dict[str, Named] = {}
+    by_name: dict[str, Named] = {}
     for text in texts:
         file, _, function = text.rpartition(":")
         if not file or not function.isidentifier():
             raise UserError(
                 f"'{text}' names no function.", "Write it as file.py:function.", location="rewards"
             )
-        if function in COMPONENTS or function in PENALTIES or function in found:
+        if function in COMPONENTS or function in PENALTIES or function in by_name:
             raise UserError(
-                f"there is another part called {function}.", "Rename the function.", location=text
+                f"another component is called {function}.", "Rename the function.", location=text
             )
         if not Path(file).is_file():
             raise UserError(
@@ -62,13 +60,13 @@ def _named(texts: Iterable[str]) -> list[Named]:
                 f"Write it as folder/file.py:{function}, seen from here.",
                 location=file,
             )
-        found[function] = Named(file, function)
-    return list(found.values())
+        by_name[function] = Named(file, function)
+    return list(by_name.values())
 
 
 def _value(function: Callable[..., Any], attempt: Attempt) -> tuple[float, str]:
-    """What a function returned, and what was wrong with it: all but a number from 0 to 1 is."""
+    """What a function returned, and a problem unless it is a number from 0 to 1."""
     value = function(attempt)
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:
         return float(value), ""
-    return 0.0, f"returned {one_line(reprlib.repr(value))}, no number from 0 to 1"
+    return 0.0, f"returned {one_line(reprlib.repr(value))}, not a number from 0 to 1"

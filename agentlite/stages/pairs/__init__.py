@@ -44,7 +44,12 @@ from agentlite.scoring.preference_pairs import (
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Component, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
-from agentlite.scoring.weight_sweep import compare_weightings, read_grid, report_parts, sentences
+from agentlite.scoring.weight_sweep import (
+    compare_weightings,
+    read_grid,
+    report_components,
+    sentences,
+)
 from agentlite.stages.pairs.candidates import (
     SAMPLED,
     Stored,
@@ -80,8 +85,8 @@ class ScoredCandidates(NamedTuple):
     expected: dict[Step, bool]
 
     @property
-    def own_parts(self) -> set[str]:
-        return {name for score in self.scores.values() for name in score.parts} - {
+    def user_components(self) -> set[str]:
+        return {name for score in self.scores.values() for name in score.components} - {
             *COMPONENTS,
             *PENALTIES,
         }
@@ -369,14 +374,15 @@ def _expected(records: Iterable[Record]) -> dict[Step, bool]:
 
 def _rank(settings: PairsSettings, folder: Path, ranked: ScoredCandidates) -> dict[str, Any]:
     """Writes pairs.jsonl and stats.json. Returns the key figures."""
-    weights = settle_weights(settings.weights, ranked.own_parts)
+    weights = settle_weights(settings.weights, ranked.user_components)
     with console.waiting(f"pairs: ranking {len(ranked.candidates)} candidates"):
         groups = group(ranked.candidates, ranked.scores)
         pairing = build_pairs(groups, weights, _rule(settings))
-        report = report_parts(groups, weights, ranked.expected)
+        report = report_components(groups, weights, ranked.expected)
     write_pairs(folder / "pairs.jsonl", pairing.pairs)
     write_json(
-        folder / "stats.json", {"weights": weights, "no_pair": pairing.reasons, "parts": report}
+        folder / "stats.json",
+        {"weights": weights, "no_pair": pairing.reasons, "components": report},
     )
     for sentence in sentences(report):
         console.notice(f"pairs: {sentence}")
@@ -401,7 +407,7 @@ def _rank_again(settings: PairsSettings, target: RunTarget, stored: Stored) -> R
             "Give another one: --out NAME.",
             location="--out",
         )
-    own = {name for score in stored.scores.values() for name in score.parts} - {
+    own = {name for score in stored.scores.values() for name in score.components} - {
         *COMPONENTS,
         *PENALTIES,
     }
@@ -451,7 +457,7 @@ def _fill_again(
 def _ranked(
     settings: PairsSettings, stored: Stored, folder: Path | None, tally: Tally
 ) -> ScoredCandidates:
-    """The stored scores; made anew, in `folder` if there is one, where parts of the user's own are
+    """The stored scores; new ones, written to `folder` if there is one, where user functions are
     asked for.
     """
     records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
@@ -482,16 +488,16 @@ def _compare(settings: PairsSettings, stored: Stored) -> Result:
     """Many weightings of the same candidates side by side; nothing is written."""
     tally = Tally(settings.max_failures, stored.folder, _mend(stored.folder.name))
     ranked = _ranked(settings, stored, None, tally)
-    weightings = _weightings(settings.grid, ranked.own_parts)
+    weightings = _weightings(settings.grid, ranked.user_components)
     groups = group(ranked.candidates, ranked.scores)
     with console.waiting(
         f"pairs: ranking {len(ranked.candidates)} candidates by {len(weightings)} weightings"
     ):
         rows = compare_weightings(groups, weightings, _rule(settings))
-    report = report_parts(groups, next(iter(weightings.values())), ranked.expected)
+    report = report_components(groups, next(iter(weightings.values())), ranked.expected)
     figures = {
         "weightings": rows,
-        "parts": report,
+        "components": report,
         "told": sentences(report),
         "failed_rewards": tally.failed,
     }

@@ -1,6 +1,4 @@
-"""agentlite.scoring.rewards: what a text earns, part by part; what holds whatever it says;
-functions of one's own.
-"""
+"""agentlite.scoring.rewards: components by hand, what holds for any completion, user functions."""
 
 import itertools
 import math
@@ -26,7 +24,7 @@ from agentlite.scoring.rewards import (
     WEIGHTS,
     Attempt,
     TraceStep,
-    judge,
+    score_attempt,
     settle_weights,
     total,
 )
@@ -101,8 +99,8 @@ def failed(call, timed_out=False):
     return TraceStep(call, False, timed_out)
 
 
-def case(name, due_, said, parts, penalties=None, feedback="right"):
-    return pytest.param(due_, said, parts, penalties or {}, feedback, id=name)
+def case(name, due_, said, components, penalties=None, feedback="right"):
+    return pytest.param(due_, said, components, penalties or {}, feedback, id=name)
 
 
 # What is due and what is said; then task_completion, tool_accuracy, efficiency, timing_quality,
@@ -181,32 +179,33 @@ CASES = [
          (0, 0, 0, 1, 1, 0, 0), {"wrong_tool": 2}, "calls get_time, not get_weather"),
     # ... too many
     case("right call and another tool", ONE, says(RIGHT, time()),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not due"),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not expected"),
     case("another tool and the right call", ONE, says(time(), RIGHT),
-         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not due"),
+         (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"wrong_tool": 1}, "calls get_time, not expected"),
     case("right call, another tool twice", ONE, says(RIGHT, time(), time()),
-         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"wrong_tool": 2, "redundant_call": 1}, "calls get_time, not due"),  # noqa: E501  (verbatim text)
+         (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"wrong_tool": 2, "redundant_call": 1}, "calls get_time, not expected"),  # noqa: E501  (verbatim text)
     case("right call twice", ONE, says(RIGHT, RIGHT),
          (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
-                                                               "due")),
+                                                               "expected")),
     case("right call three times", ONE, says(RIGHT, RIGHT, RIGHT),
          (1/3, 1/2, 1/3, 1, 1, 5/6, 0), {"redundant_call": 2}, ("3 calls of get_weather where 1 "
-                                                               "due")),
+                                                               "expected")),
     case("right call and another value", ONE, says(RIGHT, weather("Rome", days=3)),
          (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
-                                                               "due")),
+                                                               "expected")),
     case("another value and the right call", ONE, says(weather("Rome", days=3), RIGHT),
          (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
-                                                               "due")),
+                                                               "expected")),
     case("two wrong values", ONE, says(weather("Rome", days=3), weather("Bonn", days=3)),
-         (1/3, 2/3, 0, 1, 1, 5/8, 0), {"redundant_call": 1}, "2 calls of get_weather where 1 due"),
+         (1/3, 2/3, 0, 1, 1, 5/8, 0), {"redundant_call": 1},
+         "2 calls of get_weather where 1 expected"),
     # ... none made
-    case("answer where a call is due", ONE, says(text="It rains."),
-         SILENT, MISSED, "no call where get_weather is due"),
-    case("silence where a call is due", ONE, says(),
-         SILENT, MISSED, "no call where get_weather is due"),
-    case("answer where two calls are due", PAIR, says(text="It rains."),
-         SILENT, MISSED, "no call where get_weather is due"),
+    case("answer where a call is expected", ONE, says(text="It rains."),
+         SILENT, MISSED, "no call where get_weather is expected"),
+    case("silence where a call is expected", ONE, says(),
+         SILENT, MISSED, "no call where get_weather is expected"),
+    case("answer where two calls are expected", PAIR, says(text="It rains."),
+         SILENT, MISSED, "no call where get_weather is expected"),
     case("call that cannot be read", ONE, says(problem="call is no JSON"),
          (0,) * 7, MISSED | {"format_error": 1}, "call is no JSON"),
     case("cut off before a call", ONE, says(text="I th", finished=False),
@@ -226,18 +225,18 @@ CASES = [
     case("two right calls, other order", PAIR, says(weather("Rome"), weather()),
          FULL),
     case("one of two calls", PAIR, says(weather("Rome")),
-         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 call of get_weather where 2 due"),
+         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 call of get_weather where 2 expected"),
     case("one of two calls, twice", PAIR, says(weather(), weather()),
          (3/4, 1, 0, 1, 1, 4/5, 0), {"redundant_call": 1}, "city has a value that is not accepted"),
     case("one of two calls wrong", PAIR, says(weather(), weather("Bonn")),
          (3/4, 1, 0, 1, 1, 4/5, 0), feedback="city has a value that is not accepted"),
     case("two right calls and a third", PAIR, says(weather(), weather("Rome"), weather("Bonn")),
          (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("3 calls of get_weather where 2 "
-                                                                 "due")),
+                                                                 "expected")),
     case("two tools", MIXED, says(weather(), time()),
          FULL),
     case("one of two tools", MIXED, says(weather()),
-         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="no call of get_time where 1 due"),
+         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="no call of get_time where 1 expected"),
     case("one of two tools twice", MIXED, says(weather(), weather()),
          (1/2, 1/2, 0, 1, 1, 7/15, 0), {"redundant_call": 1}, "calls get_weather, not get_time"),
     case("a call that both due calls take", OVERLAP, says(weather("Oslo"), weather("Rome")),
@@ -248,7 +247,7 @@ CASES = [
          FULL),
     case("the same call due twice, thrice", TWICE, says(weather(), weather(), weather()),
          (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("3 calls of get_weather where 2 "
-                                                                 "due")),
+                                                                 "expected")),
     # no call is due
     case("answer", NONE, says(text="It is late."),
          FULL),
@@ -256,19 +255,20 @@ CASES = [
          (1, 1, 1, 0, 1, 1, 1), feedback="says nothing"),
     case("says blanks", NONE, says(text=" \n"),
          (1, 1, 1, 0, 1, 1, 1), feedback="says nothing"),
-    case("call where none is due", NONE, says(time()),
-         SILENT, {"wrong_tool": 1}, "calls get_time where no call is due"),
-    case("unknown call where none is due", NONE, says(Call("get_wind")),
-         (0,) * 7, {"wrong_tool": 1}, "calls get_wind where no call is due"),
-    case("two calls where none is due", NONE, says(weather(), time()),
-         SILENT, {"wrong_tool": 2}, "calls get_time, get_weather where no call is due"),
-    case("a call twice where none is due", NONE, says(time(), time()),
-         SILENT, {"wrong_tool": 2, "redundant_call": 1}, "calls get_time where no call is due"),
+    case("call where none is expected", NONE, says(time()),
+         SILENT, {"wrong_tool": 1}, "calls get_time where no call is expected"),
+    case("unknown call where none is expected", NONE, says(Call("get_wind")),
+         (0,) * 7, {"wrong_tool": 1}, "calls get_wind where no call is expected"),
+    case("two calls where none is expected", NONE, says(weather(), time()),
+         SILENT, {"wrong_tool": 2}, "calls get_time, get_weather where no call is expected"),
+    case("a call twice where none is expected", NONE, says(time(), time()),
+         SILENT, {"wrong_tool": 2, "redundant_call": 1},
+         "calls get_time where no call is expected"),
     case("no answer that can be read", NONE, says(problem="call is no JSON"),
          (0, 1, 0, 0, 0, 1, 0), {"format_error": 1}, "call is no JSON"),
     case("answer, cut off", NONE, says(text="It is", finished=False),
          (0, 1, 0, 0, 0, 1, 0), {"timeout": 1}, "not finished"),
-    case("call and a problem, none is due", NONE, says(time(), problem="call not closed", finished=False),  # noqa: E501  (verbatim text)
+    case("call and a problem, none is expected", NONE, says(time(), problem="call not closed", finished=False),  # noqa: E501  (verbatim text)
          (0,) * 7, {"wrong_tool": 1, "format_error": 1, "timeout": 1}, "not finished"),
     # a whole dialog, by its trace
     case("done in as many steps as needed", TWO_STEPS, did(weather(), time()),
@@ -284,13 +284,13 @@ CASES = [
          (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1, "timeout": 1}, ("carried out, but 1 "  # noqa: E501  (verbatim text)
                                                                                "of 3 steps failed")),  # noqa: E501  (verbatim text)
     case("a due step failed", TWO_STEPS, did(weather(), failed(time())),
-         (1/2, 1, 0, 1, 1, 1, 1), feedback="1 of 2 due calls carried out"),
+         (1/2, 1, 0, 1, 1, 1, 1), feedback="1 of 2 expected calls carried out"),
     case("a due step was never tried", TWO_STEPS, did(weather()),
-         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 of 2 due calls carried out"),
+         (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 of 2 expected calls carried out"),
     case("others failed, one missing", TWO_STEPS, did(weather(), failed(weather("Rome")), failed(weather("Bonn"))),  # noqa: E501  (verbatim text)
-         (1/3, 2/5, 0, 1, 1, 9/20, 0), {"redundant_call": 2}, "1 of 2 due calls carried out"),
+         (1/3, 2/5, 0, 1, 1, 9/20, 0), {"redundant_call": 2}, "1 of 2 expected calls carried out"),
     case("a wrong value carried out", TWO_STEPS, did(weather("Rome"), time()),
-         (1/2, 1, 0, 1, 1, 4/5, 0), feedback="1 of 2 due calls carried out"),
+         (1/2, 1, 0, 1, 1, 4/5, 0), feedback="1 of 2 expected calls carried out"),
     case("one step more than needed", TWO_STEPS, did(weather(), weather("Rome"), time()),
          (1, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, "carried out in 3 steps, not 2"),
     case("seven steps where five do", MIXED, did(weather(), time(), *(time(city) for city in "ABCDE")),  # noqa: E501  (verbatim text)
@@ -299,16 +299,16 @@ CASES = [
          (1, 2/3, 1, 1, 1, 5/6, 0), {"wrong_tool": 1}),
     case("a step in another type", gold(ONE.calls[0]), did(weather(days="3")),
          ONLY_CAST),
-    case("no step where some are due", TWO_STEPS, did(),
-         SILENT, MISSED, "0 of 2 due calls carried out"),
+    case("no step where some are expected", TWO_STEPS, did(),
+         SILENT, MISSED, "0 of 2 expected calls carried out"),
     case("done, last text has a problem", TWO_STEPS, did(weather(), time(), problem="call not closed"),  # noqa: E501  (verbatim text)
          (1, 1, 1, 1, 0, 1, 0), {"format_error": 1}, "call not closed"),
     case("done, last text cut off", TWO_STEPS, did(weather(), time(), finished=False),
          (1, 1, 1, 1, 0, 1, 0), {"timeout": 1}, "not finished"),
-    case("no step, none is due", NONE, did(),
+    case("no step, none is expected", NONE, did(),
          FULL),
-    case("a step where none is due", NONE, did(time()),
-         SILENT, {"wrong_tool": 1}, "calls get_time where no call is due"),
+    case("a step where none is expected", NONE, did(time()),
+         SILENT, {"wrong_tool": 1}, "calls get_time where no call is expected"),
 ]
 # fmt: on
 
@@ -318,27 +318,29 @@ def attempt_at(due_, said):
     return Attempt(parsed, due_, TOOLS, finished=finished, trace=trace)
 
 
-@pytest.mark.parametrize(("due_", "said", "parts", "penalties", "feedback"), CASES)
-def test_a_case_earns_what_stands_beside_it(due_, said, parts, penalties, feedback):
-    judged = judge(attempt_at(due_, said))
-    assert {name: judged.parts[name] for name in COMPONENTS} == pytest.approx(
-        dict(zip(COMPONENTS, parts, strict=True))
+@pytest.mark.parametrize(("due_", "said", "components", "penalties", "feedback"), CASES)
+def test_a_case_earns_what_stands_beside_it(due_, said, components, penalties, feedback):
+    judged = score_attempt(attempt_at(due_, said))
+    assert {name: judged.components[name] for name in COMPONENTS} == pytest.approx(
+        dict(zip(COMPONENTS, components, strict=True))
     )
-    assert {name: judged.parts[name] for name in PENALTIES if judged.parts[name]} == penalties
+    assert {
+        name: judged.components[name] for name in PENALTIES if judged.components[name]
+    } == penalties
     assert (judged.feedback, judged.error) == (feedback, "")
 
 
 def test_every_part_differs_between_cases_and_every_penalty_is_seen():
-    seen = [judge(attempt_at(*one.values[:2])).parts for one in CASES]
+    seen = [score_attempt(attempt_at(*one.values[:2])).components for one in CASES]
     assert len(CASES) >= 60
     for name in COMPONENTS:
-        assert {parts[name] for parts in seen} >= {0.0, 1.0}, name
+        assert {components[name] for components in seen} >= {0.0, 1.0}, name
     for name in PENALTIES:
-        assert {parts[name] for parts in seen} >= {0.0, 1.0}, name
+        assert {components[name] for components in seen} >= {0.0, 1.0}, name
 
 
 def earned(due_, *calls, **how):
-    return total(judge(attempt_at(due_, says(*calls, **how))).parts, WEIGHTS)
+    return total(score_attempt(attempt_at(due_, says(*calls, **how))).components, WEIGHTS)
 
 
 def test_under_the_default_weights_answers_rank_as_one_would_rank_them():
@@ -358,7 +360,7 @@ def test_under_the_default_weights_answers_rank_as_one_would_rank_them():
 
 
 def test_a_feedback_is_one_short_line_whatever_the_model_calls():
-    told = judge(attempt_at(ONE, says(Call("a\nb\x1b[31m" + "c" * 5000)))).feedback
+    told = score_attempt(attempt_at(ONE, says(Call("a\nb\x1b[31m" + "c" * 5000)))).feedback
     assert told.isprintable() and len(told) == 200
 
 
@@ -367,8 +369,8 @@ def test_what_is_nested_hundreds_deep_is_judged(kind):
     value = "x"
     for _ in range(300):
         value = [value] if kind is list else {"a": value}
-    parts = judge(attempt_at(ONE, says(weather(days=value), RIGHT))).parts
-    assert (parts["format_compliance"], parts["task_completion"]) == (0.0, 0.5)
+    components = score_attempt(attempt_at(ONE, says(weather(days=value), RIGHT))).components
+    assert (components["format_compliance"], components["task_completion"]) == (0.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +435,7 @@ PROBLEMS = st.sampled_from(["", "", "call not closed"])
 
 
 def judged(due_, calls, problem="", finished=True, trace=None):
-    return judge(
+    return score_attempt(
         Attempt(
             Parsed("Well.", tuple(calls), problem), due_, OFFERED, finished=finished, trace=trace
         )
@@ -441,11 +443,11 @@ def judged(due_, calls, problem="", finished=True, trace=None):
 
 
 def worth(due_, calls):
-    return total(judged(due_, calls).parts, WEIGHTS)
+    return total(judged(due_, calls).components, WEIGHTS)
 
 
 def satisfies(call, one_due):
-    return judged(Gold((one_due,)), [call]).parts["efficiency"] == 1.0
+    return judged(Gold((one_due,)), [call]).components["efficiency"] == 1.0
 
 
 def right_calls(due_):
@@ -504,13 +506,13 @@ WELL_FORMED = st.builds(
 def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(
     due_, call, problem, finished, text
 ):
-    abstaining = judge(Attempt(Parsed(text, (), problem), due_, OFFERED, finished=finished))
-    assert total(abstaining.parts, WEIGHTS) < worth(due_, [call])
+    abstaining = score_attempt(Attempt(Parsed(text, (), problem), due_, OFFERED, finished=finished))
+    assert total(abstaining.components, WEIGHTS) < worth(due_, [call])
 
 
 @given(st.text(min_size=1).filter(str.strip))
 def test_where_no_call_is_due_an_answer_scores_full(text):
-    assert total(judge(Attempt(Parsed(text), Gold(), OFFERED)).parts, WEIGHTS) == 1.0
+    assert total(score_attempt(Attempt(Parsed(text), Gold(), OFFERED)).components, WEIGHTS) == 1.0
 
 
 @given(SOME_DUE, st.data())
@@ -534,23 +536,23 @@ TRACES = st.one_of(
 def test_every_component_is_between_0_and_1_and_every_penalty_a_count(
     due_, calls, problem, finished, trace
 ):
-    parts = judged(due_, calls, problem, finished, trace).parts
-    assert list(parts) == [*COMPONENTS, *PENALTIES]
-    assert all(type(value) is float for value in parts.values())
-    assert all(0 <= parts[name] <= 1 for name in COMPONENTS)
-    assert all(parts[name] >= 0 and parts[name].is_integer() for name in PENALTIES)
+    components = judged(due_, calls, problem, finished, trace).components
+    assert list(components) == [*COMPONENTS, *PENALTIES]
+    assert all(type(value) is float for value in components.values())
+    assert all(0 <= components[name] <= 1 for name in COMPONENTS)
+    assert all(components[name] >= 0 and components[name].is_integer() for name in PENALTIES)
 
 
 @given(GOLDS, TRACES.filter(bool), CALLS)
 @settings(max_examples=300)
 def test_a_step_that_fails_never_makes_a_dialog_more_of_a_success(due_, trace, call):
-    before = judged(due_, (), trace=trace).parts
-    after = judged(due_, (), trace=(*trace, TraceStep(call, False))).parts
+    before = judged(due_, (), trace=trace).components
+    after = judged(due_, (), trace=(*trace, TraceStep(call, False))).components
     assert (
         after["task_completion"] <= before["task_completion"]
         and after["efficiency"] <= before["efficiency"]
     )
-    assert judged(due_, (), trace=trace[::-1]).parts == before
+    assert judged(due_, (), trace=trace[::-1]).components == before
 
 
 @given(GOLDS, SAID)
@@ -559,7 +561,7 @@ def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
     """But where an early due call takes what only a later one accepts, the metric, like BFCL's,
     goes by their order.
     """
-    found = judged(due_, calls).parts["exact"]
+    found = judged(due_, calls).components["exact"]
     orders = itertools.permutations(calls)
     assert found == float(any(not calls_problem(order, due_, OFFERED) for order in orders))
 
@@ -568,7 +570,7 @@ def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
 @settings(max_examples=300)
 def test_calls_are_assigned_as_well_as_any_assignment_could(due_, calls):
     def grade(call, one):
-        return judged(Gold((one,)), [call]).parts["task_completion"]
+        return judged(Gold((one,)), [call]).components["task_completion"]
 
     longer, shorter = sorted((calls, due_.calls), key=len, reverse=True)
     best = max(
@@ -578,7 +580,7 @@ def test_calls_are_assigned_as_well_as_any_assignment_could(due_, calls):
         )
         for chosen in itertools.permutations(longer, len(shorter))
     )
-    assert judged(due_, calls).parts["task_completion"] == pytest.approx(best / len(longer))
+    assert judged(due_, calls).components["task_completion"] == pytest.approx(best / len(longer))
 
 
 def test_many_parallel_calls_of_one_tool_are_right_in_any_order():
@@ -586,10 +588,10 @@ def test_many_parallel_calls_of_one_tool_are_right_in_any_order():
     calls = right_calls(due_)
     random.Random(0).shuffle(calls)
     assert worth(due_, calls) == 1.0
-    assert judged(due_, calls[1:]).parts["task_completion"] == pytest.approx(39 / 40)
+    assert judged(due_, calls[1:]).components["task_completion"] == pytest.approx(39 / 40)
     one_again = judged(
         due_, [*calls[1:], calls[1]]
-    ).parts  # does for the one left out, but for its value
+    ).components  # does for the one left out, but for its value
     assert (
         one_again["task_completion"] == pytest.approx((39 + 1 / 2) / 40)
         and one_again["redundant_call"] == 1
@@ -619,10 +621,10 @@ def test_settled_weights_are_the_defaults_but_for_what_is_given():
 @pytest.mark.parametrize(
     ("given_", "told"),
     [
-        ({"tool_acuracy": 1}, "no part 'tool_acuracy'.*\n.*'tool_accuracy'"),
-        ({"shrt": 1}, "no part 'shrt'.*\n.*'short'"),
-        ({"zzz": 1}, "no part 'zzz'.*\n.*task_completion, "),
-        ({"exact": math.nan}, "weights.exact: nan is no weight"),
+        ({"tool_acuracy": 1}, "no component 'tool_acuracy'.*\n.*tool_accuracy"),
+        ({"shrt": 1}, "no component 'shrt'.*\n.*short"),
+        ({"zzz": 1}, "no component 'zzz'.*\n.*task_completion, "),
+        ({"exact": math.nan}, "weights.exact: nan is not a weight"),
         ({"exact": math.inf}, "weights.exact: inf"),
         ({"timeout": 0.5}, "weights.timeout: 0.5 would reward.*\n.*-0.5"),
         ({"exact": -1}, "weights.exact: -1 would punish"),
@@ -691,9 +693,9 @@ def own(tmp_path_factory):
 
 
 def test_parts_of_ones_own_stand_between_components_and_penalties(own):
-    found = judge(ATTEMPT, {"short": own["short"], "called": own["called"]})
-    assert list(found.parts) == [*COMPONENTS, "short", "called", *PENALTIES]
-    assert (found.parts["short"], found.parts["called"], found.error) == (0.7, 1.0, "")
+    found = score_attempt(ATTEMPT, {"short": own["short"], "called": own["called"]})
+    assert list(found.components) == [*COMPONENTS, "short", "called", *PENALTIES]
+    assert (found.components["short"], found.components["called"], found.error) == (0.7, 1.0, "")
 
 
 @pytest.mark.parametrize(
@@ -707,28 +709,28 @@ def test_parts_of_ones_own_stand_between_components_and_penalties(own):
             "(PLACE:22)",
         ),
         ("leaves", "raised SystemExit: bye (PLACE:23)"),
-        ("none", "returned None, no number from 0 to 1"),
-        ("nan", "returned nan, no number from 0 to 1"),
-        ("infinite", "returned inf, no number from 0 to 1"),
-        ("several", "returned [0.1, 0.2], no number from 0 to 1"),
-        ("two", "returned 2.0, no number from 0 to 1"),
-        ("negative", "returned -0.1, no number from 0 to 1"),
-        ("true", "returned True, no number from 0 to 1"),
-        ("text", "returned '1', no number from 0 to 1"),
+        ("none", "returned None, not a number from 0 to 1"),
+        ("nan", "returned nan, not a number from 0 to 1"),
+        ("infinite", "returned inf, not a number from 0 to 1"),
+        ("several", "returned [0.1, 0.2], not a number from 0 to 1"),
+        ("two", "returned 2.0, not a number from 0 to 1"),
+        ("negative", "returned -0.1, not a number from 0 to 1"),
+        ("true", "returned True, not a number from 0 to 1"),
+        ("text", "returned '1', not a number from 0 to 1"),
         ("hangs", "took longer than 0.5 s"),
         ("dies", "ended with exit code 3"),
     ],
 )
 def test_a_function_that_gives_no_number_costs_its_candidate_alone(own, name, told):
     place = own[name].func.__self__.code.named[0].file
-    found = judge(ATTEMPT, {name: own[name], "short": own["short"]})
+    found = score_attempt(ATTEMPT, {name: own[name], "short": own["short"]})
     assert found.error == f"{name} {told.replace('PLACE', place)}"
-    assert name not in found.parts and found.parts["short"] == 0.7
-    assert total(found.parts, WEIGHTS) == total(judge(ATTEMPT).parts, WEIGHTS)
+    assert name not in found.components and found.components["short"] == 0.7
+    assert total(found.components, WEIGHTS) == total(score_attempt(ATTEMPT).components, WEIGHTS)
 
 
 def test_an_interrupt_of_the_terminal_does_not_reach_the_child(own):
-    assert judge(ATTEMPT, {"interrupts": own["interrupts"]}).parts["interrupts"] == 1.0
+    assert score_attempt(ATTEMPT, {"interrupts": own["interrupts"]}).components["interrupts"] == 1.0
 
 
 def test_a_signal_to_the_group_of_a_terminal_is_the_parents_to_answer(mine):
@@ -737,7 +739,7 @@ def test_a_signal_to_the_group_of_a_terminal_is_the_parents_to_answer(mine):
         assert os.getpgid(child.pid) == child.pid != os.getpgid(0)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             os.kill(child.pid, number)
-        assert judge(ATTEMPT, functions).error == "" and child.is_alive()
+        assert score_attempt(ATTEMPT, functions).error == "" and child.is_alive()
 
 
 def test_what_a_function_has_started_ends_with_it(tmp_path):
@@ -751,7 +753,7 @@ def starts(attempt):
 """
     (tmp_path / "mine.py").write_text(text, encoding="utf-8")
     with UserFunctions([f"{tmp_path}/mine.py:starts"], seconds=3) as functions:
-        assert "took longer than 3 s" in judge(ATTEMPT, functions).error
+        assert "took longer than 3 s" in score_attempt(ATTEMPT, functions).error
         started = int((tmp_path / "started").read_text())
         for _ in range(100):
             if not is_running(started):
@@ -768,8 +770,8 @@ def is_running(process: int) -> bool:
 
 
 def test_all_that_fail_are_named(own):
-    assert judge(ATTEMPT, {name: own[name] for name in ("none", "two")}).error == (
-        "none returned None, no number from 0 to 1; two returned 2.0, no number from 0 to 1"
+    assert score_attempt(ATTEMPT, {name: own[name] for name in ("none", "two")}).error == (
+        "none returned None, not a number from 0 to 1; two returned 2.0, not a number from 0 to 1"
     )
 
 
@@ -778,20 +780,20 @@ def test_one_child_serves_all_and_ends_with_the_block(mine):
         child = functions["short"].func.__self__.code.child
         assert child is functions["called"].func.__self__.code.child and child.is_alive()
         for _ in range(3):
-            judge(ATTEMPT, functions)
+            score_attempt(ATTEMPT, functions)
         assert child.is_alive()
     assert child.exitcode == -signal.SIGKILL
 
 
 PARENT = """\
 from agentlite.core.records import Gold, Parsed
-from agentlite.scoring.rewards import Attempt, judge
+from agentlite.scoring.rewards import Attempt, score_attempt
 from agentlite.scoring.rewards.user_functions import UserFunctions
 
 if __name__ == "__main__":
     with UserFunctions(["mine.py:hangs"], seconds=60) as functions:
         print("started", flush=True)
-        judge(Attempt(Parsed(""), Gold(), ()), functions)
+        score_attempt(Attempt(Parsed(""), Gold(), ()), functions)
 """
 
 
@@ -822,7 +824,7 @@ def test_without_functions_there_is_no_child():
 def test_what_a_function_prints_stays_off_stdout(mine, capfd, monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # as for most people
     with UserFunctions(["mine.py:short"]) as functions:
-        judge(ATTEMPT, functions)
+        score_attempt(ATTEMPT, functions)
     out, err = capfd.readouterr()
     assert out == "" and {"imported", "judging", "by a command"} <= set(err.splitlines())
 
@@ -834,9 +836,9 @@ def test_what_a_function_prints_stays_off_stdout(mine, capfd, monkeypatch):
         ([":short"], "':short' names no function"),
         (["mine.py:a b"], "names no function"),
         (["not.py:short"], "not.py: no such file"),
-        (["mine.py:exact"], "mine.py:exact: there is another part called exact"),
-        (["mine.py:timeout"], "another part called timeout"),
-        (["mine.py:short"] * 2, "another part called short"),
+        (["mine.py:exact"], "mine.py:exact: another component is called exact"),
+        (["mine.py:timeout"], "another component is called timeout"),
+        (["mine.py:short"] * 2, "another component is called short"),
     ],
     ids=str,
 )
@@ -873,7 +875,7 @@ def test_a_function_may_import_its_neighbours_and_be_of_any_name(tmp_path):
         "import lengths\ndef brief(attempt): return len(attempt.text) / lengths.LIMIT"
     )
     with UserFunctions([f"{tmp_path}/random.py:brief"]) as functions:
-        assert judge(ATTEMPT, functions).parts["brief"] == 0.5
+        assert score_attempt(ATTEMPT, functions).components["brief"] == 0.5
 
 
 def test_another_content_of_the_file_is_another_input(mine, tmp_path):
