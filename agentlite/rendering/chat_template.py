@@ -1,191 +1,224 @@
-"""The source of a chat template -> the template, compiled in the environment that transformers
-documents.
+"""The source of a chat template -> the template, compiled as transformers does and limited.
 
-A template is a program of somebody else's: sandboxed, it can do nothing, but it could go on for
-ever or grow without end. So loops, calls and filters look at the clock, what makes texts longer
-looks at their length before, and all the long texts that are made count.
+A template is a program from the internet. The sandbox keeps it from doing anything, but it could
+run for ever or grow without end. So every loop, call and filter checks the clock; whatever makes
+texts longer reckons their length before; and all long texts of one rendering are added up.
 """
 
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, wraps
 from itertools import islice
 from typing import Any, cast
 
 from jinja2 import Template, TemplateError, Undefined, nodes
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 SECONDS = 10.0  # of one rendering
 LONGEST_SOURCE, LONGEST_TEXT = 1 << 20, 64 << 20  # characters
-MOST = 1 << 30  # characters of all texts that one rendering makes
-SHORT = 1000
-TURNS, JOINED = "_agentlite_turns", "_agentlite_joined"
+LONGEST_TOTAL = 1 << 30  # characters of all texts that one rendering makes
+SHORT = 1000  # elements of a loop, characters of a text: not worth a check
+ELEMENT = 64  # characters that an element of a list counts as; a walk of _size() takes a second
+LOOP, CONCATENATION = "_agentlite_loop", "_agentlite_concatenation"
 
 
 class Printed(dict[str, Any]):
-    """A dict that does not change, and is printed by many renderings: its JSON is written once."""
+    """A dict that does not change and is printed by many renderings: its JSON is written once."""
 
     @cached_property
     def as_json(self) -> str:
         return json.dumps(self, ensure_ascii=False)
 
 
+OF_DICTS = frozenset(dir(Printed()))
+
+
 class Environment(ImmutableSandboxedEnvironment):
-    """Sandboxed, blocks trimmed, tojson plain."""
+    """Sandboxed, blocks trimmed, tojson plain; with a clock and a sum of lengths."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
-    until, made = 0.0, 0
+    deadline, total = 0.0, 0  # of the rendering under way
 
-    def call(self, context: Any, function: Any, /, *given: Any, **named: Any) -> Any:
-        """Of a macro, a loop in itself, a method."""
-        self.look_at_the_clock()
-        if (name := getattr(function, "__name__", "")) in GROWING:
-            called = getattr(
-                function, "__wrapped__", function
-            )  # the sandbox has wrapped str.format
-            text = getattr(called, "__self__", None)
-            if name == "join" and isinstance(text, str):
-                given = ([*given[0]],)  # may be gone through only once
-                self.refuse_long(_joined(given[0], text))
-            elif isinstance(text, str):
-                self.refuse_long(GROWING[name](text, *given, **named))
-        return super().call(context, function, *given, **named)
-
-    def getattr(self, obj: Any, attribute: str) -> Any:
-        """A key of a dict at once: jinja looks for an attribute first, and makes and drops an error
-        each time.
-        """
-        if type(obj) in (dict, Printed) and attribute not in OF_DICTS:
-            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
-        return super().getattr(obj, attribute)
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "+" and type(left) is str and type(right) is str:
-            self.refuse_long(len(left) + len(right))
-            return left + right
-        if operator == "%":
-            self.refuse_long(_formatted(left, right) if isinstance(left, str) else 0)
-            return super().call_binop(context, operator, left, right)
-        sizes = [len(side) if hasattr(side, "__len__") else 0 for side in (left, right)]
-        if operator == "+":
-            self.refuse_long(sum(sizes))
-        elif any(sizes):  # "ab" * 3
-            self.refuse_long(max(sizes) * int(right if sizes[0] else left))
-        elif operator == "**":
-            self.refuse_long(abs(int(right)) << 16)
-        return super().call_binop(context, operator, left, right)
-
-    def watched(self, values: Any) -> Any:
-        """What a loop goes through. A short one looks at the clock when it begins: all that is long
-        is nested.
-        """
-        self.look_at_the_clock()
-        return (
-            values
-            if isinstance(values, list | tuple | Undefined) and len(values) < SHORT
-            else WatchedTurns(self, values)
-        )
-
-    def look_at_the_clock(self) -> None:
-        if time.monotonic() > self.until:
+    def check_clock(self) -> None:
+        if time.monotonic() > self.deadline:
             raise TemplateError(f"it takes longer than {SECONDS:g} s")
 
-    def refuse_long(self, length: int) -> None:
-        self.made += length
+    def count(self, length: int) -> None:
+        """Called before a text of at most `length` characters is made."""
+        self.total += length
         if length > LONGEST_TEXT:
             raise TemplateError(
                 f"it writes a text of more than {LONGEST_TEXT >> 20} million characters"
             )
-        if self.made > MOST:
+        if self.total > LONGEST_TOTAL:
             raise TemplateError(
-                f"it makes texts of more than {MOST >> 20} million characters in all"
+                f"it makes texts of more than {LONGEST_TOTAL >> 20} million characters in all"
             )
 
-    def joined(self, *parts: Any) -> str:
-        """`a ~ b`."""
-        texts = [str(part) for part in parts]
-        self.refuse_long(sum(map(len, texts)))
-        return "".join(texts)
+    def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A macro, a recursive loop, a method."""
+        self.check_clock()
+        if (name := getattr(function, "__name__", "")) in GROWTH:
+            # the sandbox has wrapped str.format
+            method = getattr(function, "__wrapped__", function)
+            text = getattr(method, "__self__", None)
+            if isinstance(text, str):
+                if name == "join":  # an iterator can be read only once
+                    args = ([*args[0]],)
+                    self.count(_joined(args[0], text))
+                else:
+                    self.count(GROWTH[name](text, *args, **kwargs))
+        return super().call(context, function, *args, **kwargs)
 
-    def filtered(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter that looks at the clock, and at what comes of it."""
-        own = hasattr(function, "jinja_pass_arg")  # an environment or a context is given first
-        grows = GROWING.get(name)
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Reads a key of a dict at once: jinja would raise and drop an AttributeError first."""
+        if type(obj) in (dict, Printed) and attribute not in OF_DICTS:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "+" and type(left) is str and type(right) is str:
+            self.count(len(left) + len(right))
+            return left + right
+        if operator == "%":
+            self.count(_formatted(left, right) if isinstance(left, str) else 0)
+            return super().call_binop(context, operator, left, right)
+        sizes = [len(operand) if hasattr(operand, "__len__") else 0 for operand in (left, right)]
+        if operator == "+":
+            self.count(sum(sizes))
+        elif any(sizes):  # "ab" * 3, [1] * 3
+            self.count(max(sizes) * int(right if sizes[0] else left))
+        elif operator == "**":
+            self.count(abs(int(right)) << 16)
+        return super().call_binop(context, operator, left, right)
+
+    def limited_loop(self, values: Any) -> Any:
+        """The values of a loop. A short loop checks the clock only once: what takes long is nested
+        loops, and the inner ones begin often."""
+        self.check_clock()
+        if isinstance(values, list | tuple | Undefined) and len(values) < SHORT:
+            return values
+        return LimitedLoop(self, values)
+
+    def limited_filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        own = hasattr(function, "jinja_pass_arg")  # the first argument is then jinja's own
+        growth = GROWTH.get(name)
 
         @wraps(function)
-        def watched(*given: Any, **named: Any) -> Any:
-            self.look_at_the_clock()
-            if name == "join":  # may be gone through only once
-                given = (*given[:own], [*given[own]], *given[own + 1 :])
-            if grows:
-                self.refuse_long(grows(*given[own:], **named))
-            value = function(*given, **named)
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            self.check_clock()
+            if name == "join":  # an iterator can be read only once
+                args = (*args[:own], [*args[own]], *args[own + 1 :])
+            if growth:
+                self.count(growth(*args[own:], **kwargs))
+            value = function(*args, **kwargs)
             if isinstance(value, str) and len(value) > SHORT:
-                self.refuse_long(len(value))
+                self.count(len(value))
             return value
 
-        return watched
+        return limited
+
+    def concatenation(self, *operands: Any) -> str:
+        """`a ~ b`."""
+        self.count(sum(map(_size, operands)))
+        return "".join(map(str, operands))
+
+    def printed(self, value: Any) -> Any:
+        """What stands in `{{ }}`, before it becomes a text."""
+        if type(value) is not str:
+            self.count(_size(value))
+        return value
 
 
-OF_DICTS = frozenset(dir(Printed()))
+def _size(value: Any) -> int:
+    """About the length of str(value), without making it: a list may hold one text a million times,
+    or hold itself twice, sixty levels deep. Ends soon after LONGEST_TEXT."""
+    size, waiting = 0, [value]
+    while waiting and size <= LONGEST_TEXT:
+        value = waiting.pop()
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, dict | list | tuple):
+            size += ELEMENT * len(value)
+            waiting += value
+            if isinstance(value, dict):
+                waiting += value.values()
+        else:
+            size += ELEMENT
+    return size
 
 
-def _formatted(text: Any, *given: Any, **named: Any) -> int:
-    """What is put in, and the widths that the form asks for, or leaves to a value."""
-    parts = [part for one in given for part in (one if isinstance(one, tuple) else [one])]
-    values = [*parts, *named.values()]
+def _formatted(text: Any, *args: Any, **kwargs: Any) -> int:
+    """The values, and the widths that the format holds or takes from a value: %9d, %*d, {:{}}."""
+    values = [value for arg in args for value in (arg if isinstance(arg, tuple) else [arg])]
+    values += kwargs.values()
     widths = [int(digits[:20]) for digits in re.findall("[0-9]+", str(text))]
     if re.search(r"%[^a-z%]*\*|\{[^}]*\{", str(text)):
         widths += map(_number, values)
-    return len(str(text)) + sum(widths) + sum(len(str(value)) for value in values)
+    return len(str(text)) + sum(widths) + sum(map(_size, values))
 
 
 def _replaced(text: Any, old: Any, new: Any, count: Any = -1) -> int:
-    places = str(text).count(str(old))
-    return len(str(text)) + len(str(new)) * (
-        places if count is None or count < 0 else min(count, places)
-    )
+    matches = str(text).count(str(old))
+    if count is not None and count >= 0:
+        matches = min(count, matches)
+    return len(str(text)) + len(str(new)) * matches
 
 
-def _joined(values: list[Any], between: Any = "", attribute: Any = None) -> int:
-    return sum(len(str(value)) + len(str(between)) for value in values)
+def _translated(text: str, table: Any) -> int:
+    return len(text) * max(map(_size, table.values()), default=1)
+
+
+def _wrapped(text: Any, *args: Any, **kwargs: Any) -> int:
+    return len(str(text)) * max(map(_size, (*args, *kwargs.values())), default=1)
+
+
+def _joined(values: Sequence[Any], separator: Any = "", attribute: Any = None) -> int:
+    return sum(map(_size, values)) + len(values) * _size(separator)
 
 
 def _indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> int:
     return len(str(text)) + (str(text).count("\n") + 1) * (_number(width) or len(str(width)))
 
 
-def _padded(value: Any, *given: Any, **named: Any) -> int:
-    return max(map(_number, (*given, *named.values())), default=0)
+def _as_json(value: Any, *args: Any, **kwargs: Any) -> int:
+    if type(value) is Printed and not (args or kwargs):
+        return 0  # ours, written once, and counted where it is printed
+    return _size(value) * (_padded(value, *args, **kwargs) or 1)
+
+
+def _padded(value: Any, *args: Any, **kwargs: Any) -> int:
+    return max(map(_number, (*args, *kwargs.values())), default=0)
 
 
 def _number(value: Any) -> int:
     return abs(value) if isinstance(value, int) else 0
 
 
-# the most that a method of a text, or a filter, makes of what it is given
-GROWING: dict[str, Callable[..., int]] = {
-    **dict.fromkeys(("ljust", "rjust", "center", "zfill", "batch", "slice", "wordwrap"), _padded),
+# the name of a filter, or of a text's method, and the most that it makes of its arguments
+GROWTH: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(("ljust", "rjust", "center", "zfill", "batch", "slice"), _padded),
+    **dict.fromkeys(("format", "format_map"), _formatted),
+    **dict.fromkeys(("string", "pprint"), _size),
     "replace": _replaced,
+    "translate": _translated,
+    "wordwrap": _wrapped,
     "join": _joined,
     "indent": _indented,
     "expandtabs": lambda text, tabsize=8: text.count("\t") * _number(tabsize),
-    "tojson": lambda value, *given, **named: (
-        (most := _padded(value, *given, **named)) and len(str(value)) * most
-    ),
-    **dict.fromkeys(("format", "format_map"), _formatted),
+    "tojson": _as_json,
 }
 
 
-class WatchedTurns:
-    """Values that look at the clock while they are gone through. A loop may ask how many there
-    are.
-    """
+class LimitedLoop:
+    """Values that check the clock at each one. `loop.length` asks for their number."""
 
     def __init__(self, environment: Environment, values: Any):
         self.environment, self.values = environment, values
@@ -195,70 +228,78 @@ class WatchedTurns:
 
     def __iter__(self) -> Iterator[Any]:
         for value in self.values:
-            self.environment.look_at_the_clock()
+            self.environment.check_clock()
             yield value
 
 
-class Watched(NodeTransformer):
-    """Loops through Turns; `~` by a function that looks at lengths."""
+class Limiter(NodeTransformer):
+    """Sends what a loop goes through, and `~`, through the environment: jinja has no hook there."""
 
     def visit_For(self, loop: nodes.For) -> nodes.Node:
         self.generic_visit(loop)
-        loop.iter = nodes.Filter(
-            cast(nodes.Expr, loop.iter), TURNS, [], [], None, None
-        )  # cheaper than a call
+        values = cast(nodes.Expr, loop.iter)
+        loop.iter = nodes.Filter(values, LOOP, [], [], None, None)  # cheaper than a call
         return loop
 
-    def visit_Concat(self, join: nodes.Concat) -> nodes.Node:
-        self.generic_visit(join)
-        return _call(JOINED, join.nodes)
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.Call(nodes.Name(CONCATENATION, "load"), node.nodes, [], None, None)
+
+
+class Generation(Extension):
+    """`{% generation %}` marks what a model writes, for trainers that mask by it; printed as is."""
+
+    tags = {"generation"}  # noqa: RUF012  (jinja declares it so)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
 
 
 class Compiled:
-    """A template that is given up when it takes too long or writes too much."""
+    """A template whose rendering is given up when it takes too long or writes too much."""
 
     def __init__(self, source: str):
         """Raises jinja2.TemplateError."""
         if len(source) > LONGEST_SOURCE:
             raise TemplateError(f"its source is longer than {LONGEST_SOURCE >> 20} MiB")
-        self.environment = Environment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        environment = Environment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
         )
-        given: dict[str, Any] = {**self.environment.filters, "tojson": to_json}
-        self.environment.filters = {
-            name: self.environment.filtered(name, one) for name, one in given.items()
+        filters: dict[str, Any] = {**environment.filters, "tojson": to_json}
+        environment.filters = {
+            name: environment.limited_filter(name, function) for name, function in filters.items()
         }
-        self.environment.filters[TURNS] = self.environment.watched
-        del self.environment.globals["lipsum"]
-        self.environment.globals |= {
+        environment.filters[LOOP] = environment.limited_loop
+        environment.finalize = environment.printed
+        del environment.globals["lipsum"]
+        environment.globals |= {
             "raise_exception": refused,
             "strftime_now": today,
-            JOINED: self.environment.joined,
+            CONCATENATION: environment.concatenation,
         }
-        tree = Watched().visit(self.environment.parse(source))
-        tree.set_environment(self.environment)
-        code = self.environment.compile(tree)
-        self.template = Template.from_code(self.environment, code, self.environment.globals)
+        tree = Limiter().visit(environment.parse(source))
+        tree.set_environment(environment)
+        code = environment.compile(tree)
+        self.environment = environment
+        self.template = Template.from_code(environment, code, environment.globals)
 
     def render(self, **values: Any) -> str:
         """Raises jinja2.TemplateError, also for what goes on too long."""
-        self.environment.until, self.environment.made = time.monotonic() + SECONDS, 0
-        text, parts = "", self.template.root_render_func(self.template.new_context(values))
+        self.environment.deadline, self.environment.total = time.monotonic() + SECONDS, 0
+        text, pieces = "", self.template.root_render_func(self.template.new_context(values))
         try:
-            while some := list(islice(parts, SHORT)):
-                more = sum(map(len, some))
-                if len(text) + more > LONGEST_TEXT:
-                    self.environment.refuse_long(len(text) + more)
-                text += "".join(some)
+            while batch := list(islice(pieces, SHORT)):
+                length = len(text) + sum(map(len, batch))
+                if length > LONGEST_TEXT:
+                    self.environment.count(length)
+                text += "".join(batch)
         except RecursionError as error:
             raise TemplateError("it calls itself without end") from error
         except (MemoryError, OverflowError) as error:
             raise TemplateError(f"it asks for too much ({error or 'memory'})") from error
         return text
-
-
-def _call(name: str, given: list[nodes.Expr]) -> nodes.Call:
-    return nodes.Call(nodes.Name(name, "load"), given, [], None, None)
 
 
 def to_json(

@@ -124,6 +124,18 @@ def test_a_stage_of_the_workspace_comes_before_a_folder_and_an_alias(tmp_path, t
             "60000000] %}{% endfor %}",
             "million|longer",
         ),
+        ("{{ ['x' * 60000000] * 900 }}", "million"),
+        ("{{ (['x' * 60000000] * 900)|string|length }}", "million"),
+        ("{{ (['x' * 60000000] * 900)|tojson|length }}", "million"),
+        ("{{ ('%s' % [['x' * 60000000] * 900])|length }}", "million"),
+        ("{{ ([['x' * 60000000] * 900] ~ '')|length }}", "million"),
+        (
+            "{% set n = namespace(l=[]) %}{% for a in range(60) %}{% set n.l = [n.l, n.l] %}{% "
+            "endfor %}{{ n.l }}",
+            "million",
+        ),
+        ("{{ ('a' * 60000000).translate({97: 'b' * 60})|length }}", "million"),
+        ("{{ ('a ' * 1000000)|wordwrap(1, true, 'x' * 100000)|length }}", "million"),
         ("{# " + "x" * (1 << 20) + " #}", "longer than 1 MiB"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
     ],

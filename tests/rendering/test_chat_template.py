@@ -1,0 +1,109 @@
+"""Chat templates of many models render as transformers renders them."""
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja2 import TemplateError
+from support.samples import ROOT, WEATHER_TOOL
+
+from agentlite.rendering.chat_template import Compiled
+from agentlite.workspace.model_source import load_template
+
+reference = pytest.importorskip("transformers.utils.chat_template_utils")
+
+CALL = {
+    "id": "call00000",
+    "type": "function",
+    "function": {"name": "get_weather", "arguments": {"city": "Osló", "days": 2.5, "at": None}},
+}
+USER, YES = {"role": "user", "content": " Rain? "}, {"role": "assistant", "content": "Yes."}
+DIALOGS = {
+    "one turn": [USER, YES],
+    "system": [{"role": "system", "content": "Be\nbrief."}, USER, YES, USER],
+    "calls": [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "4 mm", "name": "get_weather", "tool_call_id": "call00000"},
+        YES,
+    ],
+    "thoughts": [USER, {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes."}, USER],
+}
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
+
+
+def installed(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    return Path(spec.submodule_search_locations[0]) if spec else None
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """Templates of these tests, of TRL, and those written in Unsloth's source: read, not run."""
+    yield "smollm2", load_template("smollm2-135m").chat_template
+    folders = [ROOT / "tests/rendering", installed("trl")]
+    for path in sorted(path for folder in folders if folder for path in folder.rglob("*.jinja")):
+        yield f"{path.parent.name}/{path.stem}", path.read_text(encoding="utf-8")
+    if not (unsloth := installed("unsloth")):
+        return
+    texts: dict[str, str] = {}
+    module = ast.parse((unsloth / "chat_templates.py").read_text(encoding="utf-8"))
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name, code = node.targets[0].id, compile(ast.Expression(node.value), "", "eval")
+            try:  # strings, and sums of strings that were named before
+                value = eval(code, {"__builtins__": {}}, texts)
+            except Exception:
+                continue
+            if isinstance(value, str):
+                texts[name] = value
+    yield from ((f"unsloth/{name}", text) for name, text in texts.items() if "{%" in text)
+
+
+class January(datetime):
+    @classmethod
+    def now(cls, tz: Any = None) -> "January":
+        return cls(2025, 1, 1)
+
+
+def rendered(render: Any) -> str | None:
+    """None where the template refuses the dialog."""
+    try:
+        return str(render())
+    except (TemplateError, TypeError, ValueError):
+        return None
+
+
+SOURCES = dict(sources())
+
+
+@pytest.mark.parametrize(("name", "source"), SOURCES.items(), ids=SOURCES)
+def test_a_template_renders_as_transformers_renders_it(name, source, monkeypatch):
+    monkeypatch.setattr(reference, "datetime", January)  # ours prints one day, always
+    texts = set()
+    template = Compiled(source)
+    for messages in DIALOGS.values():
+        for tools in (None, [WEATHER_TOOL]):
+            for prompt in (False, True):
+                values = {"tools": tools, "add_generation_prompt": prompt, **SPECIAL}
+                theirs = rendered(
+                    lambda values=values, messages=messages: reference.render_jinja_template(
+                        [messages], chat_template=source, **values
+                    )[0][0]
+                )
+                ours = rendered(
+                    lambda values=values, messages=messages: template.render(
+                        messages=messages, **values
+                    )
+                )
+                assert ours == theirs
+                texts.add(ours)
+    assert len(texts - {None}) > 2 or "llava" in name  # those take only lists of parts
+
+
+def test_many_templates_were_compared():
+    if installed("unsloth") and installed("trl"):
+        assert len(SOURCES) > 90
