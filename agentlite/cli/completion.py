@@ -39,11 +39,11 @@ def completed(command: click.Command) -> click.Command:
 
 def _values(context: click.Context, name: str) -> Iterator[str]:
     from agentlite.config.resolve import config_folder
-    from agentlite.config.settings import COMMANDS, fields
+    from agentlite.config.settings import COMMANDS, fields, plain_type
 
     command = context.command.name or ""
-    setting = fields(command).get(name) if command in COMMANDS else None
-    kind = setting.__origin__ if setting else None
+    is_setting = command in COMMANDS and name in fields(command)
+    kind = plain_type(command, name) if is_setting else None
     if kind is bool:
         yield from ("true", "false")
     elif get_origin(kind) is Literal:

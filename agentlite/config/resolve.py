@@ -7,13 +7,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin
 
 import msgspec
 from msgspec import Struct
 
 from agentlite.config.hardware import Chosen, auto_profile
-from agentlite.config.settings import COMMANDS, default, describe, fields
+from agentlite.config.settings import COMMANDS, default, describe, fields, plain_type
 from agentlite.core.errors import UserError
 
 LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
@@ -223,28 +223,24 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
                 "Put it in the environment: HF_TOKEN=..., or `hf auth login`.",
                 location=f"{command}.{key}.{secret}",
             )
-        annotation = fields(command)[key]
+        location = f"{command}.{key} (from {origin[key]})"
         try:
-            listed = _listed(value, annotation, f"{command}.{key} (from {origin[key]})")
-            built[key] = msgspec.convert(listed, annotation, strict=False)
+            listed = _listed(value, plain_type(command, key), location)
+            built[key] = msgspec.convert(listed, fields(command)[key], strict=False)
         except msgspec.ValidationError as error:
-            where = f"{command}.{key} (from {origin[key]})"
             raise UserError(
-                f"{value!r} does not fit: {error}", describe(command, key), location=where
+                f"{value!r} does not fit: {error}", describe(command, key), location=location
             ) from error
     return COMMANDS[command](**built)
 
 
-def _listed(value: Any, annotation: Any, place: str) -> Any:
+def _listed(value: Any, kind: Any, location: str) -> Any:
     """`q_proj,v_proj` for a setting that takes several."""
-    several = getattr(annotation.__origin__, "__origin__", None) is tuple
-    if several and isinstance(value, str):
+    if isinstance(value, str) and get_origin(kind) is tuple:
         return [part.strip() for part in value.split(",")]
-    if isinstance(value, str) and annotation.__origin__ == dict[str, float]:
-        return parse_weights(value, place)
-    if isinstance(value, str) and re.fullmatch(
-        r"[-+]?\.\d+", value
-    ):  # a number to people and to YAML
+    if isinstance(value, str) and kind == dict[str, float]:
+        return parse_weights(value, location)
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
         return value.replace(".", "0.")
     return list(value) if isinstance(value, tuple) else value
 

@@ -147,3 +147,10 @@ def test_the_profile_goes_by_free_memory_and_says_so(told, profile, tmp_path):
 
 def test_every_profile_that_may_be_picked_is_there():
     assert {path.stem for path in config_folder().glob("*.yaml")} == {*PROFILES, "cpu"}
+
+
+def test_a_setting_without_help_means_the_same_as_in_the_nearest_stage_above():
+    assert describe("grpo", "top_p") == describe("pairs", "top_p")
+    assert describe("grpo", "limit") == describe("pairs", "limit") != describe("prep", "limit")
+    assert describe("dpo", "lora_r") == describe("sft", "lora_r")
+    assert describe("eval", "retrieve") == describe("prep", "retrieve")

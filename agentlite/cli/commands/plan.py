@@ -1,19 +1,21 @@
-"""A planned command's settings and a model's shape -> what it needs, what would fit, and a picture;
-nothing is run.
-"""
+"""`agentlite plan`: the memory, time and disk that a command will need, without running it."""
 
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 from msgspec import Struct
 
-from agentlite.config.hardware import SWITCHES
+from agentlite.cli.stage_options import StageCommand, run_options
+from agentlite.config.hardware import SWITCHES, profile_for
+from agentlite.config.resolve import Given
+from agentlite.config.settings import COMMANDS
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
-from agentlite.engine.planning.estimate import Planned, data_of, plan
-from agentlite.engine.planning.gpus import machine_of
+from agentlite.engine.planning.estimate import LOADS, Planned, data_of, plan
+from agentlite.engine.planning.gpus import gigabytes, machine_of
 from agentlite.engine.planning.model_shape import base_of, find_shape, read_shape
 from agentlite.engine.planning.suggest_fit import FittingRows, fitting
 
@@ -40,31 +42,33 @@ class PlanReport(Struct, frozen=True):
     sweep: str
 
 
-def run(asked: PlanRequest, settings: Any, place: Path) -> PlanReport:
+def report(request: PlanRequest, settings: Any, run: Path) -> PlanReport:
     """`settings`: of the planned command. Raises UserError 2, 5 or 8."""
     model = _model(settings)
-    if not model and not asked.config_json:
+    if not model and not request.config_json:
         raise UserError("no model is named.", "Add --model or --config-json.", location="--model")
     shape = (
-        read_shape(Path(asked.config_json))
-        if asked.config_json
-        else find_shape(base_of(model, place))
+        read_shape(Path(request.config_json))
+        if request.config_json
+        else find_shape(base_of(model, run))
     )
-    name = model or asked.config_json
-    machine = machine_of(asked.profile, asked.fit)
-    data = data_of(asked.command, settings, place)
-    planned = plan(asked.command, settings, shape, machine, data)
-    ask_more = asked.fit or not planned.gib.fits
-    answers = fitting(asked.command, settings, shape, machine, data.longest) if ask_more else []
-    if asked.sweep:
+    name = model or request.config_json
+    machine = machine_of(request.profile, request.fit)
+    data = data_of(request.command, settings, run)
+    planned = plan(request.command, settings, shape, machine, data)
+    ask_more = request.fit or not planned.gib.fits
+    answers = fitting(request.command, settings, shape, machine, data.longest) if ask_more else []
+    if request.sweep:
         from agentlite.engine.planning.sweep_plot import sweep
 
-        with disk_errors(Path(asked.sweep)):
-            Path(asked.sweep).write_text(
-                sweep(asked.command, settings, shape, name), encoding="utf-8"
+        with disk_errors(Path(request.sweep)):
+            Path(request.sweep).write_text(
+                sweep(request.command, settings, shape, name), encoding="utf-8"
             )
     switches = SWITCHES if machine.gpu and settings.engine == "unsloth" else {}
-    return PlanReport(asked.command, name, settings.engine, planned, answers, switches, asked.sweep)
+    return PlanReport(
+        request.command, name, settings.engine, planned, answers, switches, request.sweep
+    )
 
 
 def _model(settings: Any) -> str:
@@ -97,21 +101,86 @@ def present(answer: PlanReport, as_json: bool) -> None:
             "switched on: "
             + ", ".join(f"{name}={value}" for name, value in answer.switches.items())
         )
-    for one in answer.fit:
-        print(_told(one))
+    for rows in answer.fit:
+        print(_in_words(rows))
     if answer.sweep:
         print(f"picture: {answer.sweep}")
 
 
-def _told(one: FittingRows) -> str:
-    if not one.max_length:
-        return f"{one.bits}-bit: nothing fits"
-    rows = (
-        f"{one.batch_size} x {one.length} tokens"
-        if one.batch_size
-        else f"no row of {one.length} tokens"
-    )
-    return (
-        f"{one.bits}-bit: {rows}, or one row of "
-        f"{one.max_length}{f'; {one.paste}' if one.paste else ''}"
-    )
+def _in_words(fitting_rows: FittingRows) -> str:
+    bits, length, batch = fitting_rows.bits, fitting_rows.length, fitting_rows.batch_size
+    if not fitting_rows.max_length:
+        return f"{bits}-bit: nothing fits"
+    rows = f"{batch} x {length} tokens" if batch else f"no row of {length} tokens"
+    paste = f"; {fitting_rows.paste}" if fitting_rows.paste else ""
+    return f"{bits}-bit: {rows}, or one row of {fitting_rows.max_length}{paste}"
+
+
+def _plan(
+    command: str,
+    model: str | None,
+    data: str | None,
+    fit: str,
+    sweep: str,
+    config_json: str,
+    run: str,
+    config: tuple[str, ...],
+    sets: tuple[str, ...],
+    profile: str,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    from agentlite.stages.api import settle
+
+    if fit and profile == "auto":
+        profile = profile_for(gigabytes(fit))
+    models = (model,) if model and command == "eval" else model
+    flags = {key: value for key, value in (("model", models), ("data", data)) if value}
+    settings = settle(command, Given(flags, sets, config, profile), Path(run)).settings
+    request = PlanRequest(command, profile, config_json, fit, sweep)
+    present(report(request, settings, Path(run)), as_json)
+
+
+NOT_PLANNED = {"out", "force", "dry_run", "print_config"}
+COMMAND = StageCommand(
+    "plan",
+    callback=_plan,
+    params=[
+        click.Option(
+            ["--command"],
+            type=click.Choice([name for name in COMMANDS if name in LOADS]),
+            default="sft",
+            help="the command to plan [sft]",
+        ),
+        click.Option(
+            ["--model"],
+            metavar="VALUE",
+            help="alias, path, hub id or earlier stage [as the command has it]",
+        ),
+        click.Option(
+            ["--config-json"],
+            default="",
+            metavar="FILE",
+            help="a model's config.json; no weights are read",
+        ),
+        click.Option(
+            ["--data"],
+            metavar="VALUE",
+            help="finished stage whose longest row counts [as the command has it]",
+        ),
+        click.Option(
+            ["--fit"],
+            default="",
+            metavar="12GB",
+            help="say what would fit into a GPU with so much memory",
+        ),
+        click.Option(
+            ["--sweep"],
+            default="",
+            metavar="FILE",
+            help="draw memory against context for several cards (SVG)",
+        ),
+        # the settings are those of the planned command, so that plan and run cannot differ
+        *(option for option in run_options("sft") if option.name not in NOT_PLANNED),
+    ],
+)
