@@ -1,21 +1,56 @@
 """agentlite tunes a language model to use tools, on one GPU, from the shell or from Python.
 
-The stages are functions with the names and settings of the commands: prep, retriever, sft, pairs,
-dpo, grpo, evaluate.
+The stages are functions with the names and settings of the commands; `evaluate` is `eval`. Each
+also takes `run` (the workspace) and, as its command does: out, force, dry_run, config (files), set
+(assignments) and profile.
 """
 
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from agentlite.workspace.run_folder import Result
+
 __version__ = "0.1.0"
 __all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "sft"]
 
-if TYPE_CHECKING:
-    from agentlite.stages.api import dpo, evaluate, grpo, pairs, prep, retriever, sft
+
+def prep(*sources: str, run: str | None = None, **options: Any) -> "Result":
+    """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
+    return _call("prep", run, {**options, "sources": sources or None})
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from agentlite.stages import api
+def retriever(*, run: str | None = None, **options: Any) -> "Result":
+    """Trains a model to find the few tools, of many, that a question needs; and indexes them."""
+    return _call("retriever", run, options)
 
-        return getattr(api, name)
-    raise AttributeError(f"module 'agentlite' has no attribute '{name}'")
+
+def sft(*, run: str | None = None, **options: Any) -> "Result":
+    """Trains an adapter to say what the assistant says in the records of prep."""
+    return _call("sft", run, options)
+
+
+def pairs(*, run: str | None = None, **options: Any) -> "Result":
+    """Samples several answers at every step, scores them, pairs the best with the worst.
+    `candidates` is `--from`."""
+    return _call("pairs", run, options)
+
+
+def dpo(*, run: str | None = None, **options: Any) -> "Result":
+    """Trains an adapter to prefer the chosen answers of pairs to the rejected ones."""
+    return _call("dpo", run, options)
+
+
+def grpo(*, run: str | None = None, **options: Any) -> "Result":
+    """Trains an adapter on answers it samples itself, each against the others of its group."""
+    return _call("grpo", run, options)
+
+
+def evaluate(*, run: str | None = None, **options: Any) -> "Result":
+    """Asks models at every step of the test records, scores what they say, compares them."""
+    return _call("eval", run, options)
+
+
+def _call(command: str, run: str | None, options: dict[str, Any]) -> "Result":
+    from agentlite.stages.api import call
+
+    return call(command, run, options)

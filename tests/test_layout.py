@@ -14,6 +14,7 @@ import pytest
 from support.samples import ROOT
 
 from agentlite.cli.main import COMMANDS
+from agentlite.config.pipeline import TRAINERS
 
 PACKAGE = ROOT / "agentlite"
 # A room imports rooms above its line only: not its own line's other rooms, and none below.
@@ -141,6 +142,25 @@ def classes() -> Iterator[tuple[str, str]]:
 def test_no_two_classes_share_a_name():
     counts = Counter(name for name, _ in classes())
     assert not {name: count for name, count in counts.items() if count > 1}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer_is_named_in_its_five_files_only(name):
+    """What another needs to know of a trainer is a fact of config/pipeline.py or a property of its
+    settings: a new one touches these files, and no list elsewhere."""
+    modules = {
+        module
+        for module, path in FILES.items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and node.value == name
+    }
+    assert modules - {"agentlite.engine.dpo"} | {f"agentlite.engine.{name}"} == {
+        "agentlite",  # the function for Python
+        "agentlite.config.pipeline",
+        "agentlite.config.settings",
+        f"agentlite.stages.{name}",
+        f"agentlite.engine.{name}",  # and in engine.dpo, "sft" is a loss of TRL's
+    }
 
 
 def test_no_command_imports_another():

@@ -9,88 +9,13 @@ from typing import Any
 
 import click
 
+from agentlite.cli.commands import OTHERS, OtherCommand
 from agentlite.cli.completion import completed
 from agentlite.cli.stage_options import stage_command
+from agentlite.config.pipeline import STAGES, Stage
+from agentlite.core.errors import DISK, UserError, nearest
 
-STAGES = {
-    "prep": "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
-    "retriever": (
-        "Train a model to bring the few tools, of many, that a question needs; and an "
-        "index of them."
-    ),
-    "sft": "Train an adapter to say what the assistant says in the records.",
-    "pairs": "Sample several answers at every step, score them, pair the best with the worst.",
-    "dpo": "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
-    "grpo": "Train an adapter on answers it samples itself, each against the others of its group.",
-    "eval": "Ask models at every step of the test records, score them, set them side by side.",
-}
-OTHERS = {
-    "init": "Make a folder with sample rows, settings with comments and a README, to start from.",
-    "doctor": "Say what this machine has and can train, what is missing, and what to do about it.",
-    "plan": (
-        "Say what memory, time and disk a command will need, and what would fit; nothing is run."
-    ),
-    "runs": (
-        "List the stages of a workspace: state, key figure, size, age; free what is not "
-        "needed "
-        "any more."
-    ),
-    "chat": (
-        "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by "
-        "functions."
-    ),
-    "export": (
-        "Write a trained model as others want it: merged weights, GGUF, Ollama, or the "
-        "adapter alone."
-    ),
-    "serve": "Answer OpenAI's chat completions on this machine, with tools, from one model.",
-}
-COMMANDS = {**STAGES, **OTHERS}
-EXAMPLES = {
-    "prep": """agentlite prep dialogs.jsonl
-agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
-agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout bench.jsonl --personal mask
-cat rows.jsonl | agentlite prep - --run runs/weather --json""",  # noqa: E501  (verbatim text)
-    "retriever": """agentlite retriever
-agentlite retriever --tools agent_tools.jsonl --num-epochs 5 --json
-agentlite retriever --model BAAI/bge-small-en-v1.5 --out retriever-bge
-agentlite retriever --max-steps 0 --out untrained""",
-    "sft": """agentlite sft
-agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
-agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01""",
-    "pairs": """agentlite pairs -n 8 --gold
-agentlite pairs --from pairs --weights tool_accuracy=.5,efficiency=0 --out pairs-b
-agentlite pairs --from pairs --grid weights.yaml
-cat prompts.jsonl | agentlite pairs --data - --model sft --json""",
-    "dpo": """agentlite dpo
-agentlite dpo --data pairs-b --out dpo-b --beta 0.3
-agentlite dpo --loss-type ipo --out dpo-ipo""",
-    "grpo": """agentlite grpo
-agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
-agentlite grpo --rewards mine.py:short --skip-solved""",
-    "eval": """agentlite eval
-agentlite eval --model smollm2-135m --model sft --gate 'tool_selection_accuracy>=0.8,end_to_end_success>=0.5'
-agentlite eval --predictions others.jsonl --json
-agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft""",  # noqa: E501  (verbatim text)
-    "plan": """agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
-agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
-agentlite plan --config-json config.json --command dpo --sweep memory.svg --json""",
-    "init": """agentlite init weather
-cd weather && agentlite prep data.jsonl && agentlite sft && agentlite eval""",
-    "doctor": """agentlite doctor
-agentlite doctor --json | jq -r '.findings[] | select(.state != "ok") | .fix'""",
-    "runs": """agentlite runs
-agentlite runs runs/* --json
-agentlite runs --rm sft""",
-    "chat": """agentlite chat sft --tools tools.json
-agentlite chat sft --tools tools.json --exec tools.py
-agentlite chat sft --tools tools.json --replay dialog.jsonl --json""",
-    "export": """agentlite export sft --merged weather-model
-agentlite export sft --gguf weather.gguf --llama-cpp ~/llama.cpp
-agentlite export sft --ollama weather-ollama --llama-cpp ~/llama.cpp""",
-    "serve": """agentlite serve sft
-agentlite serve dpo --port 8080 --max-new-tokens 512""",
-}
+COMMANDS: dict[str, Stage | OtherCommand] = {**STAGES, **OTHERS}
 
 
 class Commands(click.Group):
@@ -103,17 +28,13 @@ class Commands(click.Group):
         return completed(_command(name)) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in (("Stages", STAGES), ("Beside them", OTHERS)):
+        for title, names in (("Stages", STAGES), ("Other commands", OTHERS)):
             with formatter.section(title):
-                formatter.write_dl(list(commands.items()))
+                formatter.write_dl([(name, COMMANDS[name].help) for name in names])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"no command '{args[0]}'. {fix}")
+            raise click.UsageError(f"no command '{args[0]}'. {nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
 
@@ -133,7 +54,6 @@ def group() -> None:
 def main() -> None:
     """Runs the command line; an error that a user can fix is a few lines and an exit code."""
     from agentlite.core.console import Forgiving, open_streams
-    from agentlite.core.errors import DISK, UserError
 
     open_streams()
     for stream in (sys.stdout, sys.stderr):  # a terminal that is not UTF-8 must not end a run
@@ -199,6 +119,5 @@ def _command(name: str) -> click.Command:
 
 def _help(name: str) -> str:
     """Examples first: they are what most people look for."""
-    return "\n".join(
-        [COMMANDS[name], "", "\b", *(f"  {line}" for line in EXAMPLES[name].splitlines())]
-    )
+    examples = COMMANDS[name].examples.strip().splitlines()
+    return "\n".join([COMMANDS[name].help, "", "\b", *(f"  {line}" for line in examples)])

@@ -1,27 +1,25 @@
 """The stages of a workspace: state, key figure, size and age of each; freeing checkpoints."""
 
 import contextlib
+import importlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
 from agentlite.engine.checkpoints import MANIFEST
-from agentlite.report.retrieval_tables import best_in_words
-from agentlite.scoring.metrics.model_metrics import HEADLINE
 from agentlite.workspace import folder_lock, run_folder
 from agentlite.workspace.run_folder import StoredStage
 
 State = Literal["done", "half", "running", "failed", "broken"]
-Figures = Mapping[str, Any]
 CHECKPOINTS, FREED = "checkpoints", ".checkpoints-freed"
-TRAINING = ("sft", "dpo", "grpo")
 ANSWERS = {"pairs": "candidates.jsonl", "eval": "answers.jsonl"}  # a line each, as they come
 
 
@@ -100,8 +98,8 @@ def _listed(run: Path, stage: StoredStage) -> ListedStage:
     figure = ""
     # figures of another version, or null
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        if stage.done and command in FIGURES:
-            figure = FIGURES[command](stage.done.figures)
+        if stage.done and command in STAGES:
+            figure = _key_figure(command, stage.done.figures)
         else:
             figure = _last_loss(folder)
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
@@ -143,7 +141,7 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
     if plan.command in ANSWERS:
         file = folder / ANSWERS[plan.command]
         return f"{len(file.read_bytes().splitlines()) if file.exists() else 0} {file.stem}"
-    if plan.command not in TRAINING:
+    if plan.command not in TRAINERS:
         return ""
     whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]
     newest = max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
@@ -197,44 +195,10 @@ def in_words(state: State, detail: str) -> str:
     return f"{words}, {detail}" if detail else words
 
 
-def _prep(figures: Figures) -> str:
-    return f"{figures['kept']} of {figures['read']} rows kept"
-
-
-def _sft(figures: Figures) -> str:
-    loss = figures["dev_loss"]
-    return f"loss {figures['last_loss']:.3f}" if loss is None else f"dev loss {loss:.3f}"
-
-
-def _pairs(figures: Figures) -> str:
-    return f"{figures['pairs']} pairs at {figures['steps']} steps"
-
-
-def _dpo(figures: Figures) -> str:
-    return f"margin {figures['margin']:.2f}, accuracy {100 * figures['accuracy']:.0f} %"
-
-
-def _grpo(figures: Figures) -> str:
-    return f"reward {figures['first_reward']:.2f} -> {figures['last_reward']:.2f}"
-
-
-def _eval(figures: Figures) -> str:
-    return ", ".join(
-        f"{words} {100 * figures[name]:.0f} %"
-        for name, words in HEADLINE.items()
-        if name in figures
-    )
-
-
-FIGURES: dict[str, Callable[[Figures], str]] = {
-    "prep": _prep,
-    "retriever": best_in_words,
-    "sft": _sft,
-    "pairs": _pairs,
-    "dpo": _dpo,
-    "grpo": _grpo,
-    "eval": _eval,
-}
+def _key_figure(command: str, figures: Mapping[str, Any]) -> str:
+    """What a stage says of itself in one line."""
+    stage = importlib.import_module(f"agentlite.stages.{command}")
+    return str(stage.key_figure(figures))
 
 
 def _last_loss(folder: Path) -> str:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
+from agentlite.config.pipeline import TRAINED
+
 Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -33,6 +35,17 @@ class Section(NamedTuple):
     """The heading on a help page under which a setting stands; without one: Options."""
 
     title: str
+
+
+class InMemory(NamedTuple):
+    """How many rows, prompts and answers a stage has in memory at once: what its estimate is of."""
+
+    rows: int = 0  # trained together
+    packed: bool = False  # each of them filled up to max_length
+    reference: bool = False  # with a frozen copy of the model
+    prompts: int = 0  # sampled together
+    samples: int = 0  # answers to each of them
+    greedy: bool = False  # and before, apart, one greedy answer to each
 
 
 REPEAT = Flag(repeat=True)
@@ -188,7 +201,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
 
     data: str = "prep"
     """a finished prep: its name in the workspace, or a path"""
-    model: str = "sft"
+    model: str = TRAINED
     """alias, path, hub id or earlier stage to start from"""
     engine: Engine = "unsloth"
     """unsloth, or plain transformers + peft + trl"""
@@ -233,6 +246,9 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     peft: dict[str, Any] = {}
     """any other field of PEFT's LoraConfig, passed through unchanged"""
 
+    def in_memory(self, gpu: bool) -> InMemory:
+        return InMemory(rows=self.batch_size)
+
 
 class SftSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter to say what the assistant says in the records of prep."""
@@ -252,6 +268,11 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
         """Full sequences in a micro-batch, where rows are packed."""
         return max(1, self.batch_tokens // self.max_length)
 
+    def in_memory(self, gpu: bool) -> InMemory:
+        if self.packing and gpu:
+            return InMemory(rows=self.packed_rows, packed=True)
+        return InMemory(rows=self.batch_size)
+
 
 class PairsSettings(Struct, frozen=True, kw_only=True):
     """Sample several answers at every step, score them, pair the best with the worst."""
@@ -260,7 +281,7 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """a finished prep; or a file of rows, or - for stdin"""
     split: Literal["train", "dev", "test"] = "train"
     """which records of prep"""
-    model: str = "sft"
+    model: str = TRAINED
     """alias, path, hub id or earlier stage that answers"""
     endpoint: str = ""
     """OpenAI-compatible server that has the model: http://localhost:8000/v1"""
@@ -305,6 +326,9 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     seed: int = 0
     """of the sample of records and of the sampled answers"""
 
+    def in_memory(self, gpu: bool) -> InMemory:
+        return InMemory(prompts=self.batch_size, samples=self.num_samples)
+
 
 class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter to prefer the chosen answers of pairs to the rejected ones."""
@@ -324,6 +348,10 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """the reference's log-probabilities count as zero"""
     sft_weight: NonNegative = 0.0
     """weight of the SFT loss on the chosen answer, which is added"""
+
+    def in_memory(self, gpu: bool) -> InMemory:
+        """Chosen and rejected are rows of their own."""
+        return InMemory(rows=2 * self.batch_size, reference=not self.reference_free)
 
 
 class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
@@ -355,6 +383,11 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """end after so many steps in which each group scores the same; 0: never"""
     vllm: bool = False
     """sample with vLLM (CUDA; must be installed)"""
+
+    def in_memory(self, gpu: bool) -> InMemory:
+        """Every answer of a step is sampled before the first is learned from."""
+        prompts = max(1, self.batch_size * self.gradient_accumulation // self.group_size)
+        return InMemory(self.batch_size, reference=True, prompts=prompts, samples=self.group_size)
 
 
 class EvalSettings(Struct, frozen=True, kw_only=True):
@@ -412,6 +445,10 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     load_in_8bit: bool = False
     seed: int = 0
     """of the sample and the bootstrap"""
+
+    def in_memory(self, gpu: bool) -> InMemory:
+        samples = max(1, self.num_samples)
+        return InMemory(prompts=self.batch_size, samples=samples, greedy=True)
 
 
 COMMANDS: dict[str, type[Struct]] = {

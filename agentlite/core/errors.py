@@ -32,7 +32,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     names = list(known)
     near = difflib.get_close_matches(name, names, 1)
-    return f"Did you mean {near[0]}?" if near else f"Known: {', '.join(names)}."
+    return f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(names)}."
 
 
 class RowError(Exception):

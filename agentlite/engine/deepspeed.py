@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from agentlite.config.hardware import gpu_has_bf16
+from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import find_file
 from agentlite.config.settings import TrainerSettings, default
 from agentlite.core import distributed
@@ -16,7 +17,7 @@ from agentlite.core.errors import UserError
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
 
-TOGETHER = ("sft", "dpo")  # what several processes can do: grpo samples while it trains
+TOGETHER = tuple(name for name, stage in STAGES.items() if stage.torchrun)
 
 
 class Mistake(NamedTuple):
@@ -112,7 +113,9 @@ def _of_deepspeed(command: str, settings: TrainerSettings, source: Source) -> It
     config = read(settings.deepspeed)
     if command not in TOGETHER:
         yield Mistake(
-            "deepspeed", f"{command} runs in one process.", "Leave it out: sft and dpo take it."
+            "deepspeed",
+            f"{command} runs in one process.",
+            f"Leave it out: {' and '.join(TOGETHER)} take it.",
         )
     if settings.engine != "hf":
         yield Mistake(

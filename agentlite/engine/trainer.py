@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from agentlite.config import settings as config
+from agentlite.config.pipeline import TRAINERS
 from agentlite.core import console
 from agentlite.core import distributed as processes
 from agentlite.core.errors import DIVERGED, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError
@@ -284,7 +285,7 @@ def reference(settings: Any) -> dict[str, Any]:
     """
     if not settings.full:
         return {}
-    for name in ("dpo", "grpo"):  # which warns that the model itself is not loaded so: it is, by us
+    for name in TRAINERS:  # warns that the model itself is not loaded so: it is, by us
         logger = logging.getLogger(f"trl.trainer.{name}_trainer")
         logger.addFilter(lambda record: "model_init_kwargs" not in record.getMessage())
     return {"model_init_kwargs": {"dtype": str(load_dtype()).removeprefix("torch.")}}

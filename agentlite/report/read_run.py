@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from agentlite.config.pipeline import STAGES
 from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.row_files import Row, read_rows
 from agentlite.workspace import run_folder
@@ -15,7 +16,9 @@ from agentlite.workspace.run_folder import Done, Plan, StoredStage
 
 Json = dict[str, Any]
 
-STAGES = ("prep", "retriever", "prep --retrieve", "sft", "pairs", "dpo", "grpo")
+# in the order of the report; the tools of `prep --retrieve` come from a retriever
+KINDS = [name for name in STAGES if name != "eval"]
+KINDS.insert(KINDS.index("retriever") + 1, "prep --retrieve")
 # the files of a stage that a report shows; of an evaluation it shows all
 SHOWN = ("metrics.jsonl", "stats.json", "metrics.json")
 
@@ -145,8 +148,8 @@ def read_run(folder: Path) -> WorkspaceRun:
         )
     stored = [run_folder.read(path) for path in run_folder.stages_in(folder)]
     planned = [ReportedStage(stage, stage.plan) for stage in stored if stage.plan]
-    stages = [stage for stage in planned if stage.kind in STAGES]
-    stages.sort(key=lambda stage: (STAGES.index(stage.kind), stage.name))
+    stages = [stage for stage in planned if stage.kind in KINDS]
+    stages.sort(key=lambda stage: (KINDS.index(stage.kind), stage.name))
     unread = [
         *(_why_unread(stage) for stage in stored if stage.plan is None),
         *(_why_unread(stage.stored, SHOWN) for stage in stages),

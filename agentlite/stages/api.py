@@ -1,6 +1,4 @@
-"""Settings as the user gave them -> resolved, checked, and the stage run: what the command line and
-Python share.
-"""
+"""Settings as the user gave them -> settings of a stage, checked; and the stage is run."""
 
 import importlib
 import os
@@ -16,68 +14,20 @@ from agentlite.engine import deepspeed
 from agentlite.workspace.run_folder import DEFAULT_RUN, Result, RunTarget
 
 
-def prep(*sources: str, run: str | None = None, **options: Any) -> Result:
-    """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
-    return call("prep", run, {**options, "sources": sources or None})
-
-
-def retriever(*, run: str | None = None, **options: Any) -> Result:
-    """Trains a model to bring the few tools, of many, that a question needs; and makes an index of
-    them.
-    """
-    return call("retriever", run, options)
-
-
-def sft(*, run: str | None = None, **options: Any) -> Result:
-    """Trains an adapter to say what the assistant says in the records of prep."""
-    return call("sft", run, options)
-
-
-def pairs(*, run: str | None = None, **options: Any) -> Result:
-    """Samples several answers at every step, scores them, pairs the best with the worst.
-    `candidates` is `--from`.
-    """
-    return call("pairs", run, options)
-
-
-def dpo(*, run: str | None = None, **options: Any) -> Result:
-    """Trains an adapter to prefer the chosen answers of pairs to the rejected ones."""
-    return call("dpo", run, options)
-
-
-def grpo(*, run: str | None = None, **options: Any) -> Result:
-    """Trains an adapter on answers it samples itself, each against the others of its group."""
-    return call("grpo", run, options)
-
-
-def evaluate(*, run: str | None = None, **options: Any) -> Result:
-    """Asks models at every step of the test records, scores what they say, sets them side by
-    side.
-    """
-    return call("eval", run, options)
-
-
 def call(command: str, run: str | None, options: dict[str, Any]) -> Result:
     """`options`: settings of the command, and out, force, dry_run, config (files), set
-    (assignments), profile.
+    (assignments), profile. None means the default.
     """
-    run, options = run or os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN, dict(options)
-    out, force, dry_run = (
-        options.pop("out", None),
-        options.pop("force", False),
-        options.pop("dry_run", False),
+    settings = {key: value for key, value in options.items() if value is not None}
+    folder = Path(run or os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
+    out, force = settings.pop("out", command), settings.pop("force", False)
+    target = RunTarget(folder, out, force, settings.pop("dry_run", False))
+    sets, files = (
+        (value,) if isinstance(value := settings.pop(key, ()), str) else tuple(value)
+        for key in ("set", "config")
     )
-    files, sets, profile = (
-        options.pop("config", ()),
-        options.pop("set", ()),
-        options.pop("profile", "auto"),
-    )
-    files, sets = ((value,) if isinstance(value, str) else tuple(value) for value in (files, sets))
-    given = Given(
-        {key: value for key, value in options.items() if value is not None}, sets, files, profile
-    )
-    settings = settle(command, given, Path(run)).settings
-    return execute(command, settings, RunTarget(Path(run), out or command, force, dry_run))
+    given = Given(flags=settings, sets=sets, files=files, profile=settings.pop("profile", "auto"))
+    return execute(command, settle(command, given, folder).settings, target)
 
 
 def settle(command: str, given: Given, run: Path) -> Resolved:

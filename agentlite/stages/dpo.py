@@ -2,7 +2,7 @@
 checkpoints.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,10 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         return stage.result(
             target.next(f"agentlite eval --model {source.name} --model {target.out}")
         )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"margin {figures['margin']:.2f}, accuracy {100 * figures['accuracy']:.0f} %"
 
 
 def _refuse_mistakes(settings: DpoSettings, data: Path) -> None:

@@ -2,7 +2,7 @@
 checkpoints.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,10 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         return stage.result(
             target.next(f"agentlite eval --model {source.name} --model {target.out}{other}")
         )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"reward {figures['first_reward']:.2f} -> {figures['last_reward']:.2f}"
 
 
 def _refuse_mistakes(settings: GrpoSettings) -> None:

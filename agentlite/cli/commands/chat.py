@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, SPEAKING
+from agentlite.config.pipeline import TRAINED
 
 
 def chat(
@@ -159,7 +160,7 @@ def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
 COMMAND = click.Command(
     "chat",
     params=[
-        click.Argument(["model"], default="sft"),
+        click.Argument(["model"], default=TRAINED),
         click.Option(
             ["--tools"],
             default="",

@@ -9,12 +9,13 @@ from msgspec import Struct
 
 from agentlite.cli.stage_options import StageCommand, run_options
 from agentlite.config.hardware import SWITCHES, profile_for
+from agentlite.config.pipeline import TRAINED, TRAINERS
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
-from agentlite.engine.planning.estimate import LOADS, Planned, data_of, plan
+from agentlite.engine.planning.estimate import Planned, data_of, plan
 from agentlite.engine.planning.gpus import gigabytes, machine_of
 from agentlite.engine.planning.model_shape import base_of, find_shape, read_shape
 from agentlite.engine.planning.suggest_fit import FittingRows, fitting
@@ -74,7 +75,7 @@ def report(request: PlanRequest, settings: Any, run: Path) -> PlanReport:
 def _model(settings: Any) -> str:
     """Of the models that eval compares, the last."""
     named = settings.model
-    return named if isinstance(named, str) else named[-1] if named else "sft"
+    return named if isinstance(named, str) else named[-1] if named else TRAINED
 
 
 def present(answer: PlanReport, as_json: bool) -> None:
@@ -148,9 +149,9 @@ COMMAND = StageCommand(
     params=[
         click.Option(
             ["--command"],
-            type=click.Choice([name for name in COMMANDS if name in LOADS]),
-            default="sft",
-            help="the command to plan [sft]",
+            type=click.Choice([name for name in COMMANDS if hasattr(COMMANDS[name], "in_memory")]),
+            default=TRAINERS[0],
+            help=f"the command to plan [{TRAINERS[0]}]",
         ),
         click.Option(
             ["--model"],
@@ -181,6 +182,6 @@ COMMAND = StageCommand(
             help="draw memory against context for several cards (SVG)",
         ),
         # the settings are those of the planned command, so that plan and run cannot differ
-        *(option for option in run_options("sft") if option.name not in NOT_PLANNED),
+        *(option for option in run_options(TRAINERS[0]) if option.name not in NOT_PLANNED),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from agentlite.cli.options import AS_JSON, DEBUG, RUN, SPEAKING
+from agentlite.config.pipeline import TRAINED
 
 
 def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speaking: Any) -> None:
@@ -40,7 +41,7 @@ def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speakin
 COMMAND = click.Command(
     "serve",
     params=[
-        click.Argument(["model"], default="sft"),
+        click.Argument(["model"], default=TRAINED),
         click.Option(
             ["--port"], type=int, default=8000, metavar="N", help="0: any that is free [8000]"
         ),

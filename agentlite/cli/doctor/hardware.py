@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.probe import SECONDS, ProbedFacts
 from agentlite.config import hardware, resolve
+from agentlite.config.pipeline import TRAINERS
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
 from agentlite.engine.planning.suggest_fit import fitting
@@ -155,7 +156,9 @@ def trains(facts: ProbedFacts) -> Iterator[Finding]:
         return
     machine, chosen = machine_of("auto"), hardware.auto_profile()
     bits = "4 bit" if machine.gpu else "32 bit"
-    settings = replace(resolve.resolve("sft", resolve.Given()).settings, load_in_4bit=machine.gpu)
+    trainer = TRAINERS[0]
+    settings = resolve.resolve(trainer, resolve.Given()).settings
+    settings = replace(settings, load_in_4bit=machine.gpu)
     shapes = {
         name: shape_of(known, name) for name, known in json.loads(PUBLISHED.read_bytes()).items()
     }
@@ -163,9 +166,9 @@ def trains(facts: ProbedFacts) -> Iterator[Finding]:
     fit = [
         name
         for name in largest_first
-        if fitting("sft", settings, shapes[name], machine)[0].batch_size >= settings.batch_size
+        if fitting(trainer, settings, shapes[name], machine)[0].batch_size >= settings.batch_size
     ]
-    found = f"profile {chosen.profile} ({chosen.reason}); sft in {bits}"
+    found = f"profile {chosen.profile} ({chosen.reason}); {trainer} in {bits}"
     if fit:
         rows = f"{settings.batch_size} x {settings.max_length} tokens at once"
         yield Finding("can train", "ok", f"{found}: up to {fit[0]}, {rows}")

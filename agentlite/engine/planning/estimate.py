@@ -2,19 +2,13 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.config.settings import (
-    DpoSettings,
-    EvalSettings,
-    GrpoSettings,
-    PairsSettings,
-    SftSettings,
-)
+from agentlite.config.settings import InMemory
 from agentlite.engine.planning.gpus import Machine
 from agentlite.engine.planning.memory import GIB, OPTIMIZER, REGIMES, Load, Memory, fits, memory
 from agentlite.engine.planning.model_shape import Shape
@@ -61,14 +55,13 @@ class Planned(Struct, frozen=True):
 def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
     load = load_of(command, settings, shape, machine.gpu, data.longest)
     of_data = data.longest and load.length < settings.max_length
-    rows = load.rows if command == "sft" else settings.batch_size
     return Planned(
         load.bits,
-        rows,
+        load.rows if settings.in_memory(machine.gpu).packed else settings.batch_size,
         load.length,
         settings.data if of_data else "max_length",
         needed(memory(load), machine),
-        _time(command, settings, load, machine, data),
+        _time(settings, load, machine, data),
         disk(load) if load.rows else {},
     )
 
@@ -110,46 +103,19 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
         getattr(settings, "full", False),
         length=min(settings.max_length, longest or settings.max_length),
     )
-    return LOADS[command](load, settings, gpu)
-
-
-def _sft(load: Load, settings: SftSettings, gpu: bool) -> Load:
-    """Packed rows are full: `packed_rows` of `max_length` tokens."""
-    if settings.packing and gpu:
-        return load._replace(rows=settings.packed_rows, length=settings.max_length)
-    return load._replace(rows=settings.batch_size)
-
-
-def _dpo(load: Load, settings: DpoSettings, gpu: bool) -> Load:
-    """The chosen and the rejected answer of a pair are a row each."""
-    return load._replace(rows=2 * settings.batch_size, reference=not settings.reference_free)
-
-
-def _grpo(load: Load, settings: GrpoSettings, gpu: bool) -> Load:
-    """All answers of a step are sampled before it trains on the first."""
-    prompts = max(1, settings.batch_size * settings.gradient_accumulation // settings.group_size)
-    training = load._replace(rows=settings.batch_size, reference=True)
-    return _sampled(training, settings, prompts, settings.group_size, gpu)
-
-
-def _pairs(load: Load, settings: PairsSettings, gpu: bool) -> Load:
-    return _sampled(load, settings, settings.batch_size, settings.num_samples, gpu)
-
-
-def _eval(load: Load, settings: EvalSettings, gpu: bool) -> Load:
-    """The greedy answers, or those of `num_samples` if they take more."""
-    greedy = _cached(load, settings.batch_size, settings.batch_size, settings.max_new_tokens)
-    samples = _sampled(load, settings, settings.batch_size, max(1, settings.num_samples), gpu)
+    held: InMemory = settings.in_memory(gpu)
+    load = load._replace(
+        rows=held.rows,
+        length=settings.max_length if held.packed else load.length,
+        reference=held.reference,
+    )
+    if not held.samples:
+        return load
+    samples = _sampled(load, settings, held.prompts, held.samples, gpu)
+    if not held.greedy:
+        return samples
+    greedy = _cached(load, held.prompts, held.prompts, settings.max_new_tokens)
     return max(greedy, samples, key=lambda load: memory(load).total)
-
-
-LOADS: dict[str, Callable[[Load, Any, bool], Load]] = {
-    "sft": _sft,
-    "dpo": _dpo,
-    "grpo": _grpo,
-    "pairs": _pairs,
-    "eval": _eval,
-}
 
 
 def _sampled(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> Load:
@@ -170,10 +136,9 @@ def _cached(load: Load, prompts: int, answers: int, new_tokens: int) -> Load:
 def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     """The rows of the finished prep that the command reads, or that its pairs came from, by
     stats.json. Where answers are sampled, their tokens are added to those of a row."""
-    pairs = run_folder.find_stage(settings.data, run) if command == "dpo" else None
-    folder = run_folder.find_stage(
-        str(setting_of(settings.data, "data", run) or "") if pairs else settings.data, run
-    )
+    folder, pairs = run_folder.find_stage(settings.data, run), None
+    if came_from := setting_of(settings.data, "data", run):
+        folder, pairs = run_folder.find_stage(str(came_from), run), folder
     prepared = run_folder.read(folder).trusted()
     is_prep = prepared.plan is not None and prepared.plan.command == "prep"
     if not is_prep or not prepared.done or not (folder / "stats.json").exists():
@@ -187,7 +152,7 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
         if pairs
         else getattr(settings, "max_new_tokens", 0)
     )
-    rows = stats["train_rows"] if command == "sft" else stats[getattr(settings, "split", "train")]
+    rows = stats[settings.split] if hasattr(settings, "split") else stats["train_rows"]
     if pairs and run_folder.is_finished(pairs):
         rows = run_folder.finished(pairs, "pairs").figures.get("pairs", 0)
     return RowLengths(
@@ -195,9 +160,7 @@ def data_of(command: str, settings: Any, run: Path) -> RowLengths:
     )
 
 
-def _time(
-    command: str, settings: Any, load: Load, machine: Machine, data: RowLengths
-) -> dict[str, float]:
+def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict[str, float]:
     """Seconds per step, and hours if the number of steps is known. The steps of pairs and eval are
     batches.
     """
@@ -207,7 +170,8 @@ def _time(
         mean = min(data.mean or load.length, load.length)
         seconds += training_seconds(load, machine.card, settings.gradient_accumulation, mean)
     if load.sampled:
-        answers = rows * getattr(settings, "num_samples", 1) if command == "pairs" else rows
+        held: InMemory = settings.in_memory(machine.gpu)
+        answers = rows if load.rows or held.greedy else rows * held.samples
         batches = math.ceil(answers / load.sampled)
         seconds += batches * sampling_seconds(load, machine.card, settings.max_new_tokens)
     wanted = data.rows * getattr(settings, "group_size", 1) * getattr(settings, "num_epochs", 1)

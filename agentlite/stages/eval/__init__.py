@@ -30,6 +30,7 @@ from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.model_metrics import (
+    HEADLINE,
     ForgettingSource,
     Metrics,
     SamplingOfPasses,
@@ -126,6 +127,14 @@ def run(settings: config.EvalSettings, target: RunTarget) -> Result:
         round(sum(one.seconds for one in evaluated.values()), 1),
         f"less {report}",
         failures(gate, means(evaluated[subjects[-1].name].metrics)),
+    )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{words} {100 * figures[name]:.0f} %"
+        for name, words in HEADLINE.items()
+        if name in figures
     )
 
 

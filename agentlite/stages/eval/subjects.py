@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from agentlite.config import resolve
 from agentlite.config import settings as config
+from agentlite.config.pipeline import TRAINED
 from agentlite.core import console
 from agentlite.core.errors import USAGE, UserError
 from agentlite.core.records import Record, Step, from_row
@@ -126,7 +127,7 @@ def find_subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> l
     """The files of --predictions, then the models. Raises UserError for two with one folder, or a
     file that cannot be read.
     """
-    models = settings.model or (() if settings.predictions else ("sft",))
+    models = settings.model or (() if settings.predictions else (TRAINED,))
     subjects = [_from_file(settings, file, data) for file in dict.fromkeys(settings.predictions)]
     subjects += [
         _model(settings, _source(settings, name, data, run), name, data)

@@ -107,6 +107,10 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
         return _sample_and_rank(settings, target)
 
 
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"{figures['pairs']} pairs at {figures['steps']} steps"
+
+
 def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
     settle_weights(settings.weights, _names(settings.rewards))
     source = _source(settings, target.run)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from agentlite.config.pipeline import STAGES, TRAINERS
 from agentlite.core.errors import UserError
 from agentlite.core.records import Candidate, CandidateKey, Score
 from agentlite.scoring.preference_pairs import read_candidates, read_rollouts, read_scores
@@ -14,6 +15,7 @@ from agentlite.workspace.run_folder import Plan
 
 # written when every candidate is there: from then on they can be ranked, whatever happens
 SAMPLED = "sampled.json"
+SAMPLED_BY = {name: stage.candidates for name, stage in STAGES.items() if stage.candidates}
 
 
 class Stored(NamedTuple):
@@ -36,10 +38,10 @@ def find_stored(name: str, run: Path) -> Stored:
     if is_sampled(folder) and not run_folder.is_finished(folder):
         return _unfinished(folder)
     command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else "pairs"
-    if command not in ("pairs", "grpo"):
+    if command not in SAMPLED_BY:
         raise UserError(
             f"is a stage of `agentlite {command}`, which samples nothing.",
-            "Name a pairs or a grpo.",
+            f"Name a {' or a '.join(SAMPLED_BY)}.",
             location=str(folder),
         )
     run_folder.finished(folder, command)
@@ -51,8 +53,9 @@ def find_stored(name: str, run: Path) -> Stored:
             f"--from {plan.settings['candidates']}.",
             location=str(folder),
         )
-    if command == "grpo":
-        rollouts = list(read_rollouts(folder / "rollouts.jsonl"))
+    file = folder / SAMPLED_BY[command]
+    if command in TRAINERS:  # candidates and their scores are in the same rows
+        rollouts = list(read_rollouts(file))
         return Stored(
             folder,
             [row.candidate for row in rollouts],
@@ -60,7 +63,7 @@ def find_stored(name: str, run: Path) -> Stored:
             plan,
         )
     scores = {score.key: score for score in read_scores(folder / "scores.jsonl")}
-    return Stored(folder, list(read_candidates(folder / "candidates.jsonl")), scores, plan)
+    return Stored(folder, list(read_candidates(file)), scores, plan)
 
 
 def set_aside_changed(folder: Path) -> None:

@@ -128,6 +128,10 @@ def run(settings: config.PrepSettings, target: RunTarget) -> Result:
             )
 
 
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"{figures['kept']} of {figures['read']} rows kept"
+
+
 def _with_offers(job: Job, run: Path) -> Job:
     """With what brings tools, where that is asked for: a model is loaded for it."""
     if not job.settings.retrieve:

@@ -16,6 +16,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, Record, from_row
 from agentlite.core.row_files import Row, find_rows, read_rows, write_rows
+from agentlite.report.retrieval_tables import best_in_words
 from agentlite.retrieval import index, training_pairs
 from agentlite.retrieval.queries import Query, queries, questions
 from agentlite.retrieval.rankers import BY_WORDS, Ranker
@@ -75,6 +76,10 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         return stage.result(
             target.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}")
         )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return best_in_words(figures)
 
 
 def _settled(settings: RetrieverSettings, source: Source) -> RetrieverSettings:

@@ -121,7 +121,7 @@ def test_more_than_there_are_gives_all_and_says_so() -> None:
 
 
 def test_an_unknown_strategy_is_named_with_the_nearest_and_a_missing_loss_with_its_record() -> None:
-    with pytest.raises(UserError, match="Did you mean hybrid"):
+    with pytest.raises(UserError, match="Did you mean 'hybrid'"):
         coreset(TEXTS, strategy="hybird", target=2, seed=0)
     for strategy in LOSSES:
         for losses in ({}, dict.fromkeys(TEXTS, math.nan)):

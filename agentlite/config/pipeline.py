@@ -1,0 +1,87 @@
+"""The stages in pipeline order, and what the rest of the house must know of each."""
+
+from typing import NamedTuple
+
+
+class Stage(NamedTuple):
+    """Its settings are in settings.py; its `run`, and its `key_figure` for `agentlite runs`, are in
+    agentlite/stages. Nothing is imported here: `agentlite --help` reads it."""
+
+    help: str
+    examples: str
+    trains: bool = False  # leaves a language model, from which other stages can start
+    torchrun: bool = False  # several processes can share its work
+    candidates: str = ""  # the file in which it leaves sampled answers that pairs can rank
+
+
+STAGES = {
+    "prep": Stage(
+        "Raw agent dialogs -> checked, de-duplicated records in train, dev and test.",
+        """
+agentlite prep dialogs.jsonl
+agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
+agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout bench.jsonl --personal mask
+cat rows.jsonl | agentlite prep - --run runs/weather --json
+""",  # noqa: E501  (as it is typed)
+    ),
+    "retriever": Stage(
+        "Train a model to find the few tools, of many, that a question needs; and index them.",
+        """
+agentlite retriever
+agentlite retriever --tools agent_tools.jsonl --num-epochs 5 --json
+agentlite retriever --model BAAI/bge-small-en-v1.5 --out retriever-bge
+agentlite retriever --max-steps 0 --out untrained
+""",
+    ),
+    "sft": Stage(
+        "Train an adapter to say what the assistant says in the records.",
+        """
+agentlite sft
+agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
+agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01
+""",
+        trains=True,
+        torchrun=True,
+    ),
+    "pairs": Stage(
+        "Sample several answers at every step, score them, pair the best with the worst.",
+        """
+agentlite pairs -n 8 --gold
+agentlite pairs --from pairs --weights tool_accuracy=.5,efficiency=0 --out pairs-b
+agentlite pairs --from pairs --grid weights.yaml
+cat prompts.jsonl | agentlite pairs --data - --model sft --json
+""",
+        candidates="candidates.jsonl",
+    ),
+    "dpo": Stage(
+        "Train an adapter to prefer the chosen answers of pairs to the rejected ones.",
+        """
+agentlite dpo
+agentlite dpo --data pairs-b --out dpo-b --beta 0.3
+agentlite dpo --loss-type ipo --out dpo-ipo
+""",
+        trains=True,
+        torchrun=True,
+    ),
+    "grpo": Stage(
+        "Train an adapter on answers it samples itself, each against the others of its group.",
+        """
+agentlite grpo
+agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
+agentlite grpo --rewards mine.py:short --skip-solved
+""",
+        trains=True,  # not under torchrun: it samples while it trains
+        candidates="rollouts.jsonl",
+    ),
+    "eval": Stage(
+        "Ask models at every step of the test records, score them, set them side by side.",
+        """
+agentlite eval
+agentlite eval --model smollm2-135m --model sft --gate 'tool_selection_accuracy>=0.8,end_to_end_success>=0.5'
+agentlite eval --predictions others.jsonl --json
+agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
+""",  # noqa: E501  (as it is typed)
+    ),
+}
+TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)
+TRAINED = "sft"  # the stage whose model is meant where the user names none
