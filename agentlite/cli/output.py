@@ -30,9 +30,9 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
     taken = as_json or bool(shape)
     folder = Path(result.folder)
     if show and result.command == "prep" and result.status != "dry run":
-        from agentlite.stages.prep import shown
+        from agentlite.stages.prep.show import rendered
 
-        for text in shown(folder, show):
+        for text in rendered(folder, show):
             print(text, file=sys.stderr if taken else sys.stdout)
     if shape and result.status != "dry run":
         _write_records(folder, shape)
@@ -44,13 +44,13 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
 
 def _write_records(folder: Path, shape: str) -> None:
     from agentlite.data.write_formats import ALL_TRAINED, shaped
-    from agentlite.stages.prep import stored
+    from agentlite.stages.prep.show import written_rows
 
     if shape == OWN:
-        sys.stdout.buffer.writelines(map(encode, stored(folder)))
+        sys.stdout.buffer.writelines(map(encode, written_rows(folder)))
         return
     unlearned = 0
-    for record in map(from_row, stored(folder)):
+    for record in map(from_row, written_rows(folder)):
         unlearned += any(
             not message.loss for message in record.messages if message.role == "assistant"
         )

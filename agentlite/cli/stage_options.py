@@ -211,10 +211,10 @@ def _names(options: list[click.Parameter]) -> set[str | None]:
 
 
 def _print_provenance(folder: Path, name: str, as_json: bool) -> None:
-    from agentlite.stages.prep.provenance import told, why
+    from agentlite.stages.prep.provenance import as_text, why
 
     rows = why(folder, name)
-    click.echo(json.dumps(rows, ensure_ascii=False) if as_json else "\n".join(map(told, rows)))
+    click.echo(json.dumps(rows, ensure_ascii=False) if as_json else "\n".join(map(as_text, rows)))
 
 
 def _weightings(flags: Mapping[str, Any]) -> dict[str, Any]:

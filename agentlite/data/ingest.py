@@ -1,15 +1,14 @@
-"""raw rows -> everything that was read: rows on disk, what is known of each in memory, and counts
-that add up.
-"""
+"""Raw rows -> all that was read: rows on disk, traits and sizes in memory, counts that add up."""
 
 import json
 import os
 import tempfile
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO
 
 from agentlite.core import console
 from agentlite.core.records import Record, from_row
@@ -22,18 +21,14 @@ from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow
 from agentlite.data.rejects import Reject
 from agentlite.data.worker_pool import take_all
 
-ENDS = {
-    "K": "kept",
-    "E": "rejected",
-    "D": "duplicates",
-    "F": "filtered",
-}  # by the first letter of a code
+# how a row ends, by the first letter of its code
+ENDS = {"K": "kept", "E": "rejected", "D": "duplicates", "F": "filtered"}
 KEPT = "K"
 LOOK_EVERY = 50  # rows: a bar costs more than a row
 
 
 class Spool:
-    """Rows on disk until it is known what becomes of them."""
+    """Rows on disk, by index, until it is decided what becomes of them."""
 
     def __init__(self, folder: Path | None):
         self.folder = folder or Path(tempfile.gettempdir())
@@ -51,7 +46,7 @@ class Spool:
             self.file.write(row)
         self.starts.append(self.starts[-1] + len(row))
 
-    def rows(self, indices: Iterable[int]) -> Iterator[Row]:
+    def read(self, indices: Iterable[int]) -> Iterator[Row]:
         for index in indices:
             self.file.seek(self.starts[index])
             yield json.loads(self.file.read(self.starts[index + 1] - self.starts[index]))
@@ -60,138 +55,138 @@ class Spool:
         return len(self.starts) - 1
 
 
-class Ingested(NamedTuple):
-    """What was read, and what became of it. Of each record that was taken: its row, its traits, its
-    size, its sketch and the source it is from. `ways`: where each row that is no reject came from,
-    and what was done to it.
+class Ingested:
+    """What was read, and what is known of it in memory: it grows by `add` alone, row by row.
 
-    `by_file`: by source, how many ended how, and the formats found in it. `cuts`: the ledger of the
-    dialogs that were cut; `repaired`: how often each way mended a row; `personal`: values found, by
-    kind; `retrieved`: records that were offered tools of a retriever, and how many lacked a due
-    one.
+    Of each record that was taken, by index: its row (`rows`, on disk), `traits`, `sizes`,
+    `sketches` (if near copies are looked for) and `sources`. Of each row that is not a reject, in
+    the order of reading: where it came from and what was done to it (on disk).
+
+    `left_out`: rows that were filtered while they were read, by code; `formats`: by source; `cuts`:
+    the ledger of the dialogs that were cut; `repaired`: rows, by method; `personal`: values, by
+    kind; `retrieved`: records with tools of a retriever, and how many lacked a right one.
     """
 
-    spool: Spool
-    ways: Spool
-    traits: list[Traits]
-    sizes: list[Sized]
-    sketches: list[bytes]
-    sources: list[str]
-    rejects: list[Reject]
-    left_out: Counter[str]
-    by_file: dict[str, Counter[str]]
-    formats: dict[str, Counter[str]]
-    cuts: list[Row]
-    repaired: Counter[str]
-    personal: Counter[str]
-    retrieved: Counter[str]
+    def __init__(self, rows: Spool, provenance: Spool):
+        self.rows, self._provenance = rows, provenance
+        self.traits: list[Traits] = []
+        self.sizes: list[Sized] = []
+        self.sketches: list[bytes] = []
+        self.sources: list[str] = []
+        self.rejects: list[Reject] = []
+        self.cuts: list[Row] = []
+        self.formats: dict[str, Counter[str]] = defaultdict(Counter)
+        self.left_out: Counter[str] = Counter()
+        self.repaired: Counter[str] = Counter()
+        self.personal: Counter[str] = Counter()
+        self.retrieved: Counter[str] = Counter()
+        self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
-    @property
-    def counts(self) -> dict[str, int]:
-        counts = {"read": sum(counts["read"] for counts in self.by_file.values())}
-        counts |= {
-            end: sum(counts[end] for counts in self.by_file.values()) for end in ENDS.values()
-        }
-        assert counts["read"] == sum(counts[end] for end in ENDS.values()), counts
-        return counts
+    def add(self, row: IngestedRow) -> None:
+        """Adds what became of one raw row, and counts it."""
+        self.repaired.update(row.repaired)
+        if row.format:
+            self.formats[row.source][row.format] += 1
+        for sample in row.samples:
+            ended = self._ended[row.source]
+            ended["read"] += 1
+            if isinstance(sample, IngestedRecord):
+                self._take(sample, row)
+            elif isinstance(sample, LeftOut):
+                ended["filtered"] += 1
+                self.left_out[sample.code] += 1
+                self.personal.update(sample.done.get("personal") or {})
+                provenance = _provenance(sample.id, sample.place, row, sample.done)
+                self._provenance.add(encode(provenance | {"code": sample.code}))
+            else:
+                ended["rejected"] += 1
+                self.rejects.append(sample)
 
     def record(self, index: int) -> Record:
-        (row,) = self.spool.rows([index])
+        """Reads a record from disk."""
+        (row,) = self.rows.read([index])
         return from_row(row)
 
-    def tally(self, ends: dict[int, End]) -> None:
-        """Says of every record that was taken how it ended: as `ends` has it, or kept."""
+    @property
+    def read(self) -> int:
+        """How many rows were read, counting each sample of a row with several."""
+        return sum(ended["read"] for ended in self._ended.values())
+
+    def by_file(self, ends: Mapping[int, End]) -> dict[str, dict[str, int]]:
+        """How many rows of each source were read, and how many of them ended how; those that were
+        taken as `ends` says, and the rest of them are kept.
+        """
+        counts = {source: Counter(ended) for source, ended in self._ended.items()}
         for index, source in enumerate(self.sources):
             code = ends[index].code if index in ends else KEPT
-            self.by_file[source][ENDS[code[0]]] += 1
-            self.left_out[code] += code != KEPT
+            counts[source][ENDS[code[0]]] += 1
+        return {
+            source: {end: ended[end] for end in ("read", *ENDS.values())}
+            for source, ended in counts.items()
+        }
+
+    def provenance(self, ends: Mapping[int, End], splits: Mapping[int, str]) -> Iterator[Row]:
+        """A row for each that was read and is not a reject: where it is from, what was done to it,
+        and where it ended.
+        """
+        taken = 0  # index of the next record: only rows that were filtered bear a code already
+        for row in self._provenance.read(range(len(self._provenance))):
+            if "code" in row:
+                yield {**row, "end": ENDS[row["code"][0]]}
+                continue
+            if (end := ends.get(taken)) is not None:
+                of = {"of": end.of} if end.of else {}
+                yield {**row, "end": ENDS[end.code[0]], "code": end.code, **of}
+            else:
+                yield {**row, "end": "kept", "split": splits[taken]}
+            taken += 1
+
+    def _take(self, record: IngestedRecord, row: IngestedRow) -> None:
+        self.rows.add(record.row)
+        self._provenance.add(encode(_provenance(record.traits.id, record.place, row, record.done)))
+        self.traits.append(record.traits)
+        self.sizes.append(record.sized)
+        self.sources.append(row.source)
+        self.personal.update(record.done.get("masked") or record.done.get("personal") or {})
+        self.retrieved.update(record.done.get("retrieved") or {})
+        if record.sketch:
+            self.sketches.append(record.sketch)
+        if record.cut:
+            self.cuts.append(record.cut)
 
 
-def gather(
-    lines: Iterable[tuple[str, RawLine]], way: IngestContext, spool: Spool, ways: Spool
-) -> Ingested:
-    """Reads every row. Those that are taken are not counted yet: some are copies, or not drawn."""
-    gathered = Ingested(
-        spool,
-        ways,
-        [],
-        [],
-        [],
-        [],
-        [],
-        Counter(),
-        defaultdict(Counter),
-        defaultdict(Counter),
-        [],
-        Counter(),
-        Counter(),
-        Counter(),
-    )
-    with console.progress("prep: rows read:", None) as advance:
-        for count, found in enumerate(
-            take_all(lines, way, way.settings.workers or os.cpu_count() or 1), 1
-        ):
-            _add(found, gathered)
-            if count % LOOK_EVERY == 0:
-                advance(count)
-    return gathered
-
-
-def ways_of(gathered: Ingested, ends: dict[int, End], sides: dict[int, str]) -> Iterator[Row]:
-    """A row for each that was read and is no reject: where it is from, what was done to it, where
-    it ended.
+@contextmanager
+def ingest(
+    lines: Iterable[tuple[str, RawLine]], context: IngestContext, folder: Path | None
+) -> Iterator[Ingested]:
+    """Reads every row, each with the source it is from. Until the context ends, they are in files
+    without a name in `folder` (None: the system's folder for temporary files).
     """
-    taken = 0
-    for row in gathered.ways.rows(range(len(gathered.ways))):
-        if "code" in row:
-            yield {**row, "end": ENDS[row["code"][0]]}
-            continue
-        if (end := ends.get(taken)) is not None:
-            of = {"of": end.of} if end.of else {}
-            yield {**row, "end": ENDS[end.code[0]], "code": end.code, **of}
-        else:
-            yield {**row, "end": "kept", "split": sides[taken]}
-        taken += 1
+    with Spool(folder) as rows, Spool(folder) as provenance:
+        ingested = Ingested(rows, provenance)
+        workers = context.settings.workers or os.cpu_count() or 1
+        with console.progress("prep: rows read:", None) as advance:
+            for count, row in enumerate(take_all(lines, context, workers), 1):
+                ingested.add(row)
+                if count % LOOK_EVERY == 0:
+                    advance(count)
+        yield ingested
 
 
-def _add(found: IngestedRow, gathered: Ingested) -> None:
-    counts = gathered.by_file[found.source]
-    gathered.repaired.update(found.repaired)
-    if found.format:
-        gathered.formats[found.source][found.format] += 1
-    for one in found.samples:
-        counts["read"] += 1
-        if isinstance(one, IngestedRecord):
-            _take(one, found, gathered)
-        elif isinstance(one, LeftOut):
-            counts["filtered"] += 1
-            gathered.left_out[one.code] += 1
-            gathered.personal.update(one.done.get("personal") or {})
-            gathered.ways.add(encode(_way(one.id, one.place, found, one.done) | {"code": one.code}))
-        else:
-            counts["rejected"] += 1
-            gathered.rejects.append(one)
+def totals(by_file: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """The counts of all files, which add up: each row that was read ended in one way."""
+    counts = {
+        end: sum(counts[end] for counts in by_file.values()) for end in ("read", *ENDS.values())
+    }
+    assert counts["read"] == sum(counts[end] for end in ENDS.values()), counts
+    return counts
 
 
-def _take(one: IngestedRecord, found: IngestedRow, gathered: Ingested) -> None:
-    gathered.spool.add(one.row)
-    gathered.ways.add(encode(_way(one.traits.id, one.place, found, one.done)))
-    gathered.traits.append(one.traits)
-    gathered.sizes.append(one.sized)
-    gathered.sources.append(found.source)
-    gathered.personal.update(one.done.get("masked") or one.done.get("personal") or {})
-    gathered.retrieved.update(one.done.get("retrieved") or {})
-    if one.sketch:
-        gathered.sketches.append(one.sketch)
-    if one.cut:
-        gathered.cuts.append(one.cut)
-
-
-def _way(record_id: str, place: str, found: IngestedRow, done: Row) -> dict[str, Any]:
-    done = {**({"repaired": list(found.repaired)} if found.repaired else {}), **done}
+def _provenance(record_id: str, place: str, row: IngestedRow, done: Row) -> Row:
+    done = {**({"repaired": list(row.repaired)} if row.repaired else {}), **done}
     return {
         "id": record_id,
         "place": place,
-        "format": found.format,
+        "format": row.format,
         **({"done": done} if done else {}),
     }

@@ -1,6 +1,4 @@
-"""raw rows -> the records they hold, checked and measured, or why not; row by row, so by any number
-of processes.
-"""
+"""One raw row -> the records in it, checked and measured, or the reason why it has none."""
 
 import sys
 from collections import Counter
@@ -30,10 +28,8 @@ from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template
 
 PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
-REPAIRABLE = (
-    "E121",
-    "E122",
-)  # no JSON; of any other row it is not all there, or clear what is wrong
+# invalid JSON; any other row that cannot be read is not whole, or it is clear what is wrong with it
+REPAIRABLE = ("E121", "E122")
 
 
 class IngestContext(NamedTuple):
@@ -72,7 +68,7 @@ class LeftOut(NamedTuple):
 
 
 class IngestedRow(NamedTuple):
-    """What became of one raw row: the format it is of, the ways it was repaired, and its
+    """What became of one raw row: the format it is of, the methods that repaired it, and its
     samples.
     """
 
@@ -82,45 +78,61 @@ class IngestedRow(NamedTuple):
     samples: Sequence[IngestedRecord | LeftOut | Reject]
 
 
+class CleanRecord(NamedTuple):
+    """`personal`: the personal values in it, by kind; `rule`: how it came to its task, "said" if it
+    names one itself.
+    """
+
+    record: Record
+    personal: Counter[str]
+    rule: str
+
+
 # what becomes of personal data, and how many values of each kind there are
 PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
     "off": lambda record: (record, Counter()),
     "report": lambda record: (record, find(record)),
     "mask": mask,
-    "drop": lambda record: (record, find(record)),  # and then `changed` leaves it out
+    "drop": lambda record: (record, find(record)),  # and then `is_dropped` leaves it out
 }
 
 
-def take(source: str, line: RawLine, way: IngestContext) -> IngestedRow:
+def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
-    if way.settings.format in PLAIN and (record := quick(line)) is not None:
-        return IngestedRow(source, "openai", (), [_sample(source, line, 0, lambda: record, way)])
-    raw, repaired = _repaired(decoded(line), way.settings.repair)
+    if context.settings.format in PLAIN and (record := quick(line)) is not None:
+        return IngestedRow(
+            source, "openai", (), [_sample(source, line, 0, lambda: record, context)]
+        )
+    raw, repaired = _repaired(decoded(line), context.settings.repair)
     if raw.error:
         return IngestedRow(source, "", (), [_reject(raw, raw.error, 0)])
-    asked = way.settings.format
+    wanted = context.settings.format
     try:
-        name, parts = samples(raw.value, None if asked == "auto" else asked)
+        name, parts = samples(raw.value, None if wanted == "auto" else wanted)
     except RowError as error:
         return IngestedRow(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
-    known = told(way.settings)
+    options = reader_options(context.settings)
     return IngestedRow(
         source,
         name,
         repaired,
         [
             _sample(
-                source, raw, number if several else 0, partial(to_record, part, name, known), way
+                source,
+                raw,
+                number if several else 0,
+                partial(to_record, part, name, options),
+                context,
             )
             for number, part in enumerate(parts, 1)
         ],
     )
 
 
-def measure(record: Record, way: IngestContext) -> Sized:
+def measure(record: Record, context: IngestContext) -> Sized:
     """Renders, reads back and masks a record. Raises RowError if any of it fails."""
-    protocol, template = way.mixture.of(record), way.template
+    protocol, template = context.mixture.of(record), context.template
     rows = renderer.render(record, protocol, template)
     renderer.check_reading(record, rows, protocol, template)
     encoded = encoding.training_rows(record, protocol, template, rows=rows)
@@ -142,83 +154,85 @@ def measure(record: Record, way: IngestContext) -> Sized:
 
 
 def _sample(
-    source: str, raw: Raw | RawLine, number: int, read: Callable[[], Record], way: IngestContext
+    source: str, raw: Raw | RawLine, number: int, read: Callable[[], Record], context: IngestContext
 ) -> IngestedRecord | LeftOut | Reject:
-    found_id, done = "", Row()
+    settings, record_id, done = context.settings, "", Row()
     try:
-        record = _checked(source, read(), way)
-        found_id = record.id
-        record = changed(record, way.settings, done)
-        if way.add_tools:
-            record, counts = way.add_tools(record)
-            done |= {"retrieved": dict(+counts)}
-        kept, sized, tokens = _fitting(record, way)
+        record = _checked(source, read(), context)
+        record_id = record.id
+        record, personal, rule = clean(record, settings)
+        if personal:
+            done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
+        if is_dropped(personal, settings):
+            raise RowError("F311", f"holds {', '.join(personal)}")
+        if rule != "said":
+            done["task"] = f"{record.task}: {rule}"
+        if context.add_tools:
+            record, counts = context.add_tools(record)
+            done["retrieved"] = dict(+counts)
+        kept, sized, tokens = _fitting(record, context)
     except RowError as error:
         is_fault = not error.code.startswith("F")
         return (
             _reject(raw, error, number)
             if is_fault
-            else LeftOut(error.code, raw.place, found_id, done)
+            else LeftOut(error.code, raw.place, record_id, done)
         )
-    ledger = None if kept is record else _ledger(raw.place, record, kept, sized, tokens)
-    done |= (
-        {"cut": f"{len(kept.messages)} of {len(record.messages)} messages left"} if ledger else {}
-    )
-    done |= {"was": found_id} if kept.id != found_id else {}
-    near = next(sketches([near_text(kept)])) if "near" in way.settings.duplicates else b""
+    ledger = None
+    if kept is not record:
+        ledger = _ledger(raw.place, record, kept, sized, tokens)
+        done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
+    if kept.id != record_id:
+        done["was"] = record_id
+    near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
     return IngestedRecord(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
 
 
-def changed(record: Record, settings: PrepSettings, done: Row) -> Record:
-    """The record without what is not to be learned, and with its task. `done` is told what was
-    found and changed.
-
-    Raises RowError F311.
-    """
-    record, found = PERSONAL[settings.personal](record)
-    if found:
-        done["masked" if settings.personal == "mask" else "personal"] = dict(found)
-        if settings.personal == "drop":
-            raise RowError("F311", f"holds {', '.join(found)}")
+def clean(record: Record, settings: PrepSettings) -> CleanRecord:
+    """With its task, and masked if the settings want it so."""
+    record, personal = PERSONAL[settings.personal](record)
     record, rule = classified(record)
-    if rule != "said":
-        done["task"] = f"{record.task}: {rule}"
-    return record
+    return CleanRecord(record, personal, rule)
 
 
-def told(settings: PrepSettings) -> dict[str, dict[str, Any]]:
-    """What readers have to know, by format."""
+def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
+    """Whether a record with these personal values is left out."""
+    return bool(personal) and settings.personal == "drop"
+
+
+def reader_options(settings: PrepSettings) -> dict[str, dict[str, Any]]:
+    """What readers need besides the row, by format."""
     return {
         "bfcl": {"no_call_answer": settings.no_call_answer},
         "self_cognition": {"name": settings.model_name, "author": settings.model_author},
     }
 
 
-def _checked(source: str, record: Record, way: IngestContext) -> Record:
+def _checked(source: str, record: Record, context: IngestContext) -> Record:
     validate(record)
-    if len(way.mixture.protocols) > 1:
-        record = replace(record, meta={**record.meta, "protocol": way.mixture.of(record).name})
+    if len(context.mixture.protocols) > 1:
+        record = replace(record, meta={**record.meta, "protocol": context.mixture.of(record).name})
     return replace(
         record, source=record.source or ("stdin" if source == "-" else Path(source).name)
     )
 
 
-def _fitting(record: Record, way: IngestContext) -> tuple[Record, Sized, int]:
+def _fitting(record: Record, context: IngestContext) -> tuple[Record, Sized, int]:
     """The record, or its beginning where it is too long and may be cut; its size; the tokens before
     the cut.
 
     Raises RowError E217 or F302.
     """
-    sized, room = measure(record, way), way.settings.max_length
+    sized, room = measure(record, context), context.settings.max_length
     if sized.longest <= room:
         return record, sized, sized.longest
     shorter = None
-    if way.settings.long_rows == "cut":
-        shorter = cut(record, lambda part: measure(part, way).longest <= room)
+    if context.settings.long_rows == "cut":
+        shorter = cut(record, lambda part: measure(part, context).longest <= room)
     if shorter is None:
-        code = "F302" if way.settings.long_rows == "filter" else "E217"
+        code = "F302" if context.settings.long_rows == "filter" else "E217"
         raise RowError(code, f"{sized.longest} tokens, max_length is {room}")
-    return shorter, measure(shorter, way), sized.longest
+    return shorter, measure(shorter, context), sized.longest
 
 
 def _ledger(place: str, record: Record, kept: Record, sized: Sized, tokens: int) -> Row:
@@ -233,14 +247,14 @@ def _ledger(place: str, record: Record, kept: Record, sized: Sized, tokens: int)
     }
 
 
-def _repaired(raw: Raw, ways: Sequence[str]) -> tuple[Raw, Sequence[str]]:
-    """The row as it was meant, if that is asked for; what is kept of a reject is still what was
-    found.
+def _repaired(raw: Raw, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]:
+    """The row as it was meant, if the user allows these methods, and those that were used. A reject
+    keeps the bytes that were read.
     """
     readable = raw.error is None or raw.error.code in REPAIRABLE
-    if not ways or not readable or (found := repair(raw.content, ways)) is None:
+    if not methods or not readable or (repaired := repair(raw.content, methods)) is None:
         return raw, ()
-    value, used = found
+    value, used = repaired
     return raw._replace(value=value, error=None), used
 
 

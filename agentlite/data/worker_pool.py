@@ -26,16 +26,16 @@ Chunk = list[tuple[str, RawLine]]
 
 
 def take_all(
-    lines: Iterable[tuple[str, RawLine]], way: IngestContext, workers: int
+    lines: Iterable[tuple[str, RawLine]], context: IngestContext, workers: int
 ) -> Iterator[IngestedRow]:
     """In the order of the lines, each with the source it is from, whatever the number of
     workers.
     """
-    if workers <= 1 or way.add_tools:  # a model that ranks tools is there once
+    if workers <= 1 or context.add_tools:  # a model that ranks tools is there once
         for source, line in lines:
-            yield take(source, line, way)
+            yield take(source, line, context)
         return
-    crew = WorkerPool(workers, way)
+    crew = WorkerPool(workers, context)
     try:
         for chunk in _chunks(lines):
             crew.hand(chunk)
@@ -51,10 +51,10 @@ class WorkerPool:
     """Worker processes, and the chunks they were handed, in order. Once one has died none works any
     more: what they have not given back, and all that follows, is taken here."""
 
-    def __init__(self, workers: int, way: IngestContext):
-        self.way, self.alive = way, True
+    def __init__(self, workers: int, context: IngestContext):
+        self.context, self.alive = context, True
         self.pool = ProcessPoolExecutor(
-            workers, get_context("spawn"), _start, (way.settings, way.template.name)
+            workers, get_context("spawn"), _start, (context.settings, context.template.name)
         )
         self.handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
 
@@ -74,7 +74,7 @@ class WorkerPool:
                 return future.result()
         except BrokenProcessPool:
             self._mourn()
-        return [take(source, line, self.way) for source, line in chunk]
+        return [take(source, line, self.context) for source, line in chunk]
 
     def _mourn(self) -> None:
         if self.alive:
@@ -99,17 +99,17 @@ def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
         yield chunk
 
 
-_WAY: list[IngestContext] = []  # of a worker process
+_CONTEXT: list[IngestContext] = []  # of a worker process
 
 
 def _start(settings: PrepSettings, model: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
     threading.Thread(target=end_with_parent, daemon=True).start()
     template = load_template(model)
-    _WAY[:] = [
+    _CONTEXT[:] = [
         IngestContext(settings, template, settled(settings.protocol, template, settings.seed))
     ]
 
 
 def _take_chunk(chunk: Chunk) -> list[IngestedRow]:
-    return [take(source, line, _WAY[0]) for source, line in chunk]
+    return [take(source, line, _CONTEXT[0]) for source, line in chunk]

@@ -491,7 +491,7 @@ def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkey
     monkeypatch.setattr(worker_pool, "_chunks", deadly)
     run(path, tmp_path, workers=2, out="killed")
     assert killed and "a worker process died" in capsys.readouterr().err
-    for name in ("train.jsonl", "ways.jsonl", "stats.json"):
+    for name in ("train.jsonl", "provenance.jsonl", "stats.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 

@@ -1,6 +1,4 @@
-"""prep with everything that chooses: each row's way is recorded, counts add up, runs that are
-killed go on.
-"""
+"""prep with all that selects: provenance of each row, counts that add up, runs that go on."""
 
 import json
 import random
@@ -19,7 +17,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.data.curation.loss_cache import known_losses
 from agentlite.data.curation.mix import check_task_weights
 from agentlite.data.curation.validate import validate
-from agentlite.stages.prep.provenance import told, why
+from agentlite.stages.prep.provenance import as_text, why
 from agentlite.workspace.run_folder import Result
 
 ENDS = ("kept", "rejected", "duplicates", "filtered")
@@ -71,8 +69,8 @@ def kept(folder: Path, out: str = "prep") -> dict[str, str]:
     }
 
 
-def ways(folder: Path, out: str = "prep") -> list[dict[str, Any]]:
-    return list(read_rows(folder / out / "ways.jsonl"))
+def provenance(folder: Path, out: str = "prep") -> list[dict[str, Any]]:
+    return list(read_rows(folder / out / "provenance.jsonl"))
 
 
 @pytest.fixture
@@ -104,16 +102,16 @@ def choosing(files: dict[str, str], **changes: Any) -> dict[str, Any]:
 def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
     figures = run(tmp_path / "r", files["tools"], files["chat"], **choosing(files)).figures
     assert figures["read"] == 102 == sum(figures[end] for end in ENDS)
-    found = ways(tmp_path / "r")
+    found = provenance(tmp_path / "r")
     assert len(found) == 102
-    assert Counter(way["end"] for way in found) == {
+    assert Counter(row["end"] for row in found) == {
         end: figures[end] for end in ENDS if figures[end]
     }
-    codes = Counter(way["code"] for way in found if "code" in way)
+    codes = Counter(row["code"] for row in found if "code" in row)
     assert codes == figures["left_out"]
     assert codes["D401"] == codes["D403"] == 1
     assert codes["F331"] == 2
-    assert {way["id"]: way["split"] for way in found if way["end"] == "kept"} == kept(
+    assert {row["id"]: row["split"] for row in found if row["end"] == "kept"} == kept(
         tmp_path / "r"
     )
     assert figures["mixed"] == {"the rest": 58, "general": 12}
@@ -126,10 +124,10 @@ def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
     folder = tmp_path / "r" / "prep"
     (copy,) = why(folder, f"{files['tools']}:61")
     assert copy["code"] == "D401"
-    assert {way["place"] for way in why(folder, copy["id"])} == {
+    assert {row["place"] for row in why(folder, copy["id"])} == {
         f"{files['tools']}:{n}" for n in (1, 61)
     }
-    assert "D401 The same dialog" in told(copy)
+    assert "D401 The same dialog" in as_text(copy)
     (leak,) = why(folder, f"{files['tools']}:8")
     assert leak["code"] == "F331"
     assert leak["of"] == f"{files['held']}:1"
@@ -161,7 +159,7 @@ def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
     joined = next(one for one in read_rows(folder / "train.jsonl") if "joined" in one["meta"])
     (part,) = why(folder, json.loads(joined["meta"])["joined"][-1])
     assert part["joined_into"] == joined["id"]
-    assert f"kept in train, joined with others into {joined['id']}" in told(part)
+    assert f"kept in train, joined with others into {joined['id']}" in as_text(part)
 
 
 @pytest.mark.parametrize(
@@ -242,10 +240,10 @@ def test_personal_data_is_kept_masked_or_dropped_as_asked(how, left, read, tmp_p
     written = (tmp_path / "r" / "prep" / "train.jsonl").read_text(encoding="utf-8")
     assert (read in written) if read else ("ann@" not in written)
     assert figures.get("personal", {}) == ({} if how == "off" else {"mail": 1})
-    way = ways(tmp_path / "r")[1]
-    assert (way.get("code") == "F311") == (how == "drop")
-    assert how != "drop" or way["done"] == {"personal": {"mail": 1}}
-    assert way.get("done", {}).get("masked") == ({"mail": 1} if how == "mask" else None)
+    row = provenance(tmp_path / "r")[1]
+    assert (row.get("code") == "F311") == (how == "drop")
+    assert how != "drop" or row["done"] == {"personal": {"mail": 1}}
+    assert row.get("done", {}).get("masked") == ({"mail": 1} if how == "mask" else None)
 
 
 def test_what_is_held_out_is_found_under_its_mask_too(tmp_path):
@@ -269,7 +267,7 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
     learned = {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")}
     assert len(learned & before) == second["replayed"] == second["train_rows"] - second["train"]
     assert {
-        way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"
+        row["id"] for row in provenance(tmp_path / "r", "second") if row["place"] == "the buffer"
     } == learned & before
     assert run(tmp_path / "r", other, **replay, out="second").status == "up to date"
     assert (
@@ -299,7 +297,8 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
         test=0.5,
         out="second",
     )
-    again = {way["id"] for way in ways(tmp_path / "r", "second") if way["place"] == "the buffer"}
+    second_rows = provenance(tmp_path / "r", "second")
+    again = {row["id"] for row in second_rows if row["place"] == "the buffer"}
     assert len(again) == done.figures["replayed"] > 0
     train = (tmp_path / "r" / "second" / "train.jsonl").read_text(encoding="utf-8")
     assert "ann@mail.org" not in train
@@ -309,9 +308,7 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
     ]
     for question in (*test, *(one["messages"][0]["content"] for one in rows[:3])):
         assert json.dumps(question) not in train
-    assert not again & {
-        way["id"] for way in ways(tmp_path / "r", "second") if way["place"] != "the buffer"
-    }
+    assert not again & {row["id"] for row in second_rows if row["place"] != "the buffer"}
 
 
 def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):
@@ -384,11 +381,11 @@ def test_a_killed_forward_pass_goes_on_where_it_was_and_its_losses_are_the_model
     assert Counter(computed).most_common(1)[0][1] == 1
     assert set(computed) == set(found)
     ends = {
-        way["id"]: way
-        for way in ways(tmp_path / "r")
-        if way.get("split") == "train" or way.get("code") == "F341"
+        row["id"]: row
+        for row in provenance(tmp_path / "r")
+        if row.get("split") == "train" or row.get("code") == "F341"
     }
-    taken = {record_id for record_id, way in ends.items() if way["end"] == "kept"}
+    taken = {record_id for record_id, row in ends.items() if row["end"] == "kept"}
     assert len(taken) == 10
     assert min(found[one] for one in taken) >= max(found[one] for one in ends.keys() - taken)
     _check_by_hand(tiny_model, tmp_path / "r" / "prep" / "train.jsonl", found)

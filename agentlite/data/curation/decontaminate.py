@@ -18,7 +18,7 @@ from agentlite.data.formats import decoded, files_of, raw_files, read_lines, sam
 from agentlite.workspace.digests import file_digest
 
 Kind = Literal["query", "near", "calls"]
-Told = Mapping[str, Mapping[str, Any]]
+ReaderOptions = Mapping[str, Mapping[str, Any]]
 
 
 class Leak(NamedTuple):
@@ -53,7 +53,7 @@ def leaks(
 
 def read_held_out(
     sources: Sequence[str],
-    told: Told | None = None,
+    options: ReaderOptions | None = None,
     change: Callable[[Record], Record] = lambda record: record,
 ) -> HeldOut:
     """The records of files in any known format. `change`: what is done to the texts of other
@@ -71,7 +71,7 @@ def read_held_out(
                 if raw.error:
                     raise raw.error
                 name, parts = samples(raw.value)
-                found = [traits(change(to_record(part, name, told))) for part in parts]
+                found = [traits(change(to_record(part, name, options))) for part in parts]
                 held_out.traits.extend(found)
                 held_out.places.extend([raw.place] * len(found))
             except RowError as error:

@@ -1,70 +1,108 @@
-"""Traits of all records -> which are kept, and of each other one why not: in this order, and in no
-other.
-"""
+"""Records -> those that are kept, each with its split, and for every other one the reason."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agentlite.config.settings import PrepSettings
+from agentlite.core import console
 from agentlite.core.errors import UserError, nearest
+from agentlite.core.records import Record, from_row, to_row
+from agentlite.core.row_files import Row
 from agentlite.data.curation.contradictions import contradictions
+from agentlite.data.curation.coreset import LOSSES, coreset
 from agentlite.data.curation.decontaminate import HeldOut, leaks
-from agentlite.data.curation.dedup import Copies, borne, call_copies, equal_copies, near_copies
+from agentlite.data.curation.dedup import (
+    Copies,
+    borne,
+    call_copies,
+    equal_copies,
+    near_copies,
+    near_text,
+)
+from agentlite.data.curation.fingerprints import dialog_text
 from agentlite.data.curation.mix import draw, parse_mix
-from agentlite.data.curation.traits import Traits
+from agentlite.data.curation.replay_buffer import BufferState, buffer_rows, replayed
+from agentlite.data.curation.split import assign_splits
+from agentlite.data.curation.traits import Traits, traits
 
 
 class End(NamedTuple):
-    """Why a record is not kept, as a code; `of`: the id of the record it is a copy of or
-    contradicts, or the place of the held-out row that it gives away.
+    """Why a record is not kept, as a code. `of`: the id of the record that it copies or
+    contradicts, or the location of the held-out row that it gives away.
     """
 
     code: str
     of: str = ""
 
 
-class Selection:
-    """What is chosen from, and what is left of it: `kept` are indices, `ends` says of every other
-    record why.
+class SelectionContext(NamedTuple):
+    """What the steps look at, and never change. Of each record, by index: its traits, its source as
+    it was named, the sketch of its text (only if near copies are looked for), and `record`, which
+    reads it from disk.
 
-    `told`: figures for the user, by name; `notes`: sentences.
+    `losses`: of the records with these indices, by id. `buffer`: the earlier records; `learnable`:
+    one of them as it may be learned now, or None.
     """
 
-    def __init__(
-        self,
-        settings: PrepSettings,
-        traits: list[Traits],
-        sources: Sequence[str],
-        sketches: Sequence[bytes],
-        near_text: Callable[[int], str],
-        held_out: HeldOut,
-    ):
-        self.settings, self.traits, self.sources = settings, traits, sources
-        self.sketches, self.near_text, self.held_out = sketches, near_text, held_out
-        self.kept = list(range(len(traits)))
-        self.ends: dict[int, End] = {}
-        self.notes: list[str] = []
-        self.told: dict[str, object] = {}
-
-    @property
-    def here(self) -> list[Traits]:
-        """The traits of the records that are left, in the order of `kept`."""
-        return [self.traits[index] for index in self.kept]
-
-    def leave_out(self, ends: Mapping[int, End]) -> None:
-        """By place in `kept`."""
-        self.ends |= {self.kept[place]: end for place, end in ends.items()}
-        self.kept = [index for place, index in enumerate(self.kept) if place not in ends]
+    settings: PrepSettings
+    traits: Sequence[Traits]
+    sources: Sequence[str]
+    sketches: Sequence[bytes]
+    record: Callable[[int], Record]
+    held_out: HeldOut
+    losses: Callable[[Sequence[int]], Mapping[str, float]]
+    buffer: BufferState | None
+    learnable: Callable[[Record], Record | None]
 
 
-def choose(choice: Selection) -> None:
-    """Takes every step."""
-    for step in STEPS.values():
-        step(choice)
+class Selection(NamedTuple):
+    """Which records are kept, by index and ascending; a step returns a new selection.
+
+    `ends`: of each other record, why not. `splits`: those that records took over from their copies;
+    after the step `split`, that of every record that is kept. `replayed`: rows of the buffer to
+    learn again. `notes`: sentences for the user; `figures`: counts for the user.
+    """
+
+    kept: Sequence[int]
+    ends: Mapping[int, End] = {}
+    splits: Mapping[int, str] = {}
+    replayed: Sequence[Row] = ()
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, Any] = {}
+
+    def without(self, ends: Mapping[int, End]) -> "Selection":
+        """Leaves these records out, by index."""
+        return self._replace(
+            kept=[index for index in self.kept if index not in ends],
+            ends={**self.ends, **ends},
+            splits={index: split for index, split in self.splits.items() if index not in ends},
+        )
+
+    def noting(self, *notes: str, **figures: Any) -> "Selection":
+        """With more notes and figures."""
+        return self._replace(notes=(*self.notes, *notes), figures={**self.figures, **figures})
+
+    def in_split(self, *names: str) -> list[int]:
+        """The records of these splits; only after the step `split`."""
+        return [index for index in self.kept if self.splits[index] in names]
+
+
+Step = Callable[[Selection, SelectionContext], Selection]
+
+
+def select(context: SelectionContext, *, skip: Collection[str] = ()) -> Selection:
+    """Takes all steps, in their order; `skip` names those that are left out."""
+    selection = Selection(range(len(context.traits)))
+    for name, step in STEPS.items():
+        if name not in skip:
+            with console.waiting(f"prep: looking at {len(selection.kept)} records: {name}"):
+                selection = step(selection, context)
+    return selection
 
 
 def check_duplicates(names: Sequence[str]) -> None:
-    """Raises UserError for a kind of copies that is none."""
+    """Raises UserError for an unknown kind of copies."""
     for name in names:
         if name not in COPIES:
             raise UserError(
@@ -72,100 +110,195 @@ def check_duplicates(names: Sequence[str]) -> None:
             )
 
 
-def _equal(choice: Selection) -> Copies:
-    return equal_copies(choice.here, [choice.sources[index] for index in choice.kept])
+def _traits(selection: Selection, context: SelectionContext) -> list[Traits]:
+    """Of the records that are kept, in their order, each with the split that it took over."""
+    splits = selection.splits
+    return [
+        context.traits[index]._replace(split=splits[index])
+        if index in splits
+        else context.traits[index]
+        for index in selection.kept
+    ]
 
 
-def _calls(choice: Selection) -> Copies:
-    return call_copies(choice.here, seed=choice.settings.seed)
+# --- copies ---
 
 
-def _near(choice: Selection) -> Copies:
-    sketches = [choice.sketches[index] for index in choice.kept]
+def _equal(selection: Selection, records: Sequence[Traits], context: SelectionContext) -> Copies:
+    return equal_copies(records, [context.sources[index] for index in selection.kept])
+
+
+def _calls(selection: Selection, records: Sequence[Traits], context: SelectionContext) -> Copies:
+    return call_copies(records, seed=context.settings.seed)
+
+
+def _near(selection: Selection, records: Sequence[Traits], context: SelectionContext) -> Copies:
     return near_copies(
-        choice.here,
-        sketches,
-        lambda place: choice.near_text(choice.kept[place]),
-        seed=choice.settings.seed,
-        threshold=choice.settings.near,
+        records,
+        [context.sketches[index] for index in selection.kept],
+        lambda position: near_text(context.record(selection.kept[position])),
+        seed=context.settings.seed,
+        threshold=context.settings.near,
     )
 
 
-COPIES: dict[str, tuple[str, Callable[[Selection], Copies]]] = {
+COPIES: dict[str, tuple[str, Callable[[Selection, Sequence[Traits], SelectionContext], Copies]]] = {
     "equal": ("D401", _equal),
     "calls": ("D402", _calls),
     "near": ("D403", _near),
 }
 
 
-def _without_copies(choice: Selection) -> None:
-    """The one that is kept takes over the split of its copies."""
-    for name, (code, find) in COPIES.items():
-        if name not in choice.settings.duplicates:
-            continue
-        here, copies = choice.here, find(choice)
-        for place, split in borne(here, copies).items():
-            index = choice.kept[place]
-            choice.traits[index] = choice.traits[index]._replace(split=split)
-        choice.leave_out({place: End(code, here[of].id) for place, of in copies.items()})
+def _drop_copies(selection: Selection, context: SelectionContext) -> Selection:
+    """The record that is kept takes over the split of its copies."""
+    for name, (code, find_copies) in COPIES.items():
+        if name in context.settings.duplicates:
+            kept, records = selection.kept, _traits(selection, context)
+            copies = find_copies(selection, records, context)
+            taken_over = {kept[at]: split for at, split in borne(records, copies).items()}
+            selection = selection._replace(splits={**selection.splits, **taken_over}).without(
+                {kept[at]: End(code, records[of].id) for at, of in copies.items()}
+            )
+    return selection
 
 
-def _without_contradictions(choice: Selection) -> None:
-    here = choice.here
-    groups = contradictions(here)
+# --- the other steps ---
+
+
+def _drop_contradictions(selection: Selection, context: SelectionContext) -> Selection:
+    """Leaves all records of a contradiction out, or only says how many there are."""
+    records = _traits(selection, context)
+    groups = contradictions(records)
     if not groups:
-        return
-    choice.told["contradictions"] = sum(map(len, groups))
-    if choice.settings.contradictions == "drop":
-        others = {place: _otherwise(place, group, here) for group in groups for place in group}
-        choice.leave_out({place: End("F321", here[other].id) for place, other in others.items()})
-    else:
-        one, other = groups[0][0], _otherwise(groups[0][0], groups[0], here)
-        choice.notes.append(
-            f"{sum(map(len, groups))} records contradict each other, {here[one].id} and "
-            f"{here[other].id} among them (--contradictions drop leaves such out)"
+        return selection
+
+    def contradicting(position: int, group: Sequence[int]) -> str:
+        """The id of the first in the group with other calls."""
+        first = records[position].keys.first
+        return next(records[at].id for at in group if records[at].keys.first != first)
+
+    count = sum(map(len, groups))
+    selection = selection.noting(contradictions=count)
+    if context.settings.contradictions == "drop":
+        return selection.without(
+            {
+                selection.kept[at]: End("F321", contradicting(at, group))
+                for group in groups
+                for at in group
+            }
         )
-
-
-def _otherwise(place: int, group: Sequence[int], here: Sequence[Traits]) -> int:
-    """The first of the group that calls otherwise."""
-    return next(other for other in group if here[other].keys.first != here[place].keys.first)
-
-
-def _without_leaks(choice: Selection) -> None:
-    held_out = choice.held_out
-    found = (
-        leaks(choice.here, held_out.traits, threshold=choice.settings.near)
-        if held_out.traits
-        else {}
-    )
-    choice.leave_out(
-        {place: End("F331", held_out.places[leak.of]) for place, leak in found.items()}
+    first = groups[0][0]
+    return selection.noting(
+        f"{count} records contradict each other, {records[first].id} and "
+        f"{contradicting(first, groups[0])} among them (--contradictions drop leaves such out)"
     )
 
 
-def _drawn(choice: Selection) -> None:
-    settings = choice.settings
-    drawn = draw(
-        choice.here,
-        [choice.sources[index] for index in choice.kept],
+def _drop_leaks(selection: Selection, context: SelectionContext) -> Selection:
+    """Leaves out the records that give away what a held-out file asks."""
+    held_out = context.held_out
+    if not held_out.traits:
+        return selection
+    leaking = leaks(_traits(selection, context), held_out.traits, threshold=context.settings.near)
+    return selection.without(
+        {selection.kept[at]: End("F331", held_out.places[leak.of]) for at, leak in leaking.items()}
+    )
+
+
+def _sample(selection: Selection, context: SelectionContext) -> Selection:
+    """Keeps as many of each group of sources and of each task as the user wants."""
+    settings, kept = context.settings, selection.kept
+    mixed = draw(
+        _traits(selection, context),
+        [context.sources[index] for index in kept],
         mix=parse_mix(settings.mix),
         task_weights=settings.task_weights,
         limit=settings.limit,
         seed=settings.seed,
     )
-    choice.notes += drawn.notes
-    if settings.mix:
-        choice.told["mixed"] = drawn.by_group
-    chosen = set(drawn.indices)
-    choice.leave_out(
-        {place: End("F312") for place in range(len(choice.kept)) if place not in chosen}
+    chosen = {kept[at] for at in mixed.indices}
+    selection = selection.without({index: End("F312") for index in kept if index not in chosen})
+    return selection.noting(*mixed.notes, **({"mixed": mixed.by_group} if settings.mix else {}))
+
+
+def _split(selection: Selection, context: SelectionContext) -> Selection:
+    """Gives each record its split, and leaves out what would be in two."""
+    settings, kept, records = context.settings, selection.kept, _traits(selection, context)
+    split = assign_splits(
+        records, dev=settings.dev, test=settings.test, seed=settings.seed, by=settings.split_by
     )
+    selection = selection._replace(splits=dict(zip(kept, split.splits, strict=True)))
+    crossing = {kept[at]: End("F332", records[of].id) for at, of in split.crossing.items()}
+    torn = {kept[at]: End("F333") for at in split.torn}
+    return selection.without(crossing | torn).noting(*split.notes, groups=split.groups)
 
 
-STEPS: dict[str, Callable[[Selection], None]] = {
-    "copies": _without_copies,
-    "contradictions": _without_contradictions,
-    "leaks": _without_leaks,
-    "drawn": _drawn,
+def _take_coreset(selection: Selection, context: SelectionContext) -> Selection:
+    """Keeps the train records that the coreset chooses, and all of dev and test."""
+    settings, train = context.settings, selection.in_split("train")
+    if not settings.coreset_strategy:
+        return selection
+    # losses may cost a forward pass for each record: only where they decide anything
+    by_loss = settings.coreset_strategy in LOSSES
+    losses = by_loss and (settings.coreset_target_size or 0) < len(train)
+    chosen = coreset(
+        [context.traits[index].id for index in train],
+        strategy=settings.coreset_strategy,
+        target=settings.coreset_target_size,
+        seed=settings.seed,
+        losses=context.losses(train) if losses else None,
+        text=lambda at: dialog_text(context.record(train[at])),
+    )
+    left_out = {*train} - {train[at] for at in chosen.chosen}
+    selection = selection.without({index: End("F341") for index in left_out})
+    return selection.noting(*chosen.notes, coreset=chosen.counts)
+
+
+def _replay(selection: Selection, context: SelectionContext) -> Selection:
+    """Adds rows of the buffer to learn again: none that was read here, whatever became of it, none
+    that gives away what is held out or what dev or test ask, and none that may not be learned now.
+    """
+    if context.buffer is None:
+        return selection
+    settings, count = context.settings, len(selection.in_split("train"))
+    records = [
+        record
+        for row in buffer_rows(context.buffer)
+        if (record := context.learnable(from_row(row))) is not None
+    ]
+    leaking = leaks(
+        [traits(record) for record in records],
+        [
+            *context.held_out.traits,
+            *(context.traits[index] for index in selection.in_split("dev", "test")),
+        ],
+        threshold=settings.near,
+    )
+    rows = replayed(
+        [to_row(record) for at, record in enumerate(records) if at not in leaking],
+        {record.id for record in context.traits},
+        count,
+        ratio=settings.continual_replay_ratio,
+        seed=settings.seed,
+        buffer=context.buffer.rows,
+    )
+    wanted = math.floor(count * settings.continual_replay_ratio)
+    notes = (
+        [f"replay: {wanted} rows asked for, the buffer has {len(rows)} that may be learned here"]
+        if len(rows) < wanted
+        else []
+    )
+    return selection._replace(replayed=rows).noting(*notes, replayed=len(rows))
+
+
+# The order counts: a limit applies to what the first three steps leave, the coreset is chosen from
+# train alone, and earlier records must not give away what dev and test ask.
+STEPS: dict[str, Step] = {
+    "copies": _drop_copies,
+    "contradictions": _drop_contradictions,
+    "leaks": _drop_leaks,
+    "sample": _sample,
+    "split": _split,
+    "coreset": _take_coreset,
+    "replay": _replay,
 }

@@ -104,16 +104,16 @@ def check_format(name: str) -> None:
 
 
 def to_record(
-    value: Row, format: str | None = None, told: Mapping[str, Mapping[str, Any]] | None = None
+    value: Row, format: str | None = None, options: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Record:
-    """A row of a named format, or of the first that fits. `told`: by format, what else its reader
-    is to be told.
+    """A row of a named format, or of the first that fits. `options`: what
+    its reader needs besides the row, by format.
 
     Raises RowError for the row, UserError for the name.
     """
     name = format or detected(value)
     check_format(name)
-    record = FORMATS[name].read(value, **(told or {}).get(name, {}))
+    record = FORMATS[name].read(value, **(options or {}).get(name, {}))
     if not _is_typed(record):  # the readers copy what they do not look into
         try:
             record = msgspec.convert(msgspec.to_builtins(record), Record)

@@ -19,58 +19,58 @@ HOLD_JSON = (
 ARGUMENTS = ("arguments", "input")  # what stands in them is the user's
 
 
-def repair(content: bytes, ways: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
-    """The row, and the ways that changed something in it, in turn; None if none of `ways` helps."""
+def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
+    """The row, and the methods that changed something in it, in turn; None if none helps."""
     used: list[str] = []
     try:
-        value = _value(content.decode("utf-8").removeprefix("\ufeff"), ways, used)
+        value = _value(content.decode("utf-8").removeprefix("\ufeff"), methods, used)
     except (UnicodeDecodeError, RowError):
         return None
     if not isinstance(value, dict):
         return None
-    mended = _inside(value, ways, used)
+    mended = _inside(value, methods, used)
     return (mended, list(dict.fromkeys(used))) if used else None
 
 
-def _value(text: str, ways: Sequence[str], used: list[str]) -> Any:
-    """Raises RowError if no way reads the text."""
+def _value(text: str, methods: Sequence[str], used: list[str]) -> Any:
+    """Raises RowError if no method reads the text."""
     try:
         return json_value(text)
     except RowError as error:
-        for way in ways if error.code == "E121" and len(text) <= LONGEST else ():
+        for method in methods if error.code == "E121" and len(text) <= LONGEST else ():
             try:
-                value = WAYS[way](text)
+                value = METHODS[method](text)
             except RowError:
                 continue
-            used.append(way)
+            used.append(method)
             return value
         raise
 
 
-def _inside(value: Any, ways: Sequence[str], used: list[str]) -> Any:
+def _inside(value: Any, methods: Sequence[str], used: list[str]) -> Any:
     """The same value; texts that should be JSON are. What cannot be read stays, and is refused for
     what it is.
     """
     if isinstance(value, list):
-        return [_inside(inner, ways, used) for inner in value]
+        return [_inside(inner, methods, used) for inner in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _text(key, inner, ways, used)
+        key: _text(key, inner, methods, used)
         if isinstance(inner, str)
         else inner
         if key in ARGUMENTS
-        else _inside(inner, ways, used)
+        else _inside(inner, methods, used)
         for key, inner in value.items()
     }
 
 
-def _text(key: str, text: str, ways: Sequence[str], used: list[str]) -> Any:
+def _text(key: str, text: str, methods: Sequence[str], used: list[str]) -> Any:
     if key not in HOLD_JSON or not text.lstrip().startswith(("{", "[")):
         return text
     here: list[str] = []
     try:
-        value = _value(text, ways, here)
+        value = _value(text, methods, here)
     except RowError:
         return text
     used += here
@@ -100,4 +100,4 @@ def _refuse_more_than_one(text: str) -> None:
         raise RowError("E121", "more than one JSON value on the line")
 
 
-WAYS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}
+METHODS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}

@@ -1,6 +1,4 @@
-"""The id of a record, or the place of a row -> where it came from, what was done to it, and where
-it ended.
-"""
+"""The id or location of a row -> where it came from, what was done to it, and where it ended."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,34 +10,35 @@ from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.workspace import run_folder
 
-MADE = ("joined", "made", "cut_from")  # what the meta of a record says of how it was made
+MADE = ("joined", "made", "cut_from")  # keys of a record's meta that say how it was made
 
 
-def why(folder: Path, asked: str) -> list[Row]:
-    """Every row of ways.jsonl that bears the id or the place, and rejects of that place; of one
-    that was made, how, and the ways of those it was made of. Raises UserError if there is none.
+def why(folder: Path, query: str) -> list[Row]:
+    """Every row of provenance.jsonl with this id or location, and rejects of this location; of a
+    record that was made of others, also their rows. Raises UserError if there is none.
     """
     run_folder.finished(folder, "prep")
-    if not (folder / "ways.jsonl").exists():
+    if not (folder / "provenance.jsonl").exists():
         raise UserError(
-            "has no ways.jsonl: an earlier version wrote it.",
+            "has no provenance.jsonl: an earlier version wrote it.",
             "Run prep again with --force.",
             location=str(folder),
         )
-    found = [_with_joined(row, folder) for row in _found(folder, {asked})]
-    for made in _made(folder, asked) if not any(row["id"] == asked for row in found) else ():
-        found += [made, *_found(folder, {*made["of"]})]
-    if not found:
+    matches = [_with_joined(row, folder) for row in _matches(folder, {query})]
+    if not any(row["id"] == query for row in matches):
+        for made in _made(folder, query):
+            matches += [made, *_matches(folder, {*made["of"]})]
+    if not matches:
         raise UserError(
-            f"no record or row is called '{asked}'.",
-            "Ids are in train.jsonl and ways.jsonl, places in rejects.jsonl, as FILE:LINE.",
+            f"no record or row is called '{query}'.",
+            "Ids are in train.jsonl and provenance.jsonl, places in rejects.jsonl, as FILE:LINE.",
             location=str(folder),
         )
-    return found
+    return matches
 
 
-def told(row: Row) -> str:
-    """A way in a few lines."""
+def as_text(row: Row) -> str:
+    """A row of `why` in a few lines."""
     lines = [
         f"{row['id'] or 'a row'}  from {row['place']}"
         + (f", read as {row['format']}" if row.get("format") else "")
@@ -48,20 +47,19 @@ def told(row: Row) -> str:
     end = f"  {row['end']}" + (f" in {row['split']}" if row.get("split") else "")
     end += f", joined with others into {row['joined_into']}" if "joined_into" in row else ""
     if code := row.get("code"):
-        end += f": {code} {CODES[code].meaning if code in CODES else ''}" + (
-            f" ({row['reason']})" if "reason" in row else ""
-        )
+        end += f": {code} {CODES[code].meaning if code in CODES else ''}"
+        end += f" ({row['reason']})" if "reason" in row else ""
     of = row.get("of", ())
     lines += [end, *(f"  see {other}" for other in ([of] if isinstance(of, str) else of))]
     return "\n".join(lines)
 
 
-def _found(folder: Path, asked: set[str]) -> Iterator[Row]:
-    for row in read_rows(folder / "ways.jsonl"):
-        if asked & {row["id"], row["place"], row.get("done", {}).get("was")}:
+def _matches(folder: Path, queries: set[str]) -> Iterator[Row]:
+    for row in read_rows(folder / "provenance.jsonl"):
+        if queries & {row["id"], row["place"], row.get("done", {}).get("was")}:
             yield row
     for row in read_rows(folder / "rejects.jsonl"):
-        if row["place"] in asked:
+        if row["place"] in queries:
             yield {
                 "id": "",
                 "place": row["place"],
@@ -75,25 +73,22 @@ def _with_joined(row: Row, folder: Path) -> Row:
     """A kept train record with the dialog that it is now a part of, if there is one."""
     if row["end"] != "kept" or row["split"] != "train":
         return row
-    into = (
-        one["id"]
-        for one in read_rows(find_rows(folder, "train"))
-        if row["id"] in json.loads(one["meta"]).get("joined", ())
-    )
-    found = next(into, None)
-    return {**row, "joined_into": found} if found else row
+    for dialog in read_rows(find_rows(folder, "train")):
+        if row["id"] in json.loads(dialog["meta"]).get("joined", ()):
+            return {**row, "joined_into": dialog["id"]}
+    return row
 
 
-def _made(folder: Path, asked: str) -> Iterator[Row]:
-    """A record that was made of others: several in a dialog, a variant."""
+def _made(folder: Path, record_id: str) -> Iterator[Row]:
+    """A record that was made of others: several in a dialog, or a variant."""
     for split in SPLITS:
         for row in read_rows(find_rows(folder, split)):
-            if row["id"] == asked:
+            if row["id"] == record_id:
                 meta = json.loads(row["meta"])
                 done = {name: meta[name] for name in MADE if name in meta}
                 of: Sequence[str] = meta.get("joined") or [row["parent"]]
                 yield {
-                    "id": asked,
+                    "id": record_id,
                     "place": "prep",
                     "done": done,
                     "end": "made",

@@ -900,7 +900,7 @@ def test_where_bfcl_wants_no_call_the_sentence_said_can_be_chosen() -> None:
         ({}, NO_CALL_ANSWER),
         ({"bfcl": {"no_call_answer": "Not with these."}}, "Not with these."),
     ):
-        record = to_record(row, told=given_answer)
+        record = to_record(row, options=given_answer)
         assert (record.messages[-1].content, record.expected(1), record.task) == (
             said,
             Gold(()),

@@ -1,0 +1,194 @@
+"""What prep refuses: mistakes in its settings, changed inputs, too many rejects, no rows left."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from agentlite.config import settings as config
+from agentlite.config.settings import PrepSettings
+from agentlite.core import console
+from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError, nearest
+from agentlite.core.reject_codes import CODES
+from agentlite.core.row_files import check_parquet, refuse_unwritable
+from agentlite.data.curation.coreset import LOSSES, STRATEGIES
+from agentlite.data.curation.decontaminate import check_held_out
+from agentlite.data.curation.mix import check_task_weights, parse_mix
+from agentlite.data.curation.select import Selection, check_duplicates
+from agentlite.data.formats import check_format, files_of
+from agentlite.data.formats.json_repair import METHODS
+from agentlite.data.ingest import Ingested
+from agentlite.data.rejects import Reject
+from agentlite.engine import check_libraries
+from agentlite.stages.tool_retrieval import check_packages
+
+UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
+# settings that do nothing without another one
+IDLE = {
+    "coreset_loss": "coreset_strategy",
+    "coreset_model": "coreset_strategy",
+    "continual_buffer_size": "replay",
+    "continual_replay_ratio": "replay",
+    "join_tokens": "join",
+    "retrieve_by": "retrieve",
+    "retriever": "retrieve",
+}
+
+
+def checked(settings: PrepSettings, folder: Path) -> PrepSettings:
+    """The settings with every file of rows by its own name. Raises UserError for a mistake in them,
+    and notes settings that do nothing. `folder`: where the stage writes.
+    """
+    settings = replace(settings, sources=_files(settings.sources))
+    _refuse_mistakes(settings)
+    if settings.holdout:
+        held_out = check_held_out(_files(settings.holdout), settings.sources)
+        settings = replace(settings, holdout=tuple(held_out))
+    if settings.retry_rejects and Path(settings.retry_rejects).resolve().is_relative_to(
+        folder.resolve()
+    ):
+        raise UserError(
+            "is in the folder that is written anew.",
+            "Copy it elsewhere, and add --out NAME to keep both.",
+            location=settings.retry_rejects,
+        )
+    return settings
+
+
+def refuse_missing_packages(settings: PrepSettings) -> None:
+    """Raises UserError 5 or 74 before a row is read."""
+    if settings.rows == "parquet":
+        check_parquet()
+    if settings.coreset_strategy in LOSSES and settings.coreset_loss == "model":
+        check_libraries("unsloth")
+    if settings.retrieve:
+        check_packages(settings)
+    if settings.replay:
+        refuse_unwritable(Path(settings.replay))
+
+
+def refuse_changed(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """What was read must be what the plan names, not half of one file and half of another. The
+    arguments are digests, by file. Raises UserError 3.
+    """
+    for name, digest in after.items():
+        if digest != before[name]:
+            raise UserError(
+                "was changed while it was read.",
+                "Run the same command again, once nobody writes to it.",
+                location=name,
+                exit_code=OTHER_PLAN,
+            )
+
+
+def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> None:
+    """Names the rejects, the first of each kind; raises UserError 4 if there are more than the
+    settings allow. `file`: where all of them are.
+    """
+    rejects, read = ingested.rejects, ingested.read
+    for line in _reject_lines(rejects):
+        console.notice(line)
+    unknown = [reject for reject in rejects if reject.code in UNKNOWN]
+    if unknown and settings.max_rejects < 1:
+        raise UserError(
+            f"{unknown[0].reason}: rows may be missing.",
+            "Fetch or mend the file; or take what was read of it: --max-rejects 1.",
+            location=unknown[0].place,
+            exit_code=REJECTS,
+        )
+    if len(rejects) > 1 and len(rejects) > settings.max_rejects * read:
+        allowed = min(1.0, len(rejects) / read + 0.005)
+        raise UserError(
+            f"{len(rejects)} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
+            f"Mend them, or allow more: --max-rejects {allowed:.2f}.",
+            location=str(file),
+            exit_code=REJECTS,
+        )
+
+
+def refuse_nothing_left(ingested: Ingested, selection: Selection, file: Path) -> None:
+    """Raises UserError 4 if no record is kept. `file`: where the rejects are."""
+    if selection.kept:
+        return
+    left_out = ingested.left_out + Counter(end.code for end in selection.ends.values())
+    if not left_out:
+        raise UserError(
+            f"no row left of {ingested.read} read.",
+            "The reasons are in that file.",
+            location=str(file),
+            exit_code=REJECTS,
+        )
+    codes = ", ".join(f"{code} {count}" for code, count in left_out.most_common())
+    raise UserError(
+        f"no row left of {ingested.read} read: {len(ingested.rejects)} rejected, {codes}.",
+        CODES[left_out.most_common(1)[0][0]].hint,
+        exit_code=REJECTS,
+    )
+
+
+def _files(sources: Sequence[str]) -> tuple[str, ...]:
+    """`bfcl:simple_python,multiple` is two sources; a folder is the files in it."""
+    if not sources:
+        fix = "agentlite prep dialogs.jsonl, or - for stdin, or bfcl:multiple."
+        raise UserError("no SOURCE is given.", fix, location="prep.sources")
+    files: list[str] = []
+    for source in sources:
+        scheme, colon, categories = source.partition(":")
+        if colon and scheme == "bfcl":
+            files += [f"bfcl:{category}" for category in categories.split(",")]
+        else:
+            files += files_of(source)
+    return tuple(files)
+
+
+def _refuse_mistakes(settings: PrepSettings) -> None:
+    if settings.format != "auto":
+        check_format(settings.format)
+    for method in settings.repair:
+        if method not in METHODS:
+            raise UserError(
+                f"no way to repair is called '{method}'.",
+                nearest(method, METHODS),
+                location="--repair",
+            )
+    check_duplicates(settings.duplicates)
+    check_task_weights(settings.task_weights)
+    parse_mix(settings.mix)
+    strategy, size = settings.coreset_strategy, settings.coreset_target_size
+    if strategy and strategy not in STRATEGIES:
+        raise UserError(
+            f"no strategy is called '{strategy}'.",
+            nearest(strategy, STRATEGIES),
+            location="prep.coreset_strategy",
+        )
+    if bool(strategy) != bool(size):
+        lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
+        raise UserError(
+            "a coreset needs a strategy and a size.",
+            f"Add --set prep.{lacking}.",
+            location="prep.coreset",
+        )
+    for name, other in IDLE.items():
+        if not _is_default(settings, name) and _is_default(settings, other):
+            console.notice(f"prep: {name} does nothing without {other}")
+    compares_texts = "near" in settings.duplicates or settings.holdout
+    if not _is_default(settings, "near") and not compares_texts:
+        console.notice("prep: near does nothing without --duplicates near or --holdout")
+
+
+def _is_default(settings: PrepSettings, name: str) -> bool:
+    return bool(getattr(settings, name) == config.default("prep", name))
+
+
+def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
+    """One line for each code, with the first location and how many more there are."""
+    first: dict[str, Reject] = {}
+    for reject in rejects:
+        first.setdefault(reject.code, reject)
+    counts = Counter(reject.code for reject in rejects)
+    return [
+        f"{reject.place}: {code} {reject.reason}"
+        + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
+        for code, reject in first.items()
+    ]

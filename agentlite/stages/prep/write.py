@@ -1,0 +1,159 @@
+"""What prep read and selected -> its files: records by split, rejects, provenance, cuts, stats."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentlite.core import console
+from agentlite.core.records import SPLITS, from_row, to_row
+from agentlite.core.row_files import Row, write_json, write_rows
+from agentlite.data.augment import augment, augments
+from agentlite.data.curation.replay_buffer import BufferState, add_to_buffer
+from agentlite.data.curation.select import Selection
+from agentlite.data.curation.stats import Sized, statistics
+from agentlite.data.curation.traits import Traits, traits
+from agentlite.data.ingest import Ingested, totals
+from agentlite.data.ingest_row import IngestContext, measure
+
+
+class WrittenSplit(NamedTuple):
+    """The file of a split, and what each of its records is and measures. `made`: the records made
+    of others, by kind and reason.
+    """
+
+    file: str
+    records: list[tuple[Traits, Sized]]
+    made: Mapping[str, Counter[str]] = {}
+
+
+def write_all(
+    folder: Path,
+    context: IngestContext,
+    ingested: Ingested,
+    selection: Selection,
+    buffer: BufferState | None,
+) -> tuple[list[str], dict[str, Any]]:
+    """Writes all files but the rejects, and adds the train records to the buffer. Returns the names
+    of the files and the figures.
+    """
+    with console.waiting(f"prep: writing {len(selection.kept)} records"):
+        splits = [_write_split(name, folder, context, ingested, selection) for name in SPLITS]
+    write_rows(
+        folder / "provenance.jsonl",
+        chain(
+            ingested.provenance(selection.ends, selection.splits),
+            map(_of_buffer, selection.replayed),
+        ),
+    )
+    files = [split.file for split in splits]
+    if ingested.cuts:
+        write_rows(folder / "cuts.jsonl", ingested.cuts)
+        files.append("cuts.jsonl")
+    figures = _figures(ingested, selection, splits)
+    if buffer:
+        figures["buffer"] = _add_to_buffer(buffer, context, ingested, selection)
+    write_json(folder / "stats.json", {**figures, "notes": selection.notes})
+    return [*files, "provenance.jsonl", "stats.json"], figures
+
+
+def happened(ingested: Ingested, selection: Selection) -> dict[str, Any]:
+    """Figures of what does not happen in every run; those of what did not are left out."""
+    left_out = ingested.left_out + Counter(
+        selection.ends[index].code for index in sorted(selection.ends)
+    )
+    figures: dict[str, Any] = {
+        "rejects": dict(Counter(reject.code for reject in ingested.rejects).most_common()),
+        "left_out": dict(left_out.most_common()),
+        "cut": len(ingested.cuts),
+        "repaired": dict(ingested.repaired),
+        "personal": dict(ingested.personal),
+        "retrieved": dict(ingested.retrieved),
+    }
+    return {name: value for name, value in figures.items() if value}
+
+
+def by_file(ingested: Ingested, selection: Selection) -> dict[str, dict[str, Any]]:
+    """Of each source: the formats in it, and how many of its rows ended how."""
+    return {
+        source: {"formats": dict(ingested.formats[source]), **counts}
+        for source, counts in ingested.by_file(selection.ends).items()
+    }
+
+
+def _write_split(
+    split: str, folder: Path, context: IngestContext, ingested: Ingested, selection: Selection
+) -> WrittenSplit:
+    settings = context.settings
+    file = f"{split}.{'parquet' if settings.rows == 'parquet' else 'jsonl'}"
+    indices = selection.in_split(split)
+    replayed = selection.replayed if split == "train" else ()
+    rows: Iterator[Row] = (
+        {**row, "split": split} for row in chain(ingested.rows.read(indices), replayed)
+    )
+    if split == "train" and (replayed or augments(settings)):
+        records, made = augment([*map(from_row, rows)], context)
+        write_rows(folder / file, map(to_row, records))
+        written = [(traits(record), measure(record, context)) for record in records]
+        return WrittenSplit(file, written, made)
+    write_rows(folder / file, rows)
+    return WrittenSplit(
+        file, [(ingested.traits[index], ingested.sizes[index]) for index in indices]
+    )
+
+
+def _figures(
+    ingested: Ingested, selection: Selection, splits: list[WrittenSplit]
+) -> dict[str, Any]:
+    records = [record for split in splits for record in split.records]
+    train = [sized for _, sized in splits[SPLITS.index("train")].records]
+    made = {kind: dict(counts) for split in splits for kind, counts in split.made.items()}
+    files = by_file(ingested, selection)
+    return {
+        **totals(ingested.by_file(selection.ends)),
+        **{split: len(selection.in_split(split)) for split in SPLITS},
+        "groups": selection.figures["groups"],
+        "new_tools": _new_tools(ingested, selection),
+        "train_rows": len(train),
+        "trained_tokens": sum(sized.trained for sized in train),
+        **happened(ingested, selection),
+        **selection.figures,
+        **({"made": made} if made else {}),
+        **statistics([of for of, _ in records], [sized for _, sized in records]),
+        "by_file": files,
+    }
+
+
+def _new_tools(ingested: Ingested, selection: Selection) -> int:
+    """How many test records call none of the tools that are called in training."""
+    train, test = (
+        [ingested.traits[index].tools for index in selection.in_split(split)]
+        for split in ("train", "test")
+    )
+    called = {name for names in train for name in names}
+    return sum(bool(names) and called.isdisjoint(names) for names in test)
+
+
+def _of_buffer(row: Row) -> Row:
+    return {
+        "id": row["id"],
+        "place": "the buffer",
+        "format": "agentlite",
+        "end": "kept",
+        "split": "train",
+    }
+
+
+def _add_to_buffer(
+    buffer: BufferState, context: IngestContext, ingested: Ingested, selection: Selection
+) -> int:
+    """The number of rows that it has then."""
+    train = selection.in_split("train")
+    return add_to_buffer(
+        buffer,
+        [ingested.traits[index].id for index in train],
+        lambda at: next(ingested.rows.read([train[at]])),
+        capacity=context.settings.continual_buffer_size,
+        seed=context.settings.seed,
+    ).rows
