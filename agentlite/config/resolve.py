@@ -2,7 +2,6 @@
 from.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from agentlite.config.hardware import Chosen, auto_profile
 from agentlite.config.settings import COMMANDS, default, describe, fields, plain_type
-from agentlite.core.errors import UserError
+from agentlite.core.errors import UserError, nearest
 
 LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
 
@@ -75,12 +74,8 @@ def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, Any]:
 def check_key(command: str, key: str, where: str) -> str:
     if key in fields(command):
         return key
-    near = difflib.get_close_matches(key, fields(command), n=1)
-    fix = (
-        f"Did you mean '{command}.{near[0]}'?"
-        if near
-        else f"`agentlite {command} --print-config` lists them all."
-    )
+    every = f"`agentlite {command} --print-config` lists them all."
+    fix = nearest(key, fields(command), prefix=f"{command}.", other=every)
     raise UserError(f"no setting '{command}.{key}'. {fix}", location=where)
 
 
@@ -209,8 +204,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
 
 def _known_command(section: Any, where: str) -> None:
     if section not in COMMANDS:
-        near = difflib.get_close_matches(str(section), COMMANDS, n=1)
-        fix = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(COMMANDS)}."
+        fix = nearest(str(section), COMMANDS)
         raise UserError(f"no command '{section}'. {fix}", location=where)
 
 

@@ -26,13 +26,19 @@ class UserError(Exception):
         )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The fix for a name that is not known: the nearest one, or all of them."""
+def nearest(name: str, known: Iterable[str], *, prefix: str = "", other: str | None = None) -> str:
+    """The fix for an unknown name: the closest one, behind `prefix`; or `other`; or all of them."""
+    names = list(known)
+    if near := closest(name, names):
+        return f"Did you mean '{prefix}{near}'?"
+    return f"Known: {', '.join(names)}." if other is None else other
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The name that is spelt most like it; "" if none is."""
     import difflib
 
-    names = list(known)
-    near = difflib.get_close_matches(name, names, 1)
-    return f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(names)}."
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")
 
 
 class RowError(Exception):

@@ -2,7 +2,6 @@
 stopping by signal.
 """
 
-import difflib
 import json
 import logging
 import math
@@ -22,7 +21,7 @@ from agentlite.config import settings as config
 from agentlite.config.pipeline import TRAINERS
 from agentlite.core import console
 from agentlite.core import distributed as processes
-from agentlite.core.errors import DIVERGED, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError
+from agentlite.core.errors import DIVERGED, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
 from agentlite.core.row_files import write_json
 from agentlite.engine import checkpoints, coordinate, load_dtype, on_gpu
 from agentlite.engine import deepspeed as sharding
@@ -254,8 +253,7 @@ def check_passed_through(
             if reason := {**FIXED, **fixed}.get(key):
                 raise UserError("is fixed.", reason, location=place)
             if key not in known:
-                near = difflib.get_close_matches(key, known, n=1)
-                fix = f"Did you mean '{near[0]}'?" if near else ""
+                fix = nearest(key, known, other="")
                 raise UserError(f"{name} has no such setting.", fix, location=place)
 
 

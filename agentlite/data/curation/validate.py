@@ -1,13 +1,12 @@
 """Record -> nothing, or the first reason why it cannot be learned from."""
 
-import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from agentlite.core.errors import RowError
+from agentlite.core.errors import RowError, closest
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Message, Record, Tool
 
@@ -118,9 +117,9 @@ def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
     """
     tool = tools.get(call.name)
     if tool is None:
-        near = difflib.get_close_matches(call.name, tools, 1)
-        nearest = f"; the nearest is {near[0]}" if near else f"; it has {len(tools)}"
-        raise RowError("E209", f"the row has no tool {call.name}{nearest}")
+        near = closest(call.name, tools)
+        others = f"; the nearest is {near}" if near else f"; it has {len(tools)}"
+        raise RowError("E209", f"the row has no tool {call.name}{others}")
     for name in tool.parameters.get("required", []):
         if name not in call.arguments:
             raise RowError("E210", f"{call.name}: the required {name} is missing")
@@ -131,12 +130,9 @@ def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
             and name not in properties
             and not tool.parameters.get("additionalProperties")
         ):
-            near = difflib.get_close_matches(name, properties, 1)
-            raise RowError(
-                "E210",
-                f"{call.name} has no parameter {name}"
-                + (f"; the nearest is {near[0]}" if near else ""),
-            )
+            near = closest(name, properties)
+            others = f"; the nearest is {near}" if near else ""
+            raise RowError("E210", f"{call.name} has no parameter {name}{others}")
         if typed and not fits(value, (properties or {}).get(name, {})):
             raise RowError(
                 "E210", f"{call.name}: {name}, a {type(value).__name__}, does not fit its schema"

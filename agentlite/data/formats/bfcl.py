@@ -2,7 +2,6 @@
 code is not run.
 """
 
-import difflib
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import default
-from agentlite.core.errors import RowError, UserError
+from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.optional_deps import how
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.core.row_files import read_rows
@@ -52,11 +51,8 @@ CATEGORIES = (
 def files(category: str) -> list[Path]:
     """The file of the questions and, where calls are due, that of the answers. Raises UserError."""
     if category not in CATEGORIES:
-        near = difflib.get_close_matches(category, CATEGORIES, len(CATEGORIES), 0.0)
-        known = ", ".join([*near, *(name for name in CATEGORIES if name not in near)])
-        raise UserError(
-            f"unknown BFCL category {category!r}.", f"Known: {known}.", location=f"bfcl:{category}"
-        )
+        fix = nearest(category, CATEGORIES)
+        raise UserError(f"no BFCL category '{category}'.", fix, location=f"bfcl:{category}")
     package = importlib.util.find_spec("bfcl_eval")
     if not package or not package.origin:
         fix = how("pip install --no-deps bfcl-eval==2026.3.23")

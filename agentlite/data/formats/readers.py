@@ -5,7 +5,6 @@ What a file holds is seen by its content, not by its name; gzip and zstd are unp
 """
 
 import contextlib
-import difflib
 import gzip
 import hashlib
 import io
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from agentlite.core.errors import REJECTS, RowError, UserError
+from agentlite.core.errors import REJECTS, RowError, UserError, closest
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
 from agentlite.data.formats.json_decode import json_value
@@ -406,7 +405,6 @@ def _refuse_unreadable(path: Path) -> None:
 
 def _nearest_file(path: Path) -> str:
     known = [beside.name for beside in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, known, 1)
-    return (
-        f"Did you mean {path.with_name(near[0])}?" if near else f"Paths are read from {Path.cwd()}."
-    )
+    if near := closest(path.name, known):
+        return f"Did you mean '{path.with_name(near)}'?"
+    return f"Paths are read from {Path.cwd()}."
