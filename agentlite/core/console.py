@@ -1,6 +1,4 @@
-"""Progress and notices to stderr, the result to stdout: bars on a terminal, plain lines
-elsewhere.
-"""
+"""Progress and notices on stderr, results on stdout: bars on a terminal, plain lines elsewhere."""
 
 import contextlib
 import os

@@ -1,6 +1,4 @@
-"""The environment that torchrun sets, or accelerate launch -> how many processes make a run, and
-which one this is.
-"""
+"""The environment of torchrun or accelerate launch -> the number of processes, and our own rank."""
 
 import os
 

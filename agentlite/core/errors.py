@@ -1,6 +1,4 @@
-"""What a user is told when something is wrong: the problem, the place, the fix, and the exit
-code.
-"""
+"""UserError: a problem, its location, a fix and an exit code. RowError: a row that is rejected."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A JSON Schema and a value -> whether the value fits it, and what the schema says of its parts."""
+"""JSON Schema: whether a value fits, and what the schema says about its parts."""
 
 from typing import Any
 

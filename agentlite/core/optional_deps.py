@@ -1,6 +1,4 @@
-"""Packages that a task needs -> nothing if they are there, else one error with the command that
-installs them.
-"""
+"""Optional packages: one error with the install command for all that are missing."""
 
 import importlib.util
 from collections.abc import Iterable

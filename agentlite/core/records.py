@@ -1,5 +1,4 @@
-"""What a row means: Record and its parts, Step, Candidate, Score, Pair, Prediction; and the dicts
-they are on disk.
+"""The row types: Record and its parts, Step, Candidate, Score, Pair, Prediction; and their JSON.
 
 In memory `tools` and `arguments` are dicts. On disk they are JSON strings: Arrow would fill every
 tool with the fields of all the others.

@@ -1,4 +1,4 @@
-"""A code of a row that is not kept -> what it means, and how to mend such a row."""
+"""Reject codes: what each one means, and how to repair such a row."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,4 @@
-"""Rows on disk, JSONL or Parquet by suffix: whole lines appended, torn ones cut, whole files
-written by rename.
-"""
+"""Rows on disk, JSONL or Parquet: appended whole, torn lines cut, files replaced by rename."""
 
 import errno
 import json
@@ -199,9 +197,8 @@ class PatientAppender(Appender):
         except UserError as error:
             if len(self.waiting) == 1:
                 notice(
-                    f"{error.location}: {error.problem} Its rows wait in memory; going on. Free "
-                    "some "
-                    "space"
+                    f"{error.location}: {error.problem} Its rows wait in memory; going on. "
+                    "Free some space"
                 )
 
     def settle(self) -> None:

@@ -1,6 +1,4 @@
-"""A file of the user's -> its functions, run in a child process that may raise, hang, print or
-die.
-"""
+"""The user's functions, run in a child process that may raise, hang, print or die."""
 
 import contextlib
 import importlib.util

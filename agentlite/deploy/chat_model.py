@@ -1,6 +1,4 @@
-"""A model's name -> a speaker, loaded once, that goes on with dialogs in the protocol the model was
-trained in.
-"""
+"""A model, loaded once, that continues dialogs in the protocol it was trained in."""
 
 from collections.abc import Sequence
 from pathlib import Path

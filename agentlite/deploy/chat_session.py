@@ -1,6 +1,4 @@
-"""What a person says -> what a model says, the results of its calls in between: a dialog, kept as
-an OpenAI row.
-"""
+"""A chat on the terminal: a person's messages, the model's, tool results; kept as an OpenAI row."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

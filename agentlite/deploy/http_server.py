@@ -1,4 +1,4 @@
-"""A speaker -> OpenAI's chat completions over HTTP, on this machine alone, one answer at a time."""
+"""OpenAI's chat completions over HTTP, on this machine only, one answer at a time."""
 
 import json
 import select

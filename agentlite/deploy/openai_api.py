@@ -1,6 +1,4 @@
-"""The body of an OpenAI chat completion request -> what is asked; an answer -> the body of the
-response, or chunks.
-"""
+"""OpenAI chat completions: request bodies read and checked, responses and chunks written."""
 
 import json
 import random

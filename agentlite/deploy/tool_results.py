@@ -1,6 +1,4 @@
-"""A file of tools -> tools; and where the result of a call comes from: a person, recorded dialogs,
-functions.
-"""
+"""Tools of a chat, and where their results come from: a person, recorded dialogs, functions."""
 
 import io
 import json

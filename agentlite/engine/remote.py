@@ -17,7 +17,8 @@ from agentlite.core.records import Ending, Message, digest
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.data.openai_messages import wire_message
 from agentlite.rendering import PROTOCOLS, Prompt, render
-from agentlite.rendering.renderer import for_template, said
+from agentlite.rendering.protocol_mix import reader_for
+from agentlite.rendering.renderer import said
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import Source
 
@@ -134,7 +135,7 @@ def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Endi
             ),
             gold={},
         )
-        rows = render(record, for_template(PROTOCOLS[prompt.protocol], template), template)
+        rows = render(record, reader_for(PROTOCOLS[prompt.protocol], template), template)
     except RowError:
         return json.dumps(reply.calls, ensure_ascii=False), ended
     row, span = next(

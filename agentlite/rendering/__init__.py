@@ -1,6 +1,4 @@
-"""Record -> text with the trained spans, text -> calls: one file a protocol, chosen by name in
-mixture.py.
-"""
+"""Record -> text with trained spans, and text -> calls; the protocols by name."""
 
 from agentlite.rendering.encoding import (
     Encoded,

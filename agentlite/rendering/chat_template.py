@@ -1,4 +1,4 @@
-"""The source of a chat template -> the template, compiled as transformers does and limited.
+"""A chat template's source -> the template, compiled as in transformers, within limits.
 
 A template is a program from the internet. The sandbox keeps it from doing anything, but it could
 run for ever or grow without end. So every loop, call and filter checks the clock; whatever makes

@@ -1,5 +1,4 @@
-"""What the assistant says -> the weight of each part of it in the loss, by the tables that ms-swift
-calls loss_scale.
+"""Text of the assistant -> the loss weight of each segment, by ms-swift's loss_scale tables.
 
 A mark has a weight of its own and one for what follows it, up to the next mark; before the first
 mark the weight is 1. Weight 0 takes a part out. The loss is the sum of weight x loss over the

@@ -1,6 +1,4 @@
-"""What a protocol has to say: system text, assistant text, results, stop strings, and the way back
-from text.
-"""
+"""A protocol: system text, assistant text, results and stop strings, and the reader of calls."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
-"""`hermes=2,react` -> the protocol of each record, chosen by its id: two of hermes for one of
-react.
-"""
+"""A setting such as `hermes=2,react` -> the protocol of each record, chosen by its id."""
 
+import dataclasses
 import hashlib
 import re
 from bisect import bisect
@@ -13,7 +12,7 @@ from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.core.records import Record
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocols import autogpt, chat, hermes, modelscope, react, toolllama
-from agentlite.rendering.renderer import check, for_template
+from agentlite.rendering.renderer import check, reads_back
 from agentlite.rendering.template import Template
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -94,9 +93,7 @@ def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
 def settled(setting: str, template: Template, seed: int = 0) -> Mixture:
     """The protocols of a setting that a stage has recorded."""
     weights = protocol_weights(setting)
-    return Mixture(
-        {name: for_template(PROTOCOLS[name], template) for name in weights}, weights, seed
-    )
+    return Mixture({name: reader_for(PROTOCOLS[name], template) for name in weights}, weights, seed)
 
 
 def protocol_weights(setting: str) -> dict[str, float]:
@@ -128,3 +125,13 @@ def _weight(name: str, text: str) -> float:
             f"{text!r} is no weight for '{name}'.", "Write hermes=2,react=1.", location="--protocol"
         )
     return weight
+
+
+def reader_for(protocol: Protocol, template: Template) -> Protocol:
+    """A native protocol reads calls back in the template's own syntax: the first reader that
+    understands it.
+    """
+    if not protocol.native:
+        return protocol
+    candidates = (dataclasses.replace(protocol, parse=reader) for reader in protocol.readers)
+    return next((one for one in candidates if reads_back(one, template)), protocol)

@@ -1,12 +1,10 @@
-"""Record + protocol + template -> text and the spans that are trained; text and spans -> token ids
-and labels.
+"""Record + protocol + template -> text with the spans that are trained.
 
 The one place that masks. The prompt of a step is the beginning of the rendered dialog, cut where
 the step's span starts; ids are made piece by piece, so that a prompt's ids are the beginning of the
 training row's ids as well.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -145,16 +143,6 @@ def check(protocol: Protocol, template: Template) -> None:
             location=template.name,
             exit_code=MODEL,
         )
-
-
-def for_template(protocol: Protocol, template: Template) -> Protocol:
-    """A native protocol reads calls back in the template's own syntax: the first reader that
-    understands it.
-    """
-    if not protocol.native:
-        return protocol
-    candidates = (dataclasses.replace(protocol, parse=reader) for reader in protocol.readers)
-    return next((one for one in candidates if reads_back(one, template)), protocol)
 
 
 def reads_back(protocol: Protocol, template: Template) -> bool:

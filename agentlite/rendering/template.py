@@ -1,6 +1,4 @@
-"""How one model writes a dialog and cuts text into tokens: its chat template and tokenizer, read
-without torch.
-"""
+"""A model's chat template and tokenizer, read without torch."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

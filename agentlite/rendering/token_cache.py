@@ -1,4 +1,4 @@
-"""Text -> token ids, in chunks that are remembered: most words of a data set have been cut before.
+"""Text -> token ids, remembering chunks: most words of a data set repeat.
 
 A chunk ends after an ASCII letter or digit that stands before another ASCII character, and after
 ASCII punctuation before a blank. No rule below lets a match run across such a place or look beyond

@@ -20,7 +20,7 @@ from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import Server
 from agentlite.engine.remote import written
 from agentlite.rendering import PROTOCOLS, prompts
-from agentlite.rendering.renderer import for_template
+from agentlite.rendering.protocol_mix import reader_for
 
 CALL = {
     "id": "a",
@@ -202,7 +202,7 @@ def test_what_cannot_be_asked_is_told_first(caller, options, told):
 @pytest.mark.parametrize("protocol", ["hermes", "react", "modelscope", "chat", "toolllama"])
 def test_calls_of_a_server_read_back_in_every_protocol(dialog: Record, templates, protocol):
     template = templates["tools"]
-    known = for_template(PROTOCOLS[protocol], template)
+    known = reader_for(PROTOCOLS[protocol], template)
     prompt = next(iter(prompts([dialog], lambda record: known, template)))
     text, ended = written(Reply("I look.", calls=[CALL], finish="tool_calls"), prompt, template)
     [call] = known.read(text, dialog.tools).calls

@@ -361,6 +361,15 @@ def test_no_text_makes_a_reader_fail(text):
         json.dumps([call.arguments for call in read.calls])
 
 
+def test_the_first_of_a_final_answer_and_an_action_is_what_react_reads():
+    react, action = PROTOCOLS["react"], 'Action: get_weather\nAction Input: {"city": "Oslo"}'
+    answered = react.read(f"Final Answer: Yes.\n{action}", [WEATHER])
+    assert (answered.content, answered.calls, answered.problem) == (f"Yes.\n{action}", (), "")
+    called = react.read(f"{action}\nFinal Answer: Yes.", [WEATHER])
+    assert [call.name for call in called.calls] == ["get_weather"]
+    assert called.problem == "text after the action input"
+
+
 def test_react_reads_a_python_literal_as_data_sets_write_it():
     read = PROTOCOLS["react"].parse(
         "Action: find\nAction Input: {'a': True, 'b': None}\nObservation:"

@@ -1,3 +1,1 @@
-"""A trained model -> folders and files that other programs read, each proved to write dialogs as in
-training.
-"""
+"""A trained model -> folders and files for other programs, each proved to render as in training."""

@@ -1,6 +1,4 @@
-"""A target on disk -> a folder beside it to write in, which takes its place when all is there; or
-why it cannot be.
-"""
+"""A folder that appears whole: written beside its target, then renamed over it."""
 
 import json
 import shutil

@@ -1,6 +1,4 @@
-"""A model's name -> all that an export has to know and say of it: weights, template, protocols,
-stages, figures.
-"""
+"""A model's name -> what its export needs: weights, template, protocols, stages, figures."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""A model's protocols -> twenty dialogs of every shape for each, which an export must write as
-training did.
-"""
+"""Twenty dialogs of every shape for each protocol, which an export must render as training did."""
 
 from typing import Any, NamedTuple
 

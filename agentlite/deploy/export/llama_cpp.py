@@ -1,6 +1,4 @@
-"""A folder of merged weights -> a GGUF file, by the llama.cpp that the user points to; and what
-such a file says.
-"""
+"""Merged weights -> a GGUF file, by the user's llama.cpp; and reading such a file's metadata."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What an export is, was made of and scored -> its README.md: a model card."""
+"""The README.md of an export: what it is, what it was made of and how it scored."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""A chat template that puts fixed texts around turns -> the same in Ollama's Go templates, in a
-Modelfile.
-"""
+"""A chat template with fixed texts around turns -> Ollama's Go template, in a Modelfile."""
 
 import json
 from collections.abc import Mapping, Sequence

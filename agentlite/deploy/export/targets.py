@@ -1,6 +1,4 @@
-"""What is asked for -> merged weights, an adapter, a GGUF file or an Ollama folder, written aside,
-with its proof.
-"""
+"""Export targets: merged weights, an adapter, a GGUF file, an Ollama folder; and their proofs."""
 
 import json
 import shutil

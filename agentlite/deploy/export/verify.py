@@ -1,6 +1,4 @@
-"""A template and the programs that will render it -> proof that dialogs come out byte for byte as
-in training.
-"""
+"""Proof that an exported template and tokenizer render dialogs byte for byte as in training."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""One file for each way in which tool calls are written."""
+"""The protocols: one file for each format of tool calls."""

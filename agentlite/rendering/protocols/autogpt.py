@@ -1,5 +1,4 @@
-"""AutoGPT: a prompt that asks for the next command, as JSON, and one that asks for the answer when
-all is done.
+"""AutoGPT: one prompt asks for the next command as JSON, another for the final answer.
 
 {"task_name": "look up the weather", "command": {"name": "weather", "args": {"city": "Oslo"}}}
 

@@ -1,6 +1,4 @@
-"""The model's own protocol: its chat template prints tools, calls and results; readers for what
-templates write.
-"""
+"""The model's own protocol: its chat template prints tools and calls; readers of their syntaxes."""
 
 from agentlite.core.records import Call, Parsed
 from agentlite.rendering.protocol import Protocol, arguments_problem, json_object

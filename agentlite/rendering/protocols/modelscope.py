@@ -1,5 +1,4 @@
-"""ModelScope-Agent: a call as fenced JSON between marks, its result between others, in one turn of
-the assistant.
+"""ModelScope-Agent: calls as fenced JSON between marks, results inside the assistant's turn.
 
 <|startofthink|>```JSON
 {"api_name": "weather", "parameters": {"city": "Oslo"}}

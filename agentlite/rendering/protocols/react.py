@@ -1,5 +1,4 @@
-"""ReAct, in English and in Chinese: thought, action, input and observation as lines of one
-assistant turn.
+"""ReAct, English and Chinese: thought, action, input and observation as lines of one turn.
 
 Thought: I must look it up.
 Action: weather

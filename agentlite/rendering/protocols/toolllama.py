@@ -1,5 +1,4 @@
-"""ToolLLaMA: ReAct's lines one step a turn, results as turns of their own, and an answer that is a
-call of Finish.
+"""ToolLLaMA: ReAct's lines, one step per turn; the answer is a call of Finish.
 
 Thought: I must look it up.
 Action: weather

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Gold, Record, Score, Step
 from agentlite.rendering import PROTOCOLS, Protocol, protocol_weights
-from agentlite.rendering.renderer import for_template
+from agentlite.rendering.protocol_mix import reader_for
 from agentlite.scoring.rewards import Attempt, Component, score_attempt
 from agentlite.workspace.model_source import load_template
 
@@ -56,7 +56,7 @@ def reading(setting: str, base: str) -> Mapping[str, Protocol]:
     names = protocol_weights(setting)
     native = any(PROTOCOLS[name].native for name in names)
     return {
-        name: for_template(PROTOCOLS[name], load_template(base)) if native else PROTOCOLS[name]
+        name: reader_for(PROTOCOLS[name], load_template(base)) if native else PROTOCOLS[name]
         for name in names
     }
 
