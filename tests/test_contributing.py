@@ -79,6 +79,7 @@ def test_there_is_a_recipe_for_each():
         "Add a protocol",
         "Add a reward component",
         "Add a metric",
+        "Add a stage",
     }
 
 
@@ -143,3 +144,19 @@ figure = figures(predictions, [], {record.id: record}, 0).metrics["single_call"]
 print(figure.mean, figure.count, *parse_gate("single_call>=0.9"))
 """
     assert run(checkout, "-c", program).split() == ["0.5", "2", "single_call>=0.9"]
+
+
+def test_a_stage_is_planned_done_and_listed(checkout):
+    follow("Add a stage", checkout)
+    assert "census " in run(checkout, "-m", "agentlite", "--help")
+    assert "which records of prep [train]" in run(checkout, "-m", "agentlite", "census", "--help")
+    run(checkout, "-m", "agentlite", "init", "weather")
+    run(checkout, "-m", "agentlite", "prep", "weather/data.jsonl", "--max-rejects", ".5")
+    planned = run(checkout, "-m", "agentlite", "census", "--dry-run", "--json")
+    assert '"dry run"' in planned and not (checkout / "runs/default/census").exists()
+    run(checkout, "-m", "agentlite", "census", "--split", "test")
+    folder = checkout / "runs/default/census"
+    assert {path.name for path in folder.iterdir()} >= {"plan.json", "census.json", "done.json"}
+    again = run(checkout, "-c", "import agentlite; print(agentlite.census(split='test').status)")
+    assert again.split() == ["up", "to", "date"]
+    assert " tools" in run(checkout, "-m", "agentlite", "runs")
