@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tiny
 from hypothesis import settings
+from support import processes, without_torch
 from support.samples import OSLO, TIME, WEATHER, WEATHER_TOOL, with_template
 
 from agentlite.core.records import Call, Message, Record
@@ -16,6 +17,33 @@ from agentlite.workspace.model_source import load_template
 
 settings.register_profile("agentlite", deadline=None)  # the first example may import much
 settings.load_profile("agentlite")
+
+
+TORCH_FIXTURES = {"tiny_model", "tiny_encoder"}
+QUICK = bool(os.environ.get("AGENTLITE_TEST_QUICK"))
+if QUICK:
+    without_torch.refuse()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the tests that need torch: those that use a model, tiny or real, or say so themselves.
+    A quick run leaves them out. Otherwise their files come first, since they take longest.
+    """
+    for item in items:
+        tiny = TORCH_FIXTURES & {*getattr(item, "fixturenames", ())}
+        if tiny or item.get_closest_marker("slow"):
+            item.add_marker("torch")
+    torch = [item for item in items if item.get_closest_marker("torch")]
+    files = {item.path for item in torch}
+    if QUICK:
+        config.hook.pytest_deselected(items=torch)
+        items[:] = [item for item in items if not item.get_closest_marker("torch")]
+    items.sort(key=lambda item: item.path not in files)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    processes.warm.wanted = item.get_closest_marker("torch") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import processes
 from support.samples import DATA, ROOT
 
 CANARY = "sk-Canary0123456789abcdef"
@@ -86,9 +86,7 @@ def run(
         "HF_HUB_OFFLINE": "1",
         **environment,
     }
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=there, cwd=folder, timeout=120
-    )
+    done = processes.run(command, capture_output=True, text=True, env=there, cwd=folder)
     said += [done.stdout, done.stderr]
     assert (done.returncode == 0) == (code == 0), done.stderr
     return done.stderr
@@ -184,7 +182,7 @@ def test_a_mirror_with_a_password_is_not_told(prepared, said):
     )
     command = [sys.executable, "-m", "agentlite", "doctor"]
     there = {**os.environ, **SECRETS, **mirror, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=there, timeout=120)
+    done = processes.run(command, capture_output=True, text=True, env=there)
     said += [done.stdout, done.stderr]
 
 

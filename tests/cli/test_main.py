@@ -9,11 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
-from support.processes import agentlite
+from support.processes import agentlite, start
 from support.samples import DATA, ROOT
 
 ROWS = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
@@ -34,7 +33,7 @@ def workspace(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     source = run.parent / "rows.jsonl"
     source.write_bytes(b"".join(ROWS))
     assert agentlite("prep", source, "--run", run, "--model", tiny_model, *SPLIT).returncode == 0
-    done = agentlite("sft", "--run", run, *SFT)
+    done = agentlite("sft", "--run", run, *SFT, new=True)
     assert done.returncode == 0, done.stderr.decode()
     return run
 
@@ -67,9 +66,7 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["sft", "--run", tmp_path, "--max-steps", 60, "--save-steps", 5, "--batch-size", 1]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
+    running = start(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while not list(tmp_path.glob("sft/checkpoints/checkpoint-*/manifest.json")):
         assert running.poll() is None
         time.sleep(0.05)
@@ -89,7 +86,6 @@ def test_sft_killed_with_sigkill_carries_on_and_no_step_is_doubled_or_missing(wo
     assert steps == list(range(1, 61))
 
 
-# `preexec_fn`: in the background, or under nohup, a signal may come ignored
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
@@ -105,12 +101,7 @@ def test_a_first_signal_saves_and_says_how_to_carry_on(workspace, tmp_path, sent
         1,
     ]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        preexec_fn=partial(signal.signal, sent, signal.SIG_DFL),
-    )
+    running = start(command, cwd=ROOT, stderr=subprocess.PIPE)
     while (
         not (tmp_path / "sft" / "metrics.jsonl").exists()
         or not (tmp_path / "sft" / "metrics.jsonl").stat().st_size
@@ -130,12 +121,7 @@ def test_ctrl_c_and_the_same_command_again_leave_the_log_of_a_run_that_was_let_b
     arguments = ["sft", "--run", tmp_path, "--max-steps", 30, "--save-steps", 10, "--batch-size", 1]
     assert agentlite(*arguments, "--out", "whole").returncode == 0
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
+    running = start(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     log = tmp_path / "sft" / "metrics.jsonl"
     while not log.exists() or log.read_bytes().count(b"\n") < 3:
         assert running.poll() is None
@@ -151,7 +137,7 @@ def test_a_terminal_that_is_closed_does_not_end_a_run(workspace, tmp_path):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["sft", "--run", tmp_path, "--max-steps", 8, "--batch-size", 1]
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    running = start(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert running.stderr and running.stderr.readline()
     running.stderr.close()
     assert running.stdout
@@ -589,7 +575,7 @@ def test_code_that_was_planted_in_the_current_folder_is_not_run(workspace, tmp_p
         (planted / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
     before = sorted(planted.iterdir())
     monkeypatch.delenv("UNSLOTH_COMPILE_LOCATION", raising=False)
-    done = agentlite("sft", "--run", tmp_path, *SFT, cwd=tmp_path)
+    done = agentlite("sft", "--run", tmp_path, *SFT, cwd=tmp_path, new=True)
     assert done.returncode == 0, done.stderr.decode()
     assert not mark.exists() and sorted(planted.iterdir()) == before
 

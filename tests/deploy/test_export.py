@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import processes
 from support.go_templates import execute
 from support.samples import DATA, ROOT, with_template
 
@@ -841,10 +841,11 @@ def test_the_command_line_tells_it_in_a_table(run, tmp_path):
         "--adapter",
         str(tmp_path / "a"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = processes.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("export: done in ")
     assert "20 dialogs as in training, by transformers, minijinja" in done.stdout
-    again = subprocess.run(command, capture_output=True, text=True)
+    again = processes.run(command, capture_output=True, text=True)
     assert (
         again.returncode == 3 and again.stderr.startswith("Error: ") and "--force" in again.stderr
     )

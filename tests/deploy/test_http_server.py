@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import start
 from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
@@ -275,7 +276,7 @@ def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
         "0",
         "--json",
     ]
-    with subprocess.Popen(
+    with start(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -4,7 +4,6 @@ changes nothing.
 
 import math
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.kill_at import die_at, moments
-from support.processes import environment
+from support.processes import environment, run
 from support.trainers import dpo, preferences, source
 
 from agentlite.core.errors import UserError
@@ -222,10 +221,9 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
     for moment in moments():
         folder = made(tmp_path, f"killed-{moment}")
-        killed = subprocess.run(
+        killed = run(
             [sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
             env=environment(),
-            timeout=300,
         )
         assert killed.returncode == -signal.SIGKILL
         figures = preference.train(source(tiny_model, adapter), dpo(), folder, preferences())

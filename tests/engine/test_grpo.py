@@ -5,7 +5,6 @@ nothing.
 import importlib.util
 import shutil
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.kill_at import die_at, moments
-from support.processes import environment
+from support.processes import environment, run
 from support.trainers import WEIGHTS, grpo, prompts, source, task, verdict
 from transformers import AutoModelForCausalLM
 
@@ -133,11 +132,11 @@ def sharp_model(tiny_model, tmp_path_factory):
 
 def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
     settings = grpo(
-        max_steps=25,
+        max_steps=30,
         gradient_accumulation=8,
         learning_rate=3e-3,
         beta=0.0,
-        save_steps=25,
+        save_steps=30,
         lr_scheduler="constant",
     )
     group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
@@ -206,10 +205,9 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
     for moment in moments():
         folder = made(tmp_path, f"killed-{moment}")
-        killed = subprocess.run(
+        killed = run(
             [sys.executable, __file__, str(tiny_model), str(adapter), str(folder), moment],
             env=environment(),
-            timeout=300,
         )
         assert killed.returncode == -signal.SIGKILL
         group_relative.train(source(tiny_model, adapter), grpo(), folder, lambda loaded: task())

@@ -5,7 +5,6 @@ exact.
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,10 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.processes import environment
+from support.processes import environment, run
 from support.trainers import losses, rows, sft, source
 
 from agentlite.core.errors import UserError
+from agentlite.core.row_files import read_rows
 from agentlite.engine import checkpoints, load
 from agentlite.engine import sft as supervised
 from agentlite.engine import trainer as training
@@ -96,10 +96,9 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
     for step in (1, 3, 5) if not os.environ.get("AGENTLITE_TEST_ALL") else range(1, 6):
         folder = tmp_path / f"killed-{step}"
         folder.mkdir()
-        killed = subprocess.run(
+        killed = run(
             [sys.executable, __file__, str(tiny_model), str(folder), str(step)],
             env=environment(),
-            timeout=300,
         )
         assert killed.returncode == -signal.SIGKILL
         assert not (folder / "adapter").exists()
@@ -126,7 +125,7 @@ def test_the_checkpoint_with_the_least_dev_loss_becomes_the_adapter(tiny_model, 
     )
     dev = {
         row["step"]: row["dev_loss"]
-        for row in training.read_rows(tmp_path / "metrics.jsonl")
+        for row in read_rows(tmp_path / "metrics.jsonl")
         if "dev_loss" in row
     }
     assert len(set(dev.values())) > 1

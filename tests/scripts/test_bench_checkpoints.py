@@ -3,10 +3,10 @@ hand.
 """
 
 import json
-import subprocess
 import sys
 
 import pytest
+from support import processes
 from support.samples import ROOT
 
 BENCH = ROOT / "scripts/bench"
@@ -18,7 +18,7 @@ import checkpoints  # noqa: E402
 def test_a_toy_is_saved_both_ways_and_trained_alike(tiny_model, tmp_path):
     few = ["--saves", "3", "--rounds", "1", "--steps", "4", "--save-steps", "2"]
     told = ["dpo", "run", "--model", str(tiny_model), "--disk", str(tmp_path / "disk"), *few]
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, str(BENCH / "checkpoints.py"), *told],
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import processes
 from support.samples import ROOT
 
 SWEEP = ROOT / "scripts/bench/faults"
@@ -18,7 +19,10 @@ COUNTS = ("lost", "doubled", "unresumable", "silent", "unclear")
 SEED = str(
     random.SystemRandom().randrange(10**6)
 )  # another sample each time; it is in the command that fails
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each fault is a forked child")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="each fault is a forked child"),
+]
 UNCUT = """
 import runpy, sys
 from agentlite.core import row_files
@@ -41,7 +45,7 @@ def sweep(
     """The exit code, what was found by command and kind, and what was printed."""
     start = ["-c", program, str(SWEEP)] if program else [str(SWEEP)]
     told = ["--seed", SEED, "--json", str(folder / "found.json")]
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, *start, *arguments, *told],
         capture_output=True,
         text=True,

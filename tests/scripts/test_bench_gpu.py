@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import processes
 from support.samples import ROOT
 
 BENCH = ROOT / "scripts/bench"
@@ -25,9 +26,12 @@ ONE_OF_EACH = ("sft-0.5b", "dpo-7b-24gb", "grpo-1.5b-12gb", "beside-best")
 HERE = gpu.Here("NVIDIA H100 80GB HBM3", 79.6, CARDS["h100"])
 
 
+pytestmark = pytest.mark.torch
+
+
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Without a GPU, also where there is one."""
-    return subprocess.run(
+    return processes.run(
         [sys.executable, str(BENCH / "gpu.py"), *arguments],
         capture_output=True,
         text=True,

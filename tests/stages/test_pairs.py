@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support import processes
 
 import agentlite
 from agentlite.config.settings import DpoSettings
@@ -131,9 +132,8 @@ def done(folder: Path) -> dict:
 
 
 def command(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    program = "import sys; from agentlite.cli.main import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments], input=stdin, capture_output=True, text=True
+    return processes.run(
+        [sys.executable, "-m", "agentlite", *arguments], input=stdin, capture_output=True, text=True
     )
 
 
@@ -154,8 +154,8 @@ row_files.Appender.append = deadly
 from agentlite.cli.main import main
 main()
 """
-    died = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=300
+    died = processes.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
 

@@ -4,7 +4,6 @@ prep and eval.
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy
 import pytest
 from support.processes import agentlite
+from support.processes import run as run_program
 from support.samples import ROOT
 
 from agentlite.core.records import from_row
@@ -151,7 +151,7 @@ def same(workspace: Path) -> list[object]:
 def test_killed_in_training_it_carries_on_and_ends_with_the_same_bits(workspace, tmp_path):
     shutil.copytree(workspace / "prep", tmp_path / "prep")
     arguments = ["retriever", "--run", tmp_path, *same(workspace)]
-    killed = subprocess.run(
+    killed = run_program(
         [sys.executable, ROOT / "tests/support/kill_at.py", "save 4", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,

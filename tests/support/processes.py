@@ -1,30 +1,213 @@
-"""agentlite and tests as processes of their own."""
+"""agentlite and other programs as processes of their own, new or forked from a warm Python."""
 
+import atexit
+import contextlib
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from support.samples import ROOT
+
+TIMEOUT = 300
+Command = Sequence[str | os.PathLike[str]]
 
 
 def environment() -> dict[str, str]:
     """The variables of a child that imports this checkout and the helpers of the tests."""
-    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "scripts/bench")))
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join(
+        [*filter(None, [inherited]), *map(str, (ROOT, ROOT / "tests", ROOT / "scripts/bench"))]
+    )
     return {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": path, "NO_COLOR": "1"}
 
 
 def agentlite(
-    *arguments: object, stdin: bytes = b"", cwd: Path | None = None
+    *arguments: object, stdin: bytes = b"", cwd: Path | None = None, new: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs one command; fails where it ends with a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "agentlite", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        cwd=cwd,
-        env=environment(),
-        timeout=300,
+    """Runs one command; fails where it ends with a traceback. `new`: in a new interpreter, even
+    where the test needs torch.
+    """
+    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
+    runs = subprocess.run if new else run
+    done = runs(
+        command, input=stdin, capture_output=True, cwd=cwd, env=environment(), timeout=TIMEOUT
     )
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
+
+
+def run(
+    command: Command,
+    *,
+    input: Any = None,
+    capture_output: bool = False,
+    text: bool = False,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+    timeout: float = TIMEOUT,
+) -> subprocess.CompletedProcess[Any]:
+    """`subprocess.run`, by the warm Python where the test needs torch."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
+    stdin = None if input is None else subprocess.PIPE
+    with start(command, stdin=stdin, text=text, cwd=cwd, env=env, **streams) as process:
+        try:
+            stdout, stderr = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def start(command: Command, **settings: Any) -> "subprocess.Popen[Any] | WarmProcess":
+    """`subprocess.Popen`, by the warm Python where the test needs torch."""
+    if not warm.wanted:
+        return subprocess.Popen(command, **settings)
+    assert command[0] == sys.executable, "only programs of this Python can be forked"
+    return WarmProcess([os.fspath(word) for word in command[1:]], **settings)
+
+
+class WarmPython:
+    """The server of support/warm_python.py, begun with the first request of this process."""
+
+    def __init__(self) -> None:
+        self.wanted = False  # conftest says so: for a test that needs torch
+        self._control: socket.socket | None = None
+
+    def fork(self, request: dict[str, Any], fds: Sequence[int]) -> socket.socket:
+        """The socket that tells the process id and then the exit status."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self._server(), [json.dumps(request).encode()], [*fds, theirs.fileno()])
+        return ours
+
+    def _server(self) -> socket.socket:
+        if self._control is None:
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            compiled = tempfile.TemporaryDirectory(prefix="agentlite-tests-")
+            atexit.register(compiled.cleanup)
+            with theirs:
+                subprocess.Popen(
+                    [sys.executable, "-m", "support.warm_python", str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    cwd=ROOT,
+                    env={**environment(), "UNSLOTH_COMPILE_LOCATION": compiled.name},
+                    pass_fds=[theirs.fileno()],
+                )
+        return self._control
+
+
+warm = WarmPython()
+
+
+class WarmProcess:
+    """A program in a fork of the warm Python, used as `subprocess.Popen` is."""
+
+    def __init__(
+        self,
+        argv: list[str],
+        *,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        text: bool = False,
+        cwd: str | os.PathLike[str] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self.args, self.returncode = argv, None
+        ends = [_ends(number, wanted) for number, wanted in enumerate((stdin, stdout, stderr))]
+        request = {
+            "argv": argv,
+            "cwd": os.fspath(cwd or Path.cwd()),
+            "env": dict(os.environ if env is None else env),
+        }
+        self._report = warm.fork(request, [theirs for _, theirs in ends])
+        for number, (_, theirs) in enumerate(ends):
+            if theirs != number:
+                os.close(theirs)
+        self.stdin, self.stdout, self.stderr = (
+            None if ours is None else _file(ours, mode, text)
+            for (ours, _), mode in zip(ends, "wrr", strict=True)
+        )
+        told = self._report.recv(32)
+        assert told, "the warm Python has ended: see what it wrote to stderr"
+        self.pid = int(told)
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while the program runs."""
+        try:
+            return self.wait(timeout=0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._report.settimeout(timeout)
+            try:
+                status = self._report.recv(32)
+            except (BlockingIOError, TimeoutError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            self.returncode = int(status)
+            self._report.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        """Writes `input`, and returns all of stdout and stderr, each None where it is no pipe."""
+        texts: dict[int, Any] = {}
+        readers = [
+            threading.Thread(target=lambda n=n, s=stream: texts.update({n: s.read()}), daemon=True)
+            for n, stream in enumerate((self.stdout, self.stderr), 1)
+            if stream is not None
+        ]
+        for reader in readers:
+            reader.start()
+        if self.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                if input:
+                    self.stdin.write(input)
+                self.stdin.close()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join(timeout)
+        return texts.get(1), texts.get(2)
+
+    def __enter__(self) -> "WarmProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        self.wait()
+
+
+def _ends(number: int, wanted: int | None) -> tuple[int | None, int]:
+    """What the test holds of a stream, and the descriptor for the program."""
+    if wanted is None:
+        return None, number
+    if wanted == subprocess.DEVNULL:
+        return None, os.open(os.devnull, os.O_RDWR)
+    assert wanted == subprocess.PIPE
+    read, write = os.pipe()
+    return (write, read) if number == 0 else (read, write)
+
+
+def _file(fd: int, mode: str, text: bool) -> IO[Any]:
+    return os.fdopen(fd, mode, encoding="utf-8") if text else os.fdopen(fd, f"{mode}b")

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import processes
 from support.samples import ROOT
 
 
@@ -18,9 +19,8 @@ def agentlite(*arguments: object, cwd: Path, **more: object) -> subprocess.Compl
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
     environment.pop("AGENTLITE_RUN", None)
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, **more
-    )
+    program = subprocess.run if "preexec_fn" in more else processes.run
+    return program(command, capture_output=True, text=True, cwd=cwd, env=environment, **more)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import processes
 from support.samples import DATA, ROOT
 
 import agentlite
@@ -31,9 +32,7 @@ EVAL = {"max_new_tokens": 4, "profile": "cpu"}
 def cli(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "agentlite", "runs", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120
-    )
+    return processes.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
 def told(*arguments: object) -> dict[str, dict]:

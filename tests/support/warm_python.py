@@ -1,0 +1,126 @@
+"""A Python that has loaded torch and forks: each fork runs one program as a new interpreter would.
+
+Loading torch, Unsloth and TRL takes ten seconds of a core. `python -m support.warm_python FD` loads
+them once and then waits on the socket FD. A request is JSON `{"argv", "cwd", "env"}` with four
+descriptors: stdin, stdout, stderr, and a socket. The fork's process id is sent to that socket at
+once, and its exit status when it has ended. End of file on FD ends the server, not the forks.
+"""
+
+import array
+import atexit
+import contextlib
+import gc
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn
+
+MAX_REQUEST = 1 << 20
+
+
+def _load() -> None:
+    from agentlite.engine import load_libraries
+
+    load_libraries("unsloth")
+    import datasets  # noqa: F401
+    import sentence_transformers  # noqa: F401
+    from trl import DPOTrainer, GRPOTrainer, SFTTrainer  # noqa: F401  (loaded where first named)
+
+    gc.freeze()  # forks then share these pages, and do not search them
+
+
+def _serve(control: socket.socket) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers need no waiting for
+    while True:
+        request, ancillary, *_ = control.recvmsg(MAX_REQUEST, socket.CMSG_SPACE(4 * 4))
+        if not request:
+            return
+        fds = array.array("i")
+        for *_, data in ancillary:
+            fds.frombytes(data)
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _keep(json.loads(request), *fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def _keep(request: dict[str, Any], stdin: int, stdout: int, stderr: int, report: int) -> NoReturn:
+    """Forks the program, and reports how it has ended."""
+    with socket.socket(fileno=report) as reports:
+        child = os.fork()
+        if child == 0:
+            for number, fd in enumerate((stdin, stdout, stderr)):
+                os.dup2(fd, number)
+            _reset_signals()
+            reports.send(str(os.getpid()).encode())  # from here on it can be sent signals
+            os.closerange(3, max(stdin, stdout, stderr, report) + 1)
+            _end(_run(**request))
+        for fd in (stdin, stdout, stderr):
+            os.close(fd)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        reports.send(str(status).encode())
+    os._exit(0)
+
+
+def _reset_signals() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def _run(argv: list[str], cwd: str, env: dict[str, str]) -> int:
+    """Runs the program that these arguments of an interpreter name; returns its exit status."""
+    os.environ.clear()
+    os.environ.update(env)
+    sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", errors, line_buffering=fd == 2)
+        for fd, errors in ((1, "strict"), (2, "backslashreplace"))
+    )
+    try:
+        os.chdir(cwd)
+        first, *rest = argv
+        if first == "-c":
+            sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
+            exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+        elif first == "-m":
+            sys.argv, sys.path[0] = rest, cwd
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = argv, os.path.dirname(os.path.abspath(first))
+            runpy.run_path(first, run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _end(status: int) -> NoReturn:
+    """Ends as an interpreter does, but does not take apart every module of torch, which takes a
+    second.
+    """
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _load()
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        _serve(control)
