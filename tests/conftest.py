@@ -1,6 +1,4 @@
-"""What the tests share: the real tokenizer, templates of every kind, a dialog with all its parts, a
-tiny model.
-"""
+"""Fixtures for all tests: the real tokenizer, templates, a dialog, tiny models, a workspace."""
 
 import os
 from pathlib import Path

@@ -52,7 +52,7 @@ def run(
     text: bool = False,
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
-    timeout: float = TIMEOUT,
+    timeout: float | None = None,
 ) -> subprocess.CompletedProcess[Any]:
     """`subprocess.run`, by the warm Python where the test needs torch."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
