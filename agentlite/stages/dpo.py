@@ -1,34 +1,25 @@
-"""finished pairs -> an adapter that prefers the chosen answers, with metrics.jsonl and
-checkpoints.
-"""
+"""finished pairs -> an adapter that prefers chosen answers to rejected ones, by DPO."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import resolve
 from agentlite.config.settings import DpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import read_rows
-from agentlite.engine import check_libraries, coordinate, deepspeed, dpo
+from agentlite.engine import deepspeed, dpo
 from agentlite.engine.dpo import Preference
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import encode_said, prompts, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
+from agentlite.stages.training import train_stage
 from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import (
-    adapter_shape,
-    failing_early,
-    lineage,
-    refuse_circle,
-    refuse_other_adapter,
-    setting_of,
-)
-from agentlite.workspace.model_source import Source, find_model, load_template, trained_files
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.lineage import adapter_shape, setting_of
+from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.run_folder import Result, RunTarget
 
 
 def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
@@ -48,33 +39,18 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run)
-    protocol = run_folder.read_plan(data).settings["protocol"]
-    digest = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
-    plan = Plan(
-        "dpo",
-        {**resolve.plain_settings(settings), "protocol": protocol},
-        {"data": digest, "model": source.digest, **deepspeed.inputs(settings)},
-        run_folder.versions(),
-    )
-    refuse_circle(settings.model, target)
-    refuse_other_adapter("dpo", settings, source, target.run)
-    deepspeed.refuse_unfit("dpo", settings, source)
     _refuse_mistakes(settings, data)
-    if target.dry_run:
-        return _dry_run(settings, target, plan, data, source)
-    if target.has_work(plan):
-        check_libraries(settings.engine)
-    with (
-        console.stdout_to_stderr(),
-        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
-    ):
-        if stage.status != "done":
-            coordinate.go()
-            with failing_early(stage):
-                _fill(stage, settings, data, source, lineage(settings.model, target.run))
-        return stage.result(
-            target.next(f"agentlite eval --model {source.name} --model {target.out}")
-        )
+    pairs = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
+    return train_stage(
+        "dpo",
+        settings,
+        target,
+        source,
+        protocol=run_folder.read_plan(data).settings["protocol"],
+        inputs={"data": pairs},
+        forecast=lambda: _forecast(settings, data, source),
+        fill=lambda folder: _fill(folder, settings, data, source),
+    )
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -109,14 +85,14 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
         for row in read_rows(data / "records.jsonl")
         if (record := from_row(row)).id in wanted
     ]
-    asked = {prompt.step: prompt.ids for prompt in prompts(records, mixture.of, template)}
+    prompt_ids = {prompt.step: prompt.ids for prompt in prompts(records, mixture.of, template)}
     for number, pair in enumerate(pairs, 1):
-        place = f"{path}:{number}"
-        if pair.step not in asked:
+        location = f"{path}:{number}"
+        if pair.step not in prompt_ids:
             raise UserError(
                 f"records.jsonl has no record {pair.record_id} with turn {pair.turn}.",
                 "Run pairs again with --force.",
-                location=place,
+                location=location,
             )
         chosen, rejected = (
             encode_said(side.text, side.ended, template) for side in (pair.chosen, pair.rejected)
@@ -125,29 +101,26 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
             raise UserError(
                 "chosen and rejected are the same.",
                 "Rank the candidates again: agentlite pairs --from.",
-                location=place,
+                location=location,
             )
         if chosen == rejected:
-            console.notice(f"{place}: chosen and rejected are the same to the tokenizer, left out")
+            console.notice(
+                f"{location}: chosen and rejected are the same to the tokenizer, left out"
+            )
             continue
-        row = Preference(asked[pair.step], chosen, rejected)
+        row = Preference(prompt_ids[pair.step], chosen, rejected)
         longest = len(row.prompt) + max(len(row.chosen), len(row.rejected))
         if longest > settings.max_length:
             raise UserError(
                 f"the pair has {longest} tokens, max_length is {settings.max_length}.",
                 f"Raise it: --max-length {longest}.",
-                location=place,
+                location=location,
             )
         yield row
 
 
-def _fill(
-    stage: run_folder.StageFolder,
-    settings: DpoSettings,
-    data: Path,
-    source: Source,
-    models: list[str],
-) -> None:
+def _fill(folder: Path, settings: DpoSettings, data: Path, source: Source) -> dict[str, Any]:
+    """Reads the pairs, trains on them. Returns the figures."""
     with console.waiting("dpo: reading the pairs"):
         rows = list(read_preferences(settings, data, load_template(source.base)))
     if not rows:
@@ -158,29 +131,21 @@ def _fill(
             location=str(data),
         )
     console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
-    figures = dpo.train(source, settings, stage.folder, rows)
-    files = trained_files(stage.folder, source.base)
-    told = {"pairs": len(rows), **figures, "lineage": [*models, stage.folder.name]}
-    stage.finish([*files, "metrics.jsonl"], told)
+    return {"pairs": len(rows), **dpo.train(source, settings, folder, rows)}
 
 
-def _dry_run(
-    settings: DpoSettings, target: RunTarget, plan: Plan, data: Path, source: Source
-) -> Result:
+def _forecast(settings: DpoSettings, data: Path, source: Source) -> dict[str, Any]:
     """Checks pairs and template; says how many steps and tokens there would be."""
-    status = "new" if target.force else run_folder.compare(target.folder, plan)
     rows = list(read_preferences(settings, data, load_template(source.base)))
     planned = dpo.schedule(settings, rows)
     tokens = sum(row.tokens for row in rows)
     longest = max(
         (len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0
     )
-    figures = {
-        "folder": status,
+    return {
         "pairs": len(rows),
         "steps": planned.steps,
         "tokens": round(tokens / max(1, len(rows)) * planned.rows),
         "longest_pair": max((row.tokens for row in rows), default=0),
         "memory_gib": dry_run_memory("dpo", settings, source.base, longest),
     }
-    return Result("dpo", "dry run", str(target.folder), figures, [], 0.0)

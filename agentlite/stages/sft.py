@@ -1,6 +1,4 @@
-"""finished prep -> an adapter trained to say what the assistant says, with metrics.jsonl and
-checkpoints.
-"""
+"""finished prep -> an adapter trained on the assistant's messages, by supervised fine-tuning."""
 
 import math
 import shutil
@@ -8,37 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import hardware, resolve
+from agentlite.config import hardware
 from agentlite.config.settings import SftSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
-from agentlite.engine import check_libraries, coordinate, deepspeed
+from agentlite.engine import deepspeed, sft
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
 from agentlite.rendering.template import Template
+from agentlite.stages.training import evaluated_on, train_stage
 from agentlite.workspace import run_folder
-from agentlite.workspace.lineage import (
-    adapter_shape,
-    failing_early,
-    lineage,
-    refuse_circle,
-    refuse_other_adapter,
-    setting_of,
-)
-from agentlite.workspace.model_source import (
-    EMBEDDED,
-    Source,
-    find_model,
-    load_template,
-    trained_files,
-)
-from agentlite.workspace.run_folder import Plan, Result, RunTarget
+from agentlite.workspace.lineage import adapter_shape, setting_of
+from agentlite.workspace.model_source import EMBEDDED, Source, find_model, load_template
+from agentlite.workspace.run_folder import Result, RunTarget
 
-TOKENS_A_SECOND = (
-    155  # the embedded model on two cores, seen in the demo: says roughly how long a run takes
-)
+# of the embedded model on two cores, measured in the demo: a rough guess of how long a run takes
+TOKENS_A_SECOND = 155
 
 
 def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[Any, str]]:
@@ -56,35 +41,20 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
     source = find_model(settings.model, target.run)
-    digest = ",".join(
+    rows = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev"))
     )
-    protocol = run_folder.read_plan(data).settings["protocol"]
-    plan = Plan(
+    return train_stage(
         "sft",
-        {**resolve.plain_settings(settings), "protocol": protocol},
-        {"data": digest, "model": source.digest, **deepspeed.inputs(settings)},
-        run_folder.versions(),
+        settings,
+        target,
+        source,
+        protocol=run_folder.read_plan(data).settings["protocol"],
+        inputs={"data": rows},
+        forecast=lambda: _forecast(settings, data, source),
+        fill=lambda folder: _fill(folder, settings, data, source),
+        evaluate=evaluated_on(settings.data),
     )
-    refuse_circle(settings.model, target)
-    refuse_other_adapter("sft", settings, source, target.run)
-    deepspeed.refuse_unfit("sft", settings, source)
-    if target.dry_run:
-        return _dry_run(settings, target, plan, data, source)
-    if target.has_work(plan):
-        check_libraries(settings.engine)
-    with (
-        console.stdout_to_stderr(),
-        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
-    ):
-        if stage.status != "done":
-            coordinate.go()
-            with failing_early(stage):
-                _fill(stage, settings, data, source, lineage(settings.model, target.run))
-        other = "" if settings.data == "prep" else f" --data {settings.data}"
-        return stage.result(
-            target.next(f"agentlite eval --model {source.name} --model {target.out}{other}")
-        )
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -126,13 +96,8 @@ def read_encoded(
     return encoded
 
 
-def _fill(
-    stage: run_folder.StageFolder,
-    settings: SftSettings,
-    data: Path,
-    source: Source,
-    models: list[str],
-) -> None:
+def _fill(folder: Path, settings: SftSettings, data: Path, source: Source) -> dict[str, Any]:
+    """Reads the rows, trains on them. Returns the figures."""
     template = load_template(source.base)
     with console.waiting("sft: reading the rows"):
         rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
@@ -147,30 +112,19 @@ def _fill(
     console.notice(
         f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
     )
-    from agentlite.engine import (
-        sft,
-    )  # torch and its friends: seconds, so only when there is work
-
-    figures = sft.train(source, settings, stage.folder, rows, dev)
-    files = trained_files(stage.folder, source.base)
-    figures = {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
-    stage.finish([*files, "metrics.jsonl"], {**figures, "lineage": [*models, stage.folder.name]})
+    figures = sft.train(source, settings, folder, rows, dev)
+    return {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
 
 
-def _dry_run(
-    settings: SftSettings, target: RunTarget, plan: Plan, data: Path, source: Source
-) -> Result:
+def _forecast(settings: SftSettings, data: Path, source: Source) -> dict[str, Any]:
     """Checks rows and template; says how many steps and tokens there would be."""
-    status = "new" if target.force else run_folder.compare(target.folder, plan)
-    template = load_template(source.base)
-    rows = read_encoded(settings, data, "train", template)
+    rows = read_encoded(settings, data, "train", load_template(source.base))
     tokens = sum(len(row.input_ids) for row in rows)
     batch = settings.batch_size * settings.gradient_accumulation
     steps = settings.max_steps or math.ceil(len(rows) * settings.num_epochs / batch)
     seen = round(tokens / max(1, len(rows)) * batch * steps)
     longest = max((len(row.input_ids) for row in rows), default=0)
     figures: dict[str, Any] = {
-        "folder": status,
         "rows": len(rows),
         "steps": steps,
         "tokens": seen,
@@ -180,4 +134,4 @@ def _dry_run(
     }
     if source.base in EMBEDDED and not hardware.has_gpu():
         figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
-    return Result("sft", "dry run", str(target.folder), figures, [], 0.0, "")
+    return figures

@@ -1,0 +1,78 @@
+"""The frame of the trainer stages: from a model and settings to an adapter in a finished folder."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentlite.config import resolve
+from agentlite.config.settings import TrainerSettings
+from agentlite.core import console
+from agentlite.engine import check_libraries, coordinate, deepspeed
+from agentlite.workspace import run_folder
+from agentlite.workspace.lineage import (
+    failing_early,
+    lineage,
+    refuse_circle,
+    refuse_other_adapter,
+)
+from agentlite.workspace.model_source import Source, trained_files
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
+
+
+def train_stage(
+    command: str,
+    settings: TrainerSettings,
+    target: RunTarget,
+    source: Source,
+    *,
+    protocol: str,
+    inputs: Mapping[str, str],
+    forecast: Callable[[], dict[str, Any]],
+    fill: Callable[[Path], dict[str, Any]],
+    outputs: Sequence[str] = (),
+    not_of_the_plan: Sequence[str] = (),
+    evaluate: str = "",
+) -> Result:
+    """Plans, checks, then trains or carries on, unless all is done.
+
+    `inputs`: digests of what is read, without the model. `forecast`: the figures of a dry run.
+    `fill` trains in the folder and returns the figures; `outputs` are the files it writes besides
+    the weights and metrics.jsonl. `not_of_the_plan`: settings that change how it is done, not what
+    comes out. `evaluate`: options of the command that is suggested next.
+
+    Raises UserError 2, 3, 5, 75 and what `fill` raises.
+    """
+    plan = Plan(
+        command,
+        {**resolve.plain_settings(settings, not_of_the_plan), "protocol": protocol},
+        {**inputs, "model": source.digest, **deepspeed.inputs(settings)},
+        run_folder.versions(),
+    )
+    refuse_circle(settings.model, target)
+    refuse_other_adapter(command, settings, source, target.run)
+    deepspeed.refuse_unfit(command, settings, source)
+    if target.dry_run:
+        status = "new" if target.force else run_folder.compare(target.folder, plan)
+        figures = {"folder": status, **forecast()}
+        return Result(command, "dry run", str(target.folder), figures, [], 0.0)
+    if target.has_work(plan):
+        check_libraries(settings.engine)
+    with (
+        console.stdout_to_stderr(),
+        run_folder.open_stage(target.folder, plan, force=target.force) as stage,
+    ):
+        if stage.status != "done":
+            coordinate.go()  # the checks above were the first process's alone; the others may begin
+            with failing_early(stage):
+                models = [*lineage(settings.model, target.run), stage.folder.name]
+                figures = fill(stage.folder)
+                files = trained_files(stage.folder, source.base)
+                stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
+        return stage.result(
+            target.next(f"agentlite eval --model {source.name} --model {target.out}{evaluate}")
+        )
+
+
+def evaluated_on(data: str) -> str:
+    """The option of eval that names the prep a stage was trained on."""
+    return "" if data == "prep" else f" --data {data}"
