@@ -5,6 +5,7 @@ before any loading.
 import importlib.util
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from agentlite.config.resolve import find_file
 from agentlite.config.settings import TrainerSettings, default
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
+from agentlite.engine import on_gpu
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source
 
@@ -193,3 +195,21 @@ def _bits(settings: TrainerSettings) -> int:
 def _part(config: dict[str, Any], name: str) -> dict[str, Any]:
     part = config.get(name)
     return part if isinstance(part, dict) else {}
+
+
+def trainer_config(name: str) -> dict[str, Any] | None:
+    """The configuration as transformers takes it; None without one. Joins the processes on a
+    CPU.
+    """
+    if not name:
+        return None
+    # warnings of DeepSpeed's own calls
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+    if not on_gpu():
+        import deepspeed
+
+        # it would be compiled otherwise, and gloo does without it
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        # accelerate does this with CUDA only
+        deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+    return read(name)

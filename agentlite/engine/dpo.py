@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import DpoSettings
-from agentlite.engine import load_dtype, training_log
-from agentlite.engine import trainer as training
+from agentlite.engine import adapter, load_dtype, trainer, training_log
 from agentlite.engine.load import Loaded, load, loading_of, prepare
+from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
@@ -44,13 +44,13 @@ class Preference(NamedTuple):
 def train(
     source: Source, settings: DpoSettings, folder: Path, rows: Sequence[Preference]
 ) -> dict[str, Any]:
-    """Returns the key figures. Raises what training.train raises, and UserError 5 if the reference
+    """Returns the key figures. Raises what trainer.train raises, and UserError 5 if the reference
     is not the start.
     """
     prepare(loading_of(settings))
     check(settings)
 
-    def make(micro: training.Schedule) -> Any:
+    def make(micro: trainer.Schedule) -> Any:
         told = arguments(
             settings, folder, micro
         )  # before the model: ZeRO-3 cuts it up while it is read
@@ -62,9 +62,7 @@ def train(
         if step == 1 and not settings.reference_free:
             _refuse_other_start(row, settings.beta)
 
-    figures = training.train(
-        make, folder, schedule(settings, rows), training.Watch(MEASURES, at_step)
-    )
+    figures = trainer.train(make, folder, schedule(settings, rows), Watch(MEASURES, at_step))
     return {**figures, **_figures(settings, training_log.logged(folder)[-LAST:])}
 
 
@@ -72,11 +70,11 @@ def check(settings: DpoSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know."""
     from trl import DPOConfig
 
-    training.check_passed_through("dpo", settings, DPOConfig, OURS_OF_TRL)
+    trainer.check_passed_through("dpo", settings, DPOConfig, OURS_OF_TRL)
 
 
-def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> training.Schedule:
-    return training.schedule(
+def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> trainer.Schedule:
+    return trainer.schedule(
         len(rows),
         epochs=settings.num_epochs,
         max_steps=settings.max_steps,
@@ -85,13 +83,13 @@ def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> training.Sche
     )
 
 
-def arguments(settings: DpoSettings, folder: Path, micro: training.Schedule) -> Any:
+def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
     """What TRL's trainer is told: a DPOConfig."""
     from trl import DPOConfig
 
-    known = training.arguments(settings, folder, micro, with_dev=False)
+    known = trainer.arguments(settings, folder, micro, with_dev=False)
     own = {"beta": settings.beta, "max_length": settings.max_length}
-    return DPOConfig(**{**losses(settings), **training.reference(settings), **own, **known})
+    return DPOConfig(**{**losses(settings), **adapter.reference(settings), **own, **known})
 
 
 def make_trainer(
@@ -105,9 +103,7 @@ def make_trainer(
         def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
 
-    order = training.row_order(
-        [row.tokens for row in rows], schedule(settings, rows), settings.seed
-    )
+    order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
     columns: dict[str, list[Any]] = {
         "prompt_ids": [rows[index].prompt for index in order],
         "chosen_ids": [rows[index].chosen for index in order],
@@ -118,17 +114,17 @@ def make_trainer(
             "ref_chosen_logps": [0.0] * len(order),
             "ref_rejected_logps": [0.0] * len(order),
         }
-    trainer = Tokenised(
-        model=training.adapted(loaded, settings),
+    trl_trainer = Tokenised(
+        model=adapter.adapted(loaded, settings),
         args=told,
         train_dataset=Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
     )
-    trainer.precompute_ref_logps = (
+    trl_trainer.precompute_ref_logps = (
         settings.reference_free
     )  # then it takes the columns for the reference's
-    training.keep_reference(trainer.model)
-    return trainer
+    adapter.keep_reference(trl_trainer.model)
+    return trl_trainer
 
 
 def losses(settings: DpoSettings) -> dict[str, Any]:
@@ -158,7 +154,7 @@ def _refuse_other_start(row: Mapping[str, float], beta: float) -> None:
     """
     allowed = 0.01 if str(load_dtype()) == "torch.float32" else 1.0
     for side in ("chosen_reward", "rejected_reward"):
-        training.refuse_other_start(
+        adapter.refuse_other_start(
             row[side] / beta, allowed, "the mean log-ratio of the " + side.split("_")[0]
         )
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import load_dtype, sample, training_log
-from agentlite.engine import trainer as training
+from agentlite.engine import adapter, load_dtype, sample, trainer, training_log
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded, load, loading_of, prepare
+from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
 MEASURES = {
@@ -73,7 +73,7 @@ class GrpoTask(NamedTuple):
     """What GRPO learns from: the prompts' ids, the stop strings of each, what an answer earns, and
     how parts weigh.
 
-    `halt` and `settle`: of training.Watch.
+    `halt` and `settle`: of watch.Watch.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -89,7 +89,7 @@ def train(
     source: Source, settings: GrpoSettings, folder: Path, task: Callable[[Loaded], GrpoTask]
 ) -> dict[str, Any]:
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
-    key figures. Raises what engine.training.train raises, and UserError 5 if the reference is not
+    key figures. Raises what engine.trainer.train raises, and UserError 5 if the reference is not
     the start."""
     prepare(loading_of(settings))
     check(settings)
@@ -98,7 +98,7 @@ def train(
         loaded = load(source, loading_of(settings), trainable=True)
         return loaded, task(loaded)
 
-    def make(micro: training.Schedule) -> Any:
+    def make(micro: trainer.Schedule) -> Any:
         loaded, todo = ready.pop() if ready else prepared()
         return make_trainer(loaded, settings, folder, todo, micro)
 
@@ -112,14 +112,14 @@ def train(
     def at_step(step: int, row: Mapping[str, float]) -> None:
         if step == 1 and settings.beta:
             allowed = 1e-4 if str(load_dtype()) == "torch.float32" else 1e-2
-            training.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
+            adapter.refuse_other_start(row["kl"], allowed, "the divergence (KL)")
         look(step, row)
         if (nothing := flat(step, row)) and step < plan.steps:
             todo.halt.append(nothing)
 
     measures = {**MEASURES, **{f"rewards/{name}/mean": f"reward/{name}" for name in todo.weights}}
-    watch = training.Watch(measures, at_step, todo.halt, todo.settle)
-    figures = training.train(make, folder, plan, watch)
+    watch = Watch(measures, at_step, todo.halt, todo.settle)
+    figures = trainer.train(make, folder, plan, watch)
     rows = training_log.logged(folder)
     few = max(1, min(LOOK_EVERY, len(rows) // 2))
     drift = {"kl": training_log.mean(rows[-few:], "kl")} if settings.beta else {}
@@ -136,7 +136,7 @@ def check(settings: GrpoSettings) -> None:
     """Raises UserError 2 for what TRL or PEFT does not know, or cannot do."""
     from trl import GRPOConfig
 
-    training.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
+    trainer.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
     if settings.vllm:
         import importlib.util
 
@@ -148,11 +148,11 @@ def check(settings: GrpoSettings) -> None:
             )
 
 
-def schedule(settings: GrpoSettings, prompts: int) -> training.Schedule:
+def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
     """A row is an answer, as for TRL; an epoch takes every prompt once, with a whole group of
     answers.
     """
-    return training.schedule(
+    return trainer.schedule(
         prompts * settings.group_size,
         epochs=settings.num_epochs,
         max_steps=settings.max_steps,
@@ -161,7 +161,7 @@ def schedule(settings: GrpoSettings, prompts: int) -> training.Schedule:
     )
 
 
-def prompt_order(count: int, plan: training.Schedule, group_size: int, seed: int) -> list[int]:
+def prompt_order(count: int, plan: trainer.Schedule, group_size: int, seed: int) -> list[int]:
     """The prompt of every group, one after the other: whole epochs, each shuffled, from the seed
     alone.
     """
@@ -179,7 +179,7 @@ def make_trainer(
     settings: GrpoSettings,
     folder: Path,
     task: GrpoTask,
-    micro: training.Schedule,
+    micro: trainer.Schedule,
 ) -> Any:
     """A GRPOTrainer whose answers we draw and judge. Its prompts are numbers, its rewards one
     function a part.
@@ -203,18 +203,18 @@ def make_trainer(
         "disable_dropout": True,
         "use_vllm": settings.vllm,
         **(_vllm(task.stops) if settings.vllm else {}),
-        **training.reference(settings),
+        **adapter.reference(settings),
     }
-    trainer = GRPOTrainer(
-        model=training.adapted(loaded, settings),
+    trl_trainer = GRPOTrainer(
+        model=adapter.adapted(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
-        args=GRPOConfig(**{**own, **training.arguments(settings, folder, micro, with_dev=False)}),
+        args=GRPOConfig(**{**own, **trainer.arguments(settings, folder, micro, with_dev=False)}),
         train_dataset=Dataset.from_dict({"prompt": [str(index) for index in order]}),
         processing_class=loaded.tokenizer,
         rollout_func=_rollout(loaded, settings, task),
     )
-    training.keep_reference(trainer.model)
-    return trainer
+    adapter.keep_reference(trl_trainer.model)
+    return trl_trainer
 
 
 def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
@@ -246,8 +246,8 @@ def _rollout(
     """
     draw = _by_vllm if settings.vllm else _drawn
 
-    def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
-        step = trainer.state.global_step
+    def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, Any]:
+        step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         seeds = [
             tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size))
@@ -257,7 +257,7 @@ def _rollout(
             sample.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
-        drawn_now = draw(trainer, loaded, asked, task.decoding)
+        drawn_now = draw(trl_trainer, loaded, asked, task.decoding)
         answered = [
             SampledAnswer(groups[drawn.prompt], step, place, drawn)
             for place, drawn in enumerate(
@@ -275,20 +275,22 @@ def _rollout(
 
 
 def _drawn(
-    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
+    trl_trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
 ) -> Iterable[sample.Sample]:
     return sample.sample(
-        Loaded(trainer.accelerator.unwrap_model(trainer.model), loaded.tokenizer), asked, decoding
+        Loaded(trl_trainer.accelerator.unwrap_model(trl_trainer.model), loaded.tokenizer),
+        asked,
+        decoding,
     )
 
 
 def _by_vllm(
-    trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
+    trl_trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
 ) -> Iterable[sample.Sample]:
     """By the vLLM engine that TRL has started and keeps at the newest weights."""
     prompts = [list(one.prompt) for one in asked for _ in one.seeds]
     group_size = len(asked[0].seeds)
-    _, completions, _, _ = trainer.vllm_generation.generate(
+    _, completions, _, _ = trl_trainer.vllm_generation.generate(
         prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
     )
     ends = ends_of(loaded.model, decoding.turn_end)

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,64 +154,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def add_adapter(
-    model: Any, loading: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int
-) -> Any:
-    """A new adapter, random as `seed` says, on the layers that `targets` names."""
-    import peft
-    from transformers import set_seed
-
-    if isinstance(model, peft.PeftModel):
-        return model
-    modules = _modules(model, targets)
-    set_seed(seed)
-    if loading.engine == "unsloth":
-        from unsloth import FastLanguageModel
-
-        return FastLanguageModel.get_peft_model(
-            model,
-            target_modules=modules,
-            random_state=seed,
-            use_gradient_checkpointing=_checkpointing(),
-            **lora,
-        )
-    if loading.quantized:
-        model = peft.prepare_model_for_kbit_training(model)
-    return peft.get_peft_model(
-        model, peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora)
-    )
-
-
-def _modules(model: Any, targets: Sequence[str]) -> list[str]:
-    """`all-linear`: every linear layer but the output head; `all`: the embeddings as well; else
-    names, checked.
-    """
-    from torch import nn
-
-    leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
-    linear = {
-        name
-        for name, module in leaves.items()
-        if isinstance(module, nn.Linear) and name != "lm_head"
-    }
-    found: set[str] = set()
-    for target in targets:
-        if target not in ("all", "all-linear") and target not in leaves:
-            raise UserError(
-                f"the model has no layer '{target}'.",
-                f"Its linear layers: {', '.join(sorted(linear))}.",
-                location="sft.lora_target_modules",
-            )
-        found |= (
-            linear
-            if target == "all-linear"
-            else linear | {"embed_tokens"}
-            if target == "all"
-            else {target}
-        )
-    return sorted(found)
-
-
 def _unsloth(folder: str, loading: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 
@@ -222,7 +164,7 @@ def _unsloth(folder: str, loading: Loading) -> Loaded:
         load_in_4bit=loading.load_in_4bit,
         load_in_8bit=loading.load_in_8bit,
         full_finetuning=loading.full,
-        use_gradient_checkpointing=_checkpointing(),
+        use_gradient_checkpointing=unsloth_checkpointing(),
         trust_remote_code=False,
         use_safetensors=True,
     )
@@ -252,7 +194,7 @@ def _transformers(folder: str, loading: Loading) -> Loaded:
 ENGINES = {"unsloth": _unsloth, "hf": _transformers}
 
 
-def _checkpointing() -> str | bool:
+def unsloth_checkpointing() -> str | bool:
     """Unsloth's keeps activations in host memory; on a CPU they are there already, and recomputing
     costs a third.
     """

@@ -7,6 +7,7 @@ from typing import Any
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine import on_gpu, trainer
+from agentlite.engine.adapter import adapted
 from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.rendering import Encoded
 from agentlite.workspace.model_source import Source
@@ -96,7 +97,7 @@ def make_trainer(
     )
     dataset = _dataset(rows)
     return _trainer(loaded, rows)(
-        model=trainer.adapted(loaded, settings),
+        model=adapted(loaded, settings),
         args=told,
         train_dataset=dataset if packs(settings) else dataset.select(order),
         eval_dataset=_dataset(dev) if dev else None,

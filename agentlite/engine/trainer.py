@@ -1,46 +1,28 @@
-"""What every trainer shares: the order of rows, arguments, metrics.jsonl, checkpoints, resume,
-stopping by signal.
-"""
+"""What every trainer shares: the order of rows, its arguments, and how a run starts and resumes."""
 
 import json
-import logging
 import math
 import os
 import random
 import shutil
 import signal
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 from agentlite.config import settings as config
-from agentlite.config.pipeline import TRAINERS
-from agentlite.core import console
-from agentlite.core import distributed as processes
-from agentlite.core.errors import DIVERGED, MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
+from agentlite.core import console, distributed
+from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
 from agentlite.core.row_files import write_json
-from agentlite.engine import checkpoints, coordinate, load_dtype, on_gpu
-from agentlite.engine import deepspeed as sharding
-from agentlite.engine.load import (
-    Loaded,
-    add_adapter,
-    free_memory,
-    is_out_of_memory,
-    loading_of,
-    weight_files,
-)
-from agentlite.engine.training_log import _Journal, _journal, _or_none, logged
+from agentlite.engine import checkpoints, coordinate, deepspeed, load_dtype, on_gpu
+from agentlite.engine.load import free_memory, is_out_of_memory, weight_files
+from agentlite.engine.signals import Stopped, noted_signals
+from agentlite.engine.training_log import logged, open_journal
+from agentlite.engine.watch import TrainerRun, Watch, diverged, follower, listen
 from agentlite.workspace import run_folder
 
-MICRO_BATCH = (
-    "micro_batch.json"  # there once a micro-batch did not fit: how many rows have fitted since
-)
-BAD_STEPS = 3
-SCALINGS = 16  # steps in a row that float16's loss scaling may skip while it looks for a scale
+# there once a micro-batch did not fit: how many rows have fitted since
+MICRO_BATCH = "micro_batch.json"
 OURS_OF_TRL = {
     "learning_rate": "learning_rate",
     "max_steps": "max_steps",
@@ -79,7 +61,7 @@ OURS_OF_PEFT = {
 
 class Schedule(NamedTuple):
     """How many steps, of how many micro-batches in a process, of how many rows, in how many
-    processes.
+    distributed.
     """
 
     steps: int
@@ -107,33 +89,10 @@ class Schedule(NamedTuple):
         )
 
 
-@dataclass
-class Watch:
-    """What a trainer measures beside its loss, and who looks on.
-
-    `measures`: what the library logs -> its name in metrics.jsonl. `at_step` sees the number of
-    each optimizer step and its row, and may raise. An exception in `halt` ends the run once the
-    step that is under way is saved. `settle` writes what waits for room on the disk, before a save,
-    and raises UserError 74 where there is none.
-    """
-
-    measures: Mapping[str, str] = field(default_factory=dict)
-    at_step: Callable[[int, Mapping[str, float]], None] = lambda step, row: None
-    halt: list[Exception] = field(default_factory=list)
-    settle: Callable[[], None] = lambda: None
-
-
-class Stopped(Exception):
-    """A signal came: the step was finished and saved."""
-
-    def __init__(self, number: int):
-        self.exit_code = 128 + number
-
-
 def schedule(
     rows: int, *, epochs: float, max_steps: int | None, batch_size: int, gradient_accumulation: int
 ) -> Schedule:
-    one = Schedule(1, batch_size, gradient_accumulation, processes.count())
+    one = Schedule(1, batch_size, gradient_accumulation, distributed.count())
     return one._replace(steps=max_steps or max(1, math.ceil(rows * epochs / one.rows)))
 
 
@@ -174,7 +133,7 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
     return {
         **shared_arguments(settings, folder, plan, with_dev=with_dev),
         "optim": "adamw_8bit" if on_gpu() and not settings.deepspeed else "adamw_torch",
-        "deepspeed": _deepspeed(settings.deepspeed),
+        "deepspeed": deepspeed.trainer_config(settings.deepspeed),
         "bf16": dtype == "bfloat16",
         "fp16": dtype == "float16",
         "use_cpu": not on_gpu() and not settings.deepspeed,  # which has a switch of its own
@@ -213,24 +172,6 @@ def shared_arguments(
     }
 
 
-def _deepspeed(name: str) -> dict[str, Any] | None:
-    if not name:
-        return None
-    warnings.filterwarnings(
-        "ignore", category=FutureWarning, module="torch.distributed"
-    )  # of DeepSpeed's calls
-    if not on_gpu():
-        import deepspeed
-
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = (
-            False  # else it is compiled: gloo does without
-        )
-        deepspeed.init_distributed(
-            "gloo", auto_mpi_discovery=False
-        )  # accelerate does so with CUDA only
-    return sharding.read(name)
-
-
 def check_passed_through(
     command: str, settings: Any, trl: Any, ours: Mapping[str, str], fixed: Mapping[str, str] = {}
 ) -> None:
@@ -257,72 +198,6 @@ def check_passed_through(
                 raise UserError(f"{name} has no such setting.", fix, location=place)
 
 
-def adapted(loaded: Loaded, settings: Any) -> Any:
-    """The model with the adapter it came with, or with a new one as the settings say; with none if
-    all is trained.
-    """
-    if settings.full:
-        return loaded.model
-    lora = {
-        "r": settings.lora_r,
-        "lora_alpha": settings.lora_alpha,
-        "lora_dropout": settings.lora_dropout,
-    }
-    return add_adapter(
-        loaded.model,
-        loading_of(settings),
-        {**lora, **settings.peft},
-        settings.lora_target_modules,
-        settings.seed,
-    )
-
-
-def reference(settings: Any) -> dict[str, Any]:
-    """How TRL is to load the frozen copy of a whole model: as the model itself, not in its
-    float32.
-    """
-    if not settings.full:
-        return {}
-    for name in TRAINERS:  # warns that the model itself is not loaded so: it is, by us
-        logger = logging.getLogger(f"trl.trainer.{name}_trainer")
-        logger.addFilter(lambda record: "model_init_kwargs" not in record.getMessage())
-    return {"model_init_kwargs": {"dtype": str(load_dtype()).removeprefix("torch.")}}
-
-
-def keep_reference(model: Any) -> None:
-    """Sees to it that an adapter has a frozen copy. TRL makes one, as of a whole model; Unsloth
-    leaves it out of its GRPO on CUDA, and TRL then measures against the base model."""
-    if not hasattr(model, "peft_config"):
-        return
-    if checkpoints.REFERENCE not in model.peft_config:
-        model.add_adapter(checkpoints.REFERENCE, model.peft_config["default"])
-        for name, parameter in model.named_parameters():
-            if f".{checkpoints.REFERENCE}." in name:
-                parameter.data.copy_(
-                    model.get_parameter(
-                        name.replace(f".{checkpoints.REFERENCE}.", ".default.")
-                    ).data
-                )
-    model.set_adapter("default")
-    for name, parameter in model.named_parameters():
-        if f".{checkpoints.REFERENCE}." in name:
-            parameter.requires_grad_(False)
-
-
-def refuse_other_start(value: float, allowed: float, what: str) -> None:
-    """Before its first step a policy is its own reference. Raises UserError 5 if what was measured
-    says otherwise.
-    """
-    if not abs(value) <= allowed:  # a NaN is no agreement either
-        raise UserError(
-            f"policy and reference differ before the first step: {what} is {value:.4g}, not 0.",
-            "The libraries compare with something else than the adapter it started from: try "
-            "--engine hf, "
-            "and please report it.",
-            exit_code=MODEL,
-        )
-
-
 def train(
     make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None
 ) -> dict[str, Any]:
@@ -343,7 +218,7 @@ def train(
             smaller = micro.in_smaller()
             if error.exit_code != OUT_OF_MEMORY or not smaller:
                 raise
-            if processes.count() > 1:  # the others would wait for this one
+            if distributed.count() > 1:  # the others would wait for this one
                 raise UserError(
                     "out of the GPU's memory.",
                     f"Set batch_size {smaller.batch_size} and "
@@ -378,7 +253,7 @@ def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
 
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
-    if processes.first():
+    if distributed.first():
         _restore_metrics(folder, checkpoints.newest(folder))
     coordinate.barrier()
     checkpoint = next(reversed(checkpoints.manifests(folder)), None)
@@ -389,12 +264,12 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
             f"{plan.steps}"
         )
     with (
-        _signals() as caught,
+        noted_signals() as caught,
         console.progress(folder.name, plan.steps) as advance,
-        _journal(folder) as journal,
+        open_journal(folder) as journal,
     ):
-        run = TrainerRun(folder, plan, journal, advance, caught, watch, trainer.model, [], [])
-        _listen(trainer, _callback(run))
+        run = TrainerRun(folder, plan.steps, journal, advance, caught, watch, trainer.model, [], [])
+        listen(trainer, follower(run))
         checkpoints.keep(trainer, folder, plan.steps, run.facts)
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -405,141 +280,9 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     if caught or trainer.state.global_step < plan.steps:
         raise Stopped(*caught[:1] or (signal.SIGTERM,))
     if run.bad:
-        raise _diverged(run)
+        raise diverged(run)
     coordinate.leave()
     return _keep_best(folder)
-
-
-class TrainerRun(NamedTuple):
-    """What is followed while a trainer runs."""
-
-    folder: Path
-    plan: Schedule
-    journal: "_Journal | None"  # of the first process alone
-    advance: console.Advance
-    caught: list[int]
-    watch: Watch
-    model: Any
-    bad: list[int]  # the last steps, if something in them is no finite number
-    skipped: list[int]  # the last steps, if float16's loss scaling took them for nothing
-
-    def facts(self, step: int) -> checkpoints.StepFacts:
-        """Of a step that is about to be saved, and whose row is whole: it is written now. Raises
-        UserError 74.
-        """
-        if self.journal:
-            self.journal.settle()
-        self.watch.settle()
-        if coordinate.any_of(not (self.bad or _is_finite(self.model))):
-            self.bad.append(step)
-        return checkpoints.StepFacts(
-            self.journal.dev.get(step) if self.journal else None, not self.bad
-        )
-
-    def judge(self, step: int, loss: float, grad_norm: float, *, scaled: bool) -> None:
-        """Raises UserError 6 where training has diverged. `scaled`: in float16."""
-        overflow = scaled and math.isfinite(loss) and not math.isfinite(grad_norm)
-        steps, most = (self.skipped, SCALINGS) if overflow else (self.bad, BAD_STEPS)
-        if math.isfinite(loss) and math.isfinite(grad_norm):
-            self.bad.clear()
-            self.skipped.clear()
-            return
-        steps.append(step)
-        if len(steps) >= most:
-            raise _diverged(self)
-
-
-def _is_finite(model: Any) -> bool:
-    """Whether every weight that is trained is: a step may ruin them, and only the next one's loss
-    would say so.
-    """
-    return all(
-        bool(weight.isfinite().all()) for weight in model.parameters() if weight.requires_grad
-    )
-
-
-def _diverged(run: TrainerRun) -> UserError:
-    first = min(run.bad + run.skipped)
-    return UserError(
-        f"loss, gradient or weights are no finite numbers since step {first}.",
-        "Lower --learning-rate (a tenth is a good try) and start over with --force.",
-        location=str(run.folder),
-        exit_code=DIVERGED,
-    )
-
-
-def _listen(trainer: Any, callback: Any) -> None:
-    """Ours in place of the one that prints every row."""
-    from transformers import PrinterCallback
-
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(callback)
-
-
-def _callback(run: TrainerRun) -> Any:
-    """A TrainerCallback; built here because its base class costs seconds to import."""
-    from transformers import TrainerCallback
-
-    journal = run.journal
-
-    class Follow(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step >= run.plan.steps:
-                control.should_save = True
-                control.should_evaluate = args.eval_strategy != "no"
-            if coordinate.any_of(bool(run.caught or run.watch.halt)):
-                control.should_save = control.should_training_stop = True
-
-        def on_log(
-            self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any
-        ) -> None:
-            if "loss" not in logs:
-                return
-            run.judge(
-                state.global_step,
-                float(logs["loss"]),
-                float(logs.get("grad_norm", 0.0)),
-                scaled=args.fp16,
-            )
-            known = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(
-                run.watch.measures
-            )
-            row = {
-                name: round(float(logs[key]), 8)
-                for key, name in known.items()
-                if logs.get(key) is not None
-            }
-            run.watch.at_step(state.global_step, row)
-            if not journal:
-                return
-            journal.add(state.global_step, {name: _or_none(value) for name, value in row.items()})
-            run.advance(state.global_step, f"loss {float(logs['loss']):.3f}")
-
-        def on_evaluate(
-            self, args: Any, state: Any, control: Any, metrics: dict[str, Any], **_: Any
-        ) -> None:
-            loss = round(float(metrics["eval_loss"]), 6)
-            if not math.isfinite(loss) and state.global_step not in run.bad:
-                run.judge(state.global_step, loss, 0.0, scaled=False)
-            if not journal:
-                return
-            journal.add(state.global_step, {"dev_loss": _or_none(loss)})
-            if not math.isfinite(loss):
-                return
-            _notice_overfitting(journal.dev, state.global_step, loss)
-            journal.dev[state.global_step] = loss
-
-    return Follow()
-
-
-def _notice_overfitting(dev: Mapping[int, float], step: int, loss: float) -> None:
-    if dev and loss > 1.02 * min(dev.values()):
-        best = min(dev, key=lambda step: dev[step])
-        console.notice(
-            f"dev loss {loss:.3f} at step {step} is above the {dev[best]:.3f} of step {best}: "
-            f"the model begins to learn the rows by heart; the adapter of step {best} is kept so "
-            "far"
-        )
 
 
 def _keep_best(folder: Path) -> dict[str, Any]:
@@ -580,43 +323,6 @@ def _restore_metrics(folder: Path, checkpoint: Path | None) -> None:
                 "them again"
             )
         (folder / "metrics.jsonl").unlink(missing_ok=True)
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """The first signal that ends a process is noted, and the step finished; the second one acts as
-    it always did. A closed terminal sends SIGHUP, more than once: by the shell, and by the system.
-    nohup has it ignored."""
-    caught: list[int] = []
-    ending = [
-        number
-        for name in ("SIGINT", "SIGTERM", "SIGHUP")
-        if (number := getattr(signal, name, None))
-    ]
-    before: dict[int, Any] = {}
-
-    def note(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
-        name = signal.Signals(number).name
-        if name == "SIGHUP":
-            signal.signal(number, signal.SIG_IGN)
-            console.notice(f"{name}: finishing the step and saving")
-            return
-        console.notice(f"{name}: finishing the step and saving; once more stops at once")
-        for one in before.keys() & {signal.SIGINT, signal.SIGTERM}:
-            signal.signal(one, before[one])
-
-    try:
-        heeded = [number for number in ending if signal.getsignal(number) != signal.SIG_IGN]
-        before |= {number: signal.signal(number, note) for number in heeded}
-    except ValueError:  # not the main thread: signals are its caller's business
-        yield caught
-        return
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _explained(error: Exception, folder: Path) -> Exception:

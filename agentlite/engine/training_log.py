@@ -6,15 +6,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from agentlite.core import distributed as processes
+from agentlite.core import distributed
 from agentlite.core.row_files import PatientAppender, read_rows
 
 
-def _journal(folder: Path) -> AbstractContextManager["_Journal | None"]:
-    return _Journal(folder) if processes.first() else nullcontext()
+def open_journal(folder: Path) -> AbstractContextManager["Journal | None"]:
+    return Journal(folder) if distributed.first() else nullcontext()
 
 
-class _Journal:
+class Journal:
     """metrics.jsonl: one row a step. A row waits until its dev loss may have come."""
 
     def __init__(self, folder: Path):
@@ -40,7 +40,7 @@ class _Journal:
         self.flush()
         self.appender.settle()
 
-    def __enter__(self) -> "_Journal":
+    def __enter__(self) -> "Journal":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -48,7 +48,7 @@ class _Journal:
         self.appender.__exit__(*error)
 
 
-def _or_none(value: float) -> float | None:
+def or_none(value: float) -> float | None:
     """JSON has no NaN."""
     return value if math.isfinite(value) else None
 

@@ -146,7 +146,7 @@ def settings(command: str, steps: int) -> Any:
 
 def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
     from agentlite.engine import dpo
-    from agentlite.engine import trainer as training
+    from agentlite.engine.watch import Watch
 
     chosen = settings("dpo", options.steps)
     rows = [dpo.Preference(*row) for row in pairs_of_ids()]
@@ -155,7 +155,7 @@ def ours_dpo(options: argparse.Namespace) -> dict[str, Any]:
         lambda loaded, folder, plan: dpo.make_trainer(
             loaded, chosen, dpo.arguments(chosen, folder, plan), rows
         ),
-        training.Watch(dpo.MEASURES),
+        Watch(dpo.MEASURES),
         dpo.schedule(chosen, rows),
     )
 
@@ -167,8 +167,8 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
     from msgspec.structs import replace
 
     from agentlite.engine import grpo
-    from agentlite.engine import trainer as training
     from agentlite.engine.decoding import Decoding
+    from agentlite.engine.watch import Watch
     from agentlite.rendering import PROTOCOLS
     from agentlite.scoring.rewards import WEIGHTS
     from agentlite.scoring.rewards.scorer import Scorer
@@ -204,7 +204,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
             result = _ours(
                 chosen,
                 lambda loaded, run, plan: grpo.make_trainer(loaded, chosen, run, task, plan),
-                training.Watch(grpo.MEASURES),
+                Watch(grpo.MEASURES),
                 grpo.schedule(chosen, len(asked)),
             )
     Path(options.answers).write_text(json.dumps(drawn), encoding="utf-8")

@@ -19,7 +19,7 @@ from support.trainers import losses, rows, sft, source
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DISK, DIVERGED, MODEL, OTHER_PLAN, UserError
 from agentlite.core.row_files import Appender, read_rows, write_rows
-from agentlite.engine import checkpoints, dpo, trainer, training_log
+from agentlite.engine import checkpoints, dpo, signals, training_log, watch
 from agentlite.engine import sft as supervised
 from agentlite.workspace.run_folder import Done
 
@@ -206,7 +206,7 @@ def test_a_folder_that_vanishes_while_it_is_trained_is_not_made_again(
     folder = tmp_path / "run"
     folder.mkdir()
     monkeypatch.setattr(
-        trainer.TrainerRun,
+        watch.TrainerRun,
         "judge",
         lambda *_, **__: folder.exists() and folder.rename(tmp_path / "gone"),
     )
@@ -255,14 +255,14 @@ def test_a_run_that_has_no_good_step_ends_with_6_and_not_with_a_fault(
     assert caught.value.exit_code == DIVERGED and not checkpoints.manifests(tmp_path)
 
 
-def run(tmp_path: Path) -> trainer.TrainerRun:
-    return trainer.TrainerRun(
+def run(tmp_path: Path) -> watch.TrainerRun:
+    return watch.TrainerRun(
         tmp_path,
-        trainer.Schedule(9, 1, 1),
+        9,
         None,
         lambda *_: None,
         [],
-        trainer.Watch(),
+        watch.Watch(),
         None,
         [],
         [],
@@ -271,11 +271,11 @@ def run(tmp_path: Path) -> trainer.TrainerRun:
 
 def test_what_float16_skips_while_it_looks_for_a_scale_is_no_divergence(tmp_path):
     found = run(tmp_path)
-    for step in range(1, trainer.SCALINGS):
+    for step in range(1, watch.SCALINGS):
         found.judge(step, 2.0, float("inf"), scaled=True)
     assert found.bad == []
     found.judge(16, 2.0, 1.0, scaled=True)
-    for step in range(17, 17 + trainer.SCALINGS - 1):
+    for step in range(17, 17 + watch.SCALINGS - 1):
         found.judge(step, 2.0, float("nan"), scaled=True)
     with pytest.raises(UserError, match="since step 17"):
         found.judge(99, 2.0, float("inf"), scaled=True)
@@ -292,7 +292,7 @@ def test_one_step_that_is_no_number_ends_neither_the_run_nor_what_comes_after_it
         {"step": 2, "loss": None, "margin": None, "accuracy": None, "dev_loss": None},
     ]
     write_rows(tmp_path / "metrics.jsonl", steps)
-    with training_log._Journal(tmp_path) as journal:
+    with training_log.Journal(tmp_path) as journal:
         assert journal.dev == {1: 2.0}
     figures = dpo._figures(DpoSettings(reference_free=True), training_log.logged(tmp_path))
     assert figures == {"margin": 0.5, "accuracy": 1.0}
@@ -393,7 +393,7 @@ def test_a_terminal_that_closes_says_so_twice_and_other_signals_stop_at_the_seco
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     }
     try:
-        with trainer._signals() as caught:
+        with signals.noted_signals() as caught:
             for _ in range(3):
                 os.kill(os.getpid(), signal.SIGHUP)
             assert caught == [signal.SIGHUP]

@@ -18,6 +18,7 @@ from agentlite.core.errors import UserError
 from agentlite.engine import checkpoints, training_log
 from agentlite.engine import dpo as preference
 from agentlite.engine import trainer as training
+from agentlite.engine.adapter import keep_reference
 from agentlite.engine.dpo import Preference
 from agentlite.engine.load import load, loading_of
 
@@ -88,15 +89,14 @@ def test_at_the_first_step_the_loss_is_log_2_also_when_an_adapter_is_continued(
 def test_a_reference_that_is_not_the_start_stops_the_run(
     tiny_model, adapter, tmp_path, monkeypatch
 ):
-    keep = training.keep_reference
 
     def forget(model):  # as where a library compares with the base model
-        keep(model)
+        keep_reference(model)
         for name, parameter in model.named_parameters():
             if ".ref." in name and "lora_B" in name:
                 parameter.data.zero_()
 
-    monkeypatch.setattr(training, "keep_reference", forget)
+    monkeypatch.setattr("agentlite.engine.adapter.keep_reference", forget)
     with pytest.raises(UserError, match="differ before the first step") as told:
         preference.train(source(tiny_model, adapter), dpo(), tmp_path, preferences())
     assert told.value.exit_code == 5
@@ -123,7 +123,7 @@ def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_pa
 def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
     model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=True).model
     assert checkpoints.REFERENCE not in model.peft_config
-    training.keep_reference(model)
+    keep_reference(model)
     for name, parameter in model.named_parameters():
         if ".ref." in name:
             assert torch.equal(parameter, model.get_parameter(name.replace(".ref.", ".default.")))

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from agentlite.engine.adapter import add_adapter
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import Completion, generate
-from agentlite.engine.load import Loaded, Loading, add_adapter, load, load_for_inference
+from agentlite.engine.load import Loaded, Loading, load, load_for_inference
 from agentlite.workspace.model_source import Source, load_template
 
 PROMPTS = ("Oslo", "What is the weather in Lima?", "one two three four five six seven", "a")

@@ -20,7 +20,7 @@ from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
 from agentlite.engine import checkpoints, dpo, sample, training_log
 from agentlite.engine import grpo as group_relative
-from agentlite.engine import trainer as training
+from agentlite.engine.adapter import keep_reference
 from agentlite.engine.grpo import AnswerReward, complaints
 from agentlite.engine.load import load, loading_of
 from agentlite.workspace.model_source import load_template
@@ -73,15 +73,14 @@ def test_dropout_of_the_adapter_does_not_part_policy_and_reference(tiny_model, t
 def test_a_reference_that_is_not_the_start_stops_the_run(
     tiny_model, adapter, tmp_path, monkeypatch
 ):
-    keep = training.keep_reference
 
     def forget(model):
-        keep(model)
+        keep_reference(model)
         for name, parameter in model.named_parameters():
             if ".ref." in name and "lora_B" in name:
                 parameter.data.zero_()
 
-    monkeypatch.setattr(training, "keep_reference", forget)
+    monkeypatch.setattr("agentlite.engine.adapter.keep_reference", forget)
     with pytest.raises(UserError, match="differ before the first step") as told:
         group_relative.train(source(tiny_model, adapter), grpo(), tmp_path, lambda loaded: task())
     assert told.value.exit_code == 5

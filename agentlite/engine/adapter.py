@@ -1,0 +1,134 @@
+"""The adapter that is trained, and the frozen reference that dpo and grpo compare it with."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentlite.config.pipeline import TRAINERS
+from agentlite.core.errors import MODEL, UserError
+from agentlite.engine import checkpoints, load_dtype
+from agentlite.engine.load import Loaded, Loading, loading_of, unsloth_checkpointing
+
+
+def add_adapter(
+    model: Any, loading: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int
+) -> Any:
+    """A new adapter, random as `seed` says, on the layers that `targets` names."""
+    import peft
+    from transformers import set_seed
+
+    if isinstance(model, peft.PeftModel):
+        return model
+    modules = _target_modules(model, targets)
+    set_seed(seed)
+    if loading.engine == "unsloth":
+        from unsloth import FastLanguageModel
+
+        return FastLanguageModel.get_peft_model(
+            model,
+            target_modules=modules,
+            random_state=seed,
+            use_gradient_checkpointing=unsloth_checkpointing(),
+            **lora,
+        )
+    if loading.quantized:
+        model = peft.prepare_model_for_kbit_training(model)
+    return peft.get_peft_model(
+        model, peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora)
+    )
+
+
+def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
+    """`all-linear`: every linear layer but the output head; `all`: the embeddings as well; else
+    names, checked.
+    """
+    from torch import nn
+
+    leaves = {name.rpartition(".")[2]: module for name, module in model.named_modules()}
+    linear = {
+        name
+        for name, module in leaves.items()
+        if isinstance(module, nn.Linear) and name != "lm_head"
+    }
+    found: set[str] = set()
+    for target in targets:
+        if target not in ("all", "all-linear") and target not in leaves:
+            raise UserError(
+                f"the model has no layer '{target}'.",
+                f"Its linear layers: {', '.join(sorted(linear))}.",
+                location="sft.lora_target_modules",
+            )
+        found |= (
+            linear
+            if target == "all-linear"
+            else linear | {"embed_tokens"}
+            if target == "all"
+            else {target}
+        )
+    return sorted(found)
+
+
+def adapted(loaded: Loaded, settings: Any) -> Any:
+    """The model with the adapter it came with, or with a new one as the settings say; with none if
+    all is trained.
+    """
+    if settings.full:
+        return loaded.model
+    lora = {
+        "r": settings.lora_r,
+        "lora_alpha": settings.lora_alpha,
+        "lora_dropout": settings.lora_dropout,
+    }
+    return add_adapter(
+        loaded.model,
+        loading_of(settings),
+        {**lora, **settings.peft},
+        settings.lora_target_modules,
+        settings.seed,
+    )
+
+
+def reference(settings: Any) -> dict[str, Any]:
+    """How TRL is to load the frozen copy of a whole model: as the model itself, not in its
+    float32.
+    """
+    if not settings.full:
+        return {}
+    for name in TRAINERS:  # TRL warns that the model itself is not loaded so: it is, by us
+        logger = logging.getLogger(f"trl.trainer.{name}_trainer")
+        logger.addFilter(lambda record: "model_init_kwargs" not in record.getMessage())
+    return {"model_init_kwargs": {"dtype": str(load_dtype()).removeprefix("torch.")}}
+
+
+def keep_reference(model: Any) -> None:
+    """Sees to it that an adapter has a frozen copy. TRL makes one, as of a whole model; Unsloth
+    leaves it out of its GRPO on CUDA, and TRL then measures against the base model."""
+    if not hasattr(model, "peft_config"):
+        return
+    if checkpoints.REFERENCE not in model.peft_config:
+        model.add_adapter(checkpoints.REFERENCE, model.peft_config["default"])
+        for name, parameter in model.named_parameters():
+            if f".{checkpoints.REFERENCE}." in name:
+                parameter.data.copy_(
+                    model.get_parameter(
+                        name.replace(f".{checkpoints.REFERENCE}.", ".default.")
+                    ).data
+                )
+    model.set_adapter("default")
+    for name, parameter in model.named_parameters():
+        if f".{checkpoints.REFERENCE}." in name:
+            parameter.requires_grad_(False)
+
+
+def refuse_other_start(value: float, allowed: float, what: str) -> None:
+    """Before its first step a policy is its own reference. Raises UserError 5 if what was measured
+    says otherwise.
+    """
+    if not abs(value) <= allowed:  # a NaN is no agreement either
+        raise UserError(
+            f"policy and reference differ before the first step: {what} is {value:.4g}, not 0.",
+            "The libraries compare with something else than the adapter it started from: try "
+            "--engine hf, "
+            "and please report it.",
+            exit_code=MODEL,
+        )
