@@ -387,6 +387,18 @@ def test_what_would_make_another_run_of_one_that_is_carried_on_is_refused(key):
         supervised.check(sft(trl={key: True}))
 
 
+def test_the_least_dev_loss_is_kept_and_is_the_result_though_later_ones_are_newer(tmp_path):
+    for step, dev_loss in ((2, 0.5), (4, 0.3), (6, 0.4), (8, 0.6), (10, 0.7)):
+        folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        manifest = checkpoints.CheckpointManifest(step, dev_loss, "", "", {}, {})
+        (folder / checkpoints.MANIFEST).write_bytes(msgspec.json.encode(manifest.sealed()))
+    best = tmp_path / "checkpoints" / "checkpoint-4"
+    assert checkpoints.best(tmp_path) == checkpoints.best_whole(tmp_path) == best
+    checkpoints._rotate(tmp_path)
+    assert [checkpoints.step_of(path) for path in checkpoints.manifests(tmp_path)] == [4, 8, 10]
+
+
 def test_a_terminal_that_closes_says_so_twice_and_other_signals_stop_at_the_second():
     before = {
         number: signal.signal(number, signal.SIG_DFL)
