@@ -1,6 +1,4 @@
-"""The one door to torch: the environment first, then Unsloth, which patches TRL when it is
-imported, then the rest.
-"""
+"""The one door to torch: the environment first, then Unsloth, which patches TRL, then the rest."""
 
 import atexit
 import os

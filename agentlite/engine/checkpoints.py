@@ -1,8 +1,11 @@
-"""A trainer's state -> checkpoints/checkpoint-N: written aside, synced, listed with digests,
-renamed last; and back.
+"""A trainer's state -> checkpoints/checkpoint-N, and back; under that name it is always whole.
 
-A folder of that name is therefore whole, or was harmed later, which its list tells before anything
-of it is loaded.
+The order of a save: the trainer writes into checkpoints/.saving/checkpoint-N; the files are synced
+and listed with their digests; manifest.json, which holds that list, is written and synced; the
+folder is renamed to checkpoints/checkpoint-N, and checkpoints/ is synced, so that the new name
+outlasts a power cut. Only then do older checkpoints go. A kill at any moment leaves a whole
+checkpoint under its name, or a .saving that the next start removes. What harms a checkpoint later
+is found by its list, before anything of it is loaded.
 """
 
 import contextlib
@@ -24,16 +27,14 @@ from agentlite.engine import coordinate
 from agentlite.workspace import digests, run_folder
 
 MANIFEST, LOGS = "manifest.json", "logs"
-LOGGED = (
-    "metrics.jsonl",
-    "rollouts.jsonl",
-)  # a checkpoint has a copy of them, with a digest as all it has
+LOGGED = ("metrics.jsonl", "rollouts.jsonl")  # a checkpoint has a copy of them
 ASIDE, DROPPED = ".saving", ".dropped"  # what a kill may leave, and the next start takes away
 KEPT = 2
 TRIES = 3  # saves in a row that may fail for want of space
 SPARE = 1.25  # of the size of the checkpoint before, free before the next is begun
 REFERENCE = "ref"  # TRL's name for the frozen copy of the adapter that dpo and grpo start from
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# of a full disk, in messages of safetensors, and of torch that cannot write
 SIGNS = (
     "No space left",
     "os error 28",
@@ -42,7 +43,7 @@ SIGNS = (
     "PytorchStreamWriter",
     "inline_container",
     "iostream error",
-)  # of safetensors, and of torch that cannot write
+)
 
 
 class CheckpointManifest(run_folder.Sealed, frozen=True, forbid_unknown_fields=True):
@@ -66,8 +67,8 @@ class StepFacts(NamedTuple):
 
 
 def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFacts]) -> None:
-    """From now on the trainer's checkpoints are made as said above. A full disk costs a checkpoint,
-    and the run only when it has happened three times in a row, or to the last one: UserError 74."""
+    """From now on the trainer's checkpoints are made in the order above. A full disk costs a
+    checkpoint; it ends the run only the third time in a row, or at the last one: UserError 74."""
     write, failures = trainer._save_checkpoint, 0
 
     def save(model: Any, trial: Any) -> None:
@@ -78,8 +79,7 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFact
             if not known.sound:
                 console.notice(
                     f"{folder.name}: no checkpoint of step {step}: loss, gradient or weights are "
-                    "no finite "
-                    "numbers"
+                    "no finite numbers"
                 )
                 return
             _save(trainer, lambda: write(model, trial), folder, known)
@@ -97,9 +97,8 @@ def keep(trainer: Any, folder: Path, steps: int, facts: Callable[[int], StepFact
             )
 
     trainer._save_checkpoint = save
-    trainer.create_model_card = lambda *_, **__: (
-        None
-    )  # TRL makes one beside each checkpoint, its tags in any order
+    # TRL would write a model card into each checkpoint, its tags in any order
+    trainer.create_model_card = lambda *_, **__: None
 
 
 def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFacts) -> None:
@@ -107,21 +106,20 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFact
     made = parent / ASIDE / f"checkpoint-{step}"
     if distributed.first():
         _clear(folder)
-        parent.mkdir(
-            exist_ok=True
-        )  # where the folder itself has vanished, nothing is made in its place
+        # not its parents: where the folder itself has vanished, nothing is made in its place
+        parent.mkdir(exist_ok=True)
         made.parent.mkdir()
         _check_room(folder, trainer)
-    coordinate.barrier()
-    where, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
+    coordinate.barrier()  # .saving is there before any process writes into it
+    output_dir, trainer._get_output_dir = trainer._get_output_dir, lambda trial: str(made.parent)
     try:
         write()
     finally:
-        trainer._get_output_dir = where
-    coordinate.barrier()  # each has written its part
+        trainer._get_output_dir = output_dir
+    coordinate.barrier()  # each process has written its share before the files are listed
     if distributed.first():
-        # with a second adapter beside it, transformers would not load the first one again; and it
-        # never changes
+        # with a second adapter next to it, transformers would not load the first one again; and
+        # the reference never changes
         if (made / REFERENCE).exists():
             shutil.rmtree(made / REFERENCE)
         _order(made / "adapter_config.json")
@@ -142,10 +140,11 @@ def _save(trainer: Any, write: Callable[[], None], folder: Path, known: StepFact
 def _order(path: Path) -> None:
     """PEFT keeps some names as sets, and writes them in another order each time."""
     if path.exists():
-        told = json.loads(path.read_bytes())
+        config = json.loads(path.read_bytes())
         for key in ("target_modules", "exclude_modules"):
-            told[key] = sorted(told[key]) if isinstance(told.get(key), list) else told.get(key)
-        path.write_text(json.dumps(told, indent=2, sort_keys=True), encoding="utf-8")
+            names = config.get(key)
+            config[key] = sorted(names) if isinstance(names, list) else names
+        path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def _copy_logs(folder: Path, made: Path) -> None:
@@ -164,8 +163,8 @@ def restore_log(name: str, folder: Path, checkpoint: Path | None) -> None:
 
 
 def _check_room(folder: Path, trainer: Any) -> None:
-    """For as much as the last one took; the first one, what is trained, and what the optimizer
-    knows of it.
+    """Room for as much as the last checkpoint took; before there is one, for what is trained and
+    what the optimizer keeps of it. Raises OSError as a full disk does.
     """
     before = list(manifests(folder).values())
     size = sum(size for size, _ in before[-1].files.values()) if before else _in_memory(trainer)
@@ -191,6 +190,7 @@ def _listed(made: Path) -> dict[str, tuple[int, str]]:
 
 
 def _put_in_place(made: Path, target: Path) -> None:
+    """Replaces a checkpoint of the same step: a run that goes back behind it makes it again."""
     if target.exists():
         _drop(target)
     made.rename(target)

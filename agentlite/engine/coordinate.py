@@ -1,6 +1,6 @@
-"""Several processes of one run -> the first decides when the others begin, and all end as it does.
+"""Several processes of one run: the first decides when the others begin; all end as it does.
 
-What they tell each other goes through the key-value store that the launcher has opened for them, so
+Their messages go through the key-value store that the launcher has opened for them, so
 that it works before they are a group, and after one of them has failed.
 """
 
@@ -50,9 +50,9 @@ def any_of(flag: bool) -> bool:
     import torch
     from accelerate import PartialState
 
-    told = torch.tensor([float(flag)], device=PartialState().device)
-    torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
-    return bool(told.item())
+    flags = torch.tensor([float(flag)], device=PartialState().device)
+    torch.distributed.all_reduce(flags, op=torch.distributed.ReduceOp.MAX)
+    return bool(flags.item())
 
 
 def leave() -> None:
@@ -74,8 +74,10 @@ def _lead(run: Callable[[], Result]) -> Result:
         code = getattr(error, "exit_code", 1)
         raise
     finally:
+        # The order: how it ended is there before the others may look for it; those that have not
+        # begun are sent home; and this process, in which the store may live, leaves last.
         store.set(END, str(code))
-        store.compare_set(WORD, "", str(code))  # unless the others have begun
+        store.compare_set(WORD, "", str(code))  # unless it says "go" already
         until = time.monotonic() + SECONDS
         while store.add(SEEN, 0) < distributed.count() - 1 and time.monotonic() < until:
             time.sleep(0.05)

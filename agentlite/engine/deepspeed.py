@@ -1,6 +1,4 @@
-"""--full, --deepspeed, the number of processes -> what DeepSpeed is told, or why it cannot be,
-before any loading.
-"""
+"""--full, --deepspeed and the number of processes -> DeepSpeed's configuration, or why not."""
 
 import importlib.util
 import json

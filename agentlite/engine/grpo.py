@@ -1,5 +1,19 @@
-"""Prompts and a judge -> an adapter that does more of what scored above its group, by TRL's
-GRPOTrainer.
+"""Prompts and rewards -> an adapter that says more of what scored above its group, by TRL.
+
+Where the advantages come from: for each optimizer step `_rollout` samples a whole group of answers
+to each prompt, and the judge scores each by components. TRL's GRPOTrainer adds the components up by
+their weights, takes the group's mean away and divides by what `scale_rewards` says: with `group`,
+the standard deviation of the group plus 1e-4.
+
+What is simpler here than in general GRPO, since settings that would break it are refused (FIXED):
+- Each answer is used for one update (num_iterations 1), and all answers of a step are sampled
+  before it. The policy that sampled them is the one that is updated: the ratio of the two is 1, TRL
+  takes the log-probabilities of the sampler from the forward pass of the update, and clipping
+  changes nothing.
+- Dropout is off, so that policy and reference differ by training alone: before step 1 their KL
+  divergence is 0, and a run where it is not is refused.
+- An answer whose reward function failed has no components: TRL gives it no advantage, and leaves it
+  out of its group's mean.
 """
 
 import contextlib

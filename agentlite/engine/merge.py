@@ -1,6 +1,4 @@
-"""A base model and its adapter -> merged weights in the base's own precision; a tokenizer as
-transformers has it.
-"""
+"""A base model and its adapter -> merged weights; a folder's tokenizer as transformers reads it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +37,7 @@ def merge(source: Source, folder: Path) -> str:
             raise
         raise UserError(
             "the disk is full.",
-            "Free some space, or name another place.",
+            "Free some space, or name another folder.",
             location=str(folder),
             exit_code=DISK,
         ) from error
@@ -67,9 +65,7 @@ def _untie(model: Any) -> None:
 
 
 class Written:
-    """A folder's tokenizer in transformers: its way to write a dialog, and to cut a text into
-    tokens.
-    """
+    """A folder's tokenizer in transformers: how it writes a dialog and cuts a text into tokens."""
 
     def __init__(self, folder: Path):
         load_libraries("hf")

@@ -1,5 +1,5 @@
-"""The GGUF file of an embedded model -> a folder of safetensors in the cache, once. Run as a module
-by set-up.
+"""The GGUF file of an embedded model -> safetensors in the cache, once; set-up runs it as a
+module.
 """
 
 import json

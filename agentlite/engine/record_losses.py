@@ -1,6 +1,4 @@
-"""Records as token ids and labels -> how hard each is for a model: nats a trained token, by a
-forward pass.
-"""
+"""Records as token ids and labels -> the loss of each under a model, in nats per trained token."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,6 +1,4 @@
-"""Prompts + an OpenAI-compatible server -> what it says to each, written down in the prompt's own
-protocol.
-"""
+"""Prompts + an OpenAI-compatible server -> its answers, written in each prompt's own protocol."""
 
 import json
 import threading

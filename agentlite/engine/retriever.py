@@ -1,6 +1,4 @@
-"""Pairs of a query and its tool, with wrong tools -> a model that puts the two side by side, and
-the others away.
-"""
+"""Queries with right and wrong tools -> an encoder that puts a query close to its right tools."""
 
 import math
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
-"""Rows whose tokens have weights -> a trainer whose loss is sum(weight x loss of the token) /
-number of trained tokens.
+"""Rows whose tokens have weights -> a trainer with a weighted loss.
+
+The loss is the sum of weight x loss of each token, divided by the number of trained tokens.
 
 The fused losses of Unsloth and Liger take no weights. So the hidden states are computed as ever,
 and the logits of the trained tokens alone, a few hundred at a time and again on the way back:
