@@ -253,8 +253,8 @@ def _refuse_broken(folder: Path) -> None:
 
 
 def _by_step(folder: Path) -> list[Path]:
-    found = [path for path in (folder / "checkpoints").glob("checkpoint-*") if step_of(path) >= 0]
-    return sorted(found, key=step_of)
+    paths = [path for path in (folder / "checkpoints").glob("checkpoint-*") if step_of(path) >= 0]
+    return sorted(paths, key=step_of)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -287,10 +287,10 @@ def _problem(checkpoint: Path, folder: Path) -> str:
         return f"is that of step {manifest.step}, by its {MANIFEST}"
     if manifest.plan != _plan(folder):
         return "was made under another plan.json"
-    here = {
+    present = {
         path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()
     }
-    if others := sorted(here - manifest.files.keys() - {MANIFEST}):
+    if others := sorted(present - manifest.files.keys() - {MANIFEST}):
         return f"holds {others[0]}, which was not saved with it"
     if key not in _sound:
         for name, (size, expected) in manifest.files.items():
@@ -315,10 +315,10 @@ def refuse_other(checkpoint: Path, model: Any) -> None:
         )
     now = run_folder.versions()
     for name in ("torch", "transformers", "trl", "peft"):
-        before, here = manifest.versions.get(name, ""), now.get(name, "")
-        if before.split(".")[:2] != here.split(".")[:2]:
+        before, installed = manifest.versions.get(name, ""), now.get(name, "")
+        if before.split(".")[:2] != installed.split(".")[:2]:
             raise UserError(
-                f"was made with {name} {before}, and {here} is installed.",
+                f"was made with {name} {before}, and {installed} is installed.",
                 f"Install {name} {before} to carry on, or start over with --force.",
                 location=str(checkpoint),
                 exit_code=OTHER_PLAN,
@@ -339,11 +339,11 @@ def trained(model: Any) -> str:
 
 def manifests(folder: Path) -> dict[Path, CheckpointManifest]:
     """Checkpoints, oldest first, as they say they are; none that cannot say."""
-    found = {}
+    by_path = {}
     for path in _by_step(folder):
         with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-            found[path] = _read(path)
-    return found
+            by_path[path] = _read(path)
+    return by_path
 
 
 def best_whole(folder: Path) -> Path:
@@ -359,11 +359,13 @@ def best_whole(folder: Path) -> Path:
 
 def best(folder: Path) -> Path:
     """Least dev loss; the newest where none was taken."""
-    found: Mapping[Path, CheckpointManifest] = manifests(folder)
+    by_path: Mapping[Path, CheckpointManifest] = manifests(folder)
     losses = {
-        path: manifest.dev_loss for path, manifest in found.items() if manifest.dev_loss is not None
+        path: manifest.dev_loss
+        for path, manifest in by_path.items()
+        if manifest.dev_loss is not None
     }
-    return min(losses, key=lambda path: losses[path]) if losses else [*found][-1]
+    return min(losses, key=lambda path: losses[path]) if losses else [*by_path][-1]
 
 
 def _read(checkpoint: Path) -> CheckpointManifest:

@@ -51,11 +51,10 @@ def train(
     check(settings)
 
     def make(micro: trainer.Schedule) -> Any:
-        told = arguments(
-            settings, folder, micro
-        )  # before the model: ZeRO-3 cuts it up while it is read
+        # before the model: ZeRO-3 cuts it up while it is read
+        configuration = arguments(settings, folder, micro)
         return make_trainer(
-            load(source, loading_of(settings), trainable=True), settings, told, rows
+            load(source, loading_of(settings), trainable=True), settings, configuration, rows
         )
 
     def at_step(step: int, row: Mapping[str, float]) -> None:
@@ -84,18 +83,20 @@ def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> trainer.Sched
 
 
 def arguments(settings: DpoSettings, folder: Path, micro: trainer.Schedule) -> Any:
-    """What TRL's trainer is told: a DPOConfig."""
+    """The configuration of TRL's trainer: a DPOConfig."""
     from trl import DPOConfig
 
-    known = trainer.arguments(settings, folder, micro, with_dev=False)
+    shared = trainer.arguments(settings, folder, micro, with_dev=False)
     own = {"beta": settings.beta, "max_length": settings.max_length}
-    return DPOConfig(**{**losses(settings), **adapter.reference(settings), **own, **known})
+    return DPOConfig(**{**losses(settings), **adapter.reference(settings), **own, **shared})
 
 
 def make_trainer(
-    loaded: Loaded, settings: DpoSettings, told: Any, rows: Sequence[Preference]
+    loaded: Loaded, settings: DpoSettings, configuration: Any, rows: Sequence[Preference]
 ) -> Any:
-    """A DPOTrainer over rows that are tokenised and in order already. `told`: its `arguments`."""
+    """A DPOTrainer over rows that are tokenised and in order already. `configuration`: its
+    `arguments`.
+    """
     from datasets import Dataset
     from trl import DPOTrainer
 
@@ -116,7 +117,7 @@ def make_trainer(
         }
     trl_trainer = Tokenised(
         model=adapter.adapted(loaded, settings),
-        args=told,
+        args=configuration,
         train_dataset=Dataset.from_dict(columns),
         processing_class=loaded.tokenizer,
     )
@@ -128,9 +129,9 @@ def make_trainer(
 
 
 def losses(settings: DpoSettings) -> dict[str, Any]:
-    """What TRL's loss is told. TRL 1.15 does not smooth its sigmoid loss, but mixes losses: with s
-    for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s of that
-    of the pair swapped, which is cDPO.
+    """The arguments of TRL's loss. TRL 1.15 does not smooth its sigmoid loss, but mixes losses:
+    with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s
+    of that of the pair swapped, which is cDPO.
 
     `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv 2404.19733):
     their loss a token.

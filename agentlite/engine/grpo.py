@@ -235,7 +235,7 @@ def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """TRL's correction needs the sampler's log-probabilities, which our rollout function does not
     hand on.
     """
-    every = sorted({stop for one in stops for stop in one})  # vLLM is told once, for all prompts
+    every = sorted({stop for one in stops for stop in one})  # vLLM takes one list, for all prompts
     ends = (
         {"generation_kwargs": {"stop": every, "include_stop_str_in_output": True}} if every else {}
     )
@@ -369,18 +369,20 @@ def complaints(rows: Sequence[Mapping[str, float]]) -> list[str]:
         training_log.mean(rows, "reward/timeout"),
         training_log.mean(rows, "kl"),
     )
-    told = []
+    sentences = []
     if flat >= 0.5:
-        told.append(
+        sentences.append(
             f"in {flat:.0%} of groups all candidates score the same: raise temperature or group "
             "size, or leave "
             "such prompts out (--skip-solved)"
         )
     if cut >= 0.5:
         how_many = "every completion is" if cut == 1 else f"{cut:.0%} of completions are"
-        told.append(f"{how_many} cut off: raise --max-new-tokens, or train longer with sft first")
+        sentences.append(
+            f"{how_many} cut off: raise --max-new-tokens, or train longer with sft first"
+        )
     if kl > 1:
-        told.append(
+        sentences.append(
             f"the policy is far from its start (KL {kl:.2g}): lower --learning-rate or raise --beta"
         )
-    return told
+    return sentences

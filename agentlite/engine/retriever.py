@@ -36,7 +36,7 @@ def train(
     dev: Sequence[TrainingPair],
 ) -> dict[str, Any]:
     """Trains with MultipleNegativesRankingLoss, watches the loss of `dev`. Leaves model/ and
-    metrics.jsonl; returns the key figures. Raises what engine.training.train raises.
+    metrics.jsonl; returns the key figures. Raises what engine.trainer.train raises.
     """
     plan = schedule(settings, len(found))
     rows = batches(found, pool, plan.batch_size, plan.steps, settings.negatives, settings.seed)

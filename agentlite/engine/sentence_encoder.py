@@ -53,7 +53,7 @@ def load(source: Source, max_length: int) -> Any:
             )
         except Exception as error:
             raise explained(error, source.name) from error
-    if model.max_seq_length != math.inf:  # a static model reads all, and cannot be told otherwise
+    if model.max_seq_length != math.inf:  # a static model reads all, and has no setting for it
         model.max_seq_length = min(max_length, model.max_seq_length or max_length)
     return model
 

@@ -20,18 +20,17 @@ def train(
     rows: list[Encoded],
     dev: list[Encoded],
 ) -> dict[str, Any]:
-    """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.training.train
+    """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.trainer.train
     raises.
     """
     prepare(loading_of(settings))
     check(settings)
 
     def make(micro: trainer.Schedule) -> Any:
-        told = arguments(
-            settings, folder, rows, dev, micro
-        )  # before the model: ZeRO-3 cuts it up while it is read
+        # before the model: ZeRO-3 cuts it up while it is read
+        configuration = arguments(settings, folder, rows, dev, micro)
         return make_trainer(
-            load(source, loading_of(settings), trainable=True), settings, told, rows, dev
+            load(source, loading_of(settings), trainable=True), settings, configuration, rows, dev
         )
 
     return trainer.train(make, folder, schedule(settings, rows))
@@ -73,23 +72,27 @@ def arguments(
     dev: list[Encoded],
     micro: trainer.Schedule,
 ) -> Any:
-    """What TRL's trainer is told: an SFTConfig."""
+    """The configuration of TRL's trainer: an SFTConfig."""
     from trl import SFTConfig
 
-    known = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
+    shared = trainer.arguments(settings, folder, micro, with_dev=bool(dev))
     own = {
         "max_length": settings.max_length,
         "packing": packs(settings),
         "dataset_kwargs": {"skip_prepare_dataset": not packs(settings)},
         "remove_unused_columns": not rows[0].weights,
     }
-    return SFTConfig(**{**own, **known})
+    return SFTConfig(**{**own, **shared})
 
 
 def make_trainer(
-    loaded: Loaded, settings: SftSettings, told: Any, rows: list[Encoded], dev: list[Encoded]
+    loaded: Loaded,
+    settings: SftSettings,
+    configuration: Any,
+    rows: list[Encoded],
+    dev: list[Encoded],
 ) -> Any:
-    """An SFTTrainer over rows that are tokenised, masked and in order already. `told`: its
+    """An SFTTrainer over rows that are tokenised, masked and in order already. `configuration`: its
     `arguments`.
     """
     order = trainer.row_order(
@@ -98,7 +101,7 @@ def make_trainer(
     dataset = _dataset(rows)
     return _trainer(loaded, rows)(
         model=adapted(loaded, settings),
-        args=told,
+        args=configuration,
         train_dataset=dataset if packs(settings) else dataset.select(order),
         eval_dataset=_dataset(dev) if dev else None,
         processing_class=loaded.tokenizer,

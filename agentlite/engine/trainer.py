@@ -128,7 +128,7 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
 
 
 def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
-    """What TRL's trainers are told. The user's `trl` mapping comes last."""
+    """The arguments of TRL's trainers. The user's `trl` mapping comes last."""
     dtype = str(load_dtype()).removeprefix("torch.")
     return {
         **shared_arguments(settings, folder, plan, with_dev=with_dev),
@@ -146,7 +146,7 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
 def shared_arguments(
     settings: Any, folder: Path, plan: Schedule, *, with_dev: bool
 ) -> dict[str, Any]:
-    """What transformers' TrainingArguments is told for any trainer."""
+    """TrainingArguments of transformers, for any trainer."""
     if "report_to" not in settings.trl:
         os.environ.setdefault("WANDB_MODE", "disabled")
     return {
@@ -184,25 +184,25 @@ def check_passed_through(
         ("peft", getattr(settings, "peft", {}), LoraConfig.__dataclass_fields__, OURS_OF_PEFT),
     ):
         for key in given:
-            place = f"{command}.{name}.{key}"
+            location = f"{command}.{name}.{key}"
             if own.get(key) in ("out", *config.fields(command)):
                 raise UserError(
                     f"is a setting of agentlite: {command}.{own[key]}.",
                     "Set that one.",
-                    location=place,
+                    location=location,
                 )
             if reason := {**FIXED, **fixed}.get(key):
-                raise UserError("is fixed.", reason, location=place)
+                raise UserError("is fixed.", reason, location=location)
             if key not in known:
                 fix = nearest(key, known, other="")
-                raise UserError(f"{name} has no such setting.", fix, location=place)
+                raise UserError(f"{name} has no such setting.", fix, location=location)
 
 
 def train(
     make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None
 ) -> dict[str, Any]:
     """Runs or carries on; leaves adapter/ or model/, and metrics.jsonl. `make` loads the model and
-    makes a trainer whose rows come in the order of `plan`, in the micro-batches it is told. Of
+    makes a trainer whose rows come in the order of `plan`, in the micro-batches it is given. Of
     several processes the first returns.
 
     Where a micro-batch does not fit into memory, the steps since the last checkpoint are taken
@@ -213,7 +213,10 @@ def train(
     while True:
         trainer = make(micro)
         try:
-            return {**_run(trainer, folder, plan, watch or Watch()), **_told(plan, micro)}
+            return {
+                **_run(trainer, folder, plan, watch or Watch()),
+                **_smaller_batches(plan, micro),
+            }
         except UserError as error:
             smaller = micro.in_smaller()
             if error.exit_code != OUT_OF_MEMORY or not smaller:
@@ -244,7 +247,7 @@ def _fitting(folder: Path, plan: Schedule) -> Schedule:
     return plan._replace(batch_size=size, gradient_accumulation=rows // size)
 
 
-def _told(plan: Schedule, micro: Schedule) -> dict[str, int]:
+def _smaller_batches(plan: Schedule, micro: Schedule) -> dict[str, int]:
     return (
         {}
         if micro == plan

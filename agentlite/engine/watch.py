@@ -122,12 +122,12 @@ def follower(run: TrainerRun) -> Any:
                 float(logs.get("grad_norm", 0.0)),
                 scaled=args.fp16,
             )
-            known = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(
+            names = {key: key for key in ("loss", "learning_rate", "grad_norm")} | dict(
                 run.watch.measures
             )
             row = {
                 name: round(float(logs[key]), 8)
-                for key, name in known.items()
+                for key, name in names.items()
                 if logs.get(key) is not None
             }
             run.watch.at_step(state.global_step, row)
