@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
+from agentlite.data.curation.distractors import add_distractors
 from agentlite.data.curation.hard_negatives import hard_negatives
-from agentlite.data.curation.join_dialogs import add_distractors, join_dialogs
+from agentlite.data.curation.join_dialogs import join_dialogs
 from agentlite.data.ingest_row import IngestContext, clean, is_dropped, measure
 
 

@@ -439,7 +439,7 @@ def test_what_a_row_says_beside_its_dialog_is_kept(tmp_path: Path) -> None:
     ]
     record = to_record({"messages": messages, "difficulty": "hard"})
     assert record.messages[1].content == "Because.\n\nb"
-    assert record.meta == {"turns": {"2": {"mood": 1}}, "beside": {"difficulty": "hard"}}
+    assert record.meta == {"turns": {"2": {"mood": 1}}, "extra": {"difficulty": "hard"}}
 
 
 # --- what happens while rows are read ---

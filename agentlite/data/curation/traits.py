@@ -74,6 +74,11 @@ def expected_tools(record: Record) -> set[str]:
     return {call.name for turn in record.turns for call in record.expected(turn).calls} - {ANY_TOOL}
 
 
+def always_expects_calls(record: Record) -> bool:
+    """Whether the record expects some call, and no turn expects that there is none."""
+    return bool(expected_tools(record)) and all(gold.calls for gold in record.gold.values())
+
+
 def _said(record: Record) -> list[str]:
     turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
     return [normal(message.content) for message in turns]

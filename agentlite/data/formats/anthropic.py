@@ -65,7 +65,7 @@ def read(row: dict[str, Any]) -> Record:
         messages=merged(dialog.messages),
         tools=tools,
         meta=meta_of(
-            row, "messages", "tools", "system", is_error=dialog.failed, blocks=dialog.beside
+            row, "messages", "tools", "system", is_error=dialog.failed, blocks=dialog.extra
         ),
     )
 
@@ -113,7 +113,7 @@ class _AnthropicDialog:
         self.calls = 0
         self.ids: dict[str, str] = {}  # of the turn before: the row's id of a call, and ours
         self.failed: list[str] = []
-        self.beside: list[dict[str, Any]] = []
+        self.extra: list[dict[str, Any]] = []
 
     def add(self, message: Any, number: int) -> None:
         role = message.get("role") if isinstance(message, dict) else None
@@ -126,11 +126,11 @@ class _AnthropicDialog:
             self._assistant(blocks, has_loss(message))
         else:
             self._user(blocks)
-        beside = [
+        extra = [
             rest(message, "role", "content", "loss", "weight"),
             *(rest(block, *KNOWN) for block in blocks),
         ]
-        self.beside += [{"message": number, **said} for said in beside if said]
+        self.extra += [{"message": number, **said} for said in extra if said]
 
     def _assistant(self, blocks: list[Block], loss: bool) -> None:
         said, calls = [], []

@@ -1,4 +1,4 @@
-"""What a row says beside its dialog -> meta, so that nothing of it is lost."""
+"""Keys of a row that its format does not know -> meta, so that nothing is lost."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ def rest(row: dict[str, Any], *known: str) -> dict[str, Any]:
 
 
 def meta_of(row: dict[str, Any], *known: str, **named: Any) -> dict[str, Any]:
-    """The row's own id; what is named, unless empty; and, under "beside", all that its format does
+    """The row's own id; what is named, unless empty; and, under "extra", all that its format does
     not know.
     """
-    kept = {**named, "beside": rest(row, "id", *known)}
+    kept = {**named, "extra": rest(row, "id", *known)}
     return {**source_id(row), **{key: value for key, value in kept.items() if value}}

@@ -64,10 +64,10 @@ def read(row: dict[str, Any]) -> Record:
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations are no list")
-    beside = [{"from": "system", "value": row["system"]}] if row.get("system") else []
+    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     tools: list[Tool] = []
     unframed: list[Any] = []
-    for number, turn in enumerate([*beside, *turns], 1 - len(beside)):
+    for number, turn in enumerate([*system_turns, *turns], 1 - len(system_turns)):
         if sharegpt.speaker_of(turn, number) == "system":
             listed, own_words = _taken_apart(sharegpt.text_of(turn, number))
             tools += listed

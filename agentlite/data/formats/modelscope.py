@@ -60,8 +60,8 @@ def read(row: dict[str, Any]) -> Record:
     messages: list[Message] = []
     plugins: list[dict[str, Any]] = []
     calls: dict[str, dict[str, Any]] = {}
-    beside = [{"from": "system", "value": row["system"]}] if row.get("system") else []
-    for number, turn in enumerate([*beside, *sharegpt.turns_of(row)], 1):
+    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
+    for number, turn in enumerate([*system_turns, *sharegpt.turns_of(row)], 1):
         speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
         if speaker == "system":
             listed, text = _listed(text)
@@ -76,7 +76,7 @@ def read(row: dict[str, Any]) -> Record:
                 "E214",
                 f"a turn of its own for {turn.get('from')!r} beside marked results (turn {number})",
             )
-    said = {call_id: beside for call_id, beside in calls.items() if beside}
+    said = {call_id: said for call_id, said in calls.items() if said}
     more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
     return Record(
         messages=tuple(messages),

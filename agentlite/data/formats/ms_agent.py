@@ -58,8 +58,8 @@ def read(row: dict[str, Any]) -> Record:
         raise RowError("E201", "conversations are no list of turns")
     messages: list[Message] = []
     tools: list[Tool] = []
-    beside = [{"from": "system", "value": row["system"]}] if row.get("system") else []
-    for number, turn in enumerate([*beside, *sharegpt.turns_of(row)], 1):
+    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
+    for number, turn in enumerate([*system_turns, *sharegpt.turns_of(row)], 1):
         speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
         if speaker == "system":
             tools += _apis(text)

@@ -58,7 +58,7 @@ def read(row: dict[str, Any]) -> Record:
         spoken = _MsSwiftDialog(system)
         for number, turn in enumerate(row["messages"], 1):
             spoken.add(turn, number)
-        meta = meta_of(row, *DIALOGS, loss_scale=spoken.scales, turns=spoken.beside)
+        meta = meta_of(row, *DIALOGS, loss_scale=spoken.scales, turns=spoken.extra)
         return Record(messages=tuple(spoken.messages), tools=tools, meta=meta)
     return Record(
         messages=dialog(system, _exchanges(row)), tools=tools, meta=meta_of(row, *DIALOGS)
@@ -114,7 +114,7 @@ class _MsSwiftDialog:
         self.waiting: list[str] = []
         self.calls = 0
         self.weights: dict[int, float | None] = {}
-        self.beside: dict[str, list[dict[str, Any]]] = {}
+        self.extra: dict[str, list[dict[str, Any]]] = {}
 
     @property
     def scales(self) -> dict[str, float]:
@@ -138,8 +138,8 @@ class _MsSwiftDialog:
             self.messages.append(Message(speaker, _text(turn, number)))
             if speaker == "assistant":
                 self._weigh(turn, number)
-        if beside := rest(turn, "role", "content", "tool_calls", "loss", "weight", "loss_scale"):
-            self.beside.setdefault(str(len(self.messages) - 1), []).append(beside)
+        if extra := rest(turn, "role", "content", "tool_calls", "loss", "weight", "loss_scale"):
+            self.extra.setdefault(str(len(self.messages) - 1), []).append(extra)
 
     def _call(self, turn: dict[str, Any], number: int) -> None:
         """A turn that only calls goes with the assistant turn just before it."""

@@ -71,12 +71,12 @@ def read(row: dict[str, Any]) -> Record:
         gold=gold,
         task=row["task"] if row.get("task") in TASKS else "general",
         meta=meta_of(
-            row, "messages", "tools", "functions", "gold", "task", turns=_beside(messages)
+            row, "messages", "tools", "functions", "gold", "task", turns=_extra_by_turn(messages)
         ),
     )
 
 
-def _beside(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _extra_by_turn(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """What messages say under keys that are not known, by the number of the message."""
     return {
         str(number): more

@@ -51,7 +51,7 @@ def read(row: dict[str, Any]) -> Record:
         else:
             messages.append(Message(speaker, sharegpt.text_of(turn, number), loss=has_loss(turn)))
     named = {**row, "id": row.get("dialog_id")}
-    beside = {
+    extra = {
         str(number): said for number, turn in enumerate(turns, 1) if (said := rest(turn, *TURN))
     }
     return Record(
@@ -59,7 +59,7 @@ def read(row: dict[str, Any]) -> Record:
         tools=tuple(declared(tool) for tool in tools),
         split=split_of(row),
         meta=meta_of(named, "dialog_id", "turns", "target_tools", "split")
-        | ({"turns": beside} if beside else {}),
+        | ({"turns": extra} if extra else {}),
     )
 
 

@@ -55,7 +55,7 @@ def read(row: dict[str, Any]) -> Record:
     # Arrow fills in the parameters of other tools as null
     arguments = {key: value for key, value in given.items() if value is not None or key in known}
     call = Call(tool.name, arguments, "call_0")
-    beside = rest(example, "instruction", "arguments")
+    extra = rest(example, "instruction", "arguments")
     return Record(
         messages=(
             Message("user", text_at(example, "instruction")),
@@ -63,7 +63,7 @@ def read(row: dict[str, Any]) -> Record:
         ),
         tools=(tool,),
         meta=meta_of({**row, "id": tool.name}, EXAMPLES, "tool_id", "inputs")
-        | ({"example": beside} if beside else {}),
+        | ({"example": extra} if extra else {}),
     )
 
 

@@ -73,11 +73,11 @@ def read(row: dict[str, Any]) -> Record:
     turns = sharegpt.turns_of(row)
     if not isinstance(turns, list):
         raise RowError("E201", "conversations are no list")
-    beside = [{"from": "system", "value": row["system"]}] if row.get("system") else []
+    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
     messages: list[Message] = []
     tools: tuple[Tool, ...] = ()
     waiting: list[Call] = []
-    for number, turn in enumerate([*beside, *turns], 1 - len(beside)):
+    for number, turn in enumerate([*system_turns, *turns], 1 - len(system_turns)):
         speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
         if speaker == "system":
             listed, own_words = _taken_apart(text)

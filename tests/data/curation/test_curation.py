@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
 from agentlite.data.curation.dedup import borne, equal_copies
-from agentlite.data.curation.join_dialogs import add_distractors, join_dialogs
+from agentlite.data.curation.distractors import add_distractors
+from agentlite.data.curation.join_dialogs import join_dialogs
 from agentlite.data.curation.split import TIES, Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, normal, traits
 from agentlite.data.curation.validate import validate

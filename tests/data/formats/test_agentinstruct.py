@@ -41,7 +41,7 @@ EXPECTED = [
     ),
     Record(
         messages=(Message("user", "天气？"), Message("assistant", "我没有这样的工具。")),
-        meta={"source_id": "flan_2", "beside": {"split": "negative"}},
+        meta={"source_id": "flan_2", "extra": {"split": "negative"}},
     ),
     Record(
         messages=(

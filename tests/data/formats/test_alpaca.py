@@ -42,7 +42,7 @@ EXPECTED = [
     Record(messages=(Message("user", "2 + 3"), Message("assistant", "5"))),
     Record(
         messages=(Message("user", 'It\'s "quoted".\nWhy?'), Message("assistant", "{'as': None}")),
-        meta={"source_id": "7", "beside": {"text": "### Instruction: ...", "quality": 0.5}},
+        meta={"source_id": "7", "extra": {"text": "### Instruction: ...", "quality": 0.5}},
     ),
 ]
 

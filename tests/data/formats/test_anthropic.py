@@ -103,7 +103,7 @@ EXPECTED = [
             Message("user", "Again"),
             Message("assistant", "Good morning again!"),
         ),
-        meta={"source_id": "chat", "beside": {"model": "a model"}},
+        meta={"source_id": "chat", "extra": {"model": "a model"}},
     ),
 ]
 

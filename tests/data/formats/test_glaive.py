@@ -88,7 +88,7 @@ EXPECTED = [
             Message("assistant", "Oui."),
         ),
         tools=(NOTE,),
-        meta={"beside": {"source": "mine"}},
+        meta={"extra": {"source": "mine"}},
     ),
 ]
 

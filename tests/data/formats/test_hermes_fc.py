@@ -52,7 +52,7 @@ EXPECTED = [
         tools=(QUOTE, NEWS),
         meta={
             "source_id": "h1",
-            "beside": {"category": "Finance", "subcategory": "Stocks", "task": "Get prices"},
+            "extra": {"category": "Finance", "subcategory": "Stocks", "task": "Get prices"},
         },
     ),
     Record(
@@ -68,7 +68,7 @@ EXPECTED = [
             Message("assistant", "<scratch_pad>\nNone.\n</scratch_pad>\nRien."),
         ),
         tools=(QUOTE, NEWS),
-        meta={"source_id": "h2", "beside": {"tools": json.dumps([NEWS.schema])}},
+        meta={"source_id": "h2", "extra": {"tools": json.dumps([NEWS.schema])}},
     ),
     Record(
         messages=(
@@ -90,7 +90,7 @@ EXPECTED = [
             Message("user", "A town?"),
             Message("assistant", '{"town": "Oslo"}'),
         ),
-        meta={"source_id": "j1", "beside": {"category": "json", "schema": '{"type": "object"}'}},
+        meta={"source_id": "j1", "extra": {"category": "json", "schema": '{"type": "object"}'}},
     ),
     Record(messages=(Message("user", "Price?"), Message("assistant", "I have no tool for that."))),
 ]

@@ -68,7 +68,7 @@ EXPECTED: list[list[tuple[str, str, dict[str, Any]]]] = [
                 "query": "q",
                 "source": "profile",
                 "sample": {"score": 1},
-                "beside": {"lang": "en"},
+                "extra": {"lang": "en"},
             },
         )
     ],

@@ -28,7 +28,7 @@ EXPECTED: list[tuple[tuple[Message, ...], dict[str, Any]]] = [
             Message("user", "It's cold"),
             Message("assistant", "Frost's with an “h”: no."),
         ),
-        {"beside": {"topic": "rain"}},
+        {"extra": {"topic": "rain"}},
     ),
     (
         (

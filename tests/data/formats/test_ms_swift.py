@@ -88,7 +88,7 @@ EXPECTED = [
             Message("user", "And in French?"),
             Message("assistant", "Bonjour"),
         ),
-        meta={"beside": {"origin": "mine"}},
+        meta={"extra": {"origin": "mine"}},
     ),
     Record(messages=(Message("user", "你好"), Message("assistant", "你好！"))),
     Record(

@@ -28,7 +28,7 @@ def answered(row: Row, answer: str, *tool_ids: str, task: Task, **more: Any) -> 
         "tools": (RAIN, TIDE),
         "gold": {} if calls else {1: Gold(())},
         "split": "test",
-        "meta": {"source_id": row["sample_id"], "beside": beside},
+        "meta": {"source_id": row["sample_id"], "extra": beside},
     }
     return Record(task=task, **(expected | more))
 
@@ -75,7 +75,7 @@ EXPECTED = [
         tools=(Tool("rain_001", "Rain: rain of today, 雨量", OPEN), TIDE),
         meta={
             "source_id": DESCRIBED["sample_id"],
-            "beside": {
+            "extra": {
                 key: DESCRIBED[key] for key in ("candidate_tools", "ground_truth", "metadata")
             },
         },

@@ -36,7 +36,7 @@ EXPECTED = [
         split="train",
         meta={
             "source_id": "sft_000001",
-            "beside": {"goal": "Plan a walk.", "metadata": {"domain": "weather"}},
+            "extra": {"goal": "Plan a walk.", "metadata": {"domain": "weather"}},
         },
     ),
     Record(
@@ -60,7 +60,7 @@ EXPECTED = [
         split="dev",
         meta={
             "source_id": "sft_000002",
-            "beside": {"goal": "g", "metadata": {}},
+            "extra": {"goal": "g", "metadata": {}},
             "turns": {"3": {"metadata": {"arguments": {"port": "Brest"}}}, "7": {"note": "ends"}},
         },
     ),
@@ -77,12 +77,12 @@ EXPECTED = [
         ),
         tools=(RAIN,),
         split="test",
-        meta={"source_id": "sft_000003", "beside": {"goal": "g", "metadata": {}}},
+        meta={"source_id": "sft_000003", "extra": {"goal": "g", "metadata": {}}},
     ),
     Record(
         messages=(Message("user", "Hi"), Message("assistant", "Hello.")),
         tools=(RAIN,),
-        meta={"source_id": "sft_000004", "beside": {"goal": "g"}},
+        meta={"source_id": "sft_000004", "extra": {"goal": "g"}},
     ),
     Record(
         messages=(
@@ -91,7 +91,7 @@ EXPECTED = [
             Message("assistant", "Hello."),
         ),
         tools=(RAIN,),
-        meta={"source_id": "sft_000005", "beside": {"goal": "g"}},
+        meta={"source_id": "sft_000005", "extra": {"goal": "g"}},
     ),
 ]
 

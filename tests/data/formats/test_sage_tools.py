@@ -58,14 +58,14 @@ EXPECTED = [
             "Is it wet in Oslo?",
             RAIN,
             {"city": "Oslo"},
-            beside=ABOUT_RAIN,
+            extra=ABOUT_RAIN,
             example={"expected_output": {"mm": 4}},
         ),
         used(
             "西安呢？",
             RAIN,
             {"city": "Xi'an", "days": 2, "deep": {"a": [None]}},
-            beside=ABOUT_RAIN,
+            extra=ABOUT_RAIN,
             example={"expected_output": "无"},
         ),
     ],
@@ -74,7 +74,7 @@ EXPECTED = [
             "Ping",
             Tool("ping_002", "Ping"),
             {},
-            beside={
+            extra={
                 "name": "Ping",
                 "category": "net",
                 "capabilities": [],
@@ -91,7 +91,7 @@ EXPECTED = [
             "1 + 2",
             takes("sum_004", "Sum: adds", of={"type": "array", "description": "numbers"}),
             {"of": [1, 2]},
-            beside={"name": "Sum", "capabilities": ["adds"]},
+            extra={"name": "Sum", "capabilities": ["adds"]},
             example={"expected_output": 3},
         )
     ],
@@ -102,7 +102,7 @@ EXPECTED = [
                 "any_005", "Any", {"type": "object", "properties": {}, "additionalProperties": True}
             ),
             {"how": "so"},
-            beside={"name": "Any", "capabilities": []},
+            extra={"name": "Any", "capabilities": []},
             example={"expected_output": ""},
         )
     ],

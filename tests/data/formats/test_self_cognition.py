@@ -20,7 +20,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any]]] = [
     ("Who are you?", "I'm Little Dove, made by the loft. Little Dove!", {"tag": "en"}),
     ("Are you Little Dove?", "Yes.", {"tag": "en"}),
     ("hello", 'Hello! {"a": {}} {{name}}', {"source_id": "3", "tag": "en"}),
-    ("你叫小鸽吗", "是的。", {"tag": "zh", "beside": {"rank": 2}}),
+    ("你叫小鸽吗", "是的。", {"tag": "zh", "extra": {"rank": 2}}),
 ]
 
 

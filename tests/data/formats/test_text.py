@@ -17,7 +17,7 @@ EXPECTED: list[tuple[str, dict[str, Any]]] = [
     ("  雨。\n\n\tIndented, and a last line break\n", {}),
     (
         "user: it's {'a': None} <tool_call>{}</tool_call>",
-        {"source_id": "3", "beside": {"url": "http://rain.example", "meta": {"lang": "en"}}},
+        {"source_id": "3", "extra": {"url": "http://rain.example", "meta": {"lang": "en"}}},
     ),
     ("x", {}),
     ('{"messages": []}', {}),

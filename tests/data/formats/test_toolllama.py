@@ -104,7 +104,7 @@ EXPECTED = [
             ),
         ),
         tools=(TEA, FINISH),
-        meta={"beside": {"subset": "caller"}},
+        meta={"extra": {"subset": "caller"}},
     ),
     Record(
         messages=(

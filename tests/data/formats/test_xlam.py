@@ -94,7 +94,7 @@ EXPECTED = [
         (KM,),
         Call("km2mi", {}, "call_0"),
         source_id="9",
-        beside={"source": "mine"},
+        extra={"source": "mine"},
     ),
     asked("Open it", (Tool("open", "A door's lock."),), Call("open", {}, "call_0"), source_id="10"),
     asked("Is it wet?", (RAIN,), Call("rain", {"town": "Oslo"}, "call_0"), source_id="s"),
