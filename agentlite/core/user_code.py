@@ -33,14 +33,14 @@ class Refusal(NamedTuple):
 
     problem: str
     fix: str
-    place: str
+    location: str
 
 
 class UserCode:
-    """Functions of the user's. All run in one child, replaced when it is lost.
+    """Functions of the user's. All run in one child process, which is replaced when it is lost.
 
-    `use`: what the child does with a function and what it is given; returns what goes back, and a
-    problem or "". It stands at the top of a module, so that the child can import it.
+    `use` runs in the child: (function, payload) -> (value to send back, problem or ""). It must be
+    defined at the top of a module, so that the child can import it.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class UserCode:
             )
         if refusal:
             self.stop()
-            raise UserError(refusal.problem, refusal.fix, location=refusal.place)
+            raise UserError(refusal.problem, refusal.fix, location=refusal.location)
 
-    def ask(self, function: str, given: Any) -> tuple[Any, str]:
+    def ask(self, function: str, payload: Any) -> tuple[Any, str]:
         """What `use` returns; or None and why there is nothing."""
         if self.child is None:
             self.start()
         try:
-            self.connection.send((function, given))
+            self.connection.send((function, payload))
             value, problem = self._answer(self.seconds)
             return value, problem
         except TimeoutError:
@@ -96,10 +96,10 @@ class UserCode:
 
     def stop(self) -> None:
         if self.child is not None and self.child.pid is not None:
-            with contextlib.suppress(
-                OSError, AttributeError
-            ):  # before it leads a group; where there are none
-                os.killpg(self.child.pid, signal.SIGKILL)  # what it has started, too
+            # The group holds what the child started as well. OSError: it does not lead one yet.
+            # AttributeError: a system without groups.
+            with contextlib.suppress(OSError, AttributeError):
+                os.killpg(self.child.pid, signal.SIGKILL)
             self.child.kill()
             self.child.join()
             self.connection.close()
@@ -135,13 +135,13 @@ def _serve(
     if isinstance(loaded, Refusal):
         return connection.send(loaded)
     connection.send(None)
-    places = {one.function: one.file for one in named}
+    files = {name.function: name.file for name in named}
     while True:
         try:
-            function, given = connection.recv()
+            function, payload = connection.recv()
         except EOFError:
             return
-        connection.send(_used(loaded[function], given, use, places[function]))
+        connection.send(_used(loaded[function], payload, use, files[function]))
 
 
 def end_with_parent(leads: bool = False) -> None:
@@ -185,22 +185,24 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
             try:
                 modules[file] = _imported(Path(file).resolve())
             except BaseException as error:
-                place = f"{file}{_line(error, file)}"
-                return Refusal(f"cannot be imported: {_said(error)}.", "Mend the file.", place)
-        found = getattr(modules[file], function, None)
-        if not callable(found):
-            what = "no function" if found is None else "no function, but another thing, called"
+                location = f"{file}{_line(error, file)}"
+                return Refusal(
+                    f"cannot be imported: {_described(error)}.", "Fix the file.", location
+                )
+        candidate = getattr(modules[file], function, None)
+        if not callable(candidate):
+            what = "no function" if candidate is None else "no function, but another thing, called"
             return Refusal(
                 f"has {what} {function}.",
                 f"Define `def {function}(...):` in it, or name another.",
                 file,
             )
-        functions[function] = found
+        functions[function] = candidate
     return functions
 
 
 def _imported(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"own_code_in_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"user_code_in_{path.stem}", path)
     if not spec or not spec.loader:
         raise ImportError("it is no .py file")
     sys.path.insert(0, str(path.parent))  # it may import its neighbours
@@ -211,17 +213,17 @@ def _imported(path: Path) -> Any:
 
 
 def _used(
-    function: Callable[..., Any], given: Any, use: Callable[..., tuple[Any, str]], file: str
+    function: Callable[..., Any], payload: Any, use: Callable[..., tuple[Any, str]], file: str
 ) -> tuple[Any, str]:
     try:
-        return use(function, given)
+        return use(function, payload)
     except BaseException as error:
         code = getattr(function, "__code__", None)  # its own line where it was not even entered
         line = _line(error, file) or (f":{code.co_firstlineno}" if code else "")
-        return None, f"raised {_said(error)} ({file}{line})"
+        return None, f"raised {_described(error)} ({file}{line})"
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # the user's own exception may fail to print

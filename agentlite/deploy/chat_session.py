@@ -20,13 +20,13 @@ class ChatSession:
 
     def __init__(
         self,
-        speaker: ChatModel,
+        chat_model: ChatModel,
         tools: Sequence[Tool],
         observe: Observe,
         tell: Callable[[str], None],
         note: Callable[[str], None],
     ):
-        self.speaker, self.observe, self.tell, self.note = speaker, observe, tell, note
+        self.chat_model, self.observe, self.tell, self.note = chat_model, observe, tell, note
         self.tools = [tool.schema for tool in tools]
         self.messages: list[dict[str, Any]] = []
 
@@ -63,21 +63,21 @@ class ChatSession:
 
     def prompt(self) -> str:
         """What the model would be shown, if the person said `...` now."""
-        dialog = self.speaker.opened(
+        dialog = self.chat_model.opened(
             [*self.messages, {"role": "user", "content": "..."}], self.tools
         )
-        return self.speaker.template.decode(dialog.ids)
+        return self.chat_model.template.decode(dialog.ids)
 
     def _step(self, decoding: Decoding) -> bool:
         """One turn of the model's, and the results of its calls. Whether it is to go on."""
-        dialog = self.speaker.opened(self.messages, self.tools)
-        if self.speaker.room(dialog) < 1:
+        dialog = self.chat_model.opened(self.messages, self.tools)
+        if self.chat_model.room(dialog) < 1:
             raise RowError(
                 "E217",
                 f"the dialog has {len(dialog.ids)} tokens, --max-length is "
-                f"{self.speaker.max_length}",
+                f"{self.chat_model.max_length}",
             )
-        turn = self.speaker.answer(dialog, decoding, self._heard)
+        turn = self.chat_model.answer(dialog, decoding, self._heard)
         self.tell("\n")
         if turn.ended == "cut":
             self.note(f"cut after {turn.new_tokens} tokens: --max-new-tokens")

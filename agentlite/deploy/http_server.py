@@ -37,8 +37,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, speaker: ChatModel, port: int):
-        self.speaker, self.turn = speaker, threading.Lock()
+    def __init__(self, chat_model: ChatModel, port: int):
+        self.chat_model, self.turn = chat_model, threading.Lock()
         try:
             super().__init__((HOST, port), Handler)
         except (OSError, OverflowError) as error:
@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = WAIT
 
     def do_GET(self) -> None:
-        name = self.server.speaker.name
+        name = self.server.chat_model.name
         model = {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
         pages: dict[str, Any] = {
             "/health": {"status": "ok"},
@@ -129,11 +129,11 @@ class Handler(BaseHTTPRequestHandler):
     def _complete(self) -> None:
         body = self._body()
         self._known([COMPLETIONS])
-        speaker = self.server.speaker
-        request = read_request(body, speaker.name)
-        dialog = speaker.opened(request.messages, request.offered)
-        if (room := speaker.room(dialog)) < 1:
-            longest = speaker.max_length
+        chat_model = self.server.chat_model
+        request = read_request(body, chat_model.name)
+        dialog = chat_model.opened(request.messages, request.offered)
+        if (room := chat_model.room(dialog)) < 1:
+            longest = chat_model.max_length
             raise Refused(
                 400,
                 f"This model's maximum context length is {longest} tokens. However, your messages "
@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
                 param="messages",
                 code="context_length_exceeded",
             )
-        most = request.max_completion_tokens or request.max_tokens or speaker.max_new_tokens
+        most = request.max_completion_tokens or request.max_tokens or chat_model.max_new_tokens
         decoding = Decoding(
             max_new_tokens=min(most, room),
             temperature=request.temperature or 0.0,
@@ -153,14 +153,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _whole(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
         with self.server.turn:
-            turn = self.server.speaker.answer(dialog, decoding, lambda text: not self._gone())
-        self._send(200, response(new_completion(self.server.speaker.name), request, turn))
+            turn = self.server.chat_model.answer(dialog, decoding, lambda text: not self._gone())
+        self._send(200, response(new_completion(self.server.chat_model.name), request, turn))
 
     def _stream(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
         """With tools on offer, words come once the answer is whole: before that, they may be half a
         call.
         """
-        about = new_completion(self.server.speaker.name)
+        about = new_completion(self.server.chat_model.name)
         said: list[str] = []
 
         def listener(text: str) -> bool:
@@ -175,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
             self._begin()
             self._chunks([chunk(about, {"role": "assistant", "content": ""})])
             try:
-                turn = self.server.speaker.answer(dialog, decoding, listener)
+                turn = self.server.chat_model.answer(dialog, decoding, listener)
                 rest = [*last_chunks(about, request, turn, "".join(said))]
             except UserError as error:
                 rest = [event(_failed(error).body)]

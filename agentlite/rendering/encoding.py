@@ -64,6 +64,7 @@ def training_rows(
 
 
 def encode(row: Rendered, template: Template) -> Encoded:
+    """Pieces are cut into tokens one by one, so that no token crosses the edge of a span."""
     ids: list[int] = []
     labels: list[int] = []
     for piece, trained in pieces(row):
@@ -82,10 +83,12 @@ def _weighed(row: Rendered, record: Record, template: Template, table: Table) ->
         if not (span and span.trained):
             weights += [0.0] * len(starts)
             continue
-        said = text.removesuffix(template.turn_end)  # the end of the turn weighs 1, as any word
+        # `starts` and segments are both offsets in characters of this span's text. The end of the
+        # turn is no words of the assistant: outside of every segment, it weighs 1.
+        completion = text.removesuffix(template.turn_end)
         parts = [
-            *segments(said, table, _question(record, span.turn)),
-            Segment(len(said), len(text), 1.0),
+            *segments(completion, table, _question(record, span.turn)),
+            Segment(len(completion), len(text), 1.0),
         ]
         weights += [weight_at(parts, start) for start in starts]
     labels = [

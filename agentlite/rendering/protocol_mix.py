@@ -53,11 +53,11 @@ class Mixture(NamedTuple):
         if len(self.protocols) == 1:
             return next(iter(self.protocols.values()))
         weights = self._holding(max((len(message.calls) for message in record.messages), default=0))
-        place = (
+        share = (
             int.from_bytes(hashlib.sha256(f"{self.seed} {record.id}".encode()).digest()[:8]) / 2**64
         )
         ends = list(accumulate(weights.values()))
-        return self.protocols[list(weights)[bisect(ends, place * ends[-1])]]
+        return self.protocols[list(weights)[bisect(ends, share * ends[-1])]]
 
     def _holding(self, calls: int) -> Mapping[str, float]:
         """The protocols that hold so many calls in a turn; all, if none does."""
@@ -128,10 +128,8 @@ def _weight(name: str, text: str) -> float:
 
 
 def reader_for(protocol: Protocol, template: Template) -> Protocol:
-    """A native protocol reads calls back in the template's own syntax: the first reader that
-    understands it.
-    """
+    """A native protocol with the first of its readers that understands the template's syntax."""
     if not protocol.native:
         return protocol
-    candidates = (dataclasses.replace(protocol, parse=reader) for reader in protocol.readers)
-    return next((one for one in candidates if reads_back(one, template)), protocol)
+    candidates = (dataclasses.replace(protocol, parse=parse) for parse in protocol.readers)
+    return next((reader for reader in candidates if reads_back(reader, template)), protocol)

@@ -41,9 +41,8 @@ class _Turn(NamedTuple):
     """
 
     message: dict[str, Any]
-    parts: tuple[
-        tuple[int, int, int], ...
-    ]  # (turn, start, end) in the content; end -1: to the end of the turn
+    # (turn, start, end) in the content; end -1: to the end of the turn, its mark included
+    parts: tuple[tuple[int, int, int], ...]
 
 
 def render(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
@@ -69,9 +68,11 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
         whole = template.render(messages[: index + 1], tools) if index + 1 < len(messages) else text
         if not whole.startswith(before):
             raise _no_beginning(template)
-        own = _spans(record, turn, template, whole, len(before))
-        rows.append(Rendered(whole, tuple(own)))
-        spans += own
+        turn_spans = _spans(record, turn, template, whole, len(before))
+        rows.append(Rendered(whole, tuple(turn_spans)))
+        spans += turn_spans
+    # A template that rewrites its history (it drops old thoughts, say) writes each step's text
+    # otherwise than the whole dialog's: then each step is a row of its own.
     if all(text.startswith(row.text) for row in rows):
         return [Rendered(text, tuple(spans))]
     return rows
@@ -95,8 +96,8 @@ def _exchanged(
         whole = template.render([*messages, {"role": "assistant", "content": exchange.said}])
         if not whole.startswith(before):
             raise _no_beginning(template)
-        own = _Turn({"content": exchange.said}, ((turn, 0, -1),))
-        spans = _spans(record, own, template, whole, len(before))
+        message = _Turn({"content": exchange.said}, ((turn, 0, -1),))
+        spans = _spans(record, message, template, whole, len(before))
         yield Rendered(whole, tuple(span._replace(asked=exchange.asked) for span in spans))
 
 
@@ -117,11 +118,8 @@ def check_reading(
             if any(stop in text.removesuffix(stop) for stop in protocol.stops):
                 raise RowError(
                     "E215",
-                    (
-                        f"messages[{span.turn}] holds a stop string of {protocol.name}: sampling "
-                        "ends "
-                        "there"
-                    ),
+                    f"messages[{span.turn}] holds a stop string of {protocol.name}: sampling ends "
+                    "there",
                 )
             read = protocol.read(text, record.tools)
             expected = [(call.name, call.arguments) for call in record.messages[span.turn].calls]
@@ -207,10 +205,12 @@ def _native(index: int, message: Message) -> _Turn:
 
 
 def _system(record: Record, protocol: Protocol) -> str:
-    own = "\n\n".join(message.content for message in record.messages if message.role == "system")
-    if not protocol.inline and record.tools and not own:
-        own = "You are a helpful assistant."
-    return "\n\n".join(filter(None, [own, protocol.system(record.tools)]))
+    written = "\n\n".join(
+        message.content for message in record.messages if message.role == "system"
+    )
+    if not protocol.inline and record.tools and not written:
+        written = "You are a helpful assistant."
+    return "\n\n".join(filter(None, [written, protocol.system(record.tools)]))
 
 
 def _plain_turns(
@@ -288,6 +288,9 @@ def _spans(record: Record, turn: _Turn, template: Template, whole: str, start: i
             location=template.name,
             exit_code=MODEL,
         )
+    # `start` is where the prompt ends and the content must begin: parts are offsets in the content,
+    # so they can be placed only where the template prints it unchanged. One part that is the whole
+    # turn needs no such proof: its span runs from the prompt's end to the turn's end.
     content = turn.message["content"]
     if turn.parts != ((turn.parts[0][0], 0, -1),) and not whole.startswith(content, start):
         raise RowError(
@@ -313,7 +316,9 @@ def _refuse_control_tokens(record: Record, template: Template) -> None:
         for i, m in enumerate(record.messages)
     }
     texts["tools"] = [plain(tool.schema) for tool in record.tools]
-    for place, parts in texts.items():
+    for location, strings in texts.items():
         for token in template.turn_tokens:
-            if any(token in part for part in parts):
-                raise RowError("E215", f"{place} holds the model's own mark {token}: take it out")
+            if any(token in string for string in strings):
+                raise RowError(
+                    "E215", f"{location} holds the model's own mark {token}: take it out"
+                )

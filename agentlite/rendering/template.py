@@ -118,12 +118,12 @@ class Template:
         ]
 
     def token_id(self, token: str) -> int:
-        found = self.tokenizer.token_to_id(token)
-        if found is None:
+        index = self.tokenizer.token_to_id(token)
+        if index is None:
             raise UserError(
                 f"the tokenizer has no token {token}.", "", location=self.name, exit_code=MODEL
             )
-        return int(found)
+        return int(index)
 
     @cached_property
     def encode(self) -> Callable[[str], list[int]]:
@@ -161,18 +161,20 @@ def read_template(name: str, folder: Path) -> Template:
 
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str:
     path = folder / "chat_template.jinja"
-    found: Any = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
-    if isinstance(found, list):  # several, by name
-        named = {entry["name"]: entry["template"] for entry in found}
-        found = named.get("tool_use", named.get("default"))
-    if not isinstance(found, str):
+    template: Any = (
+        path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
+    )
+    if isinstance(template, list):  # several, by name
+        named = {entry["name"]: entry["template"] for entry in template}
+        template = named.get("tool_use", named.get("default"))
+    if not isinstance(template, str):
         raise UserError(
             "the model has no chat template.",
             "Choose an instruction-tuned model.",
             location=str(folder),
             exit_code=MODEL,
         )
-    return found
+    return template
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

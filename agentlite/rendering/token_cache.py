@@ -53,7 +53,7 @@ class TokenCache(dict[str, list[int]]):
     def encode(self, text: str) -> list[int]:
         between = self.added.split(text)  # every second one is an added token
         chunks = (
-            CHUNK.findall(part) if place % 2 == 0 else (part,) for place, part in enumerate(between)
+            CHUNK.findall(part) if index % 2 == 0 else (part,) for index, part in enumerate(between)
         )
         return list(chain.from_iterable(map(self.__getitem__, chain.from_iterable(chunks))))
 

@@ -34,15 +34,15 @@ ASKED: dict[str, Any] = {"model": "sft", "messages": [OSLO], "tools": [WEATHER_T
 
 
 @pytest.fixture(scope="module")
-def speaker(caller: Path) -> ChatModel:
+def chat_model(caller: Path) -> ChatModel:
     made = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
     made.load()
     return made
 
 
 @pytest.fixture
-def server(speaker: ChatModel) -> Iterator[Server]:
-    with Server(speaker, 0) as made:
+def server(chat_model: ChatModel) -> Iterator[Server]:
+    with Server(chat_model, 0) as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
         yield made
@@ -231,7 +231,7 @@ def test_what_is_no_completion(server, method, path, headers, status):
 def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, stream):
     made: list[int] = []
     done = threading.Event()
-    answer = server.speaker.answer
+    answer = server.chat_model.answer
 
     def counted(*given: Any) -> Any:
         try:
@@ -241,7 +241,7 @@ def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, s
         finally:
             done.set()
 
-    monkeypatch.setattr(server.speaker, "answer", counted)
+    monkeypatch.setattr(server.chat_model, "answer", counted)
     body = json.dumps(
         {"model": "sft", "messages": [OSLO], "max_tokens": 400, "temperature": 2, "stream": stream}
     ).encode()
@@ -258,9 +258,9 @@ def test_a_client_that_hangs_up_is_not_worked_for(server, client, monkeypatch, s
     assert client.chat.completions.create(**ASKED).choices[0].finish_reason == "tool_calls"
 
 
-def test_a_port_in_use_is_told_before_anything_is_loaded(server, speaker):
+def test_a_port_in_use_is_told_before_anything_is_loaded(server, chat_model):
     with pytest.raises(UserError, match=r"cannot be had.*\n.*--port 0"):
-        Server(speaker, server.server_address[1])
+        Server(chat_model, server.server_address[1])
 
 
 def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
@@ -296,23 +296,23 @@ def test_the_command_says_where_it_is_and_ends_when_told_to(caller):
 
 
 @pytest.mark.parametrize("stops", [(), ("get_weather",), ("}}",)])
-def test_what_is_spoken_is_what_is_generated(speaker, stops):
-    ids = speaker.opened([OSLO], [WEATHER_TOOL]).ids
-    end = speaker.template.token_id(speaker.template.turn_end)
+def test_what_is_spoken_is_what_is_generated(chat_model, stops):
+    ids = chat_model.opened([OSLO], [WEATHER_TOOL]).ids
+    end = chat_model.template.token_id(chat_model.template.turn_end)
     decoding = Decoding(40, stops=stops, turn_end=end)
-    [[said]] = generate(speaker.loaded, [ids], decoding, batch_size=1)
+    [[said]] = generate(chat_model.loaded, [ids], decoding, batch_size=1)
     heard: list[str] = []
-    spoken = stream(speaker.loaded, ids, decoding, lambda text: heard.append(text) or True)
+    spoken = stream(chat_model.loaded, ids, decoding, lambda text: heard.append(text) or True)
     assert (spoken.text, spoken.ended != "cut") == (said.text, said.finished)
     assert "".join(heard) == spoken.text and len([text for text in heard if text]) > 2
 
 
-def test_drawing_goes_by_the_seed_and_ends_when_nobody_listens(speaker):
-    ids = speaker.opened([OSLO], []).ids
+def test_drawing_goes_by_the_seed_and_ends_when_nobody_listens(chat_model):
+    ids = chat_model.opened([OSLO], []).ids
     decoding = Decoding(20, temperature=2.0, turn_end=2)
     texts = [
-        stream(speaker.loaded, ids, decoding._replace(seed=seed), lambda text: True).text
+        stream(chat_model.loaded, ids, decoding._replace(seed=seed), lambda text: True).text
         for seed in (1, 1, 2)
     ]
     assert texts[0] == texts[1] != texts[2]
-    assert stream(speaker.loaded, ids, decoding, lambda text: False).new_tokens == 1
+    assert stream(chat_model.loaded, ids, decoding, lambda text: False).new_tokens == 1

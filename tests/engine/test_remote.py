@@ -32,9 +32,9 @@ CALL = {
 @pytest.fixture(scope="module")
 def ours(caller: Path) -> Iterator[str]:
     """The address of our own server."""
-    speaker = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
-    speaker.load()
-    with Server(speaker, 0) as server:
+    chat_model = ChatModel("sft", caller, max_length=512, max_new_tokens=40)
+    chat_model.load()
+    with Server(chat_model, 0) as server:
         threading.Thread(target=server.serve_forever).start()
         yield server.url
         server.shutdown()

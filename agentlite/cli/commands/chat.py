@@ -47,12 +47,12 @@ def chat(
         )
     if replay and execute:
         raise UserError("is there beside --exec.", "Leave one of them out.", location="--replay")
-    speaker = ChatModel(model, Path(run), **speaking)
+    chat_model = ChatModel(model, Path(run), **speaking)
     with _results(replay, execute, offered, seconds) as observe:
-        speaker.load()
+        chat_model.load()
         stream = sys.stderr if as_json else sys.stdout
         talk = ChatSession(
-            speaker,
+            chat_model,
             offered,
             observe,
             lambda text: print(text, end="", file=stream, flush=True),
@@ -64,9 +64,9 @@ def chat(
                 "call; Ctrl-D ends"
             )
         try:
-            _talk(talk, Decoding(speaker.max_new_tokens, temperature, seed=seed))
+            _talk(talk, Decoding(chat_model.max_new_tokens, temperature, seed=seed))
         finally:
-            _end(talk, speaker.protocol.name, save, as_json)
+            _end(talk, chat_model.protocol.name, save, as_json)
 
 
 def _talk(talk: Any, decoding: Any) -> None:
@@ -152,7 +152,8 @@ def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
     if as_json:
         click.echo(
             json.dumps(
-                {"model": talk.speaker.name, "protocol": protocol, **talk.row}, ensure_ascii=False
+                {"model": talk.chat_model.name, "protocol": protocol, **talk.row},
+                ensure_ascii=False,
             )
         )
 

@@ -19,14 +19,14 @@ def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speakin
     from agentlite.deploy.chat_model import ChatModel
     from agentlite.deploy.http_server import Server
 
-    speaker = ChatModel(model, Path(run), **speaking)
-    with Server(speaker, port) as server:
-        speaker.load()
+    chat_model = ChatModel(model, Path(run), **speaking)
+    with Server(chat_model, port) as server:
+        chat_model.load()
         told = {
             "url": server.url,
             "model": model,
-            "protocol": speaker.protocol.name,
-            "max_length": speaker.max_length,
+            "protocol": chat_model.protocol.name,
+            "max_length": chat_model.max_length,
         }
         click.echo(
             json.dumps(told) if as_json else f"serve: {model} at {server.url} (Ctrl-C stops)"
