@@ -14,11 +14,14 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
+from agentlite.data.curation.decontaminate import leaks
 from agentlite.data.curation.dedup import borne, equal_copies
 from agentlite.data.curation.distractors import add_distractors
 from agentlite.data.curation.join_dialogs import join_dialogs
+from agentlite.data.curation.sample import sample
 from agentlite.data.curation.split import TIES, Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, normal, traits
+from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import validate
 from agentlite.scoring.metrics.tool_calls import format_compliance
 
@@ -573,3 +576,38 @@ def test_joining_and_foreign_tools_do_not_depend_on_the_order_but_on_the_seed() 
     ]
     assert ids[0] == ids[1]
     assert ids[0] != {record.id for record in add_distractors(records, n=3, seed=1)}
+
+
+# --- samples, cut dialogs, leaks ---
+
+
+def test_a_limit_is_spread_evenly_over_the_sources() -> None:
+    records = [
+        asking(f"Question {number} of {source}?", source=source)
+        for source, count in (("large", 30), ("middle", 5), ("small", 2))
+        for number in range(count)
+    ]
+    sources = Counter(records[index].source for index in sample(records, 12, 1))
+    assert sources == {"large": 5, "middle": 5, "small": 2}
+
+
+def test_a_dialog_may_be_cut_after_a_turn_that_is_not_learned() -> None:
+    unlearned = replace(ANSWER, loss=False)
+    record = Record(messages=(ASK, ANSWER, ASK, unlearned, ASK, ANSWER))
+    shorter = cut(record, lambda part: len(part.messages) <= 4)
+    assert shorter and shorter.messages == record.messages[:4]
+    first = Record(messages=(ASK, unlearned, ASK, ANSWER))
+    assert cut(first, lambda part: len(part.messages) <= 2) is None
+
+
+def test_a_record_leaks_by_a_later_question_of_its_dialog() -> None:
+    held_out = traits(asking("How much rain will there be in Oslo?"))
+    later = Record(
+        messages=(
+            Message("user", "Which trains leave from Bergen today?"),
+            ANSWER,
+            Message("user", "How much rain will there be in Oslo?"),
+            ANSWER,
+        )
+    )
+    assert leaks([traits(later)], [held_out])[0].kind == "query"
