@@ -51,7 +51,8 @@ CATEGORIES = (
 def files(category: str) -> list[Path]:
     """The file of the questions and, where calls are due, that of the answers. Raises UserError."""
     if category not in CATEGORIES:
-        fix = nearest(category, CATEGORIES)
+        known = f"Known: {', '.join(CATEGORIES)}."
+        fix = f"{nearest(category, CATEGORIES, other='')} {known}".lstrip()
         raise UserError(f"no BFCL category '{category}'.", fix, location=f"bfcl:{category}")
     package = importlib.util.find_spec("bfcl_eval")
     if not package or not package.origin:

@@ -329,7 +329,7 @@ def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
 def test_an_unknown_category_names_the_nearest_first() -> None:
     with pytest.raises(UserError) as caught:
         list(read_raw("bfcl:multipel", EMPTY))
-    assert caught.value.fix.startswith("Known: multiple,")
+    assert caught.value.fix.startswith("Did you mean 'multiple'? Known: ")
     assert all(category in caught.value.fix for category in CATEGORIES)
 
 
