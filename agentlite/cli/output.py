@@ -94,7 +94,7 @@ def _table(result: Result, stream: Any) -> None:
         console.print_table([["model", "prompts", "missing", "memory, GiB"], *rows], stream)
     elif result.status == "compared":
         console.print_table(_weightings(result.figures["weightings"]), stream)
-        print("", *result.figures["told"], sep="\n", file=stream)
+        print("", *result.figures["sentences"], sep="\n", file=stream)
     elif "ranking" in result.figures:
         _figures(
             {name: value for name, value in result.figures.items() if name not in TABLED}, stream
