@@ -1,3 +1,1 @@
-"""Many tools -> the few that a question needs: a pool, ways to rank it, an index on disk, and what
-it brings.
-"""
+"""Many tools -> the few that a question needs: the pool, rankers, the index on disk, offers."""

@@ -1,5 +1,4 @@
-"""Rankers and queries with their right tools -> figures at several sizes of the pool, and the
-differences that count.
+"""Figures of every ranking method at several sizes of the pool, and their paired differences.
 
 At a size, a query is asked among its right tools and as many others as are missing: the same others
 for every query.

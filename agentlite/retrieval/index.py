@@ -1,6 +1,4 @@
-"""A pool and its vectors -> index/ of a stage's folder, and back; a query -> the tools it
-brings.
-"""
+"""The index on disk, a pool and its vectors; and scores -> the likeliest tools."""
 
 import json
 import random

@@ -1,9 +1,7 @@
-"""A record with its own tools -> the same with those that a retriever brings, and what it did not
-bring in its meta.
-"""
+"""A record with its own tools -> the same record with the top tools of a retriever."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -14,16 +12,16 @@ from agentlite.retrieval.queries import questions
 from agentlite.retrieval.rankers import Ranker
 from agentlite.retrieval.tool_pool import ToolPool
 
-META = "retrieved"  # in a record's meta: what is said of it below
+META = "retrieved"  # in a record's meta: what was retrieved for it, see ToolOffers.one
 Missing = Literal["added", "left out"]
 
 
 class ToolOffers(NamedTuple):
-    """Brings `k` tools of the pool, those that `by` ranks first.
+    """Offers the top `k` tools of the pool, ranked by the method `by`.
 
-    `missing`: what becomes of a tool that is due and was not brought: "added" in the place of the
-    least likely one, so that the record can be learned (and one that was brought is as the record
-    has it); or "left out".
+    `missing`: what to do with an expected tool that was not retrieved: it is "added" in place of
+    the least likely one, so that the record can be trained on (and an expected tool has the schema
+    of the record); or "left out".
     """
 
     pool: ToolPool
@@ -33,66 +31,65 @@ class ToolOffers(NamedTuple):
     missing: Missing
 
     def all(self, records: Sequence[Record]) -> list[Record]:
-        """Each with the tools it is offered now. One without tools has nothing to choose, and stays
-        as it is.
+        """Each with its new tools. A record without tools has nothing to choose, and stays as it
+        is.
         """
         return [self.one(record) for record in records]
 
     def one(self, record: Record) -> Record:
-        asked = questions(record)
+        texts = questions(record)
         expected = _expected(record)
-        if not record.tools or not asked or ANY_TOOL in expected:
+        if not record.tools or not texts or ANY_TOOL in expected:
             return record
-        scores = self.ranker(asked)
-        own = {tool.name: tool for tool in record.tools}
-        # what the retriever brings may well be right, so the record's own tools stay, among
-        # unlikely ones
+        scores = self.ranker(texts)
+        declared = {tool.name: tool for tool in record.tools}
+        # Where no call is expected, a retrieved tool may well be right: the record keeps its tools,
+        # among unlikely ones.
         if not expected:
             more = unlikely(scores, self.pool, self.k, seed=record.id)
-            tools = [*own.values(), *self._named(more, own)][: max(self.k, len(own))]
+            tools = [*declared.values(), *self._tools(more, except_for=declared)]
+            tools = tools[: max(self.k, len(declared))]
             return _offered(record, tools, {"k": self.k, "by": self.by, "expected": 0})
-        brought = self._named(likeliest(scores, self.pool, self.k), {})
-        names = {tool.name for tool in brought}
-        lost = sorted(expected - names)
-        other = sorted(
+        retrieved = self._tools(likeliest(scores, self.pool, self.k))
+        missing = sorted(expected - {tool.name for tool in retrieved})
+        redeclared = sorted(
             tool.name
-            for tool in brought
-            if tool.name in expected and own.get(tool.name, tool) != tool
+            for tool in retrieved
+            if tool.name in expected and declared.get(tool.name, tool) != tool
         )
         if self.missing == "added":
-            added = [own[name] for name in lost if name in own]
-            brought = [
-                own.get(tool.name, tool) if tool.name in expected else tool for tool in brought
+            added = [declared[name] for name in missing if name in declared]
+            retrieved = [
+                declared.get(tool.name, tool) if tool.name in expected else tool
+                for tool in retrieved
             ]
-            brought = [
-                *_without_last(brought, expected, len(brought) + len(added) - self.k),
-                *added,
-            ]
-        told = {
+            surplus = len(retrieved) + len(added) - self.k
+            retrieved = [*_without_last(retrieved, expected, surplus), *added]
+        meta = {
             "k": self.k,
             "by": self.by,
             "expected": len(expected),
-            "missing": lost,
-            "other_schema": other,
+            "missing": missing,
+            "other_schema": redeclared,
         }
-        return _offered(record, brought, told)
+        return _offered(record, retrieved, meta)
 
-    def _named(self, places: Iterable[int], taken: Iterable[str]) -> list[Tool]:
-        tools = (self.pool.entries[place].tool for place in places)
-        return [tool for tool in tools if tool.name not in taken]
+    def _tools(self, entries: Iterable[int], except_for: Container[str] = ()) -> list[Tool]:
+        tools = (self.pool.entries[entry].tool for entry in entries)
+        return [tool for tool in tools if tool.name not in except_for]
 
 
 def counted(record: Record) -> Counter[str]:
-    """What was done to a record, to be added up."""
-    told = record.meta.get(META)
-    if told is None:
+    """Counts of one record, to be summed over all."""
+    meta = record.meta.get(META)
+    if meta is None:
         return Counter()
     return Counter(
         {
             "records": 1,
-            "without_call": int(not told["expected"]),
-            "missing": int(bool(told.get("missing"))),
-            "other_schema": int(bool(told.get("other_schema"))),
+            "without_call": int(not meta["expected"]),
+            "missing": int(bool(meta.get("missing"))),
+            "other_schema": int(bool(meta.get("other_schema"))),
         }
     )
 
@@ -102,15 +99,18 @@ def _expected(record: Record) -> set[str]:
 
 
 def _without_last(tools: Sequence[Tool], expected: set[str], count: int) -> list[Tool]:
-    """Without the `count` least likely ones, of those that are not due."""
-    gone = [tool.name for tool in reversed(tools) if tool.name not in expected][: max(0, count)]
-    return [tool for tool in tools if tool.name not in gone]
+    """Without the `count` least likely ones of those that are not expected."""
+    dropped = [tool.name for tool in reversed(tools) if tool.name not in expected][: max(0, count)]
+    return [tool for tool in tools if tool.name not in dropped]
 
 
-def _offered(record: Record, tools: Sequence[Tool], told: dict[str, Any]) -> Record:
-    """In an order that says nothing of which is likely, and is the same each time."""
+def _offered(record: Record, tools: Sequence[Tool], retrieved: dict[str, Any]) -> Record:
+    """The tools are sorted by a hash: their order does not say which one is likely."""
     text = questions(record)[0]
-    listed = tuple(sorted(tools, key=lambda tool: digest(f"{text} {tool.name}")))
+    hashed = tuple(sorted(tools, key=lambda tool: digest(f"{text} {tool.name}")))
     return replace(
-        record, tools=listed, parent=record.parent or record.id, meta={**record.meta, META: told}
+        record,
+        tools=hashed,
+        parent=record.parent or record.id,
+        meta={**record.meta, META: retrieved},
     )

@@ -1,6 +1,4 @@
-"""Records -> what is asked in them, and the tools that are due for it: the queries a retriever
-learns from.
-"""
+"""Records -> the queries that a retriever learns from: a question and its expected tools."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

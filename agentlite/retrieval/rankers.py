@@ -1,6 +1,4 @@
-"""Queries -> a score for every entry of a pool, the larger the likelier: by words, by vectors, or
-by both.
-"""
+"""Rankers: queries -> a score for every entry of the pool, by words, by vectors, or by both."""
 
 import re
 from collections.abc import Callable, Sequence

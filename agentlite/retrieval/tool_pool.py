@@ -1,5 +1,4 @@
-"""Records and files of tools -> the pool that is searched: every tool once, with the text that it
-is found by.
+"""Records and files of tools -> the pool of tools, each once, with its text for the search.
 
 Tools of one name that differ in anything are entries of their own; a prompt holds the likeliest of
 them.

@@ -1,5 +1,4 @@
-"""Queries and a pool -> pairs to learn from, each with tools that look right and are not; and
-batches without lies.
+"""Queries and a pool -> training pairs with hard negatives, in batches.
 
 In a batch every other row's tools are negatives too, so that no row's right tool may stand in
 another's place.

@@ -1,6 +1,4 @@
-"""A finished retriever and a way to rank -> what brings its tools to records; loads a model only
-where one ranks.
-"""
+"""A finished retriever and a ranking method -> the tools that prep and eval offer."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,8 +22,8 @@ PACKAGES = {"bm25": ("bm25s",), "tfidf": ("sklearn",)}  # of those that need no 
 
 
 def digest_of(settings: PrepSettings | EvalSettings, run: Path) -> str:
-    """Names the tools, and the model that ranks them. Raises UserError for a stage that is not
-    finished.
+    """Changes with the tools and with the model that ranks them. Raises UserError for a stage that
+    is not finished.
     """
     done = run_folder.finished(run_folder.find_stage(settings.retriever, run), "retriever")
     return digest(
@@ -40,21 +38,21 @@ def digest_of(settings: PrepSettings | EvalSettings, run: Path) -> str:
 
 
 def learned(settings: EvalSettings, records: Iterable[Record], run: Path) -> int:
-    """How many of the records ask what the retriever learned from: it was trained on another
-    split.
+    """How many of the records have a question that the retriever was trained on: with another
+    split this happens.
     """
     pairs = run_folder.find_stage(settings.retriever, run) / PAIRS
     rows = read_rows(pairs) if pairs.exists() else ()
-    known = {normal(row["query"]) for row in rows if row["split"] == "train"}
+    trained = {normal(row["query"]) for row in rows if row["split"] == "train"}
     return sum(
-        any(normal(text) in known for text in questions(record))
+        any(normal(text) in trained for text in questions(record))
         for record in records
         if record.tools
     )
 
 
 def check_packages(settings: PrepSettings | EvalSettings) -> None:
-    """Raises UserError 5 for what the way to rank needs."""
+    """Raises UserError 5 where the ranking method lacks a package."""
     if settings.retrieve_by in ("tuned", "hybrid"):
         sentence_encoder.check_libraries()
     else:
@@ -71,33 +69,33 @@ def offers(settings: PrepSettings | EvalSettings, run: Path, missing: Missing) -
     check_packages(settings)
     folder = run_folder.find_stage(settings.retriever, run)
     run_folder.finished(folder, "retriever")
-    found = index.read(folder)
-    names = len(found.pool.names)
+    tools = index.read(folder)
+    names = len(tools.pool.names)
     if settings.retrieve > names:
-        console.notice(f"{folder}: has {names} tools, not {settings.retrieve}: all are brought")
-    ranker = METHODS[settings.retrieve_by](found, folder, run)
+        console.notice(f"{folder}: has {names} tools, not {settings.retrieve}: all are retrieved")
+    ranker = METHODS[settings.retrieve_by](tools, folder, run)
     return ToolOffers(
-        found.pool, ranker, min(settings.retrieve, names), settings.retrieve_by, missing
+        tools.pool, ranker, min(settings.retrieve, names), settings.retrieve_by, missing
     )
 
 
-def _tuned(found: ToolIndex, folder: Path, run: Path) -> Ranker:
+def _tuned(tools: ToolIndex, folder: Path, run: Path) -> Ranker:
     source = find_encoder(str(folder), run)
     if source.name == str(folder):
         source = source._replace(name=f"{folder.name}'s model")
     model = sentence_encoder.load(source, int(run_folder.read_plan(folder).settings["max_length"]))
-    return by_vectors(found.vectors, lambda texts: sentence_encoder.embed(model, texts))
+    return by_vectors(tools.vectors, lambda texts: sentence_encoder.embed(model, texts))
 
 
-def _hybrid(found: ToolIndex, folder: Path, run: Path) -> Ranker:
-    tuned, words = _tuned(found, folder, run), BY_WORDS["bm25"](found.pool.texts)
+def _hybrid(tools: ToolIndex, folder: Path, run: Path) -> Ranker:
+    tuned, words = _tuned(tools, folder, run), BY_WORDS["bm25"](tools.pool.texts)
     return lambda texts: fused_by_name(
-        tuned(texts), words(texts), found.pool.owners, len(found.pool.names)
+        tuned(texts), words(texts), tools.pool.owners, len(tools.pool.names)
     )
 
 
 def _by_words(name: str) -> Callable[[ToolIndex, Path, Path], Ranker]:
-    return lambda found, folder, run: BY_WORDS[name](found.pool.texts)
+    return lambda tools, folder, run: BY_WORDS[name](tools.pool.texts)
 
 
 METHODS: dict[str, Callable[[ToolIndex, Path, Path], Ranker]] = {

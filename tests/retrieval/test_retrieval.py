@@ -1,4 +1,4 @@
-"""Pools, rankings, wrong tools to learn from, and what is brought to a record: without a model."""
+"""Pools, rankings, hard negatives, and the tools that a record is offered: without a model."""
 
 import json
 import math
@@ -153,7 +153,7 @@ def test_reciprocal_rank_fusion_adds_what_each_place_is_worth_and_equal_ones_hav
     assert numpy.allclose(fused(scores, scores), 2 / (60 + places(scores)))
 
 
-def test_the_hybrid_that_is_brought_is_the_one_that_is_measured():
+def test_the_hybrid_that_is_retrieved_is_the_one_that_is_measured():
     one, other = numpy.array([[0.9, 0.8, 0.1, 0.2]]), numpy.array([[0.5, 0.4, 0.3, 0.6]])
     owners = [0, 0, 0, 1]
     names = fused(by_name(one, owners, 2), by_name(other, owners, 2))
@@ -237,7 +237,7 @@ def test_a_tie_counts_against_the_right_tool():
     assert {one.ranks for one in found.by_method["hybrid"]} == {(12,)}
 
 
-def test_of_equally_likely_tools_the_first_are_brought():
+def test_of_equally_likely_tools_the_first_are_retrieved():
     pool = ToolPool()
     for number in range(300):
         pool.add(tool(f"tool_{number}"))
@@ -357,7 +357,7 @@ def test_where_too_few_go_together_a_batch_is_filled_all_the_same():
     assert len(training_pairs.batches(found, pool, 4, 3, 1, seed=0)) == 12
 
 
-# --- what is brought ---
+# --- what is retrieved ---
 
 
 def offers(k: int, missing: str = "left out") -> ToolOffers:
@@ -365,10 +365,10 @@ def offers(k: int, missing: str = "left out") -> ToolOffers:
     return ToolOffers(pool, BY_WORDS["bm25"](pool.texts), k, "bm25", missing)
 
 
-def test_a_record_is_offered_what_is_brought_and_what_is_missing_is_written_down():
-    brought = offers(1).one(record("how much rain is in town", "get_rain"))
-    assert [one.name for one in brought.tools] == ["get_rain"]
-    assert brought.meta[META] == {
+def test_a_record_is_offered_what_is_retrieved_and_what_is_missing_is_written_down():
+    retrieved = offers(1).one(record("how much rain is in town", "get_rain"))
+    assert [one.name for one in retrieved.tools] == ["get_rain"]
+    assert retrieved.meta[META] == {
         "k": 1,
         "by": "bm25",
         "expected": 1,
@@ -417,7 +417,7 @@ def test_each_question_has_its_first_tool_before_any_has_its_second():
     assert len(index.likeliest(scores, pool, 9)) == 4
 
 
-def test_of_a_name_the_likeliest_version_is_brought():
+def test_of_a_name_the_likeliest_version_is_retrieved():
     pool = ToolPool()
     for one in (RAIN, TRAIN, tool("get_rain", "other")):
         pool.add(one)
@@ -445,7 +445,7 @@ def test_questions_are_what_the_user_says():
 # --- what is lost ---
 
 
-def test_what_prep_added_was_not_brought_and_loses_nothing():
+def test_what_prep_added_was_not_retrieved_and_loses_nothing():
     asked = record("departures of trains between two towns", "toss_coin")
     wrong = {"tool_selection_accuracy": 0.0, "exact_call": 0.0}
     for missing, lost in (("added", 0), ("left out", 1)):

@@ -319,7 +319,7 @@ def test_candidates_of_other_records_are_refused(paired, run, tmp_path):
     from agentlite.scoring.rewards.scorer import Scorer
 
     candidates = list(read_candidates(paired / "candidates.jsonl"))
-    with pytest.raises(UserError, match="there is none"):
+    with pytest.raises(UserError, match="does not exist"):
         list(Scorer({}, PROTOCOLS, {})(candidates))
 
 

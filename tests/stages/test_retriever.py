@@ -439,7 +439,7 @@ def test_questions_that_the_retriever_learned_from_are_told(workspace):
     )
 
 
-def test_more_tools_than_there_are_is_said_and_all_are_brought(workspace):
+def test_more_tools_than_there_are_is_said_and_all_are_retrieved(workspace):
     done = agentlite(
         "eval",
         "--run",

@@ -1,1 +1,1 @@
-"""Answers -> scores from 0 to 5: by a model behind an endpoint, or by people with a sheet."""
+"""Answers -> scores from 0 to 5, by an LLM judge or by people with a sheet."""

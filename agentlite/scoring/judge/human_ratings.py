@@ -1,6 +1,4 @@
-"""Answers of several models -> a sheet for people to score, blind and shuffled, with a key beside
-it; and back.
-"""
+"""Blind sheets on which people score the answers of several models, and reading them back."""
 
 import csv
 import io

@@ -1,6 +1,4 @@
-"""Answers -> scores by a model behind an endpoint, kept as they come: what is judged already is not
-asked again.
-"""
+"""Answers -> scores by an LLM judge behind an endpoint; every verdict is cached."""
 
 import threading
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A score from 0 to 5 -> what it means, as seed 003 has it."""
+"""The meaning of each score from 0 to 5, as seed 003 has it."""
 
 RUBRIC = {
     5: "all of it is right",

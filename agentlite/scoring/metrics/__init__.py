@@ -1,1 +1,1 @@
-"""Predictions and their gold -> numbers with intervals: one file a family."""
+"""Predictions and their gold -> figures with intervals; one file for each family of metrics."""

@@ -1,5 +1,4 @@
-"""Calls and the gold of a BFCL category -> what is wrong with them; verdicts by category -> v4's
-group scores.
+"""BFCL's rules for the calls of each category, and v4's group scores.
 
 These are the rules of bfcl-eval 2026.3.23 to the letter, its oddities too; `metrics.calls` is
 kinder in two places. Where the package's checker ends with an exception, the calls are wrong here.

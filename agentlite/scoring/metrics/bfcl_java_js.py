@@ -1,5 +1,4 @@
-"""Arguments written in Java or JavaScript -> values, by the type that the tool declares, as BFCL
-reads them.
+"""Java and JavaScript literals -> values, by the declared type, as BFCL reads them.
 
 A schema says what it declares in `format`: "Java ArrayList<String>". Text that is no literal of the
 type stays text, so that it can name a variable. Oddities of BFCL are kept: elements of a Java array

@@ -1,5 +1,4 @@
-"""What a model answers when BFCL asks for `[f(a=1, b='x'), g()]` -> calls, or why they cannot be
-read.
+"""Completions in BFCL's form, `[f(a=1, b='x'), g()]` -> calls, or a problem.
 
 Python is read from its syntax tree and never run; of Java and JavaScript only calls are known,
 f(a=literal, ...), as BFCL asks for no more there.

@@ -1,6 +1,4 @@
-"""Values -> how sure we can be of their mean: Wilson and bootstrap intervals, and paired
-differences.
-"""
+"""Confidence intervals (Wilson, bootstrap), paired differences and McNemar's test."""
 
 import random
 from collections import Counter
@@ -16,13 +14,11 @@ from agentlite.core.records import Step
 T = TypeVar("T")
 RESAMPLES = 2000
 AT_ONCE = 100  # resamples in memory
-FEWEST_CHANGED = (
-    6  # five coins fall alike with a chance of 2 * .5**5 > .05: fewer records prove nothing
-)
+FEWEST_CHANGED = 6  # five coins fall alike with a chance of 2 * .5**5 > .05: too few to say much
 
 
 class Interval(NamedTuple):
-    """95 % unless said otherwise."""
+    """A 95 % interval, unless another confidence is asked for."""
 
     low: float
     high: float
@@ -129,9 +125,7 @@ def mcnemar(first: Mapping[Step, float], second: Mapping[Step, float]) -> float 
 
 
 def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:
-    """As many values as there are, drawn with replacement, again and again: for what is no ratio of
-    sums.
-    """
+    """Resamples of the values, with replacement, for an estimate that is not a ratio of sums."""
     generator = random.Random(seed)
     return (generator.choices(values, k=len(values)) for _ in range(resamples))
 
@@ -139,23 +133,23 @@ def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Itera
 def redrawn_sums(
     rows: Sequence[tuple[float, ...]], seed: int, resamples: int = RESAMPLES
 ) -> Iterator[list[float]]:
-    """The sum of each column over as many rows, drawn with replacement, again and again; whatever
-    their order.
-
-    Equal rows are drawn together: how many of each is multinomial. Raises ValueError if there are
-    no rows.
+    """The sum of each column over a resample of the rows, `resamples` times; the order of the rows
+    does not matter. Raises ValueError if there are no rows.
     """
     import numpy
 
     if not rows:
         raise ValueError("nothing to draw from")
+    # How often each distinct row is in a resample is multinomial, so a resample costs as much as
+    # there are distinct rows: few, as most metrics are 0 or 1. One matrix product, (resamples,
+    # distinct rows) @ (distinct rows, columns), gives the sums of many resamples.
     distinct, counts = map(numpy.array, zip(*sorted(Counter(rows).items()), strict=True))
     generator = numpy.random.default_rng(seed)
     for start in range(0, resamples, AT_ONCE):
-        drawn = generator.multinomial(
+        times = generator.multinomial(
             len(rows), counts / len(rows), min(AT_ONCE, resamples - start)
         )
-        yield from (drawn @ distinct).tolist()
+        yield from (times @ distinct).tolist()
 
 
 def middle(estimates: Iterable[float]) -> Interval:

@@ -1,4 +1,4 @@
-"""Predictions at the steps of a dialog, and its gold -> seed 002's metrics of the whole dialog.
+"""Predictions at the steps of a dialog -> seed 002's metrics of the whole dialog.
 
 The dialogs are recorded ones: at every step the model was shown what came before as it is recorded,
 not as it would have done it itself. Such figures are called teacher-forced.

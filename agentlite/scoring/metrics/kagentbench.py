@@ -1,5 +1,4 @@
-"""Rows of KAgentBench with a model's texts -> planning, tool use, reflection, concluding, profile,
-and the overall.
+"""KAgentBench: planning, tool use, reflection, concluding, profile, and the overall.
 
 `as_published` scores as the benchmark's own script does, its defects included, to compare with
 published figures. `corrected` reads ReAct's input as JSON with all its arguments, reads no thought

@@ -1,6 +1,4 @@
-"""A model's text under a template of KAgentBench -> thought, tool and arguments; or the answer that
-concludes.
-"""
+"""KAgentBench's completions -> thought, tool and arguments, or the conclusion."""
 
 import json
 import re

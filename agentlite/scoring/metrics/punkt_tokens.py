@@ -1,5 +1,4 @@
-"""Text -> tokens: sentences by Punkt's rules, words by those of nltk's `word_tokenize`, without its
-data.
+"""Text -> tokens: Punkt's sentences and the words of nltk's `word_tokenize`, without its data.
 
 Punkt was trained on English newspapers. What it learned of which words are written small is left
 out here; its abbreviations and the words that begin a sentence are those below.

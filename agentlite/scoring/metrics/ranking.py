@@ -1,5 +1,4 @@
-"""Where the right tools stand in a ranking -> Recall, Precision, NDCG, COMP and hit at k, MRR and
-MAP, with intervals.
+"""Ranks of the right tools -> Recall, Precision, NDCG, COMP and hit at k, MRR and MAP.
 
 ToolRet's and SAGE's definitions: COMP@k, all right tools are among the first k; hit@k, any of them
 is.

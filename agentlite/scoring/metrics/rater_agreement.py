@@ -1,6 +1,4 @@
-"""What several raters gave the same units -> Krippendorff's alpha, with its interval: 1 agreement,
-0 chance.
-"""
+"""Krippendorff's alpha of several raters, with its interval: 1 is agreement, 0 is chance."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""Two texts -> ROUGE-L as KAgentBench counts it: nltk's tokens, those with Chinese in them by
-character.
-"""
+"""ROUGE-L as KAgentBench counts it: nltk's tokens, or characters in texts with Chinese."""
 
 import re
 import unicodedata

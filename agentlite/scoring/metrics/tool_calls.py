@@ -1,5 +1,4 @@
-"""A reading and its gold -> numbers about tool calls, by the rules of BFCL's AST checker for
-Python.
+"""Calls and their gold -> metrics of a step, by BFCL's AST rules for Python.
 
 Two things pass here that BFCL refuses even as the gold writes them: an object inside an object
 whose values are lists of accepted ones, and a list that begins with a float and goes on with an

@@ -1,5 +1,4 @@
-"""What was called at steps, and what was due -> precision, recall and F1 of names and parameters,
-and what went wrong.
+"""Precision, recall and F1 of the names and parameters of calls, and what went wrong.
 
 Micro: counts are summed over all steps before they are divided, so a step with many calls weighs
 more. Each interval comes from steps drawn again.

@@ -1,6 +1,4 @@
-"""finished prep + models -> completions, predictions and metrics of each model, and a
-comparison.
-"""
+"""finished prep + models -> completions, predictions, metrics of each model, and a comparison."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -180,7 +178,7 @@ def _check_settings(settings: config.EvalSettings) -> None:
         )
     if settings.retrieve and settings.predictions:
         raise UserError(
-            "were made of other prompts than those with the tools that are brought now.",
+            "have prompts without the tools that are retrieved now.",
             f"Prepare these, agentlite prep --retrieve {settings.retrieve}, and evaluate that.",
             location="--predictions",
         )

@@ -1,4 +1,4 @@
-"""The name of a pairs or a grpo -> the candidates it left, and what they were scored."""
+"""The candidates and scores that an earlier pairs or grpo left."""
 
 from pathlib import Path
 from typing import NamedTuple

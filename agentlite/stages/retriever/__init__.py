@@ -1,6 +1,4 @@
-"""finished prep and files of tools -> a model and an index that bring the right tools, beside what
-others bring.
-"""
+"""finished prep and files of tools -> a retriever model and its index, evaluated."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,10 +33,10 @@ BY_KIND = {True: (10.0, 2e-2), False: (1.0, 2e-4)}
 
 
 class Work(NamedTuple):
-    """What a retriever is made of: the tools, what is asked in each split, and what was wrong."""
+    """The tools, the queries of each split, and the problems that were found while reading."""
 
     pool: ToolPool
-    asked: Mapping[str, list[Query]]
+    queries: Mapping[str, list[Query]]
     problems: list[Row]
 
 
@@ -72,9 +70,9 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
             with failing_early(stage):
                 stage.set_aside_changed(PAIRS)
                 _fill(stage, settings, source, _read(settings, data))
-        given = "" if target.out == "retriever" else f" --retriever {target.out}"
+        option = "" if target.out == "retriever" else f" --retriever {target.out}"
         return stage.result(
-            target.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{given}")
+            target.next(f"agentlite prep SOURCE... --out prep-5 --retrieve 5{option}")
         )
 
 
@@ -83,7 +81,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
 
 
 def _settled(settings: RetrieverSettings, source: Source) -> RetrieverSettings:
-    """With what its kind of model is trained by, where that is not said."""
+    """With the epochs and learning rate of its kind of model, where they are not set."""
     epochs, rate = BY_KIND[is_static(source)]
     return replace(
         settings,
@@ -109,7 +107,7 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
         }
         read = read_pool(chain.from_iterable(records.values()), settings.tools)
         train = [*records["train"], *_new_examples(read, records)]
-        asked = {
+        by_split = {
             split: queries(train if split == "train" else records[split], read.pool)
             for split in SPLITS
         }
@@ -117,9 +115,9 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
         {
             "place": f"record {query.step.record_id}",
             "code": "not in the pool",
-            "problem": f"{name} is due, and no record or file has it",
+            "problem": f"{name} is expected, but no record or file has it",
         }
-        for query in chain.from_iterable(asked.values())
+        for query in chain.from_iterable(by_split.values())
         for name in query.names
         if name not in read.pool.names
     ]
@@ -131,17 +129,17 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
         }
         for name, count in read.pool.versions.items()
     ]
-    if settings.max_steps != 0 and not any(query.places for query in asked["train"]):
+    if settings.max_steps != 0 and not any(query.places for query in by_split["train"]):
         raise UserError(
             "no question in train needs a tool.",
             "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
             location=str(data),
         )
-    return Work(read.pool, asked, [*read.problems, *lost, *several])
+    return Work(read.pool, by_split, [*read.problems, *lost, *several])
 
 
 def _new_examples(read: ToolFile, records: Mapping[str, Sequence[Record]]) -> list[Record]:
-    """Those of files of tools, but for what dev or test ask too."""
+    """The examples in files of tools, without those whose question is in dev or test too."""
     held_out = queries(chain(records["dev"], records["test"]), read.pool)
     held = {training_pairs.normal(query.text) for query in held_out}
     kept = [
@@ -150,14 +148,14 @@ def _new_examples(read: ToolFile, records: Mapping[str, Sequence[Record]]) -> li
         if held.isdisjoint(training_pairs.normal(text) for text in questions(one))
     ]
     if left := len(read.examples) - len(kept):
-        told = f"{left} examples ask what dev or test ask: not learned"
-        read.problems.append({"place": "--tools", "code": "held out", "problem": told})
+        problem = f"{left} examples ask what dev or test ask: not learned"
+        read.problems.append({"place": "--tools", "code": "held out", "problem": problem})
     return kept
 
 
-def _tell(problems: Sequence[Row]) -> dict[str, int]:
-    """One line a kind, with the first place and how many more. Returns how many there are of
-    each.
+def _report_problems(problems: Sequence[Row]) -> dict[str, int]:
+    """Prints one line for each kind, with its first location. Returns how many there are of each
+    kind.
     """
     counts: dict[str, int] = {}
     for one in problems:
@@ -172,9 +170,11 @@ def _tell(problems: Sequence[Row]) -> dict[str, int]:
 def _fill(
     stage: run_folder.StageFolder, settings: RetrieverSettings, source: Source, work: Work
 ) -> None:
-    folder, told = stage.folder, _tell(work.problems)
+    folder, problems = stage.folder, _report_problems(work.problems)
     write_rows(folder / "problems.jsonl", work.problems)
-    counts = ", ".join(f"{len(asked)} questions in {split}" for split, asked in work.asked.items())
+    counts = ", ".join(
+        f"{len(of_split)} questions in {split}" for split, of_split in work.queries.items()
+    )
     console.notice(
         f"retriever: {len(work.pool.entries)} tools under {len(work.pool.names)} names; {counts}"
     )
@@ -186,19 +186,19 @@ def _fill(
     made = Source(TUNED, str(folder / MADE), None, "") if trains else source
     tuned = Encoder(made, settings, work.pool) if trains else untrained
     outputs = index.write(index.ToolIndex(work.pool, tuned.vectors), folder)
-    measured = measure(folder, settings, work.asked, untrained, tuned)
+    measured = measure(folder, settings, work.queries, untrained, tuned)
     figures |= {
         "tools": len(work.pool.entries),
         "names": len(work.pool.names),
-        **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
-        **({"problems": told} if told else {}),
+        **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
+        **({"problems": problems} if problems else {}),
         **measured,
     }
     trained = [*_files(folder / MADE), PAIRS, "metrics.jsonl"] if trains else []
     outputs += [
         *trained,
         "problems.jsonl",
-        *(["metrics.json", "rankings.jsonl"] if work.asked["test"] else []),
+        *(["metrics.json", "rankings.jsonl"] if work.queries["test"] else []),
     ]
     stage.finish(outputs, figures)
 
@@ -212,7 +212,7 @@ def _files(made: Path) -> list[str]:
 def _train(
     folder: Path, settings: RetrieverSettings, source: Source, work: Work, untrained: Encoder
 ) -> dict[str, Any]:
-    """The pairs are written once: a run that carries on learns from those very ones."""
+    """The pairs are written once: a resumed run trains on the very same ones."""
     from agentlite.engine import retriever
 
     retriever.check(settings)
@@ -226,23 +226,23 @@ def _train(
                 {"split": split, **training_pairs.to_row(pair, work.pool)}
                 for split in ("train", "dev")
                 for pair in training_pairs.pairs(
-                    work.asked[split], work.pool, rankers, settings.negatives, settings.seed
+                    work.queries[split], work.pool, rankers, settings.negatives, settings.seed
                 )
             ]
         write_rows(path, rows)
-    found: dict[str, list[training_pairs.TrainingPair]] = {"train": [], "dev": []}
+    pairs: dict[str, list[training_pairs.TrainingPair]] = {"train": [], "dev": []}
     for row in read_rows(path):
-        found[row["split"]].append(training_pairs.from_row(row))
-    told = retriever.train(source, settings, folder, work.pool, found["train"], found["dev"])
-    return {"pairs": len(found["train"]), **told}
+        pairs[row["split"]].append(training_pairs.from_row(row))
+    figures = retriever.train(source, settings, folder, work.pool, pairs["train"], pairs["dev"])
+    return {"pairs": len(pairs["train"]), **figures}
 
 
 def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: Path) -> Result:
     """Reads all, counts all, trains nothing."""
     status = "new" if target.force else run_folder.compare(target.folder, plan)
     work = _read(settings, data)
-    told = _tell(work.problems)
-    count = sum(len(query.places) for query in work.asked["train"])
+    problems = _report_problems(work.problems)
+    count = sum(len(query.places) for query in work.queries["train"])
     steps = settings.max_steps
     if steps is None:
         steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
@@ -250,9 +250,9 @@ def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: P
         "folder": status,
         "tools": len(work.pool.entries),
         "names": len(work.pool.names),
-        **{f"{split}_questions": len(asked) for split, asked in work.asked.items()},
+        **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
         "pairs": count,
         "steps": steps,
-        **({"problems": told} if told else {}),
+        **({"problems": problems} if problems else {}),
     }
     return Result("retriever", "dry run", str(target.folder), figures, [], 0.0)

@@ -1,6 +1,4 @@
-"""A model as it was and as it is, and questions -> what every way to rank brings them: figures,
-rankings, latency.
-"""
+"""Evaluate the retriever: figures, rankings and latency of every ranking method."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +17,11 @@ from agentlite.scoring.metrics.ranking import headline
 from agentlite.workspace.model_source import Source
 
 TUNED, UNTRAINED = "tuned", "untrained"
-TIMED, BROUGHT = 50, 10
+TIMED, SHOWN = 50, 10  # questions that are timed; tools per question in rankings.jsonl
 
 
 class Encoder:
-    """A model, and its vectors of the pool: each computed once, when it is first wanted."""
+    """A model and its vectors of the pool, both loaded when they are first needed."""
 
     def __init__(self, source: Source, settings: RetrieverSettings, pool: ToolPool):
         self.source, self.max_length, self.pool = source, settings.max_length, pool
@@ -58,8 +56,9 @@ def measure(
     untrained: Encoder,
     tuned: Encoder,
 ) -> dict[str, Any]:
-    """Every way of ranking, on the questions of test: metrics.json and rankings.jsonl. Returns what
-    is told first; nothing where no question is asked. An encoder that was not trained is both.
+    """Every ranking method on the questions of test: writes metrics.json and rankings.jsonl.
+    Returns the key figures; none where test has no question. Without training `tuned` is
+    `untrained`.
     """
     asked, pool = by_split["test"], untrained.pool
     if not asked:
@@ -102,7 +101,7 @@ def measure(
 
 
 def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
-    """Of each method what is told first; metrics.json has the rest."""
+    """The key figures of each method; metrics.json has the rest."""
     return {
         view: {
             size: {
@@ -121,17 +120,17 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
 def _rankings(
     asked: Sequence[Query], pool: ToolPool, scores: Scores, found: evaluate.QueryRanks, best: str
 ) -> list[Row]:
-    """What the best ranker brings to each question, for people to look at."""
+    """The top tools of the best ranker for each question, for people to look at."""
     rows = []
     for number, query in enumerate(asked):
-        brought = index.likeliest(scores[number : number + 1], pool, BROUGHT)
+        retrieved = index.likeliest(scores[number : number + 1], pool, SHOWN)
         rows.append(
             {
                 **query.step._asdict(),
                 "question": query.text,
                 "right": query.names,
                 "ranks": found.by_method[best][number].ranks,
-                "brought": [pool.entries[place].tool.name for place in brought],
+                "retrieved": [pool.entries[entry].tool.name for entry in retrieved],
             }
         )
     return rows
@@ -140,8 +139,8 @@ def _rankings(
 def _latency(
     texts: Sequence[str], pool: ToolPool, rankers: Mapping[str, Ranker], encoder: Encoder
 ) -> dict[str, float]:
-    """Median milliseconds of one question at a time: encoding it, and searching the pool with what
-    came of it.
+    """Median milliseconds of one question at a time: encoding it, searching the pool with its
+    vector, and BM25.
     """
     some = texts[:TIMED]
     vectors = encoder.embed(some)
