@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
