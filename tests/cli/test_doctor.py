@@ -13,9 +13,9 @@ import pytest
 from support.samples import ROOT
 
 from agentlite.cli import doctor as checks
-from agentlite.cli.doctor import environment as surroundings
 from agentlite.cli.doctor import hardware as machine
 from agentlite.cli.doctor import packages, probe
+from agentlite.cli.doctor.environment import hub
 from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts
 from agentlite.config import hardware
 
@@ -219,7 +219,7 @@ def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch, card, state):
 def test_where_models_can_be_had_is_said_with_the_way_around(monkeypatch, named, down, state, fix):
     monkeypatch.setenv("HF_ENDPOINT", named)
     servers = {url: "refused" if url in down else "" for url in (HUB, MIRROR, named) if url}
-    (found,) = surroundings.hub(BARE._replace(unreached=servers))
+    (found,) = hub(BARE._replace(unreached=servers))
     assert found.state == state
     assert fix in found.fix
 
@@ -230,7 +230,7 @@ def test_offline_nobody_is_asked(monkeypatch):
 
     monkeypatch.setattr(probe, "unreached", never)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (found,) = surroundings.hub(probe.ask(Path("runs/default")))
+    (found,) = hub(probe.ask(Path("runs/default")))
     assert found.found.startswith("not asked: offline")
 
 

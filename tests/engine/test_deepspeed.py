@@ -30,6 +30,10 @@ SETTINGS = {
 }
 
 
+# ZeRO-3 shares out all that ZeRO-2 does, and the weights too
+STAGES = [2, 3] if os.environ.get("AGENTLITE_TEST_ALL") else [3]
+
+
 @pytest.fixture(scope="module")
 def run(tiny_model, tmp_path_factory):
     """A workspace with a prep, and an sft of all weights in one process."""
@@ -73,7 +77,7 @@ def figures(folder: Path) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("stage", STAGES)
 def test_two_processes_killed_and_carried_on_give_what_one_gives(stage, run):
     folder, one = Path(run) / f"zero{stage}", Path(run) / "one"
     asked = command(run, "--out", folder.name, "--deepspeed", f"deepspeed/zero{stage}.json")

@@ -10,7 +10,7 @@ import pytest
 from support.samples import DATA
 
 import agentlite
-from agentlite.config.resolve import Given, resolve
+from agentlite.config.resolve import Given, config_folder, resolve
 from agentlite.config.settings import GrpoSettings, SftSettings
 from agentlite.core import distributed
 from agentlite.core.errors import UserError
@@ -208,7 +208,7 @@ def test_a_card_without_bfloat16_trains_an_adapter_but_not_all_weights(monkeypat
 
 
 def test_the_shipped_files_of_deepspeed_leave_every_size_to_us():
-    names = [path.name for path in (resolve.config_folder() / "deepspeed").iterdir()]
+    names = [path.name for path in (config_folder() / "deepspeed").iterdir()]
     assert sorted(names) == ["zero2.json", "zero2_offload.json", "zero3.json", "zero3_offload.json"]
     for name in names:
         content = deepspeed.read(f"deepspeed/{name}")
