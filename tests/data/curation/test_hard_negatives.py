@@ -146,13 +146,13 @@ SEVERAL = Tool("all_weathers", "", {"type": "object", "properties": {}})
 SAME = Tool(
     "rain", "The weather of a city", {"type": "object", "properties": {"place": {"type": "string"}}}
 )
-POSTCODE = Tool(
-    "postcode",
-    "Number for letters.",
+STREETS = Tool(
+    "street_plan",
+    "A drawing.",
     {"type": "object", "properties": {"city": {"type": "string"}, "street": {"type": "string"}}},
 )
 STAYS = [
-    (asking("Wet?", (WEATHER, POSTCODE), city="Oslo"), "another tool could do it"),  # takes all
+    (asking("Wet?", (WEATHER, STREETS), city="Oslo"), "another tool could do it"),  # takes all
     (
         asking("Wet?", (WEATHER, TIME), city="Oslo"),
         "another tool could do it",
