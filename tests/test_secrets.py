@@ -191,7 +191,7 @@ def test_a_token_is_no_setting(prepared, said, key):
     given = prepared / "agentlite.yaml"
     given.write_text(f"sft:\n  trl:\n    {key}: {CANARY}\n", encoding="utf-8")
     for flags in ([], ["--print-config"]):
-        assert "a secret is no setting" in run(said, prepared, "sft", *flags, code=2)
+        assert "a secret is not a setting" in run(said, prepared, "sft", *flags, code=2)
     given.unlink()
 
 

@@ -1,6 +1,4 @@
-"""What is typed in a shell so far -> how it may go on: a setting's values, stages of the workspace,
-or files.
-"""
+"""Shell completion: commands, options, a setting's values, stages of the workspace, files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +20,11 @@ class Text(click.types.StringParamType):
     ) -> list["CompletionItem"]:
         from click.shell_completion import CompletionItem
 
-        found = [value for value in _values(ctx, param.name or "") if value.startswith(incomplete)]
+        values = [value for value in _values(ctx, param.name or "") if value.startswith(incomplete)]
         files = CompletionItem(
             incomplete, type="file"
         )  # first: bash asks for files only if nothing comes after
-        return [files, *map(CompletionItem, found)]
+        return [files, *map(CompletionItem, values)]
 
 
 def completed(command: click.Command) -> click.Command:

@@ -1,6 +1,4 @@
-"""Options that commands share: the workspace, one JSON object as the result, tracebacks; how a
-model speaks.
-"""
+"""Options that several commands share: workspace, --json, --debug, and how a model answers."""
 
 import click
 

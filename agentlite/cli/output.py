@@ -1,6 +1,4 @@
-"""A command's result -> what stands on stdout: one JSON object, records, or a short table and the
-next command.
-"""
+"""A stage's result -> stdout: one JSON object, records, or a short table and the next command."""
 
 import sys
 from pathlib import Path

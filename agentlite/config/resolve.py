@@ -1,6 +1,4 @@
-"""Profile, files, --set and flags -> the settings of one command, and where each value came
-from.
-"""
+"""Profile, files, --set and flags -> the settings of one command, and where each came from."""
 
 import json
 import re
@@ -16,16 +14,8 @@ from agentlite.config.settings import COMMANDS, default, describe, fields, plain
 from agentlite.core.errors import UserError, nearest
 
 LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
-
-
-SECRETS = {
-    "hub_token",
-    "push_to_hub_token",
-    "token",
-    "use_auth_token",
-}  # of TRL or PEFT: a plan would keep them
-
-
+# arguments of TRL or PEFT that plan.json must not keep
+SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
 OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 
 
@@ -54,26 +44,26 @@ def resolve(
     layers += _layers(command, given)
     for layer, where in layers:
         for key, value in layer.items():
-            known = check_key(command, key, where)
-            merge = isinstance(values.get(known), dict) and isinstance(value, dict)
-            values[known] = {**values[known], **value} if merge else value
-            origin[known] = where
+            check_key(command, key, where)
+            merge = isinstance(values.get(key), dict) and isinstance(value, dict)
+            values[key] = {**values[key], **value} if merge else value
+            origin[key] = where
     return Resolved(
         _build(command, values, origin), {k: origin.get(k, "default") for k in fields(command)}
     )
 
 
 def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, Any]:
-    """As JSON has them, of those keys that are settings and have one."""
-    known = COMMANDS.get(command)
-    found = {key: default(command, key) for key in keys if known and key in fields(command)}
-    given = {key: value for key, value in found.items() if value is not msgspec.NODEFAULT}
-    return dict(msgspec.json.decode(msgspec.json.encode(given)))
+    """The defaults of those keys that are settings and have one, as JSON has them."""
+    settings = fields(command) if command in COMMANDS else {}
+    values = {key: default(command, key) for key in keys if key in settings}
+    defaults = {key: value for key, value in values.items() if value is not msgspec.NODEFAULT}
+    return dict(msgspec.json.decode(msgspec.json.encode(defaults)))
 
 
-def check_key(command: str, key: str, where: str) -> str:
+def check_key(command: str, key: str, where: str) -> None:
     if key in fields(command):
-        return key
+        return
     every = f"`agentlite {command} --print-config` lists them all."
     fix = nearest(key, fields(command), prefix=f"{command}.", other=every)
     raise UserError(f"no setting '{command}.{key}'. {fix}", location=where)
@@ -133,11 +123,15 @@ def _section(path: Path, command: str) -> dict[str, Any]:
             f"cannot read the configuration: {error.strerror}.", location=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"no YAML: {' '.join(str(error).split())}", location=str(path)) from error
+        raise UserError(
+            f"invalid YAML: {' '.join(str(error).split())}", location=str(path)
+        ) from error
     if not isinstance(content, dict) or not all(
         isinstance(part, dict) for part in content.values()
     ):
-        raise UserError("must hold a section a command, for example `sft:`.", location=str(path))
+        raise UserError(
+            "must hold one section per command, for example `sft:`.", location=str(path)
+        )
     for section, part in content.items():
         _known_command(section, str(path))
         for key in part:
@@ -160,7 +154,7 @@ def yaml_loader(path: Path) -> Any:
     )
 
 
-def refuse_grown(content: Any, place: str) -> None:
+def refuse_grown(content: Any, location: str) -> None:
     """An alias stands for all that its anchor holds: a few lines of them for more than there is
     memory.
     """
@@ -175,7 +169,7 @@ def refuse_grown(content: Any, place: str) -> None:
             raise UserError(
                 f"holds more than {MOST_VALUES} values.",
                 "Are there aliases of aliases (*name)?",
-                location=place,
+                location=location,
             )
 
 
@@ -187,7 +181,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and key):
         raise UserError(
-            f"'{text}' is no setting.", "Write it as --set command.key=value.", location="--set"
+            f"'{text}' is not a setting.", "Write it as --set command.key=value.", location="--set"
         )
     _known_command(section, "--set")
     key, *inner = key.split(".")
@@ -213,7 +207,7 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
     for key, value in values.items():
         if isinstance(value, dict) and (secret := next(iter(value.keys() & SECRETS), "")):
             raise UserError(
-                "a secret is no setting: it would stand in plan.json.",
+                "a secret is not a setting: plan.json would hold it.",
                 "Put it in the environment: HF_TOKEN=..., or `hf auth login`.",
                 location=f"{command}.{key}.{secret}",
             )
@@ -239,7 +233,7 @@ def _listed(value: Any, kind: Any, location: str) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def parse_weights(text: str, place: str) -> dict[str, float]:
+def parse_weights(text: str, location: str) -> dict[str, float]:
     """`tool_accuracy=.5,efficiency=0` -> its numbers by name. Raises UserError 2."""
     weights: dict[str, float] = {}
     for count, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
@@ -247,11 +241,15 @@ def parse_weights(text: str, place: str) -> dict[str, float]:
         try:
             weights[name.strip()] = float(value)
         except ValueError:
-            wrong = f"'{value}' is no number" if equals else f"'{part}' has no ="
-            raise UserError(f"{wrong}.", "Write it as NAME=.5,OTHER=0.", location=place) from None
+            wrong = f"'{value}' is not a number" if equals else f"'{part}' has no ="
+            raise UserError(
+                f"{wrong}.", "Write it as NAME=.5,OTHER=0.", location=location
+            ) from None
         if len(weights) < count:
             raise UserError(
-                f"'{name.strip()}' is there twice.", "Give each part one weight.", location=place
+                f"'{name.strip()}' is there twice.",
+                "Give each component one weight.",
+                location=location,
             )
     return weights
 

@@ -544,7 +544,7 @@ def test_weights_in_words_are_read_and_a_mistake_is_shown():
         "wrong_tool": -0.3,
     }
     for text, told in (
-        ("efficiency=half", "'half' is no number"),
+        ("efficiency=half", "'half' is not a number"),
         ("efficiency", "'efficiency' has no ="),
     ):
         with pytest.raises(UserError, match=told) as error:

@@ -1,4 +1,4 @@
-"""The commands that are no stages: what each does, in the order of `agentlite --help`."""
+"""The commands that are not stages: what each does, in the order of `agentlite --help`."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,4 @@
-"""A model and tools -> a talk in the terminal, or in a pipe; the dialog, as a row that prep
-reads.
-"""
+"""`agentlite chat`: talk to a model in a terminal or a pipe; the dialog is a row for prep."""
 
 import json
 import sys
@@ -114,11 +112,11 @@ def _results(
         with executed(execute, tools, seconds) as observe:
             yield lambda call: _shown(observe(call))
         return
-    known = recorded(replay) if replay else lambda call: None
+    recorded_result = recorded(replay) if replay else lambda call: None
 
     def observe_or_ask(call: Any) -> str:
-        found = known(call)
-        return _typed(call) if found is None else _shown(found)
+        result = recorded_result(call)
+        return _typed(call) if result is None else _shown(result)
 
     yield observe_or_ask
 

@@ -1,6 +1,4 @@
-"""This machine -> what is there and what it can train, as a table; exit code 1 where something is
-in the way.
-"""
+"""`agentlite doctor`: a table of findings about this machine; exit code 1 if there is a problem."""
 
 import sys
 import time
@@ -19,25 +17,25 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
     from agentlite.core.console import print_table
 
     started = time.monotonic()
-    found = findings(Path(run))
-    problems = sum(one.state == "problem" for one in found)
+    results = findings(Path(run))
+    problems = sum(finding.state == "problem" for finding in results)
     if as_json:
-        told = {
+        report = {
             "command": "doctor",
-            "findings": found,
+            "findings": results,
             "problems": problems,
             "seconds": round(time.monotonic() - started, 1),
         }
-        print(msgspec.json.encode(told).decode())
+        print(msgspec.json.encode(report).decode())
     else:
         rows = [["", "", ""]]
-        for one in found:
+        for finding in results:
             rows += [
-                [one.state, one.name, one.found],
-                *([["", "", f"-> {one.fix}"]] if one.fix else []),
+                [finding.state, finding.name, finding.found],
+                *([["", "", f"-> {finding.fix}"]] if finding.fix else []),
             ]
         print_table(rows, words=3)
-        warnings = sum(one.state == "warning" for one in found)
+        warnings = sum(finding.state == "warning" for finding in results)
         print(f"problems: {problems}, warnings: {warnings}")
     if problems:
         sys.exit(1)

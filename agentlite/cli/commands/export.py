@@ -1,6 +1,4 @@
-"""A model's name and a target -> the model as other programs read it, with its card, and what was
-written.
-"""
+"""`agentlite export`: a model as other programs read it, with a model card and a proof."""
 
 import json
 import shlex
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 CARD = "README.md"
 
 
-def export(asked: "ExportRequest") -> dict[str, Any]:
+def export(request: "ExportRequest") -> dict[str, Any]:
     """The one JSON object of `--json`. Raises UserError 2, 3, 5, 7, 8 or 74: then nothing is left
     at the target.
     """
@@ -37,18 +35,18 @@ def export(asked: "ExportRequest") -> dict[str, Any]:
     from agentlite.deploy.export.targets import GGUF, KINDS
     from agentlite.workspace.run_folder import versions
 
-    started, target, kind = time.monotonic(), asked.target, KINDS[asked.kind]
-    refuse_taken(target, asked.force)
-    subject = find_subject(asked.model, asked.run)
-    kind.check(asked, subject)
+    started, target, kind = time.monotonic(), request.target, KINDS[request.kind]
+    refuse_taken(target, request.force)
+    subject = find_subject(request.model, request.run)
+    kind.check(request, subject)
     needed = int(kind.times * weights_size(subject.source) * 1.05)
     with console.stdout_to_stderr(), writing(target, needed) as aside:
-        made = kind.make(asked, subject, aside)
-        told = card(target.name, asked.kind, made.weights, subject, made.proof)
-        (aside / CARD).write_text(told, encoding="utf-8")
+        made = kind.make(request, subject, aside)
+        text = card(target.name, request.kind, made.weights, subject, made.proof)
+        (aside / CARD).write_text(text, encoding="utf-8")
         facts = {
             "model": subject.name,
-            "kind": asked.kind,
+            "kind": request.kind,
             "lineage": subject.lineage,
             "weights": made.weights,
             "settings": {"protocol": subject.mixture.name, "max_length": subject.max_length},
@@ -58,7 +56,7 @@ def export(asked: "ExportRequest") -> dict[str, Any]:
             "data": digests(subject.stages),
             "versions": versions(),
         }
-        if asked.kind == "gguf":
+        if request.kind == "gguf":
             files = {aside / GGUF: target, aside / CARD: beside(target, "md")}
             put_files(files, beside(target, "json"), facts)
             written = [*files.values(), beside(target, "json")]
@@ -73,49 +71,49 @@ def export(asked: "ExportRequest") -> dict[str, Any]:
         **facts,
         "bytes": sizes,
         "seconds": seconds,
-        "next": _next(asked.kind, target),
+        "next": _next(request.kind, target),
     }
 
 
 def _next(kind: str, target: Path) -> str:
-    place = shlex.quote(str(target))
+    path = shlex.quote(str(target))
     return {
-        "merged": f"agentlite serve {place}",
-        "adapter": f"less {place}/{CARD}",
-        "gguf": f"llama-server -m {place} --jinja",
-        "ollama": f"cd {place} && ollama create {shlex.quote(target.name)}",
+        "merged": f"agentlite serve {path}",
+        "adapter": f"less {path}/{CARD}",
+        "gguf": f"llama-server -m {path} --jinja",
+        "ollama": f"cd {path} && ollama create {shlex.quote(target.name)}",
     }[kind]
 
 
-def _present(told: Mapping[str, Any]) -> None:
+def _present(summary: Mapping[str, Any]) -> None:
     from agentlite.core.console import print_table
 
-    proof, sizes = told["proof"], told["bytes"]
+    proof, sizes = summary["proof"], summary["bytes"]
     rows = [
-        ["model", " -> ".join(told["lineage"])],
-        ["weights", told["weights"].removesuffix(".")],
-        ["protocol", told["settings"]["protocol"]],
-        ["answers end with", " or ".join(told["stops"])],
+        ["model", " -> ".join(summary["lineage"])],
+        ["weights", summary["weights"].removesuffix(".")],
+        ["protocol", summary["settings"]["protocol"]],
+        ["answers end with", " or ".join(summary["stops"])],
         [
             "template",
             f"{proof['dialogs']} dialogs as in training, by {', '.join(proof['renderers'])}",
         ],
         *([name, f"{size / 1e6:.1f} MB"] for name, size in sizes.items() if size >= 100_000),
     ]
-    print(f"export: done in {told['seconds']:.0f} s, {told['target']}")
+    print(f"export: done in {summary['seconds']:.0f} s, {summary['target']}")
     print_table([["", ""], *rows])
-    print(f"next: {told['next']}")
+    print(f"next: {summary['next']}")
 
 
 def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
-    """Exactly one is asked for. Raises UserError 2."""
+    """Exactly one is request for. Raises UserError 2."""
     from agentlite.core.errors import UserError
 
-    given = {kind: target for kind, target in targets.items() if target}
-    if len(given) != 1:
+    targets_given = {kind: target for kind, target in targets.items() if target}
+    if len(targets_given) != 1:
         problem = (
-            f"{' and '.join(f'--{kind}' for kind in given)} at once."
-            if given
+            f"{' and '.join(f'--{kind}' for kind in targets_given)} at once."
+            if targets_given
             else "what is to be written?"
         )
         raise UserError(
@@ -123,7 +121,7 @@ def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
             "Give one of --merged DIR, --adapter DIR, --gguf FILE, --ollama DIR.",
             location="export",
         )
-    ((kind, target),) = given.items()
+    ((kind, target),) = targets_given.items()
     return kind, Path(target)
 
 
@@ -141,11 +139,11 @@ def _run(
     kind, target = _target({"merged": merged, "adapter": adapter, "gguf": gguf, "ollama": ollama})
     from agentlite.deploy.export.targets import ExportRequest
 
-    told = export(ExportRequest(model, kind, target, Path(run), **more))
+    summary = export(ExportRequest(model, kind, target, Path(run), **more))
     if as_json:
-        sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(summary, ensure_ascii=False) + "\n")
     else:
-        _present(told)
+        _present(summary)
 
 
 COMMAND = click.Command(

@@ -1,6 +1,4 @@
-"""A folder's name -> sample rows, settings with comments and a README in it: all that a first run
-needs.
-"""
+"""`agentlite init`: a folder with sample rows, commented settings and a README to start from."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Workspaces -> a line for each stage in them; with --rm, room made where a stage is finished."""
+"""`agentlite runs`: a line for each stage of a workspace; --rm frees checkpoints."""
 
 import shlex
 from pathlib import Path
@@ -16,44 +16,44 @@ def runs(
     folders: tuple[str, ...], run: str, names: tuple[str, ...], as_json: bool, debug: bool
 ) -> None:
     """Prints the stages, or what was freed."""
-    places = [Path(folder) for folder in folders or (run,)]
+    workspaces = [Path(folder) for folder in folders or (run,)]
     if names:
-        _told_freed([one for place in places for one in free(place, names)], as_json)
+        _print_freed([row for folder in workspaces for row in free(folder, names)], as_json)
     else:
-        _told_stages([one for place in places for one in inventory(place)], as_json)
+        _print_stages([row for folder in workspaces for row in inventory(folder)], as_json)
 
 
-def _told_freed(freed: list[Freed], as_json: bool) -> None:
+def _print_freed(freed: list[Freed], as_json: bool) -> None:
     if as_json:
-        told = {"command": "runs", "freed": freed, "bytes": sum(one.bytes for one in freed)}
-        print(msgspec.json.encode(told).decode())
+        summary = {"command": "runs", "freed": freed, "bytes": sum(stage.bytes for stage in freed)}
+        print(msgspec.json.encode(summary).decode())
         return
-    for one in freed:
-        print(f"{one.run}/{one.stage}: {in_bytes(one.bytes) or 'nothing'} freed")
+    for stage in freed:
+        print(f"{stage.run}/{stage.stage}: {in_bytes(stage.bytes) or 'nothing'} freed")
 
 
-def _told_stages(found: list[ListedStage], as_json: bool) -> None:
+def _print_stages(stages: list[ListedStage], as_json: bool) -> None:
     if as_json:
-        print(msgspec.json.encode({"command": "runs", "stages": found}).decode())
+        print(msgspec.json.encode({"command": "runs", "stages": stages}).decode())
         return
-    several = len({one.run for one in found}) > 1
+    several = len({stage.run for stage in stages}) > 1
     rows = [
         [
-            f"{one.run}/{one.stage}" if several else one.stage,
-            in_words(one.state, one.detail),
-            one.figure,
-            in_bytes(one.bytes),
-            in_bytes(one.checkpoint_bytes),
-            in_time(one.age),
+            f"{stage.run}/{stage.stage}" if several else stage.stage,
+            in_words(stage.state, stage.detail),
+            stage.figure,
+            in_bytes(stage.bytes),
+            in_bytes(stage.checkpoint_bytes),
+            in_time(stage.age),
         ]
-        for one in found
+        for stage in stages
     ]
     print_table([["stage", "state", "", "size", "checkpoints", "age"], *rows], words=3)
-    idle = [one for one in found if one.state == "done" and one.checkpoint_bytes]
+    idle = [stage for stage in stages if stage.state == "done" and stage.checkpoint_bytes]
     if idle:
-        count = in_bytes(sum(one.checkpoint_bytes for one in idle))
+        count = in_bytes(sum(stage.checkpoint_bytes for stage in idle))
         where = "" if several or idle[0].run == DEFAULT_RUN else f"{shlex.quote(idle[0].run)} "
-        names = " ".join(f"--rm {one.stage}" for one in idle)
+        names = " ".join(f"--rm {stage.stage}" for stage in idle)
         what = f": agentlite runs {where}{names}" if not several else ""
         print(f"{count} are checkpoints of finished stages, which nothing needs any more{what}")
 

@@ -22,14 +22,14 @@ def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speakin
     chat_model = ChatModel(model, Path(run), **speaking)
     with Server(chat_model, port) as server:
         chat_model.load()
-        told = {
+        address = {
             "url": server.url,
             "model": model,
             "protocol": chat_model.protocol.name,
             "max_length": chat_model.max_length,
         }
         click.echo(
-            json.dumps(told) if as_json else f"serve: {model} at {server.url} (Ctrl-C stops)"
+            json.dumps(address) if as_json else f"serve: {model} at {server.url} (Ctrl-C stops)"
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:

@@ -1,6 +1,4 @@
-"""This machine and its packages -> findings: what is there, whether it will do, and what to do
-where it will not.
-"""
+"""The checks of `agentlite doctor`, and their findings in order."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

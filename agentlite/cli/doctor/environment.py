@@ -1,4 +1,4 @@
-"""The embedded model, the hub and the environment -> whether models can be had, and from where."""
+"""Whether models can be had: the embedded model, the hub, environment variables."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""One finding of `agentlite doctor`."""
 
 from typing import Literal
 

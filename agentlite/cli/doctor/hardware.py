@@ -1,4 +1,4 @@
-"""GPU, memory, disk and compiler -> whether they will do, and what can be trained with them."""
+"""GPU, memory, disk and compiler: whether they will do, and what can be trained with them."""
 
 import json
 import os

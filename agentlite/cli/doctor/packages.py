@@ -1,6 +1,4 @@
-"""Installed packages -> what is missing, what is not as tested, what is known to do harm. None of
-them is imported.
-"""
+"""Installed packages: missing, other than tested, or known to be harmful. None is imported."""
 
 import importlib.metadata
 import importlib.util
@@ -161,12 +159,12 @@ def torch(facts: ProbedFacts) -> Iterator[Finding]:
     spec = importlib.util.find_spec("torch") if found else None
     if not spec or not spec.origin:
         return
-    told = re.search(
+    cuda_version = re.search(
         r"^cuda\b.*?'(\d+)[\d.]*'",
         Path(spec.origin).with_name("version.py").read_text(),
         re.MULTILINE,
     )
-    cuda = int(told[1]) if told else 0
+    cuda = int(cuda_version[1]) if cuda_version else 0
     text = f"{found}, built for {f'CUDA {cuda}' if cuda else 'the CPU'}"
     again = (
         f"uv pip install --torch-backend=auto --reinstall torch=={found.partition('+')[0]} "

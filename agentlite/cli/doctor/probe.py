@@ -1,6 +1,4 @@
-"""What may be slow to say -> facts: asked all at once, and after two seconds no longer waited
-for.
-"""
+"""The slow facts about a machine, found at the same time, with a limit of two seconds."""
 
 import os
 import re
@@ -37,13 +35,13 @@ def ask(run: Path) -> ProbedFacts:
     servers = (
         {} if offline() else {url: partial(unreached, url) for url in (HUB, endpoint(), MIRROR)}
     )
-    told = answers({"card": hardware.card, "driver": driver, **servers}, SECONDS)
-    late = not {"card", "driver"} <= told.keys()
+    facts = answers({"card": hardware.card, "driver": driver, **servers}, SECONDS)
+    late = not {"card", "driver"} <= facts.keys()
     return ProbedFacts(
         run,
-        told.get("card"),
-        told.get("driver"),
-        {url: told.get(url, f"no answer in {SECONDS:.0f} s") for url in servers},
+        facts.get("card"),
+        facts.get("driver"),
+        {url: facts.get(url, f"no answer in {SECONDS:.0f} s") for url in servers},
         late,
     )
 
@@ -52,10 +50,10 @@ def answers(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str,
     """What the tasks return. One that takes longer is left behind: looking up a name, for one,
     knows no time limit.
     """
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     threads = [
         threading.Thread(
-            target=lambda name=name, task=task: found.update({name: task()}), daemon=True
+            target=lambda name=name, task=task: facts.update({name: task()}), daemon=True
         )
         for name, task in tasks.items()
     ]
@@ -64,19 +62,19 @@ def answers(tasks: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str,
         thread.start()
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    return dict(found)
+    return dict(facts)
 
 
 def driver() -> str | None:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True)
     except FileNotFoundError:
         return None
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = re.match(r"[\d.]+", told)
-    return found[0] if found else ""
+    version = re.match(r"[\d.]+", done.stdout)
+    return version[0] if version else ""
 
 
 def offline() -> bool:

@@ -1,6 +1,4 @@
-"""Functions that bear the names of the tools in tools.json: agentlite chat sft --tools tools.json
---exec tools.py
-"""
+"""The functions of tools.json, for `agentlite chat sft --tools tools.json --exec tools.py`."""
 
 import random
 
@@ -25,5 +23,5 @@ def play_music(artist: str, room: str = "") -> dict[str, str]:
 
 def get_weather(city: str) -> dict[str, int]:
     """Not a real one: it depends on the name alone."""
-    drawn = random.Random(city)
-    return {"degrees": drawn.randint(-5, 30), "rain_mm": drawn.choice([0, 0, 1, 4])}
+    weather = random.Random(city)
+    return {"degrees": weather.randint(-5, 30), "rain_mm": weather.choice([0, 0, 1, 4])}
