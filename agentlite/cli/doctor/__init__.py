@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentlite.cli.doctor.environment import embedded, environment, hub
+from agentlite.cli.doctor.environment import embedded, hub, variables
 from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.hardware import compiler, disk, gpu, memory, trains
 from agentlite.cli.doctor.packages import installed, known_bad, python, tested, torch
@@ -27,7 +27,7 @@ CHECKS: tuple[Check, ...] = (
     trains,
     embedded,
     hub,
-    environment,
+    variables,
 )
 
 

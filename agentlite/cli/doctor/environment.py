@@ -60,7 +60,7 @@ def hub(facts: ProbedFacts) -> Iterator[Finding]:
         )
 
 
-def environment(facts: ProbedFacts) -> Iterator[Finding]:
+def variables(facts: ProbedFacts) -> Iterator[Finding]:
     found = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
     yield Finding(
         "environment", "ok", ", ".join(found) or "none of the variables that matter is set"
