@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import adapter, load_dtype, sample, trainer, training_log
+from agentlite.engine import adapter, load_dtype, local_sampler, trainer, training_log
 from agentlite.engine.decoding import Decoding, ends_of
 from agentlite.engine.load import Loaded, load, loading_of, prepare
 from agentlite.engine.watch import Watch
@@ -71,7 +71,7 @@ class SampledAnswer(NamedTuple):
     prompt: int
     trained: int
     place: int
-    drawn: sample.Sample
+    drawn: local_sampler.Sample
 
 
 class AnswerReward(NamedTuple):
@@ -268,7 +268,7 @@ def _rollout(
             for place in range(len(groups))
         ]
         asked = [
-            sample.SampleRequest(task.prompts[index], seed, task.stops[index])
+            local_sampler.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
         drawn_now = draw(trl_trainer, loaded, asked, task.decoding)
@@ -289,9 +289,12 @@ def _rollout(
 
 
 def _drawn(
-    trl_trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
-) -> Iterable[sample.Sample]:
-    return sample.sample(
+    trl_trainer: Any,
+    loaded: Loaded,
+    asked: Sequence[local_sampler.SampleRequest],
+    decoding: Decoding,
+) -> Iterable[local_sampler.Sample]:
+    return local_sampler.sample(
         Loaded(trl_trainer.accelerator.unwrap_model(trl_trainer.model), loaded.tokenizer),
         asked,
         decoding,
@@ -299,8 +302,11 @@ def _drawn(
 
 
 def _by_vllm(
-    trl_trainer: Any, loaded: Loaded, asked: Sequence[sample.SampleRequest], decoding: Decoding
-) -> Iterable[sample.Sample]:
+    trl_trainer: Any,
+    loaded: Loaded,
+    asked: Sequence[local_sampler.SampleRequest],
+    decoding: Decoding,
+) -> Iterable[local_sampler.Sample]:
     """By the vLLM engine that TRL has started and keeps at the newest weights."""
     prompts = [list(one.prompt) for one in asked for _ in one.seeds]
     group_size = len(asked[0].seeds)
@@ -309,7 +315,7 @@ def _by_vllm(
     )
     ends = ends_of(loaded.model, decoding.turn_end)
     return [
-        sample.read(
+        local_sampler.read(
             loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size)
         )
         for index, ids in enumerate(completions)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Candidate
-from agentlite.engine import sample
+from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.remote import RemoteRequest, replies
@@ -27,14 +27,14 @@ def make_sampler(source: Source, model: str, loading: Loading, decoding: Decodin
 
     def sampler(batch: Sequence[Prompt]) -> Iterator[Candidate]:
         requests = [
-            sample.SampleRequest(
+            local_sampler.SampleRequest(
                 prompt.ids,
                 tuple(_seed(decoding, prompt, number) for number in range(decoding.num_samples)),
                 PROTOCOLS[prompt.protocol].stops,
             )
             for prompt in batch
         ]
-        for one in sample.sample(loaded, requests, decoding):
+        for one in local_sampler.sample(loaded, requests, decoding):
             prompt = batch[one.prompt]
             yield Candidate(
                 *prompt.step,

@@ -11,8 +11,7 @@ from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, CandidateKey, Rollout, Score
 from agentlite.core.row_files import Appender, PatientAppender, write_rows
-from agentlite.engine import checkpoints, grpo
-from agentlite.engine import sample as sampling
+from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.rendering import Prompt
@@ -134,7 +133,7 @@ class Rollouts:
         self.file.settle()
 
     def _candidate(
-        self, prompt: Prompt, sample: sampling.Sample, model: str, number: int, trained: int
+        self, prompt: Prompt, sample: local_sampler.Sample, model: str, number: int, trained: int
     ) -> Candidate:
         return Candidate(
             *prompt.step,
@@ -151,7 +150,7 @@ class Rollouts:
         """The prompts whose answers before training differ in their totals: the others would teach
         nothing.
         """
-        batches = sampling.plan_batches([len(one.ids) for one in self.prompts], BATCH)
+        batches = local_sampler.plan_batches([len(one.ids) for one in self.prompts], BATCH)
         with console.progress("grpo: looking for prompts that teach", len(batches)) as advance:
             for done, batch in enumerate(batches, 1):
                 self._screen([self.prompts[index] for index in batch], loaded, decoding)
@@ -168,14 +167,14 @@ class Rollouts:
         ):
             return
         requests = [
-            sampling.SampleRequest(
+            local_sampler.SampleRequest(
                 one.ids,
                 tuple(f"{seed} {one.step} {number}" for number in group),
                 self.scorer.protocols[one.protocol].stops,
             )
             for one in batch
         ]
-        samples = sampling.sample(loaded, requests, decoding)
+        samples = local_sampler.sample(loaded, requests, decoding)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in samples]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
         self.settle()

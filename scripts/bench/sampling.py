@@ -82,7 +82,7 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     """Prompts -> how many tokens were made."""
     import torch
 
-    from agentlite.engine import load_libraries, sample
+    from agentlite.engine import load_libraries, local_sampler
     from agentlite.engine.decoding import Decoding
     from agentlite.engine.load import Loading, load_for_inference
     from agentlite.workspace.model_source import find_model
@@ -95,10 +95,12 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
 
     def ours(batch: Sequence[list[int]]) -> int:
         asked = [
-            sample.SampleRequest(ids, tuple(f"{len(ids)} {n}" for n in range(options.samples)))
+            local_sampler.SampleRequest(
+                ids, tuple(f"{len(ids)} {n}" for n in range(options.samples))
+            )
             for ids in batch
         ]
-        return sum(len(drawn.ids) for drawn in sample.sample(loaded, asked, decoding))
+        return sum(len(drawn.ids) for drawn in local_sampler.sample(loaded, asked, decoding))
 
     def generate(batch: Sequence[list[int]]) -> int:
         made = 0

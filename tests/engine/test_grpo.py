@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import checkpoints, dpo, sample, training_log
+from agentlite.engine import checkpoints, dpo, local_sampler, training_log
 from agentlite.engine import grpo as group_relative
 from agentlite.engine.adapter import keep_reference
 from agentlite.engine.grpo import AnswerReward, complaints
@@ -99,7 +99,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     made_of = trainer._generate_and_score_completions(batch)
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
-        drawn = sample.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
+        drawn = local_sampler.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
         parts = verdict(group_relative.SampledAnswer(0, 0, 0, drawn)).parts
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)

@@ -19,7 +19,7 @@ import agentlite
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import read_rows
 from agentlite.engine import dpo as preference
-from agentlite.engine import generate, sample, training_log
+from agentlite.engine import generate, local_sampler, training_log
 from agentlite.engine import grpo as group_relative
 from agentlite.engine import sft as supervised
 from agentlite.engine import trainer as training
@@ -175,23 +175,23 @@ def test_a_batch_of_samples_is_halved_and_draws_the_same(
 ) -> None:
     loaded = load_for_inference(source(tiny_model), Loading("unsloth", 128))
     asked = [
-        sample.SampleRequest([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5)))
+        local_sampler.SampleRequest([5, 6, 7, n], tuple(f"{n} {seed}" for seed in range(5)))
         for n in range(3)
     ]
     decoding = Decoding(6, temperature=1.0, turn_end=2)
-    expected = sample.sample(loaded, asked, decoding)
-    draw, most = sample.SAMPLERS["shared"], 2
+    expected = local_sampler.sample(loaded, asked, decoding)
+    draw, most = local_sampler.SAMPLERS["shared"], 2
 
-    def limited(loaded: Any, asked: Sequence[sample.SampleRequest], decoding: Any) -> Any:
+    def limited(loaded: Any, asked: Sequence[local_sampler.SampleRequest], decoding: Any) -> Any:
         if sum(len(one.seeds) for one in asked) > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return draw(loaded, asked, decoding)
 
-    monkeypatch.setitem(sample.SAMPLERS, "shared", limited)
-    assert sample.sample(loaded, asked, decoding) == expected
+    monkeypatch.setitem(local_sampler.SAMPLERS, "shared", limited)
+    assert local_sampler.sample(loaded, asked, decoding) == expected
     most = 0
     with pytest.raises(UserError, match="a prompt of 4 tokens") as error:
-        sample.sample(loaded, asked, decoding)
+        local_sampler.sample(loaded, asked, decoding)
     assert error.value.exit_code == OUT_OF_MEMORY
 
 

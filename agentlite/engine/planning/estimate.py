@@ -119,8 +119,8 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
 
 
 def _sampled(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> Load:
-    """As engine.sample works: a prompt is in the cache once, however many answers it gets; but
-    Unsloth on a GPU takes one prompt at a time, and keeps it once for every answer."""
+    """As engine.local_sampler works: a prompt is in the cache once, however many answers it gets;
+    but Unsloth on a GPU takes one prompt at a time, and keeps it once for every answer."""
     if gpu and settings.engine == "unsloth":
         return _cached(load, samples, samples, settings.max_new_tokens)
     return _cached(load, prompts, prompts * samples, settings.max_new_tokens)

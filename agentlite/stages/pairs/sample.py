@@ -63,7 +63,7 @@ def sample_candidates(
     """Appends the missing candidates to candidates.jsonl, batch by batch. A batch is sampled again
     as a whole: its content is the same in every run, and so are its samples.
     """
-    from agentlite.engine.sample import plan_batches
+    from agentlite.engine.local_sampler import plan_batches
 
     path = folder / "candidates.jsonl"
     with Appender(path) as file:

@@ -238,8 +238,7 @@ def canned(asked: Path) -> Iterator[None]:
     a line there.
     """
     from agentlite.engine import generate as generation
-    from agentlite.engine import load, sampler
-    from agentlite.engine import sample as sampling
+    from agentlite.engine import load, local_sampler, sampler
 
     def text(ids: Sequence[int], number: int) -> str:
         city = CITIES[(sum(ids) + number) % len(CITIES)]
@@ -268,7 +267,7 @@ def canned(asked: Path) -> Iterator[None]:
         for index, one in enumerate(prompts):
             told(len(one.seeds))
             yield from (
-                sampling.Sample(index, n, [1, 2, 3], text(one.prompt, n), "turn")
+                local_sampler.Sample(index, n, [1, 2, 3], text(one.prompt, n), "turn")
                 for n in range(len(one.seeds))
             )
 
@@ -276,7 +275,7 @@ def canned(asked: Path) -> Iterator[None]:
         patch.object(sampler, "load_for_inference", lambda *_: None),
         patch.object(load, "load_for_inference", lambda *_: None),
         patch.object(generation, "generate", generate),
-        patch.object(sampling, "sample", sample),
+        patch.object(local_sampler, "sample", sample),
     ):
         yield
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentlite.engine import sample
+from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load
 from agentlite.workspace.model_source import Source
@@ -37,7 +37,7 @@ def decoding(**changes):
 
 def asked(prompts=PROMPTS, seeds=SEEDS, stops=()):
     return [
-        sample.SampleRequest(prompt, tuple(f"{prompt} {seed}" for seed in seeds), stops)
+        local_sampler.SampleRequest(prompt, tuple(f"{prompt} {seed}" for seed in seeds), stops)
         for prompt in prompts
     ]
 
@@ -47,7 +47,7 @@ def ids(drawn):
 
 
 def test_without_temperature_every_sample_is_what_generate_says(loaded):
-    drawn = sample.sample(loaded, asked(), decoding(temperature=0.0))
+    drawn = local_sampler.sample(loaded, asked(), decoding(temperature=0.0))
     for index, prompt in enumerate(PROMPTS):
         expected = loaded.model.generate(
             torch.tensor([prompt]),
@@ -60,10 +60,10 @@ def test_without_temperature_every_sample_is_what_generate_says(loaded):
 
 
 def test_an_answer_does_not_depend_on_what_is_drawn_beside_it(loaded):
-    together = ids(sample.sample(loaded, asked(), decoding()))
+    together = ids(local_sampler.sample(loaded, asked(), decoding()))
     for index, prompt in enumerate(PROMPTS):
         for number, seed in enumerate(SEEDS):
-            (alone,) = sample.sample(loaded, asked([prompt], [seed]), decoding())
+            (alone,) = local_sampler.sample(loaded, asked([prompt], [seed]), decoding())
             assert alone.ids == together[index, number]
     assert len({tuple(answer) for answer in together.values()}) == 9
 
@@ -72,15 +72,15 @@ def test_each_sample_sees_the_prompt_and_its_own_tokens_alone(loaded):
     """Every token of every sample is the one its seed draws from the model's own logits over the
     plain sequence.
     """
-    for one in sample.sample(loaded, asked(), decoding()):
-        stream = sample.random.Random(f"{PROMPTS[one.prompt]} {SEEDS[one.sample]}")
+    for one in local_sampler.sample(loaded, asked(), decoding()):
+        stream = local_sampler.random.Random(f"{PROMPTS[one.prompt]} {SEEDS[one.sample]}")
         for place, token in enumerate(one.ids):
             with torch.no_grad():
                 logits = loaded.model(torch.tensor([PROMPTS[one.prompt] + one.ids[:place]])).logits[
                     :, -1
                 ]
             assert (
-                sample.choose_tokens(
+                local_sampler.choose_tokens(
                     logits, torch.tensor([stream.random()], dtype=torch.float64), decoding()
                 ).item()
                 == token
@@ -97,22 +97,24 @@ def test_a_prompt_is_read_once_however_many_answers_it_gets(loaded, monkeypatch)
 
     monkeypatch.setattr(type(loaded.model), "forward", counting)
     loaded.model.forward = counting.__get__(loaded.model)
-    drawn = sample.sample(loaded, asked(seeds=[str(n) for n in range(8)]), decoding(turn_end=-1))
+    drawn = local_sampler.sample(
+        loaded, asked(seeds=[str(n) for n in range(8)]), decoding(turn_end=-1)
+    )
     del loaded.model.forward
     assert read[0] == len(PROMPTS) * max(map(len, PROMPTS))
     assert sum(read[1:]) == sum(len(one.ids) - 1 for one in drawn)
 
 
 def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(loaded):
-    free = sample.sample(loaded, asked(), decoding())
+    free = local_sampler.sample(loaded, asked(), decoding())
     assert {one.ended for one in free if len(one.ids) == 12 and one.ids[-1] != 2} == {"cut"}
     end = free[0].ids[4]
-    ended = sample.sample(loaded, asked(), decoding(turn_end=end))[0]
+    ended = local_sampler.sample(loaded, asked(), decoding(turn_end=end))[0]
     assert ended.ended == "turn"
     assert ended.ids == free[0].ids[: free[0].ids.index(end) + 1]
     assert ended.text == loaded.tokenizer.decode(ended.ids[:-1])
     stop = loaded.tokenizer.decode(free[0].ids[3:5])
-    stopped = sample.sample(loaded, asked(stops=(stop,)), decoding())[0]
+    stopped = local_sampler.sample(loaded, asked(stops=(stop,)), decoding())[0]
     assert stopped.ended == "stop"
     assert stopped.text == free[0].text[: free[0].text.index(stop) + len(stop)]
 
@@ -120,7 +122,7 @@ def test_an_answer_ends_at_the_end_of_turn_at_a_stop_string_or_at_the_limit(load
 def test_the_model_is_left_as_it_was_found(loaded):
     for training in (True, False):
         loaded.model.train(training)
-        sample.sample(loaded, asked(), decoding(max_new_tokens=1))
+        local_sampler.sample(loaded, asked(), decoding(max_new_tokens=1))
         assert loaded.model.training is training
 
 
@@ -134,7 +136,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
     uniform = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
     row = torch.tensor([logits], dtype=torch.float32)
     counts = Counter(
-        sample.choose_tokens(
+        local_sampler.choose_tokens(
             row.expand(4000, -1), uniform, decoding(temperature=temperature, top_p=top_p)
         ).tolist()
     )
@@ -154,7 +156,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
 
 
 def test_batches_hold_every_prompt_once_the_longest_first():
-    assert sample.plan_batches([3, 9, 5, 9], 3) == [[1, 3, 2], [0]]
+    assert local_sampler.plan_batches([3, 9, 5, 9], 3) == [[1, 3, 2], [0]]
 
 
 def test_sampling_on_a_rewritten_model_takes_its_own_generate(loaded, monkeypatch):
@@ -172,7 +174,7 @@ def test_sampling_on_a_rewritten_model_takes_its_own_generate(loaded, monkeypatc
         device="cpu", generate=generate, generation_config=SimpleNamespace(eos_token_id=2)
     )
     found = SimpleNamespace(model=model, tokenizer=loaded.tokenizer)
-    drawn = sample.SAMPLERS["by one"](found, asked(seeds=["a", "b"]), decoding())
+    drawn = local_sampler.SAMPLERS["by one"](found, asked(seeds=["a", "b"]), decoding())
     assert calls == [2, 2, 2]
     first = [(one.prompt, one.sample, one.ended, len(one.ids)) for one in drawn[:2]]
     assert first == [(0, 0, "turn", 3), (0, 1, "cut", 4)]
