@@ -10,6 +10,7 @@ case ${1:-} in
   --all) export AGENTLITE_TEST_ALL=1; shift ;;
 esac
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 NO_COLOR=1
+workers=$(nproc) # read first: nproc itself heeds OMP_NUM_THREADS
 export OMP_NUM_THREADS=1 # a process a core is faster than a process with all of them
 unset FORCE_COLOR AGENTLITE_RUN
 python=.venv/bin/python
@@ -17,4 +18,4 @@ python=.venv/bin/python
 "$python" -m ruff format --check .
 "$python" -m mypy
 # One file goes to one process, in the order of tests/conftest.py: the long ones first. `-n 0` runs all in one.
-exec "$python" -m pytest --color=no -n "$(nproc)" --dist loadfile --no-loadscope-reorder "$@"
+exec "$python" -m pytest --color=no -n "$workers" --dist loadfile --no-loadscope-reorder "$@"

@@ -1,3 +1,1 @@
-"""What every room may use: errors, records, reject codes, row files, console, HTTP client, user
-code.
-"""
+"""What every room may use: errors, records, row files, console, HTTP client, user code."""

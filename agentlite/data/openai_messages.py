@@ -1,6 +1,4 @@
-"""OpenAI messages and tools, up to where the assistant goes on -> the prompt of a protocol; and its
-answer, read.
-"""
+"""OpenAI messages and tools -> the prompt of a protocol, and its answer read back."""
 
 import uuid
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,4 @@
-"""The name of a finished prep, a file of rows or stdin -> the records whose steps are asked, and
-their protocol.
-"""
+"""Finds the records whose steps are asked: of a finished prep, a file or stdin."""
 
 import hashlib
 import io

@@ -1,6 +1,4 @@
-"""Rejected rows -> rejects.jsonl, bytes and all; the same file, edited -> the rows to read in their
-places.
-"""
+"""rejects.jsonl: rejected rows with their bytes and reasons, and edited rows read again."""
 
 import base64
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,4 @@
-"""The GGUF file of an embedded model -> safetensors in the cache, once; set-up runs it as a
-module.
-"""
+"""The GGUF file of an embedded model -> safetensors in the cache, once."""
 
 import json
 import os

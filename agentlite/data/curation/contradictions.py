@@ -1,6 +1,4 @@
-"""Records -> those that contradict each other: offered and told the same, they call otherwise, or
-not at all.
-"""
+"""Finds records that share a context and tools but expect different calls."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""Records, by losses and texts -> the part of them to train on: the hard ones, unlike ones, both,
-or any.
-"""
+"""Chooses the part of the records to train on: hard ones, diverse ones, both, or at random."""
 
 import math
 import re

@@ -1,6 +1,4 @@
-"""Records and held-out ones -> those that give away what the held-out ones ask: by query, near
-query, or calls.
-"""
+"""Finds training records that leak a held-out question: by query, near query or calls."""
 
 import io
 from collections import Counter, defaultdict

@@ -1,5 +1,4 @@
-"""Records -> copies, each with the one that is kept in its place: equal ones, those that call the
-same, near ones.
+"""Finds copies, and which record of each group stays: equal ones, equal calls, near ones.
 
 Of equal records the one with the first source and task by name is kept; of others the one whose
 hash of seed and id comes first: no order of the files matters, whatever is left out is a copy of

@@ -1,6 +1,4 @@
-"""Record -> hashes of what it asks, offers and calls, by which records are compared without reading
-them again.
-"""
+"""Hashes of a record's questions, tools and calls, by which records are compared."""
 
 import struct
 import unicodedata

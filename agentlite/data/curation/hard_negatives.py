@@ -1,6 +1,4 @@
-"""train records -> hard negatives beside them: the right tool taken away, the names of tools and
-parameters masked.
-"""
+"""Makes hard negatives of train records: the right tool removed, or names masked."""
 
 import random
 import re

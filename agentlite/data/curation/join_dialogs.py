@@ -1,4 +1,4 @@
-"""Single-turn records -> dialogs of several exchanges.
+"""Joins single-turn records into dialogs of several exchanges.
 
 Records in which no call is expected stay as they are: nobody has checked whether a tool of another
 record could answer them.

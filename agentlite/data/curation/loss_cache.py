@@ -1,6 +1,4 @@
-"""Records -> their losses under a model, each computed once: what a killed pass has found is there
-for the next.
-"""
+"""Losses of records under a model, each computed once and kept across killed runs."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -1,6 +1,4 @@
-"""texts -> which are near: sketches name the candidates, the exact Jaccard index of character
-5-grams decides.
-"""
+"""Near texts: MinHash sketches name candidates, the exact Jaccard index decides."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence

@@ -1,6 +1,4 @@
-"""Traits -> which records are drawn: groups of sources in their ratios, and in each group tasks by
-their weights.
-"""
+"""Draws records by ratios of source groups (--mix), task weights and a limit."""
 
 import math
 from collections import Counter, defaultdict

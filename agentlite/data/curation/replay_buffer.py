@@ -1,5 +1,4 @@
-"""Train records and a buffer of earlier ones -> the earlier ones to learn again, and the buffer
-after that.
+"""A buffer of earlier train records: which ones to learn again, and the buffer after that.
 
 A buffer's folder holds `manifest.json` and the rows it names, in a file called by its content. A
 run is known by its key, the digest of what it was asked and given: the same run again draws from

@@ -1,6 +1,4 @@
-"""Records -> train, dev and test: each by what it says itself, and what asks the same on two sides
-stays on one.
-"""
+"""Records -> train, dev and test, with records that ask the same kept on one side."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

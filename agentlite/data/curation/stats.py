@@ -1,6 +1,4 @@
-"""Records with their sizes in tokens -> what a data set holds: by source, task, protocol and
-script, lengths, tools.
-"""
+"""Statistics of a data set: sources, tasks, protocols, scripts, lengths and tools."""
 
 import re
 from collections import Counter

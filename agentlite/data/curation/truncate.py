@@ -1,6 +1,4 @@
-"""A dialog that is too long -> its beginning, up to the last step that fits; a call before that
-keeps its result.
-"""
+"""Cuts a dialog that is too long after the last step that fits."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,4 @@
-"""AgentInstruct and Agent-FLAN rows -> Record: ShareGPT turns that say themselves whether they are
-learned.
-"""
+"""AgentInstruct and Agent-FLAN rows -> Record: ShareGPT turns with a loss mark."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Anthropic rows, messages of content blocks with `system` and tools of `input_schema` beside them
--> Record.
-"""
+"""Anthropic rows -> Record: messages of content blocks, tools with `input_schema`."""
 
 from itertools import groupby
 from typing import Any

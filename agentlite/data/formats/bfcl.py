@@ -1,6 +1,4 @@
-"""Questions of BFCL v4 with their accepted answers -> Record. The package's files are read, its
-code is not run.
-"""
+"""BFCL v4 questions with their accepted answers -> Record."""
 
 import importlib.util
 import re

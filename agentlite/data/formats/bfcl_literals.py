@@ -1,6 +1,4 @@
-"""BFCL's Java and JavaScript functions -> schemas of texts; values -> those texts, as its answers
-are to be written.
-"""
+"""BFCL's Java and JavaScript functions -> schemas, and values -> texts in those languages."""
 
 from collections.abc import Callable
 from typing import Any

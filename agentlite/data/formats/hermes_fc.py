@@ -1,6 +1,4 @@
-"""Hermes function-calling rows, ShareGPT turns with tools, calls and results between tags ->
-Record.
-"""
+"""Hermes function-calling rows -> Record: ShareGPT turns with calls and results in tags."""
 
 import re
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""KAgentInstruct rows -> Record: one for each prompt and response of a row, the prompt as it was
-sent.
-"""
+"""KAgentInstruct rows -> Record: one for each prompt and response of a row."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""MSAgent-Bench rows as ModelScope-Agent runs them -> Record: calls and results between marks, in
-one answer.
+"""MSAgent-Bench rows -> Record: calls and results between marks in one answer.
 
 <|startofthink|>fenced JSON of a call<|endofthink|> <|startofexec|>its result<|endofexec|> a summary
 """

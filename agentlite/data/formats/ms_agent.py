@@ -1,6 +1,4 @@
-"""ms_agent rows -> Record: ShareGPT turns whose system text is a ReAct prompt and whose answers
-hold whole chains.
-"""
+"""ms_agent rows -> Record: ShareGPT turns whose answers are whole ReAct chains."""
 
 import re
 from collections.abc import Iterator

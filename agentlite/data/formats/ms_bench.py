@@ -1,6 +1,4 @@
-"""ms_bench rows -> Record: general chat as ShareGPT turns, without what names other models or other
-formats.
-"""
+"""ms_bench rows -> Record: general chat as ShareGPT turns."""
 
 import re
 from typing import Any

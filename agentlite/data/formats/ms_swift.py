@@ -1,6 +1,4 @@
-"""ms-swift rows -> Record: messages with tool_call and tool_response, query and response, or human
-and assistant.
-"""
+"""ms-swift rows -> Record: messages, query and response, or human and assistant."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Prompts that end with a question and say in `gold` which calls are due -> Record, the gold as its
-answer.
-"""
+"""Rows that end with a question and hold the expected calls in `gold` -> Record."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""bytes -> raw rows: a line of JSONL, an element of a JSON array, a row of Parquet, a question of
-BFCL.
+"""bytes -> raw rows of JSONL, JSON arrays, Parquet and BFCL, packed or not.
 
 What a file holds is seen by its content, not by its name; gzip and zstd are unpacked on the way.
 """

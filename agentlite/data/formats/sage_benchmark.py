@@ -1,6 +1,4 @@
-"""SAGE's AgentBenchmarkSample, a task and its ground truth -> Record: the truth as the answer that
-is due.
-"""
+"""SAGE's AgentBenchmarkSample -> Record: a task with its expected answer."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

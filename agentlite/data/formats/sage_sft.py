@@ -1,6 +1,4 @@
-"""SAGE's AgentSFTDialog, turns whose results name a tool, but no call -> Record: each result gets
-its call.
-"""
+"""SAGE's AgentSFTDialog -> Record: turns whose results name their tool."""
 
 from typing import Any
 

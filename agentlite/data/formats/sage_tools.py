@@ -1,6 +1,4 @@
-"""SAGE's AgentToolRecord, a tool and examples of its use -> Record: each example is a question and
-the call due.
-"""
+"""SAGE's AgentToolRecord -> Record: each example of a tool's use is a question and its call."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Self-cognition rows, {"query", "response", "tag"} with {{NAME}} and {{AUTHOR}} to fill in ->
-Record.
-"""
+"""Self-cognition rows -> Record, with {{NAME}} and {{AUTHOR}} filled in."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,6 +1,4 @@
-"""ShareGPT rows, {"conversations": [{"from", "value"}], "tools", "system"}, and their kin ->
-Record.
-"""
+"""ShareGPT rows and their relatives -> Record: {"conversations": [{"from", "value"}]}."""
 
 import contextlib
 import re

@@ -1,6 +1,4 @@
-"""Plain text rows, {"text"} -> Record: one assistant turn, all of it learned, with no prompt around
-it.
-"""
+"""Plain text rows, {"text"} -> Record: one assistant turn without a prompt."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""ToolACE rows, {"system", "conversations"} with calls written [Name A(x=1, y='b'), g()] ->
-Record.
-"""
+"""ToolACE rows -> Record: calls written as [Name A(x=1, y='b'), g()]."""
 
 import re
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""ToolBench's rows for ToolLLaMA, and those of Alpha-UMi -> Record: steps of a chain, of which only
-the last trains.
-"""
+"""ToolLLaMA and Alpha-UMi rows -> Record: a chain of steps of which the last is trained."""
 
 import re
 from typing import Any

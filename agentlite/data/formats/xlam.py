@@ -1,6 +1,4 @@
-"""xLAM and APIGen rows, {"id", "query", "tools", "answers"}, the last two as JSON texts ->
-Record.
-"""
+"""xLAM and APIGen rows -> Record: {"id", "query", "tools", "answers"}."""
 
 import re
 from typing import Any
