@@ -281,7 +281,9 @@ def _entries(path: Path) -> list[tuple[str, Any]]:
             f"cannot read the weightings: {error.strerror}.", location=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"not YAML: {' '.join(str(error).split())}", location=str(path)) from error
+        raise UserError(
+            f"invalid YAML: {' '.join(str(error).split())}", location=str(path)
+        ) from error
     return [
         (_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])
     ]
