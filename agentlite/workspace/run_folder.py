@@ -271,9 +271,9 @@ def compare(folder: Path, plan: Plan) -> Status:
             )
         return "new"
     if changes := differences(read_plan(folder), plan):
-        verb = "finished" if is_finished(folder) else "begun"
+        state = "was finished" if is_finished(folder) else "is half done"
         raise UserError(
-            f"was {verb} with other settings or inputs: {'; '.join(changes)}.",
+            f"{state} with other settings or inputs: {'; '.join(changes)}.",
             "Add --force to start it over, or --out NAME to keep both.",
             location=str(folder),
             exit_code=OTHER_PLAN,
