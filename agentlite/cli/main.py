@@ -85,10 +85,10 @@ def main() -> None:
         if isinstance(error, OSError) and (
             error.filename or error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT)
         ):
-            from agentlite.core.row_files import way_out
+            from agentlite.core.row_files import fix_for
 
             problem = f"the system says: {error.strerror}."
-            _print_error(UserError(problem, way_out(error), location=str(error.filename or "")))
+            _print_error(UserError(problem, fix_for(error), location=str(error.filename or "")))
             sys.exit(DISK)
         click.echo(
             f"Error: {type(error).__name__}: {error}\n"

@@ -11,7 +11,7 @@ RUN = click.Option(
 )
 AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="one JSON object on stdout")
 DEBUG = click.Option(["--debug"], is_flag=True, help="show tracebacks")
-SPEAKING = [
+DECODING = [
     click.Option(
         ["--protocol"],
         default="",

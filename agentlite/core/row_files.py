@@ -20,7 +20,7 @@ READ_ONLY = "Name a folder that you may write to: --run DIR; AGENTLITE_CACHE for
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
 GONE = "Is the disk still there? Once it is, the same command carries on."
-WAYS_OUT = {
+FIXES = {
     errno.ENAMETOOLONG: "Give it a shorter name.",
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
     **dict.fromkeys(
@@ -58,18 +58,18 @@ def disk_errors(path: Path) -> Iterator[None]:
 def cannot_write(path: Path, error: OSError) -> UserError:
     return UserError(
         f"cannot write: {error.strerror or error}.",
-        way_out(error),
+        fix_for(error),
         location=str(path),
         exit_code=DISK,
     )
 
 
-def way_out(error: OSError) -> str:
+def fix_for(error: OSError) -> str:
     """What to do about what the system refuses."""
     otherwise = (
         "Free some space, or give another folder with --run DIR; then run the same command again."
     )
-    return WAYS_OUT.get(error.errno or 0, otherwise)
+    return FIXES.get(error.errno or 0, otherwise)
 
 
 def refuse_unwritable(folder: Path) -> None:

@@ -128,7 +128,7 @@ def seed_of(request: Request) -> int:
     return random.getrandbits(31) if request.seed is None else request.seed % 2**31
 
 
-def told_calls(turn: Turn, request: Request) -> tuple[Call, ...]:
+def finished_calls(turn: Turn, request: Request) -> tuple[Call, ...]:
     """The calls of an answer that was finished, each with an id; at most one where more are not
     wanted.
     """
@@ -159,7 +159,7 @@ def usage(turn: Turn) -> dict[str, int]:
 
 def response(about: CompletionBody, request: Request, turn: Turn) -> dict[str, Any]:
     """The whole answer in one body."""
-    calls, content = told_calls(turn, request), content_of(turn, request)
+    calls, content = finished_calls(turn, request), content_of(turn, request)
     message: dict[str, Any] = {
         "role": "assistant",
         "content": content or (None if calls else ""),
@@ -189,10 +189,10 @@ def chunk(about: CompletionBody, delta: dict[str, Any], reason: str | None = Non
     return _chunk(about, [choice])
 
 
-def last_chunks(about: CompletionBody, request: Request, turn: Turn, told: str) -> Iterator[bytes]:
+def last_chunks(about: CompletionBody, request: Request, turn: Turn, sent: str) -> Iterator[bytes]:
     """What is left to say once the answer is whole. `told`: the text that was streamed already."""
-    calls, content = told_calls(turn, request), content_of(turn, request)
-    if rest := content.removeprefix(told):
+    calls, content = finished_calls(turn, request), content_of(turn, request)
+    if rest := content.removeprefix(sent):
         yield chunk(about, {"content": rest})
     for number, call in enumerate(wire_calls(calls)):
         yield chunk(about, {"tool_calls": [{"index": number, **call}]})

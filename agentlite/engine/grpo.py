@@ -71,7 +71,7 @@ class SampledAnswer(NamedTuple):
     prompt: int
     trained: int
     place: int
-    drawn: local_sampler.Sample
+    sample: local_sampler.Sample
 
 
 class AnswerReward(NamedTuple):
@@ -258,7 +258,7 @@ def _rollout(
     """What TRL calls for a step's answers: every prompt stands there once for each answer of its
     group.
     """
-    draw = _by_vllm if settings.vllm else _drawn
+    draw = _by_vllm if settings.vllm else _sampled
 
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, Any]:
         step = trl_trainer.state.global_step
@@ -271,16 +271,16 @@ def _rollout(
             local_sampler.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
-        drawn_now = draw(trl_trainer, loaded, asked, task.decoding)
+        samples = draw(trl_trainer, loaded, asked, task.decoding)
         answered = [
-            SampledAnswer(groups[drawn.prompt], step, place, drawn)
-            for place, drawn in enumerate(
-                sorted(drawn_now, key=lambda drawn: (drawn.prompt, drawn.sample))
+            SampledAnswer(groups[sample.prompt], step, place, sample)
+            for place, sample in enumerate(
+                sorted(samples, key=lambda sample: (sample.prompt, sample.sample))
             )
         ]
         return {
             "prompt_ids": [list(task.prompts[one.prompt]) for one in answered],
-            "completion_ids": [one.drawn.ids for one in answered],
+            "completion_ids": [one.sample.ids for one in answered],
             "logprobs": None,
             "verdicts": list(task.judge(answered)),
         }
@@ -288,7 +288,7 @@ def _rollout(
     return rollout
 
 
-def _drawn(
+def _sampled(
     trl_trainer: Any,
     loaded: Loaded,
     asked: Sequence[local_sampler.SampleRequest],

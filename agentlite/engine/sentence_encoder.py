@@ -58,7 +58,9 @@ def load(source: Source, max_length: int) -> Any:
     return model
 
 
-def embed(model: Any, texts: Sequence[str], told: Callable[[int], None] = lambda done: None) -> Any:
+def embed(
+    model: Any, texts: Sequence[str], advance: Callable[[int], None] = lambda done: None
+) -> Any:
     """A row a text, float32. `told`: how many there are so far."""
     import numpy
 
@@ -77,7 +79,7 @@ def embed(model: Any, texts: Sequence[str], told: Callable[[int], None] = lambda
                 show_progress_bar=False,
             ).astype("float32")
         )
-        told(start + len(part))
+        advance(start + len(part))
     if not found:
         return numpy.zeros((0, 0), numpy.float32)
     vectors = numpy.concatenate(found)

@@ -84,7 +84,7 @@ def differences(
     seed: int,
 ) -> list[dict[str, Any]]:
     """What `second` has over every other method, on the same queries, whole records drawn again."""
-    told = []
+    sentences = []
     for view in VIEWS:
         places = _of_view(view, queries, known)
         for one in found if places else ():
@@ -92,7 +92,7 @@ def differences(
                 method: {queries[place].step: value(ranked[place], metric) for place in places}
                 for method, ranked in one.by_method.items()
             }
-            told += [
+            sentences += [
                 {
                     "view": view,
                     "tools": one.size,
@@ -104,7 +104,7 @@ def differences(
                 for first in own
                 if first != second
             ]
-    return told
+    return sentences
 
 
 def _of_view(view: str, queries: Sequence[Query], known: set[str]) -> list[int]:

@@ -86,12 +86,14 @@ class ToolFile(NamedTuple):
 def text_of(tool: Tool) -> str:
     """What a tool is found by: its name, what it does, and what it is told."""
     properties = tool.parameters.get("properties")
-    told = (
+    parameters = (
         [_parameter(name, schema) for name, schema in properties.items()]
         if isinstance(properties, dict)
         else []
     )
-    return " ".join(filter(None, (f"{tool.name}:", tool.description.strip(), "; ".join(told))))
+    return " ".join(
+        filter(None, (f"{tool.name}:", tool.description.strip(), "; ".join(parameters)))
+    )
 
 
 def group_of(name: str) -> str:
@@ -172,5 +174,5 @@ def _add(tool: Tool, category: str, place: str, read: ToolFile) -> None:
 
 
 def _parameter(name: str, schema: Any) -> str:
-    told = schema.get("description") if isinstance(schema, dict) else None
-    return f"{name} ({told})" if isinstance(told, str) and told else name
+    description = schema.get("description") if isinstance(schema, dict) else None
+    return f"{name} ({description})" if isinstance(description, str) and description else name

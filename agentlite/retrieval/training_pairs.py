@@ -55,8 +55,8 @@ def pairs(
             barred = names | {pool.entries[twin].tool.name for twin in twins[_content(pool, place)]}
             chance = random.Random(digest(f"{seed} {query.text} {place}"))
             group = groups[pool.entries[place].category] if pool.entries[place].category else []
-            ways = [*(one[number] for one in likely.values()), chance.sample(group, len(group))]
-            negatives = _by_turns(ways, pool, barred, count + SPARE, chance) if count else ()
+            rankings = [*(one[number] for one in likely.values()), chance.sample(group, len(group))]
+            negatives = _by_turns(rankings, pool, barred, count + SPARE, chance) if count else ()
             found.append(TrainingPair(query.text, place, negatives, frozenset(names)))
     return found
 
@@ -157,7 +157,7 @@ def _likeliest(ranker: Ranker, queries: Sequence[Query], pool: ToolPool) -> list
 
 
 def _by_turns(
-    ways: Sequence[Sequence[int]],
+    rankings: Sequence[Sequence[int]],
     pool: ToolPool,
     barred: set[str],
     count: int,
@@ -166,14 +166,14 @@ def _by_turns(
     """From each way in turn its first that may be taken; of a name no second one."""
     found: list[int] = []
     names = set(barred)
-    left = [iter(way) for way in ways]
+    left = [iter(ranking) for ranking in rankings]
     while left and len(found) < count:
-        for way in list(left):
+        for ranking in list(left):
             place = next(
-                (place for place in way if pool.entries[place].tool.name not in names), None
+                (place for place in ranking if pool.entries[place].tool.name not in names), None
             )
             if place is None:
-                left.remove(way)
+                left.remove(ranking)
             elif len(found) < count:
                 found.append(place)
                 names.add(pool.entries[place].tool.name)

@@ -115,7 +115,7 @@ class Rollouts:
         candidates = [
             self._candidate(
                 self.prompts[one.prompt],
-                one.drawn,
+                one.sample,
                 name,
                 one.trained * size + one.place,
                 one.trained,

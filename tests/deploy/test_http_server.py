@@ -24,7 +24,7 @@ from agentlite.core.records import Call, Parsed
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.http_server import LONGEST_BODY, Server
-from agentlite.deploy.openai_api import read_request, told_calls
+from agentlite.deploy.openai_api import finished_calls, read_request
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.generate import generate
 from agentlite.engine.stream import stream
@@ -82,7 +82,7 @@ def test_calls_side_by_side_are_given_unless_the_client_wants_one(several, count
         json.dumps({"messages": [OSLO], "parallel_tool_calls": several}).encode(), "sft"
     )
     turn = Turn("", "turn", Parsed("", calls))
-    assert [call.name for call in told_calls(turn, request)] == ["f", "g"][:count]
+    assert [call.name for call in finished_calls(turn, request)] == ["f", "g"][:count]
 
 
 def test_it_calls_as_eval_does(client, caller):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from agentlite.cli.options import AS_JSON, DEBUG, RUN, SPEAKING
+from agentlite.cli.options import AS_JSON, DEBUG, DECODING, RUN
 from agentlite.config.pipeline import TRAINED
 
 
@@ -25,7 +25,7 @@ def chat(
     run: str,
     as_json: bool,
     debug: bool,
-    **speaking: Any,
+    **options: Any,
 ) -> None:
     """Raises UserError 2, 5, 7, 8 or 74. What the model says is the result, or with --json the
     whole dialog.
@@ -45,7 +45,7 @@ def chat(
         )
     if replay and execute:
         raise UserError("is there beside --exec.", "Leave one of them out.", location="--replay")
-    chat_model = ChatModel(model, Path(run), **speaking)
+    chat_model = ChatModel(model, Path(run), **options)
     with _results(replay, execute, offered, seconds) as observe:
         chat_model.load()
         stream = sys.stderr if as_json else sys.stdout
@@ -199,7 +199,7 @@ COMMAND = click.Command(
             metavar="FILE",
             help="append the dialog, as a row that prep reads",
         ),
-        *SPEAKING,
+        *DECODING,
         RUN,
         AS_JSON,
         DEBUG,

@@ -24,7 +24,7 @@ def export(request: "ExportRequest") -> dict[str, Any]:
     """
     from agentlite.core import console
     from agentlite.deploy.export.atomic_folder import (
-        beside,
+        next_to,
         put_files,
         put_folder,
         refuse_taken,
@@ -57,9 +57,9 @@ def export(request: "ExportRequest") -> dict[str, Any]:
             "versions": versions(),
         }
         if request.kind == "gguf":
-            files = {aside / GGUF: target, aside / CARD: beside(target, "md")}
-            put_files(files, beside(target, "json"), facts)
-            written = [*files.values(), beside(target, "json")]
+            files = {aside / GGUF: target, aside / CARD: next_to(target, "md")}
+            put_files(files, next_to(target, "json"), facts)
+            written = [*files.values(), next_to(target, "json")]
         else:
             put_folder(aside, target, facts)
             written = sorted(target.iterdir())

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from agentlite.cli.options import AS_JSON, DEBUG, RUN, SPEAKING
+from agentlite.cli.options import AS_JSON, DEBUG, DECODING, RUN
 from agentlite.config.pipeline import TRAINED
 
 
-def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speaking: Any) -> None:
+def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **options: Any) -> None:
     """Raises UserError 2, 5, 7 or 8. The port is taken before the model is loaded, which takes
     longer.
     """
@@ -19,7 +19,7 @@ def serve(model: str, port: int, run: str, as_json: bool, debug: bool, **speakin
     from agentlite.deploy.chat_model import ChatModel
     from agentlite.deploy.http_server import Server
 
-    chat_model = ChatModel(model, Path(run), **speaking)
+    chat_model = ChatModel(model, Path(run), **options)
     with Server(chat_model, port) as server:
         chat_model.load()
         address = {
@@ -45,7 +45,7 @@ COMMAND = click.Command(
         click.Option(
             ["--port"], type=int, default=8000, metavar="N", help="0: any that is free [8000]"
         ),
-        *SPEAKING,
+        *DECODING,
         RUN,
         AS_JSON,
         DEBUG,

@@ -10,7 +10,7 @@ from agentlite.core.errors import UserError
 from agentlite.workspace.digests import cache_folder
 from agentlite.workspace.model_source import embedded_file
 
-TOLD = (
+NAMED = (
     "CUDA_VISIBLE_DEVICES",
     "HF_HOME",
     "HF_HUB_OFFLINE",
@@ -61,7 +61,7 @@ def hub(facts: ProbedFacts) -> Iterator[Finding]:
 
 
 def variables(facts: ProbedFacts) -> Iterator[Finding]:
-    found = [f"{name}={os.environ[name]}" for name in TOLD if name in os.environ]
+    found = [f"{name}={os.environ[name]}" for name in NAMED if name in os.environ]
     yield Finding(
         "environment", "ok", ", ".join(found) or "none of the variables that matter is set"
     )

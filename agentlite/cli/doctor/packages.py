@@ -22,7 +22,7 @@ WITHOUT_TRAIN = (
     "datasets",
 )  # many environments have these for something else
 DRIVERS = {11: 450, 12: 525, 13: 580}  # the oldest that runs a torch which is built for this CUDA
-TOLD = 5
+NAMED = 5
 Release = tuple[int, ...]
 
 
@@ -136,11 +136,11 @@ def tested(facts: ProbedFacts) -> Iterator[Finding]:
             "tested set", "ok", f"{len(there)} packages, each in the version that was tested"
         )
         return
-    more = f", and {len(other) - TOLD} others" if other[TOLD:] else ""
+    more = f", and {len(other) - NAMED} others" if other[NAMED:] else ""
     yield Finding(
         "tested set",
         "warning",
-        ", ".join(other[:TOLD]) + more,
+        ", ".join(other[:NAMED]) + more,
         f"It may well work; to be sure: pip install -c {tested_file()} 'agentlite[train]'",
     )
 

@@ -147,7 +147,7 @@ def _by_calls(
         if record.keys.calls in called:
             calling[record.keys.calls].append(index)
     for calls, indices in calling.items():
-        if records[indices[0]].keys.told >= TELLING:
+        if records[indices[0]].keys.value_bytes >= TELLING:
             yield from ((index, called[calls][0]) for index in indices)
         else:
             yield from _near(
@@ -158,12 +158,12 @@ def _by_calls(
 
 
 def _near(
-    asking: Mapping[int, str], held: Mapping[int, str], threshold: float
+    queries: Mapping[int, str], held: Mapping[int, str], threshold: float
 ) -> Iterator[tuple[int, int]]:
     """Numbers of a text that is asked and of a held-out one that is near it, for each that is near
     any.
     """
-    texts = sorted({*asking.values(), *held.values()} - {""})
+    texts = sorted({*queries.values(), *held.values()} - {""})
     places = {text: place for place, text in enumerate(texts)}
     owners = {places[text]: number for number, text in reversed([*held.items()]) if text}
     index, near = MinHashIndex(threshold), is_near(texts.__getitem__, threshold)
@@ -171,7 +171,7 @@ def _near(
         sorted(owners), sketches(texts[place] for place in sorted(owners)), strict=True
     ):
         index.add(place, sketch)
-    asked = sorted({places[text] for text in asking.values() if text})
+    asked = sorted({places[text] for text in queries.values() if text})
     nearest: dict[int, int] = {}
     for place, sketch in zip(asked, sketches(texts[place] for place in asked), strict=True):
         found = next(
@@ -179,7 +179,7 @@ def _near(
         )
         if found is not None:
             nearest[place] = owners[found]
-    for number, text in asking.items():
+    for number, text in queries.items():
         if text and places[text] in nearest:
             yield number, nearest[places[text]]
 

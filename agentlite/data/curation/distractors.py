@@ -48,8 +48,8 @@ def _with_foreign(
         return record
     chance = random.Random(digest(f"{seed} foreign {record.id}"))
     forbidden = forbidden | {record.tools[0].name}
-    drawn = chance.sample(names, min(len(names), n + len(forbidden)))
-    foreign = [pool[name] for name in drawn if name not in forbidden][: chance.randint(0, n)]
+    sampled = chance.sample(names, min(len(names), n + len(forbidden)))
+    foreign = [pool[name] for name in sampled if name not in forbidden][: chance.randint(0, n)]
     tools = [*record.tools, *foreign]
     chance.shuffle(tools)
     return (

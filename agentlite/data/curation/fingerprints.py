@@ -24,7 +24,7 @@ class Keys(NamedTuple):
     calls: int
     context: int
     first: int
-    told: int
+    value_bytes: int
 
 
 def keys(record: Record) -> Keys:
@@ -44,7 +44,7 @@ def keys(record: Record) -> Keys:
         first=_hash(
             [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
         ),
-        told=sum(_size(arguments) for calls in turns for _, arguments in calls),
+        value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
     )
 
 

@@ -316,7 +316,7 @@ def _found(record: Record) -> dict[tuple[str, str], list[str | int]]:
 def _with_masks(record: Record, found: dict[tuple[str, str], list[str | int]]) -> Record:
     contents = msgspec.to_builtins(_contents(record))
     values = [value for _, value in _values(contents)]
-    found = _with_other_ways(found, values)
+    found = _with_other_spellings(found, values)
     text = " ".join(map(str, values))
     masked = _masked(contents, _masks(found, text))
     if sum(1 for _ in _values(masked)) < len(values):
@@ -332,18 +332,18 @@ def _with_masks(record: Record, found: dict[tuple[str, str], list[str | int]]) -
     )
 
 
-def _with_other_ways(
+def _with_other_spellings(
     found: dict[tuple[str, str], list[str | int]], values: Sequence[str | int]
 ) -> dict[tuple[str, str], list[str | int]]:
     """Also where nothing around a number says what it is: it was said elsewhere."""
-    ways = {one: list(written) for one, written in found.items()}
+    spellings = {one: list(written) for one, written in found.items()}
     for kind, pattern in (NUMBERS | {"phone": PHONE_OR_DIGITS}).items():
         for value in values if any(kind == other for other, _ in found) else ():
             for match in pattern.finditer(str(value)):
-                ways.get((kind, _same(kind, match[0])), []).append(
+                spellings.get((kind, _same(kind, match[0])), []).append(
                     value if isinstance(value, int) else match[0]
                 )
-    return ways
+    return spellings
 
 
 def _apart(
@@ -351,9 +351,9 @@ def _apart(
 ) -> dict[tuple[str, str], list[str | int]]:
     """Each way to write a value as a value of its own."""
     apart: dict[tuple[str, str], list[str | int]] = {}
-    for (kind, _), ways in found.items():
-        for way in ways:
-            apart.setdefault((kind, str(way)), []).append(way)
+    for (kind, _), spellings in found.items():
+        for spelling in spellings:
+            apart.setdefault((kind, str(spelling)), []).append(spelling)
     return apart
 
 
@@ -374,8 +374,8 @@ def _masks(found: Mapping[tuple[str, str], Sequence[str | int]], text: str) -> d
     """Every way a value is written -> its mask, one that the text does not hold yet."""
     counted: Counter[str] = Counter()
     masks: dict[str, str] = {}
-    for (kind, _), ways in found.items():
-        number = next((str(way) for way in ways if isinstance(way, int)), "")
+    for (kind, _), spellings in found.items():
+        number = next((str(spelling) for spelling in spellings if isinstance(spelling, int)), "")
         mask = ""
         while not mask or mask in text or mask in masks.values() or (number and _adds_up(mask)):
             counted[kind] += 1
@@ -384,15 +384,14 @@ def _masks(found: Mapping[tuple[str, str], Sequence[str | int]], text: str) -> d
                 if number
                 else f"<{kind.upper()}_{counted[kind]}>"
             )
-        masks |= {str(way): mask for way in ways}
+        masks |= {str(spelling): mask for spelling in spellings}
     return masks
 
 
 def _masked(contents: Any, masks: Mapping[str, str]) -> Any:
-    ways = sorted(masks, key=len, reverse=True)
-    pattern = re.compile(
-        f"{START}(?:{'|'.join(re.escape(way) + (MAIL_END if '@' in way else END) for way in ways)})"
-    )
+    spellings = sorted(masks, key=len, reverse=True)
+    ended = (re.escape(one) + (MAIL_END if "@" in one else END) for one in spellings)
+    pattern = re.compile(f"{START}(?:{'|'.join(ended)})")
 
     def masked(value: Any) -> Any:
         if isinstance(value, str):

@@ -101,7 +101,7 @@ def same_calls(records: Sequence[Traits]) -> Pairs:
     by chance.
     """
     found = (one.keys for one in records)
-    yield from _same([keys.calls] if keys.told >= TELLING else [] for keys in found)
+    yield from _same([keys.calls] if keys.value_bytes >= TELLING else [] for keys in found)
 
 
 TIES: dict[str, Callable[[Sequence[Traits]], Pairs]] = {
@@ -139,8 +139,8 @@ def _side(record: Traits, fractions: Mapping[str, float], seed: int, by_tools: b
     if record.split:
         return record.split
     keys = (by_tools and record.tools) or (record.query or record.id,)
-    sides = {_of_key(key, fractions, seed) for key in keys}
-    return sides.pop() if len(sides) == 1 else ""
+    splits = {_of_key(key, fractions, seed) for key in keys}
+    return splits.pop() if len(splits) == 1 else ""
 
 
 def _of_key(key: str, fractions: Mapping[str, float], seed: int) -> str:
@@ -163,9 +163,9 @@ def _groups(records: Sequence[Traits], by: Sequence[str]) -> list[Group]:
     return members(parents)
 
 
-def _crossing(group: Group, records: Sequence[Traits], sides: Sequence[str]) -> dict[int, int]:
+def _crossing(group: Group, records: Sequence[Traits], splits: Sequence[str]) -> dict[int, int]:
     """The records of a group that do not stay, each with the first that does."""
-    counts = Counter(sides[index] for index in group)
+    counts = Counter(splits[index] for index in group)
     if len(counts) == 1:
         return {}
     borne = {records[index].split for index in group} - {""}
@@ -173,8 +173,8 @@ def _crossing(group: Group, records: Sequence[Traits], sides: Sequence[str]) -> 
     stays = next((side for side in order if side in borne), "") or max(
         order, key=lambda side: counts[side]
     )
-    first = next(index for index in group if sides[index] == stays)
-    return {index: first for index in group if sides[index] != stays}
+    first = next(index for index in group if splits[index] == stays)
+    return {index: first for index in group if splits[index] != stays}
 
 
 def _on_empty(

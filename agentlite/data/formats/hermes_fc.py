@@ -79,7 +79,7 @@ def read(row: dict[str, Any]) -> Record:
         *(["tools"] if _says(row.get("tools"), tools) else []),
     ]
     return Record(
-        messages=tuple(_told_apart(messages)), tools=tuple(tools), meta=meta_of(row, *known)
+        messages=tuple(_separated(messages)), tools=tuple(tools), meta=meta_of(row, *known)
     )
 
 
@@ -101,7 +101,7 @@ def _says(value: Any, tools: list[Tool]) -> bool:
         return False
 
 
-def _told_apart(messages: tuple[Message, ...]) -> Iterator[Message]:
+def _separated(messages: tuple[Message, ...]) -> Iterator[Message]:
     """Results with the calls that they name; thoughts without their tags, where calls part them
     from an answer.
     """

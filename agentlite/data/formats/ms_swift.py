@@ -53,11 +53,11 @@ def read(row: dict[str, Any]) -> Record:
         )
     system, tools = text_at(row, "system"), read_tools(row.get("tools"), json_or_literal)
     if isinstance(row.get("messages"), list):
-        spoken = _MsSwiftDialog(system)
+        turns_read = _MsSwiftDialog(system)
         for number, turn in enumerate(row["messages"], 1):
-            spoken.add(turn, number)
-        meta = meta_of(row, *DIALOGS, loss_scale=spoken.scales, turns=spoken.extra)
-        return Record(messages=tuple(spoken.messages), tools=tools, meta=meta)
+            turns_read.add(turn, number)
+        meta = meta_of(row, *DIALOGS, loss_scale=turns_read.scales, turns=turns_read.extra)
+        return Record(messages=tuple(turns_read.messages), tools=tools, meta=meta)
     return Record(
         messages=dialog(system, _exchanges(row)), tools=tools, meta=meta_of(row, *DIALOGS)
     )

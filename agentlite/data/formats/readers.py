@@ -403,7 +403,7 @@ def _refuse_unreadable(path: Path) -> None:
 
 
 def _nearest_file(path: Path) -> str:
-    known = [beside.name for beside in path.parent.iterdir()] if path.parent.is_dir() else []
+    known = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
     if near := closest(path.name, known):
         return f"Did you mean '{path.with_name(near)}'?"
     return f"Paths are read from {Path.cwd()}."

@@ -34,7 +34,7 @@ def refuse_taken(target: Path, force: bool) -> None:
         )
 
 
-def beside(target: Path, name: str) -> Path:
+def next_to(target: Path, name: str) -> Path:
     """A file that belongs to a target that is a file: weather.gguf, weather.gguf.json."""
     return target.with_name(f"{target.name}.{name}")
 
@@ -95,7 +95,7 @@ def put_files(files: dict[Path, Path], mark: Path, facts: dict[str, Any]) -> Non
 
 def _strangers(target: Path) -> list[str]:
     """What is in a folder, or the file, that no export has left there."""
-    mark = target / EXPORTED if target.is_dir() else beside(target, "json")
+    mark = target / EXPORTED if target.is_dir() else next_to(target, "json")
     try:
         known = {mark.name, *json.loads(mark.read_bytes())["outputs"]}
     except (OSError, ValueError, KeyError, TypeError):

@@ -145,14 +145,14 @@ def _called(several: bool, thought: str, *done: Done) -> list[Message]:
     calls = [
         Call(name, arguments, digest(plain([name, arguments]))[:9]) for name, arguments, _ in done
     ]
-    told = [
+    results = [
         Message("tool", result, call_id=call.id)
         for call, (_, _, result) in zip(calls, done, strict=True)
     ]
     if several:
-        return [Message("assistant", thought, calls=tuple(calls)), *told]
+        return [Message("assistant", thought, calls=tuple(calls)), *results]
     alone = [
         Message("assistant", "" if number else thought, calls=(call,))
         for number, call in enumerate(calls)
     ]
-    return [message for pair in zip(alone, told, strict=True) for message in pair]
+    return [message for pair in zip(alone, results, strict=True) for message in pair]

@@ -97,7 +97,7 @@ def convert(llama: LlamaCpp, model: Path, target: Path, outtype: str, quantize: 
 def _run(command: list[str], written: Path) -> None:
     name = Path(command[1] if command[0] == sys.executable else command[0]).name
     console.notice(f"export: {name} writes {written.name}")
-    last, told = deque[str](maxlen=20), time.monotonic()
+    last, shown_at = deque[str](maxlen=20), time.monotonic()
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -108,9 +108,11 @@ def _run(command: list[str], written: Path) -> None:
     ) as process:
         for line in filter(None, map(str.rstrip, process.stdout or ())):
             last.append(line)
-            if "%|" in line and time.monotonic() - told > console.EVERY_SECONDS:  # how far it is
+            if (
+                "%|" in line and time.monotonic() - shown_at > console.EVERY_SECONDS
+            ):  # how far it is
                 console.notice(line)
-                told = time.monotonic()
+                shown_at = time.monotonic()
     if process.returncode or not written.exists():
         console.notice("\n".join(last))
         why = (

@@ -107,10 +107,15 @@ def minijinja_writer(template: Template) -> Write | None:
     )
 
     def write(messages: Messages, tools: Sequence[Mapping[str, Any]], prompt: bool) -> str:
-        told = json.loads(json.dumps({"messages": list(messages), "tools": list(tools) or None}))
+        variables = json.loads(
+            json.dumps({"messages": list(messages), "tools": list(tools) or None})
+        )
         return str(
             environment.render_str(
-                template.chat_template, **told, add_generation_prompt=prompt, **template.special
+                template.chat_template,
+                **variables,
+                add_generation_prompt=prompt,
+                **template.special,
             )
         )
 

@@ -213,14 +213,16 @@ def trained(load: Load) -> int:
 
 def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int:
     """`targets` as in lora_target_modules. Raises UserError 2 for a layer the model lacks."""
-    sides: Mapping[str, tuple[int, int]] = shape.sides
+    matrix_shapes: Mapping[str, tuple[int, int]] = shape.matrix_shapes
     names: set[str] = set()
     for target in targets:
-        if target not in {"all", "all-linear", "embed_tokens", *sides}:
+        if target not in {"all", "all-linear", "embed_tokens", *matrix_shapes}:
             raise UserError(
-                f"no layer '{target}'.", nearest(target, sides), location="lora_target_modules"
+                f"no layer '{target}'.",
+                nearest(target, matrix_shapes),
+                location="lora_target_modules",
             )
-        names |= set(sides) if target.startswith("all") else {target}
+        names |= set(matrix_shapes) if target.startswith("all") else {target}
     embedded = shape.vocab + shape.hidden if {"all", "embed_tokens"} & set(targets) else 0
-    blocks = sum(sum(sides[name]) for name in names if name in sides)
+    blocks = sum(sum(matrix_shapes[name]) for name in names if name in matrix_shapes)
     return rank * (shape.layers * blocks + embedded) if rank else 0

@@ -36,7 +36,7 @@ class Shape(NamedTuple):
     max_positions: int
 
     @property
-    def sides(self) -> dict[str, tuple[int, int]]:
+    def matrix_shapes(self) -> dict[str, tuple[int, int]]:
         """Inputs and outputs of each linear layer of a block, by its name."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         return {
@@ -52,7 +52,9 @@ class Shape(NamedTuple):
     @property
     def linear(self) -> int:
         """Parameters of the blocks' linear layers; norms and biases are too few to count."""
-        return self.layers * sum(inputs * outputs for inputs, outputs in self.sides.values())
+        return self.layers * sum(
+            inputs * outputs for inputs, outputs in self.matrix_shapes.values()
+        )
 
     @property
     def embeddings(self) -> int:

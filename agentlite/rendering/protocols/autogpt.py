@@ -117,19 +117,19 @@ def exchanges(record: Record, turn: int, language: AutoGptTexts) -> list[PromptE
     """
     if any(tool.name == DONE for tool in record.tools):
         raise RowError("E212", f"a tool is named {DONE}, which ends a task in protocol autogpt")
-    message, told = record.messages[turn], _told(record.messages[:turn])
+    message, shown = record.messages[turn], _shown(record.messages[:turn])
     commands = "\n".join(
         f"{n}:{plain(tool.schema['function'])}"
         for n, tool in enumerate([*record.tools, COMPLETE], 1)
     )
-    planned = _filled(language.plan, {**told, "commands": commands, "form": FORM, "done": DONE})
+    planned = _filled(language.plan, {**shown, "commands": commands, "form": FORM, "done": DONE})
     if message.calls:
         (call,) = message.calls
         return [PromptExchange(planned, _command(message.content, call.name, call.arguments))]
     finished = _command(language.done, DONE, {})
     return [
         PromptExchange(planned, finished),
-        PromptExchange(_filled(language.conclude, told), message.content, asked=False),
+        PromptExchange(_filled(language.conclude, shown), message.content, asked=False),
     ]
 
 
@@ -143,7 +143,7 @@ def _filled(frame: str, texts: dict[str, str]) -> str:
     return filled
 
 
-def _told(before: Sequence[Message]) -> dict[str, str]:
+def _shown(before: Sequence[Message]) -> dict[str, str]:
     """The goal: what the user asked last; every command that was run, with its result; what was
     said before.
     """
@@ -187,14 +187,14 @@ def parse(text: str) -> Parsed:
     content = task if isinstance(task, str) else ""
     if not isinstance(command, dict) or not isinstance(command.get("name"), str):
         return Parsed(content, (), "command has no name")
-    beside = "text beside the command" if (text[:start] + text[end:]).strip() else ""
+    outside = "text beside the command" if (text[:start] + text[end:]).strip() else ""
     if command["name"] == DONE:
-        return Parsed(content, (), beside)
+        return Parsed(content, (), outside)
     problem = arguments_problem(command.get("args", {}))
     return Parsed(
         content,
         () if problem else (Call(command["name"], command.get("args", {})),),
-        problem or beside,
+        problem or outside,
     )
 
 

@@ -18,7 +18,7 @@ from agentlite.rendering.protocol import json_object
 from agentlite.scoring.judge.rubric import RUBRIC
 
 LONGEST = 20_000  # characters of any one text that a judge is shown
-TOLD = 4_000  # characters at the end of a judge's text in which its score is looked for
+NAMED = 4_000  # characters at the end of a judge's text in which its score is looked for
 IN_A_ROW = 4  # questions without a reply, one after the other, before the endpoint is given up
 PARAMETERS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 512}
 SYSTEM = """You grade the answer of an assistant that may use tools. Give one whole number:
@@ -134,7 +134,7 @@ def read_verdict(text: str) -> tuple[int | None, str, str]:
     words.
     """
     said = next(
-        (found for found in reversed(list(_objects(text[-TOLD:]))) if "score" in found), None
+        (found for found in reversed(list(_objects(text[-NAMED:]))) if "score" in found), None
     )
     if said is None:
         return None, "", "no score in the judge's text"
@@ -219,7 +219,7 @@ def _verdict(key: str, reply: Reply) -> JudgeVerdict:
         score,
         reason,
         problem,
-        reply.text[-TOLD:],
+        reply.text[-NAMED:],
         reply.prompt_tokens,
         reply.completion_tokens,
     )

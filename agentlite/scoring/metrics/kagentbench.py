@@ -200,7 +200,7 @@ def _overall(values: Mapping[str, Sequence[float]], seed: int) -> Summary | None
     draws = zip(
         *(redrawn(sorted(kind), seed + n) for n, kind in enumerate(weighted.values())), strict=True
     )
-    low, high = middle(sum(map(fmean, drawn)) for drawn in draws)
+    low, high = middle(sum(map(fmean, resample)) for resample in draws)
     mean = overall({name: fmean(found) for name, found in values.items()})
     count = sum(map(len, weighted.values()))
     return Summary(mean=mean, std=None, count=count, low=low, high=high, interval="bootstrap")

@@ -49,8 +49,10 @@ def _summary(rated: Sequence[Sequence[float]], level: str, seed: int) -> Summary
     value = alpha(rated, level)
     if value is None:
         return None
-    drawn = [again for units in redrawn(rated, seed) if (again := alpha(units, level)) is not None]
-    low, high = middle(drawn) if len(drawn) > 1 else (value, value)
+    resampled = [
+        again for units in redrawn(rated, seed) if (again := alpha(units, level)) is not None
+    ]
+    low, high = middle(resampled) if len(resampled) > 1 else (value, value)
     return Summary(mean=value, std=None, count=len(rated), low=low, high=high, interval="bootstrap")
 
 

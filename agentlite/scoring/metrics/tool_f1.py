@@ -47,13 +47,14 @@ def tool_metrics(answers: Sequence[AnsweredStep], seed: int) -> dict[str, Summar
     """
     rows = [count(answer) for answer in answers]
     figures = {name: measure(_total(rows)) for name, measure in SHARES.items()}
-    drawn: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
-    for sums in redrawn_sums(rows, seed) if drawn else ():
-        for name, values in drawn.items():
+    resampled: dict[str, list[float]] = {name: [] for name, figure in figures.items() if figure}
+    for sums in redrawn_sums(rows, seed) if resampled else ():
+        for name, values in resampled.items():
             if figure := SHARES[name](CallCounts(*map(int, sums))):
                 values.append(figure.value)
     return {
-        name: _summary(figure, drawn[name]) if figure else None for name, figure in figures.items()
+        name: _summary(figure, resampled[name]) if figure else None
+        for name, figure in figures.items()
     }
 
 
@@ -114,8 +115,8 @@ def _total(rows: Sequence[CallCounts]) -> CallCounts:
     return CallCounts(*map(sum, zip(*rows, strict=True)))
 
 
-def _summary(figure: Figure, drawn: Sequence[float]) -> Summary:
-    low, high = middle(drawn)
+def _summary(figure: Figure, resampled: Sequence[float]) -> Summary:
+    low, high = middle(resampled)
     return Summary(
         mean=figure.value, std=None, count=figure.of, low=low, high=high, interval="bootstrap"
     )
