@@ -18,7 +18,7 @@ from support.go_templates import execute
 from support.samples import DATA, ROOT, with_template
 
 import agentlite
-from agentlite.cli.commands.export import COMMAND
+from agentlite.cli.main import group
 from agentlite.core.errors import UserError
 from agentlite.deploy.export.golden_dialogs import dialogs, goldens
 from agentlite.deploy.export.ollama import (
@@ -72,7 +72,7 @@ QUESTIONS = (
 
 
 def export(*arguments: object) -> None:
-    COMMAND.main([str(one) for one in arguments], standalone_mode=False)
+    group.main(["export", *map(str, arguments)], "agentlite", standalone_mode=False)
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:

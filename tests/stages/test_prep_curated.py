@@ -179,7 +179,7 @@ def test_a_setting_that_does_nothing_alone_is_told(given, said, tmp_path, capsys
 
 
 def test_task_weights_that_cannot_be_read_name_their_setting(tmp_path):
-    with pytest.raises(UserError, match="'much' is no number") as error:
+    with pytest.raises(UserError, match="'much' is not a number") as error:
         run(tmp_path / "r", write(tmp_path / "rows.jsonl", [asked(1)]), task_weights="general=much")
     assert "prep.task_weights" in error.value.location
 

@@ -368,7 +368,7 @@ def test_an_index_is_not_searched_by_another_model_than_made_it(workspace, tiny_
     shutil.copyfile(
         workspace / "retriever" / "model" / "model.safetensors", own / "model.safetensors"
     )
-    with pytest.raises(UserError, match="another model now"):
+    with pytest.raises(UserError, match="which has changed since"):
         find_encoder("bare", tmp_path)
 
 
