@@ -40,11 +40,11 @@ runpy.run_path(sys.argv.pop(1), run_name="__main__")
 
 
 def sweep(
-    folder: Path, *arguments: str, program: str = "", by: str = ""
+    folder: Path, *arguments: str, program: str = "", by: str = "", seed: str = SEED
 ) -> tuple[int, list[dict[str, Any]], str]:
     """The exit code, what was found by command and kind, and what was printed."""
     start = ["-c", program, str(SWEEP)] if program else [str(SWEEP)]
-    told = ["--seed", SEED, "--json", str(folder / "found.json")]
+    told = ["--seed", seed, "--json", str(folder / "found.json")]
     done = processes.run(
         [sys.executable, *start, *arguments, *told],
         capture_output=True,
@@ -107,6 +107,9 @@ def test_a_checkpoint_survives_and_a_killed_run_ends_with_the_same_bits(tmp_path
     ids=["torn rows are not cut", "what is there is believed"],
 )
 def test_the_sweep_sees_what_is_broken(program, count, tmp_path):
-    code, found, told = sweep(tmp_path, "harm", "--only", "eval", "--few", "2", program=program)
+    # a seed whose two faults of a kind meet the planted one: others may show it as rows lost
+    code, found, told = sweep(
+        tmp_path, "harm", "--only", "eval", "--few", "2", program=program, seed="12"
+    )
     assert code == 1, told
     assert sum(one[count] for one in found) > 0
