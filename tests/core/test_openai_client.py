@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from agentlite.core import openai_client
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import LONGEST_REPLY, Endpoint, Reply, ask
 
@@ -177,3 +178,21 @@ def test_a_proxy_that_cannot_be_used_is_named_and_its_password_is_not(monkeypatc
     with pytest.raises(UserError, match="proxy") as caught:
         asked(requests)
     assert "secret" not in str(caught.value) and "secret" not in repr(caught.value)
+
+
+def test_waits_double_and_the_last_try_is_followed_by_none(monkeypatch):
+    waits: list[float] = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            return False
+
+    def refuse(endpoint: Endpoint, body: bytes) -> object:
+        raise ConnectionError
+
+    monkeypatch.setattr(openai_client, "_post", refuse)
+    monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
+    endpoint = Endpoint("http://localhost:1/v1", "m", tries=4, pause=50.0)
+    assert ask(endpoint, [], {}, Stop()).silent
+    assert waits == [50, 100, openai_client.LONGEST_WAIT]

@@ -209,3 +209,19 @@ def _train_and_die(model: str, folder: str, step: int) -> None:
 
 if __name__ == "__main__":
     _train_and_die(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "epochs", "steps"), [(7, 1, 2), (8, 1, 2), (9, 1, 3), (1, 0.1, 1)]
+)
+def test_a_part_of_a_batch_is_a_step_and_there_is_one_at_least(rows, epochs, steps):
+    plan = training.schedule(
+        rows, epochs=epochs, max_steps=None, batch_size=2, gradient_accumulation=2
+    )
+    assert plan.steps == steps
+
+
+def test_the_learning_rate_rises_for_its_share_of_the_steps(tmp_path):
+    plan = training.Schedule(30, 1, 1)
+    known = training.shared_arguments(sft(warmup_ratio=0.05), tmp_path, plan, with_dev=False)
+    assert known["warmup_steps"] == 2  # 1.5 steps, rounded up

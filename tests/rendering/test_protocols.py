@@ -508,3 +508,10 @@ def test_the_protocol_that_prep_chose_is_kept(smollm2):
 def test_a_mixture_that_is_none_is_refused(setting, smollm2):
     with pytest.raises(UserError):
         choose(setting, smollm2)
+
+
+def test_react_names_every_tool_and_reads_a_thought_without_its_label():
+    react = PROTOCOLS["react"]
+    assert "get_weather,get_time" in react.system((WEATHER, TIME))
+    read = react.parse('Thought: I look.\nAction: get_time\nAction Input: {"city": "Oslo"}')
+    assert (read.content, [call.name for call in read.calls]) == ("I look.", ["get_time"])

@@ -456,3 +456,8 @@ def test_what_prep_added_was_not_retrieved_and_loses_nothing():
         assert loss.retrieved.mean == 0
         assert loss.exact_call_lost_to_retrieval.mean == lost
         assert loss.exact_call_lost_to_choosing.mean == 1 - lost
+
+
+def test_the_keyword_score_is_the_share_of_the_query():
+    scores = BY_WORDS["keyword"](["weather of a city, and a week of it", "time"])
+    assert scores(["weather city tomorrow"])[0].tolist() == pytest.approx([2 / 3, 0])

@@ -370,3 +370,8 @@ def test_a_buffer_that_another_run_has_changed_meanwhile_is_left_as_it_is(tmp_pa
     with pytest.raises(UserError, match="another run"):
         add(mine, rows(2))
     assert ids(buffer_rows(find_buffer(tmp_path, "mine"))) == ids(rows(1))
+
+
+def test_the_proxy_loss_by_hand():
+    four = Record(messages=(Message("user", "a b"), Message("assistant", "c d")))
+    assert proxy_loss(four) == pytest.approx(4 / 512 + math.log(4) / 5)

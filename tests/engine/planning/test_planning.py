@@ -35,7 +35,7 @@ from agentlite.engine.planning.memory import (
 from agentlite.engine.planning.model_shape import PUBLISHED, Shape, base_of, find_shape, shape_of
 from agentlite.engine.planning.suggest_fit import fitting, largest
 from agentlite.engine.planning.sweep_plot import sweep
-from agentlite.engine.planning.time_and_disk import CARDS, operations
+from agentlite.engine.planning.time_and_disk import CARDS, efficiency, operations, training_seconds
 from agentlite.workspace.model_source import embedded_file
 
 POINTS = Path(__file__).with_name("published_memory.csv")
@@ -557,3 +557,11 @@ def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int,
     load = load_of("sft", settings, find_shape("Qwen/Qwen2.5-7B-Instruct"), True)
     assert (load.rows, load.length) == (rows, max_length)
     assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed
+
+
+def test_a_step_takes_as_long_as_all_its_micro_batches():
+    load = Load(SMALL, REGIMES["unsloth"], 16, lora_r=8, rows=2, length=100)
+    one = training_seconds(load, CARDS["a100"], 1, 80)
+    assert training_seconds(load, CARDS["a100"], 4, 80) == pytest.approx(4 * one)
+    tokens = 2 * 80
+    assert one == pytest.approx(tokens * operations(load) / (312e12 * efficiency(load)))
