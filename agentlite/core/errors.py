@@ -7,7 +7,7 @@ DISK, LOCKED = 74, 75
 
 
 class UserError(Exception):
-    """An error that a user can mend. The command line prints it in one to three lines, without a
+    """An error that a user can fix. The command line prints it in one to three lines, without a
     traceback.
     """
 

@@ -21,7 +21,7 @@ CODES: dict[str, Code] = {
     ),
     "E105": Code(
         "A JSON array is broken or cut from here on; what follows is kept in one piece.",
-        "Fetch or mend the file, or write its rows one a line.",
+        "Fetch or repair the file, or write its rows one a line.",
     ),
     "E109": Code("The row is no UTF-8.", "Convert the file: iconv -f ENCODING -t UTF-8 FILE."),
     "E111": Code(
@@ -90,7 +90,7 @@ CODES: dict[str, Code] = {
         'Name the arguments: {"city": "Oslo"}.',
     ),
     "E209": Code(
-        "A call of a tool that the row does not offer.", "Add the tool, or mend the name."
+        "A call of a tool that the row does not offer.", "Add the tool, or correct the name."
     ),
     "E210": Code(
         "The arguments do not fit the tool's schema: one is missing, one too many, or of another "
@@ -129,16 +129,16 @@ CODES: dict[str, Code] = {
         ),
     ),
     "D401": Code(
-        "The same dialog, tools and gold as another record.", "Nothing to mend: that one is kept."
+        "The same dialog, tools and gold as another record.", "Nothing to fix: that one is kept."
     ),
     "D402": Code(
         "Calls the same tools with the same arguments as another record, is offered the same, and "
         "asks much alike.",
-        "Nothing to mend: that one is kept.",
+        "Nothing to fix: that one is kept.",
     ),
     "D403": Code(
         "Says nearly the same as another record, with the same tools on offer and called.",
-        "Nothing to mend: that one is kept. A higher threshold keeps more.",
+        "Nothing to fix: that one is kept. A higher threshold keeps more.",
     ),
     "F301": Code(
         "Left out as ms-swift leaves such ms_bench rows out: another model's name, or role marks "
@@ -171,13 +171,13 @@ CODES: dict[str, Code] = {
     "F331": Code(
         "Gives away a held-out record: the same query, nearly the same, or the same calls with the "
         "same arguments.",
-        "Nothing to mend: what is held out must not be learned. Without that --holdout it is kept.",
+        "Nothing to fix: what is held out must not be learned. Without that --holdout it is kept.",
     ),
     "F332": Code(
         "Asks or calls what a record on another side does, where more of its group, or one that "
         "bears a split, stays.",
         (
-            "Nothing to mend: learned, it would spoil what is measured. prep.split_by names what "
+            "Nothing to fix: learned, it would spoil what is measured. prep.split_by names what "
             "must "
             "not be on two sides."
         ),

@@ -202,7 +202,7 @@ def unsloth_checkpointing() -> str | bool:
 
 
 def explained(error: Exception, name: str) -> Exception:
-    """A library's exception as what a user can mend; unknown ones as they are."""
+    """A library's exception as an error that a user can fix; unknown ones as they are."""
     text = " ".join(str(error).split())[:300]
     if isinstance(error, UserError):
         return error

@@ -93,7 +93,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
     if unknown and settings.max_rejects < 1:
         raise UserError(
             f"{unknown[0].reason}: rows may be missing.",
-            "Fetch or mend the file; or take what was read of it: --max-rejects 1.",
+            "Fetch or repair the file; or take what was read of it: --max-rejects 1.",
             location=unknown[0].place,
             exit_code=REJECTS,
         )
