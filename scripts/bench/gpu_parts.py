@@ -142,7 +142,7 @@ def _grpo(cell: Cell, settings: Any, source: Any, folder: Path, clock: Any) -> d
     prompts = [ids[settings.max_new_tokens :] for ids in _rows(cell, settings, source.base)]
 
     def judge(answers: Sequence[Any]) -> list[Any]:
-        clock.drawn += sum(len(prompts[one.prompt]) + len(one.drawn.ids) for one in answers)
+        clock.drawn += sum(len(prompts[one.prompt]) + len(one.sample.ids) for one in answers)
         return [grpo.AnswerReward({"chance": chance.random()}) for _ in answers]
 
     def task(loaded: Any) -> Any:

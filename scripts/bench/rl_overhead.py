@@ -188,7 +188,7 @@ def ours_grpo(options: argparse.Namespace) -> dict[str, Any]:
                 drawn.append(
                     {
                         "prompts": [one.prompt for one in answers],
-                        "ids": [one.drawn.ids for one in answers],
+                        "ids": [one.sample.ids for one in answers],
                     }
                 )
                 return rollouts.verdicts(answers)

@@ -430,7 +430,15 @@ def test_records_go_out_as_other_trainers_read_them_and_come_in_again(rows, tmp_
 
 def test_a_table_tells_what_became_of_every_file(tmp_path):
     done = agentlite(
-        "prep", DATA / "formats", "--run", tmp_path, "--model", "smollm2-135m", "--max-rejects", 0.5
+        "prep",
+        "formats",
+        "--run",
+        tmp_path,
+        "--model",
+        "smollm2-135m",
+        "--max-rejects",
+        0.5,
+        cwd=DATA,
     )
     assert done.returncode == 0, done.stderr.decode()
     for name in ("glaive", "anthropic", "sage_tools"):

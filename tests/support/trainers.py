@@ -103,13 +103,13 @@ def prompts() -> list[list[int]]:
 
 def verdict(answer: group_relative.SampledAnswer) -> AnswerReward:
     """A random model can learn this: to say tokens of even number."""
-    drawn = answer.drawn
-    even = sum(token % 2 == 0 for token in drawn.ids) / len(drawn.ids)
+    sample = answer.sample
+    even = sum(token % 2 == 0 for token in sample.ids) / len(sample.ids)
     return AnswerReward(
         {
             "even": even,
-            "long": min(1.0, len(drawn.text) / 100),
-            "timeout": float(drawn.ended == "cut"),
+            "long": min(1.0, len(sample.text) / 100),
+            "timeout": float(sample.ended == "cut"),
         }
     )
 
