@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    processes.warm.wanted = item.get_closest_marker("torch") is not None
+    processes.warm.wanted = "torch" if item.get_closest_marker("torch") else "light"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,6 @@ limit of memory.
 
 import gzip
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support import processes
 from support.malformed_rows import line
 from support.samples import ROOT
 
@@ -22,23 +22,21 @@ LIMIT = 3 << 30  # of address space; what is read below stands for 16 GB and mor
 ROW = line() + b"\n"
 
 
-def limited(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "NO_COLOR": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    return subprocess.run(
-        command,
+def limited(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return processes.run(
+        [sys.executable, *map(str, words)],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "OMP_NUM_THREADS": "1"},
         timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)),
+        address_space=LIMIT,
     )
+
+
+def prep(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    options = ["--run", folder, "--set", "prep.dev=0", "--set", "prep.test=0"]
+    return limited("-m", "agentlite", "prep", path, *options, cwd=folder)
 
 
 def by_gzip(content: bytes) -> bytes:
@@ -64,9 +62,7 @@ def test_a_packed_bomb_is_named_and_nothing_is_finished(tmp_path, what, how):
     path = tmp_path / f"rows.jsonl.{how}"
     start, piece = BOMBS[what]
     path.write_bytes(PACKED[how](start) + PACKED[how](piece) * 500)
-    done = limited(
-        "prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0", cwd=tmp_path
-    )
+    done = prep(path, tmp_path)
     assert done.returncode == 4 and f"{path}: grows more than 200-fold" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and not (tmp_path / "prep" / "done.json").exists()
 
@@ -74,9 +70,7 @@ def test_a_packed_bomb_is_named_and_nothing_is_finished(tmp_path, what, how):
 def test_many_equal_rows_are_no_bomb(tmp_path):
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(by_gzip(ROW * 2000))
-    done = limited(
-        "prep", path, "--run", tmp_path, "--set", "prep.dev=0", "--set", "prep.test=0", cwd=tmp_path
-    )
+    done = prep(path, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -93,12 +87,7 @@ def test_one_long_value_in_every_row_of_parquet_is_read_a_few_at_a_time(tmp_path
         "rows = read_parquet(Path(sys.argv[1]))\nprint(sum(len(next(rows)['text']) for _ in "
         "range(600)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "rows.parquet"],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT)),
-    )
+    done = limited("-c", program, tmp_path / "rows.parquet", cwd=tmp_path)
     assert done.stdout.strip() == str(600 << 20), done.stderr
 
 
@@ -130,7 +119,7 @@ LAUGHS = f"a: &a [{'ha, ' * 9}]\n" + "".join(
 )
 def test_a_bomb_of_settings_is_refused_at_once(tmp_path, content, told):
     (tmp_path / "agentlite.yaml").write_text(content, encoding="utf-8")
-    done = limited("sft", "--print-config", cwd=tmp_path)
+    done = limited("-m", "agentlite", "sft", "--print-config", cwd=tmp_path)
     assert done.returncode == 2 and told in done.stderr, done.stderr[-2000:]
     assert len(done.stderr) < 2000 and not (tmp_path / "was-run").exists()
 

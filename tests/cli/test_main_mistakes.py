@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support import processes
 from support.samples import DATA, ROOT
 
 PROGRAM = """
@@ -81,7 +82,7 @@ def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "COLUMNS": "200",
     }
     command = [sys.executable, "-c", PROGRAM, *line.split()]
-    return subprocess.run(
+    return processes.run(
         command, capture_output=True, text=True, cwd=folder, env=environment, timeout=120
     )
 

@@ -32,8 +32,8 @@ def environment() -> dict[str, str]:
 def agentlite(
     *arguments: object, stdin: bytes = b"", cwd: Path | None = None, new: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs one command; fails where it ends with a traceback. `new`: in a new interpreter, even
-    where the test needs torch.
+    """Runs one command; fails where it ends with a traceback. `new`: in a new interpreter and not
+    in a fork of the warm Python.
     """
     command = [sys.executable, "-m", "agentlite", *map(str, arguments)]
     runs = subprocess.run if new else run
@@ -53,11 +53,20 @@ def run(
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
     timeout: float | None = None,
+    address_space: int | None = None,
 ) -> subprocess.CompletedProcess[Any]:
-    """`subprocess.run`, by the warm Python where the test needs torch."""
+    """`subprocess.run`, by the warm Python; `address_space` limits the program's, in bytes."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
     stdin = None if input is None else subprocess.PIPE
-    with start(command, stdin=stdin, text=text, cwd=cwd, env=env, **streams) as process:
+    with start(
+        command,
+        stdin=stdin,
+        text=text,
+        cwd=cwd,
+        env=env,
+        address_space=address_space,
+        **streams,
+    ) as process:
         try:
             stdout, stderr = process.communicate(input, timeout=timeout)
         except BaseException:
@@ -66,42 +75,47 @@ def run(
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
-def start(command: Command, **settings: Any) -> "subprocess.Popen[Any] | WarmProcess":
-    """`subprocess.Popen`, by the warm Python where the test needs torch."""
-    if not warm.wanted:
-        return subprocess.Popen(command, **settings)
+def start(command: Command, **settings: Any) -> "WarmProcess":
+    """`subprocess.Popen`, by the warm Python."""
     assert command[0] == sys.executable, "only programs of this Python can be forked"
     return WarmProcess([os.fspath(word) for word in command[1:]], **settings)
 
 
 class WarmPython:
-    """The server of support/warm_python.py, begun with the first request of this process."""
+    """The servers of support/warm_python.py, each begun with its first request."""
 
     def __init__(self) -> None:
-        self.wanted = False  # conftest says so: for a test that needs torch
-        self._control: socket.socket | None = None
+        self.wanted = "light"  # or "torch": conftest says so, for a test that needs it
+        self._controls: dict[str, socket.socket] = {}
 
     def fork(self, request: dict[str, Any], fds: Sequence[int]) -> socket.socket:
-        """The socket that tells the process id and then the exit status."""
+        """The socket that receives the process id and then the exit status."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(self._server(), [json.dumps(request).encode()], [*fds, theirs.fileno()])
         return ours
 
     def _server(self) -> socket.socket:
-        if self._control is None:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self.wanted not in self._controls:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             compiled = tempfile.TemporaryDirectory(prefix="agentlite-tests-")
             atexit.register(compiled.cleanup)
             with theirs:
                 subprocess.Popen(
-                    [sys.executable, "-m", "support.warm_python", str(theirs.fileno())],
+                    [
+                        sys.executable,
+                        "-m",
+                        "support.warm_python",
+                        str(theirs.fileno()),
+                        self.wanted,
+                    ],
                     stdin=subprocess.DEVNULL,
                     cwd=ROOT,
                     env={**environment(), "UNSLOTH_COMPILE_LOCATION": compiled.name},
                     pass_fds=[theirs.fileno()],
                 )
-        return self._control
+            self._controls[self.wanted] = ours
+        return self._controls[self.wanted]
 
 
 warm = WarmPython()
@@ -120,6 +134,7 @@ class WarmProcess:
         text: bool = False,
         cwd: str | os.PathLike[str] | None = None,
         env: dict[str, str] | None = None,
+        address_space: int | None = None,
     ) -> None:
         self.args, self.returncode = argv, None
         ends = [_ends(number, wanted) for number, wanted in enumerate((stdin, stdout, stderr))]
@@ -127,6 +142,7 @@ class WarmProcess:
             "argv": argv,
             "cwd": os.fspath(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
+            "address_space": address_space,
         }
         self._report = warm.fork(request, [theirs for _, theirs in ends])
         for number, (_, theirs) in enumerate(ends):
@@ -136,9 +152,9 @@ class WarmProcess:
             None if ours is None else _file(ours, mode, text)
             for (ours, _), mode in zip(ends, "wrr", strict=True)
         )
-        told = self._report.recv(32)
-        assert told, "the warm Python has ended: see what it wrote to stderr"
-        self.pid = int(told)
+        process_id = self._report.recv(32)
+        assert process_id, "the warm Python has ended: see what it wrote to stderr"
+        self.pid = int(process_id)
 
     def poll(self) -> int | None:
         """The exit status, negative for a signal; None while the program runs."""

@@ -1,18 +1,22 @@
-"""A Python that has loaded torch and forks: each fork runs one program as a new interpreter would.
+"""A Python that has loaded what is slow to load and forks: a fork runs one program as a new one.
 
-Loading torch, Unsloth and TRL takes ten seconds of a core. `python -m support.warm_python FD` loads
-them once and then waits on the socket FD. A request is JSON `{"argv", "cwd", "env"}` with four
-descriptors: stdin, stdout, stderr, and a socket. The fork's process id is sent to that socket at
-once, and its exit status when it has ended. End of file on FD ends the server, not the forks.
+Loading torch, Unsloth and TRL takes ten seconds of a core, and what `prep` needs half of one.
+`python -m support.warm_python FD torch|light` loads that once and then waits on the socket FD.
+A request is JSON `{"argv", "cwd", "env", "address_space"}` with four descriptors: stdin, stdout,
+stderr, and a socket. The fork's process id is sent to that socket at once, and its exit status when
+it has ended. End of file on FD ends the server, not the forks.
 """
 
 import array
 import atexit
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
+import pkgutil
+import resource
 import runpy
 import signal
 import socket
@@ -24,7 +28,23 @@ from typing import Any, NoReturn
 MAX_REQUEST = 1 << 20
 
 
-def _load() -> None:
+def _load_light() -> None:
+    """Loads the package, without the engine and so without torch, and what it reads rows with."""
+    import agentlite
+
+    for module in pkgutil.walk_packages(agentlite.__path__, "agentlite."):
+        if not module.name.startswith(("agentlite.engine", "agentlite.__main__")):
+            importlib.import_module(module.name)
+    import httpx  # noqa: F401
+    import jinja2.sandbox  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import tokenizers  # noqa: F401
+
+    assert "torch" not in sys.modules, "the light one is for tests of what runs without torch"
+    gc.freeze()  # forks then share these pages, and do not search them
+
+
+def _load_torch() -> None:
     from agentlite.engine import load_libraries
 
     load_libraries("unsloth")
@@ -76,10 +96,12 @@ def _reset_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def _run(argv: list[str], cwd: str, env: dict[str, str]) -> int:
+def _run(argv: list[str], cwd: str, env: dict[str, str], address_space: int | None) -> int:
     """Runs the program that these arguments of an interpreter name; returns its exit status."""
     os.environ.clear()
     os.environ.update(env)
+    if address_space is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), encoding="utf-8")
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "utf-8", errors, line_buffering=fd == 2)
@@ -121,6 +143,6 @@ def _end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _load()
+    {"light": _load_light, "torch": _load_torch}[sys.argv[2]]()
     with socket.socket(fileno=int(sys.argv[1])) as control:
         _serve(control)
