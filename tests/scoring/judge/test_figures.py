@@ -1,0 +1,57 @@
+"""Predictions as what is judged, and verdicts as figures of a model."""
+
+import pytest
+
+from agentlite.core.errors import UserError
+from agentlite.core.openai_client import Endpoint, Reply
+from agentlite.core.records import Prediction
+from agentlite.scoring.judge import llm_judge
+from agentlite.scoring.judge.figures import items, judge_metrics, read_ratings
+from agentlite.scoring.judge.llm_judge import Item, Prices
+
+
+def said(turn, text):
+    return Prediction("r", turn, text, "", (), {}, {})
+
+
+def test_an_item_has_the_last_question_the_tools_and_what_the_record_says(dialog):
+    found = items([said(turn, f"answer {turn}") for turn in (2, 4, 6)], {"r": dialog})
+    tools = "\n\nTools: get_weather, get_time"
+    assert found == [
+        Item(
+            "r 2",
+            f"Is it wet in Oslo?{tools}",
+            "answer 2",
+            'I must look it up.\n{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+        ),
+        Item("r 4", f"Is it wet in Oslo?{tools}", "answer 4", "Yes, about 4 mm."),
+        Item("r 6", f"Are you sure?{tools}", "answer 6", "Quite sure."),
+    ]
+
+
+def test_the_figures_are_those_of_the_answers_that_have_a_score(
+    dialog, tmp_path, monkeypatch, capsys
+):
+    replies = {"right": '{"score": 4}', "half": '{"score": 3}', "odd": "Hm."}
+
+    def ask(endpoint, messages, parameters, stop):
+        text = next(word for word in replies if f"\n{word}\n" in messages[1]["content"])
+        return Reply(replies[text], prompt_tokens=100, completion_tokens=10)
+
+    monkeypatch.setattr(llm_judge, "ask", ask)
+    answers = [said(turn, text) for turn, text in zip((2, 4, 6), replies, strict=True)]
+    url = "http://127.0.0.1:9/v1"
+    metrics, run = judge_metrics(
+        answers, {"r": dialog}, Endpoint(url, "m"), tmp_path / "v.jsonl", 0, Prices(1.0, 2.0)
+    )
+    assert (metrics.judge_score.mean, metrics.judge_usable.mean) == (3.5, 0.5)
+    assert metrics.judge_score.count == metrics.judge_usable.count == 2
+    assert (run.model, run.url, run.problems) == ("m", url, {"no score in the judge's text": 1})
+    assert (run.prompt_tokens, run.completion_tokens) == (300, 30)
+    assert run.cost == pytest.approx(360e-6)
+    assert "no score to 1 answers: no score in the judge's text" in capsys.readouterr().err
+
+
+def test_ratings_of_a_sheet_that_is_not_there_are_refused(tmp_path):
+    with pytest.raises(UserError, match="there is no such sheet"):
+        read_ratings(tmp_path / "s.csv", [tmp_path / "r.csv"], 0)

@@ -1,0 +1,148 @@
+"""What a judge is shown, what is kept of its verdicts, and when it is given up: without a server,
+the replies being those of a function.
+"""
+
+import threading
+import time
+
+import pytest
+
+from agentlite.core.errors import NETWORK, UserError
+from agentlite.core.openai_client import Endpoint, Reply
+from agentlite.scoring.judge import llm_judge
+from agentlite.scoring.judge.llm_judge import Item, Prices, judge, messages, read_verdict
+from agentlite.scoring.judge.rubric import RUBRIC, usable
+
+ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "judge-1")
+GOOD = Reply('{"reason": "so", "score": 4}', prompt_tokens=7, completion_tokens=2)
+SILENT = Reply("", "answered 503", silent=True)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "verdicts.jsonl"
+
+
+class Judge:
+    """Answers the n-th question with the n-th reply, the last one again and again."""
+
+    def __init__(self, monkeypatch, *replies, seconds=0.0):
+        self.replies, self.seconds = replies, seconds
+        self.requests, self.stops = [], []
+        monkeypatch.setattr(llm_judge, "ask", self)
+
+    def __call__(self, endpoint, said, parameters, stop):
+        if not self.requests:
+            time.sleep(0.05)  # the caller waits by now: replies come in their order
+        time.sleep(self.seconds)
+        self.requests.append((said, parameters))
+        self.stops.append(stop)
+        return self.replies[min(len(self.requests), len(self.replies)) - 1]
+
+
+def items(count):
+    return [Item(f"i{n}", f"What is {n}?", f"It is {n}.") for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept", "problem"),
+    [
+        (GOOD, True, None),
+        (Reply("Quite good!", "", 7, 2), True, "no score in the judge's text"),
+        (Reply('{"score": 9}', "", 7, 2), True, "the score is none of 0 to 5"),
+        (Reply("", "", 7, 2), False, "no score in the judge's text"),
+        (Reply("", "answered 400"), False, "answered 400"),
+        (SILENT, False, "answered 503"),
+    ],
+    ids=["a score", "words", "out of range", "no text", "refused", "silent"],
+)
+def test_a_verdict_with_text_is_paid_for_once_and_only_a_missing_one_is_asked_again(
+    reply, kept, problem, cache, monkeypatch
+):
+    server = Judge(monkeypatch, reply)
+    first = judge(items(1), ENDPOINT, cache, prices=Prices(2.0, 10.0))
+    again = judge(items(1), ENDPOINT, cache, prices=Prices(2.0, 10.0))
+    assert (first.asked, again.asked) == (1, 0 if kept else 1)
+    assert len(server.requests) == 1 + again.asked
+    assert first.problems == again.problems == ({problem: 1} if problem else {})
+    assert first.verdicts == again.verdicts and first.cost == again.cost
+    assert first.cost == pytest.approx(
+        (reply.prompt_tokens * 2 + reply.completion_tokens * 10) / 1e6
+    )
+
+
+def test_four_silences_in_a_row_end_a_run_and_three_do_not(cache, monkeypatch):
+    Judge(monkeypatch, *[SILENT] * 3, GOOD, *[SILENT] * 3, Reply("", "answered 400"), SILENT, GOOD)
+    found = judge(items(10), ENDPOINT, cache, workers=1)
+    assert found.problems == {"answered 503": 7, "answered 400": 1} and len(found.scores) == 2
+    server = Judge(monkeypatch, *[SILENT] * 4, GOOD, seconds=0.02)
+    with pytest.raises(UserError, match="answered 503, 4 questions in a row") as caught:
+        judge(items(40), ENDPOINT, cache.with_name("other.jsonl"), workers=1)
+    assert caught.value.exit_code == NETWORK
+    assert len(server.requests) < 10, "no further question is asked"
+    assert all(isinstance(stop, threading.Event) and stop.is_set() for stop in server.stops)
+
+
+def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
+    server, steps = Judge(monkeypatch, GOOD), []
+    twins = [Item("a", "q", "the same"), Item("b", "q", "the same"), Item("c", "q", "another")]
+    found = judge(twins, ENDPOINT, cache, advance=steps.append)
+    assert found.scores == {"a": 4, "b": 4, "c": 4} and steps == [1, 2]
+    assert len(server.requests) == found.asked == 2
+    assert (found.prompt_tokens, found.completion_tokens, found.cost) == (14, 4, None)
+
+
+def test_a_verdict_of_another_address_is_asked_for_anew(cache, monkeypatch):
+    Judge(monkeypatch, GOOD)
+    judge(items(1), ENDPOINT, cache)
+    assert judge(items(1), ENDPOINT._replace(url="http://127.0.0.1:9/v2"), cache).asked == 1
+    assert judge(items(1), ENDPOINT._replace(url=ENDPOINT.url + "/"), cache).asked == 0
+
+
+def test_the_judge_gets_the_rubric_the_question_the_reference_and_the_answer(cache, monkeypatch):
+    server = Judge(monkeypatch, GOOD)
+    judge([Item("n", "2 + 2?", "Five.", "Four.")], ENDPOINT, cache)
+    ((system, user), parameters), *_ = server.requests
+    assert parameters == {"temperature": 0, "max_tokens": 512}
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert all(f"{score}: {meaning}" in system["content"] for score, meaning in RUBRIC.items())
+    assert '{"reason": "one or two sentences", "score": 0 to 5}' in system["content"]
+    parts = [part.split("\n")[1] for part in user["content"].split("\n\n")]
+    assert parts == ["2 + 2?", "Four.", "Five."]
+    assert "<reference" not in messages(Item("n", "2 + 2?", "Five."))[1]["content"]
+
+
+@pytest.mark.parametrize("field", ["question", "reference", "answer"])
+def test_a_judge_sees_the_beginning_and_the_end_of_a_long_text(field):
+    fits = "a" * 10_000 + "b" * 10_000
+    assert fits in messages(Item("n", "q", "x")._replace(**{field: fits}))[1]["content"]
+    long = "a" * 10_000 + "---" + "b" * 10_000
+    shown = messages(Item("n", "q", "x")._replace(**{field: long}))[1]["content"]
+    assert "\n" + "a" * 10_000 + "\n[3 characters left out]\n" + "b" * 10_000 + "\n" in shown
+
+
+def test_a_score_is_looked_for_at_the_end_of_a_text_and_that_end_is_kept(cache, monkeypatch):
+    score = '{"score": 2}'
+    assert read_verdict(score + "." * (4000 - len(score)))[0] == 2
+    assert read_verdict(score + "." * 4000) == (None, "", "no score in the judge's text")
+    Judge(monkeypatch, Reply("x" * 5000 + score))
+    (verdict,) = judge(items(1), ENDPOINT, cache).verdicts.values()
+    assert verdict.text == "x" * (4000 - len(score)) + score
+
+
+@pytest.mark.parametrize(
+    ("written", "score"),
+    [*((str(n), n) for n in range(6)), ("5.0", 5)]
+    + [(wrong, None) for wrong in ("-1", "6", "4.5", '"5"', "true", "null", "[5]")],
+)
+def test_a_score_is_a_whole_number_from_0_to_5(written, score):
+    found, reason, problem = read_verdict(f'{{"reason": 1, "score": {written}}}')
+    assert found == score and type(found) is type(score)
+    assert (reason, problem) == (
+        ("1", "") if score is not None else ("", "the score is none of 0 to 5")
+    )
+
+
+@pytest.mark.parametrize(("score", "expected"), [(5, True), (4, True), (3.9, False), (3, False)])
+def test_an_answer_is_usable_from_a_score_of_4(score, expected):
+    assert usable(score) is expected
