@@ -1,0 +1,277 @@
+"""Prompts and what was said to them, and the files that a template is read from."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+from support.samples import WEATHER
+
+from agentlite.core.errors import MODEL, RowError, UserError
+from agentlite.core.records import Call, Message, Record
+from agentlite.rendering import choose, encoding, render, training_rows
+from agentlite.rendering.loss_weights import TABLES, Segment, Table, segments, weight_at
+from agentlite.rendering.renderer import Rendered, Span
+from agentlite.rendering.template import Template, read_template
+
+
+def chosen(name, template):
+    return choose(name, template).protocols[name]
+
+
+def written(record, name, template):
+    return list(encoding.prompts([record], lambda _: chosen(name, template), template))
+
+
+@pytest.mark.parametrize(
+    ("name", "ended"), [("hermes", ["turn"] * 3), ("react", ["stop", "turn", "turn"])]
+)
+def test_a_prompt_knows_what_was_said_to_it_and_how_that_ended(name, ended, smollm2, dialog):
+    found = written(dialog, name, smollm2)
+    assert [(one.turn, one.protocol, one.record) for one in found] == [
+        (turn, name, dialog) for turn in (2, 4, 6)
+    ]
+    assert [one.step for one in found] == [(dialog.id, turn) for turn in (2, 4, 6)]
+    assert [one.ended for one in found] == ended
+    (row,) = render(dialog, chosen(name, smollm2), smollm2)
+    whole = encoding.encode(row, smollm2).input_ids
+    for one in found:
+        assert "<|im_end|>" not in one.said
+        assert smollm2.decode(one.ids).endswith(("<|im_start|>assistant\n", ' {"rain_mm": 4}\n'))
+        # prompt and answer are the beginning of the row that is trained
+        ids = one.ids + encoding.encode_said(one.said, one.ended, smollm2)
+        assert whole[: len(ids)] == ids
+    assert [one.said.split("\n")[-1] for one in found] == (
+        ["</tool_call>", "Yes, about 4 mm.", "Quite sure."]
+        if name == "hermes"
+        else ["Observation:", "Final Answer: Yes, about 4 mm.", "Final Answer: Quite sure."]
+    )
+
+
+def test_only_turns_that_are_learned_are_asked_and_a_protocol_that_cannot_hold_a_record_is_told(
+    smollm2, dialog
+):
+    kept_out = replace(dialog.messages[4], loss=False)
+    record = replace(dialog, messages=(*dialog.messages[:4], kept_out, *dialog.messages[5:]))
+    assert [one.turn for one in written(record, "hermes", smollm2)] == [2, 6]
+    assert written(replace(dialog, tools=()), "hermes", smollm2) == []
+    calls = (Call("get_weather", {}, "a"), Call("get_weather", {}, "b"))
+    double = Record(
+        messages=(Message("user", "x"), Message("assistant", calls=calls)), tools=(WEATHER,)
+    )
+    with pytest.raises(UserError, match=f"record {double.id}: .*holds 2 calls") as refused:
+        written(double, "react", smollm2)
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("ended", ["turn", "stop", "cut"])
+def test_the_end_of_a_turn_is_written_only_where_the_model_had_ended_it(ended, smollm2):
+    ids = encoding.encode_said("Yes.", ended, smollm2)
+    assert smollm2.decode(ids) == ("Yes.<|im_end|>" if ended == "turn" else "Yes.")
+
+
+def test_a_row_is_cut_at_its_spans_and_nowhere_else():
+    row = Rendered("abcdef", (Span(1, 0, 2, False), Span(3, 2, 3, True), Span(5, 4, 6, True)))
+    assert encoding.pieces(row) == [("ab", False), ("c", True), ("d", False), ("ef", True)]
+    assert encoding.show(row, "<{}>".format) == "ab<c>d<ef>"
+
+
+def test_a_rewritten_history_gives_a_row_a_step_and_only_its_own_step_is_trained(templates):
+    template = templates["forgets"]
+    record = Record(
+        messages=(
+            Message("user", "a"),
+            Message("assistant", "<think>w</think> first"),
+            Message("user", "b"),
+            Message("assistant", "<think>v</think> second"),
+        )
+    )
+    rows = training_rows(record, chosen("hermes", template), template)
+    trained = [template.decode([label for label in row.labels if label >= 0]) for row in rows]
+    assert trained == ["<think>w</think> first<|im_end|>", "<think>v</think> second<|im_end|>"]
+    given = [
+        template.decode(
+            [i for i, label in zip(row.input_ids, row.labels, strict=True) if label < 0]
+        )
+        for row in rows
+    ]
+    assert "b" not in given[0] and "\nfirst<|im_end|>" in given[1] and "<think>" not in given[1]
+    rendered = render(record, chosen("hermes", template), template)
+    again = training_rows(record, chosen("hermes", template), template, rows=rendered[:1])
+    assert again == rows[:1]
+
+
+def test_a_token_weighs_what_the_segment_weighs_that_it_begins_in(smollm2, dialog):
+    """By the table, and by nothing else: 3 after a mark, 0 takes a part out of the labels."""
+    table = Table({"Yes": (0.0, 3.0)})
+    (row,) = training_rows(dialog, chosen("hermes", smollm2), smollm2, table)
+    pairs = list(zip(row.input_ids, row.labels, row.weights, strict=True))
+    assert all((label == token) if weight else (label == -100) for token, label, weight in pairs)
+    heavy = smollm2.decode([token for token, _, weight in pairs if weight == 3])
+    assert heavy == ", about 4 mm." and {weight for *_, weight in pairs} == {0.0, 1.0, 3.0}
+    light = smollm2.decode([token for token, _, weight in pairs if weight == 1])
+    assert light.count("<|im_end|>") == 3 and "Yes" not in light and "Quite sure." in light
+    text = Record(messages=(Message("assistant", "Yes"),), meta={"whole": True})
+    silent = [Rendered("Yes", (Span(0, 0, 3, True),))]
+    with pytest.raises(RowError, match="E217"):
+        training_rows(text, chosen("hermes", smollm2), smollm2, table, silent)
+
+
+def test_the_question_that_a_table_looks_at_is_the_last_one_before_the_turn(smollm2):
+    messages = (
+        Message("user", "What is the value of city?"),
+        Message("assistant", "Oslo."),
+        Message("user", "Thanks."),
+        Message("assistant", "You are welcome."),
+    )
+    record = Record(messages=messages, tools=(WEATHER,))
+    (row,) = training_rows(record, chosen("hermes", smollm2), smollm2, TABLES["agentflan"])
+    heavy = [i for i, w in zip(row.input_ids, row.weights, strict=True) if w == 3]
+    assert smollm2.decode(heavy) == "Oslo."
+
+
+def test_a_weight_is_that_of_the_segment_from_its_start_to_before_its_end():
+    parts = [Segment(0, 2, 1.0), Segment(2, 5, 2.0)]
+    assert [weight_at(parts, position) for position in range(6)] == [1, 1, 2, 2, 2, 0]
+
+
+AGENTFLAN = ["Name:", "Action:", "ACTION:", "Tool:", "Command", "Arguments:", "action input"]
+QUESTIONS = [
+    "What is the tool you want to use",
+    "What are the required parameter names",
+    "What is the value of",
+]
+
+
+@pytest.mark.parametrize("mark", [*AGENTFLAN, "ACTION_INPUT:", "Action Input:"])
+def test_agentflan_weighs_three_times_what_follows_a_label_of_a_call(mark):
+    text = f"a {mark} b"
+    found = [
+        (text[part.start : part.end], part.weight) for part in segments(text, TABLES["agentflan"])
+    ]
+    assert found == [("a ", 1.0), (mark, 1.0), (" b", 3.0)]
+    assert [segments(text, TABLES["agentflan"], f"So: {q}?") for q in QUESTIONS] == [
+        [Segment(0, len(text), 3.0)]
+    ] * 3
+
+
+# --- a template and its files ---
+
+
+def files(folder, smollm2, config, jinja=None):
+    smollm2.tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if jinja is not None:
+        (folder / "chat_template.jinja").write_text(jinja)
+    return read_template("m", folder)
+
+
+NAMED = [
+    {"name": "default", "template": "plain"},
+    {"name": "tool_use", "template": "tools"},
+    {"name": "rag", "template": "rag"},
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "jinja", "text"),
+    [
+        ({"chat_template": "of the config"}, None, "of the config"),
+        ({"chat_template": "of the config"}, "of its file", "of its file"),
+        ({"chat_template": NAMED}, None, "tools"),
+        ({"chat_template": NAMED[:1]}, None, "plain"),
+        ({}, None, None),
+        ({"chat_template": NAMED[2:]}, None, None),
+    ],
+)
+def test_a_chat_template_is_that_of_its_file_or_the_one_for_tools(
+    config, jinja, text, smollm2, tmp_path
+):
+    if text is None:
+        with pytest.raises(UserError, match="no chat template") as refused:
+            files(tmp_path, smollm2, config, jinja)
+        assert refused.value.exit_code == MODEL
+    else:
+        assert files(tmp_path, smollm2, config, jinja).chat_template == text
+
+
+def test_a_template_prints_the_special_tokens_of_its_config(smollm2, tmp_path):
+    config = {
+        "chat_template": "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}|{{ unk_token }}",
+        "bos_token": "<s>",
+        "eos_token": {"content": "</s>"},
+        "pad_token": None,
+        "unk_token": "<unk>",
+    }
+    assert files(tmp_path, smollm2, config).render([]) == "<s>|</s>||<unk>"
+
+
+def test_a_folder_without_a_tokenizer_or_with_a_broken_one_is_refused(smollm2, tmp_path):
+    with pytest.raises(UserError, match=r"holds no tokenizer\.json") as refused:
+        read_template("m", tmp_path)
+    assert refused.value.exit_code == MODEL
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(UserError, match="the tokenizer cannot be read") as refused:
+        read_template("m", tmp_path)
+    assert refused.value.exit_code == MODEL
+
+
+TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+
+
+@pytest.mark.parametrize(
+    ("source", "end", "marks"),
+    [
+        (TURN + "<|im_end|>\n{% endfor %}", "<|im_end|>", ["<|im_start|>", "<|im_end|>"]),
+        (TURN + "<|endoftext|>{% endfor %}", "<|endoftext|>", ["<|endoftext|>", "<|im_start|>"]),
+        (TURN + "\n{% endfor %}", None, ["<|im_start|>"]),
+        (TURN + " and <|im_end|>{% endfor %}", None, ["<|im_start|>", "<|im_end|>"]),
+    ],
+)
+def test_the_end_of_a_turn_is_the_mark_right_behind_an_answer(source, end, marks, smollm2):
+    template = Template("m", smollm2.tokenizer, source, {})
+    assert template.turn_tokens == marks
+    if end is None:
+        with pytest.raises(UserError, match="writes no end of turn") as refused:
+            template.turn_end  # noqa: B018  (computed when it is read)
+        assert refused.value.exit_code == MODEL
+    else:
+        assert template.turn_end == end
+
+
+OFFERED = "{% for t in tools %}{{ t.function.name }}{% endfor %}"
+CALLED = (
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
+    "{% endfor %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "takes"),
+    [
+        (OFFERED + CALLED, True),
+        (OFFERED, False),
+        (CALLED, False),
+        (OFFERED + CALLED + "{{ raise_exception('no') }}", False),
+        (OFFERED + CALLED + "{% if not tools %}{{ raise_exception('no') }}{% endif %}", True),
+    ],
+)
+def test_a_template_takes_tools_if_it_prints_both_the_tools_and_the_calls(source, takes, smollm2):
+    assert Template("m", smollm2.tokenizer, source, {}).takes_tools is takes
+
+
+def test_a_template_is_asked_for_a_prompt_and_no_tools_are_none(smollm2):
+    source = "{{ add_generation_prompt }} {{ tools is none }} {{ messages|length }}"
+    template = Template("m", smollm2.tokenizer, source, {})
+    assert template.render([{}]) == "False True 1"
+    assert template.render([{}, {}], [{"a": 1}], prompt=True) == "True False 2"
+    with pytest.raises(UserError, match="no token <nope>") as refused:
+        template.token_id("<nope>")
+    assert refused.value.exit_code == MODEL
+
+
+def test_tokens_begin_where_their_text_does(smollm2):
+    text = "Wet in Oslo?"
+    starts = smollm2.starts(text)
+    pieces = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
+    assert [smollm2.encode(piece) for piece in pieces] == [[i] for i in smollm2.encode(text)]

@@ -1,0 +1,385 @@
+"""What a model is shown and learns of a dialog, letter by letter, and what a reader makes of a
+text.
+"""
+
+import pytest
+from msgspec.structs import replace
+from support.samples import TIME, WEATHER
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record
+from agentlite.rendering import PROTOCOLS, choose, encoding, render, renderer
+from agentlite.rendering.protocol import arguments_problem
+
+OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
+ROME = Call("get_time", {"city": "Rome"}, "call_1")
+SCHEMAS = [
+    '{"name": "get_weather", "description": "Weather of a city.", "parameters": {"type": "object", '
+    '"properties": {"city": {"type": "string"}}}}',
+    '{"name": "get_time", "description": "Time in a city.", "parameters": {"type": "object", '
+    '"properties": {"city": {"type": "string"}}}}',
+]
+PARAMETERS = '{"type": "object", "properties": {"city": {"type": "string"}}}'
+
+
+def shown(record, name, template):
+    """The rows of a record as text, each trained piece in brackets."""
+    protocol = choose(name, template).protocols[name]
+    return [encoding.show(row, "⟦{}⟧".format) for row in render(record, protocol, template)]
+
+
+def turns_of(text):
+    return [turn.rstrip("\n") for turn in text.split("<|im_start|>")[1:]]
+
+
+TAGGED = [
+    "user\nIs it wet in Oslo?<|im_end|>",
+    'assistant\n⟦I must look it up.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": '
+    '"Oslo"}}\n</tool_call><|im_end|>⟧',
+    'user\n<tool_response>\n{"rain_mm": 4}\n</tool_response><|im_end|>',
+    "assistant\n⟦Yes, about 4 mm.<|im_end|>⟧",
+    "user\nAre you sure?<|im_end|>",
+    "assistant\n⟦Quite sure.<|im_end|>⟧",
+]
+
+
+def react(final):
+    return [
+        "user\nIs it wet in Oslo?<|im_end|>",
+        'assistant\n⟦Thought: I must look it up.\nAction: get_weather\nAction Input: {"city": '
+        f'"Oslo"}}\nObservation:⟧ {{"rain_mm": 4}}\n⟦{final} Yes, about 4 mm.<|im_end|>⟧',
+        "user\nAre you sure?<|im_end|>",
+        f"assistant\n⟦{final} Quite sure.<|im_end|>⟧",
+    ]
+
+
+DIALOGS = {
+    ("hermes", "smollm2"): TAGGED,
+    ("chat", "tools"): TAGGED,
+    ("react", "smollm2"): react("Thought: I now know the final answer\nFinal Answer:"),
+    ("react-zh", "smollm2"): react("Thought: 我现在知道最终答案\nFinal Answer:"),
+    ("toolllama", "smollm2"): [
+        "user\nIs it wet in Oslo?<|im_end|>",
+        'assistant\n⟦Thought: I must look it up.\nAction: get_weather\nAction Input: {"city": '
+        '"Oslo"}<|im_end|>⟧',
+        'tool\n{"rain_mm": 4}<|im_end|>',
+        'assistant\n⟦Action: Finish\nAction Input: {"return_type": "give_answer", "final_answer": '
+        '"Yes, about 4 mm."}<|im_end|>⟧',
+        "user\nAre you sure?<|im_end|>",
+        'assistant\n⟦Action: Finish\nAction Input: {"return_type": "give_answer", "final_answer": '
+        '"Quite sure."}<|im_end|>⟧',
+    ],
+    ("modelscope", "smollm2"): [
+        "user\nIs it wet in Oslo?<|im_end|>",
+        'assistant\n⟦I must look it up.\n<|startofthink|>```JSON\n{"api_name": "get_weather", '
+        '"parameters": {"city": "Oslo"}}\n```<|endofthink|>⟧\n\n<|startofexec|>{"rain_mm": '
+        "4}<|endofexec|>\n⟦Yes, about 4 mm.<|im_end|>⟧",
+        "user\nAre you sure?<|im_end|>",
+        "assistant\n⟦Quite sure.<|im_end|>⟧",
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "template"), DIALOGS, ids=lambda value: value)
+def test_a_dialog_is_written_and_trained_as_its_protocol_has_it(name, template, templates, dialog):
+    (text,) = shown(dialog, name, templates[template])
+    assert turns_of(text)[1:] == DIALOGS[name, template]
+
+
+def tools_in_react(sentence):
+    return [sentence.format(tool.name, tool.description, PARAMETERS) for tool in (WEATHER, TIME)]
+
+
+FUNCTIONS = [f'{{"type": "function", "function": {schema}}}' for schema in SCHEMAS]
+SYSTEMS = {
+    "hermes": [
+        "You are provided with function signatures within <tools></tools> XML tags:",
+        "<tools>",
+        *FUNCTIONS,
+        "</tools>",
+        "",
+        "For each function call, return a json object with function name and arguments within "
+        "<tool_call></tool_call> XML tags:",
+        "<tool_call>",
+        '{"name": <function-name>, "arguments": <args-json-object>}',
+        "</tool_call>",
+    ],
+    "react": [
+        *"\n\n".join(
+            tools_in_react(
+                "{0}: Call this tool to interact with the {0} API. What is the {0} API useful for? "
+                "{1} Parameters: {2} Format the arguments as a JSON object."
+            )
+        ).split("\n"),
+        "",
+        "Use the following format:",
+        "",
+        "Question: the input question you must answer",
+        "Thought: you should always think about what to do",
+        "Action: the action to take, should be one of [get_weather,get_time]",
+        "Action Input: the input to the action",
+        "Observation: the result of the action",
+        "... (this Thought/Action/Action Input/Observation can be repeated zero or more times)",
+        "Thought: I now know the final answer",
+        "Final Answer: the final answer to the original input question",
+        "",
+        "Begin!",
+    ],
+    "react-zh": [
+        *"\n\n".join(
+            tools_in_react(
+                "{0}: 调用此工具与 {0} API 进行交互。{0} 有什么用?{1} 输入参数:{2} "
+                "此工具的输入应为JSON对象。"
+            )
+        ).split("\n"),
+    ],
+    "modelscope": ["APIs, one a line:", *SCHEMAS],
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_text_is_that_of_the_record_and_then_that_of_the_protocol(name, smollm2, dialog):
+    (text,) = shown(dialog, name, smollm2)
+    system = turns_of(text)[0]
+    assert system.startswith("system\nBe brief.\n\n") and system.endswith("<|im_end|>")
+    assert "\n".join(["", *SYSTEMS[name]]) in system.removesuffix("<|im_end|>")
+
+
+def test_toolllama_offers_finish_after_the_tools_of_the_record():
+    offered = PROTOCOLS["toolllama"].system((WEATHER, TIME)).rpartition("APIs: ")[2]
+    assert offered.startswith(f'[{", ".join(SCHEMAS)}, {{"name": "Finish", ')
+    assert '"enum": ["give_answer", "give_up_and_restart"]' in offered
+    assert '"required": ["return_type"]' in offered
+
+
+@pytest.mark.parametrize("name", ["hermes", "react", "toolllama", "modelscope"])
+def test_without_tools_a_protocol_adds_nothing(name, smollm2):
+    plain = Record(messages=(Message("user", "Hi."), Message("assistant", "Hello.")))
+    ours = Record(messages=(Message("system", "Be brief."), *plain.messages))
+    assert shown(ours, name, smollm2) == [
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi.<|im_end|>\n"
+        "<|im_start|>assistant\n⟦Hello.<|im_end|>⟧\n"
+    ]
+    assert PROTOCOLS[name].read(' <tool_call>{"name": "f"}</tool_call> ', ()).calls == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("hermes", "You are a helpful assistant.\n\n# Tools"),
+        ("toolllama", "You are a helpful assistant.\n\nYou are AutoGPT"),
+        ("react", "Answer the following questions"),
+        ("modelscope", "You are an assistant that can call APIs."),
+    ],
+)
+def test_a_record_without_a_system_message_gets_the_protocols(name, first, smollm2, dialog):
+    (text,) = shown(replace(dialog, messages=dialog.messages[1:]), name, smollm2)
+    assert turns_of(text)[0].startswith(f"system\n{first}")
+
+
+def test_several_system_messages_are_one(smollm2, dialog):
+    messages = (Message("system", "First."), *dialog.messages)
+    (text,) = shown(replace(dialog, messages=messages), "hermes", smollm2)
+    assert turns_of(text)[0].startswith("system\nFirst.\n\nBe brief.\n\n# Tools")
+
+
+def several(thought):
+    return Record(
+        messages=(
+            Message("user", "x"),
+            Message("assistant", thought, (OSLO, ROME)),
+            Message("tool", "4 mm", call_id="call_0"),
+            Message("tool", "noon", call_id="call_1"),
+            Message("assistant", "Done."),
+        ),
+        tools=(WEATHER, TIME),
+    )
+
+
+def test_the_calls_of_a_turn_follow_each_other_and_so_do_their_results(smollm2):
+    (text,) = shown(several(""), "hermes", smollm2)
+    assert turns_of(text)[2:] == [
+        'assistant\n⟦<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n'
+        '</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {"city": "Rome"}}\n'
+        "</tool_call><|im_end|>⟧",
+        "user\n<tool_response>\n4 mm\n</tool_response>\n<tool_response>\nnoon\n</tool_response>"
+        "<|im_end|>",
+        "assistant\n⟦Done.<|im_end|>⟧",
+    ]
+
+
+@pytest.mark.parametrize("name", ["react", "react-zh", "toolllama", "modelscope"])
+def test_a_protocol_of_one_call_a_turn_refuses_two(name, smollm2):
+    with pytest.raises(RowError, match=r"E204.*messages\[1\] holds 2 calls"):
+        shown(several("Both."), name, smollm2)
+
+
+def exchanged(asked, tasks, history, knowledge="Be brief."):
+    return (
+        f"\n\nGOAL: {asked}\n\nCompleted tasks: {tasks}\n\nConversation history: {history}\n\n"
+        f"Knowledge: {knowledge}\n\n"
+    )
+
+
+def test_autogpt_shows_each_step_the_goal_the_tasks_and_what_was_said_before(smollm2, dialog):
+    task = (
+        '[{"task_name": "I must look it up.", "command": {"name": "get_weather", "args": {"city": '
+        '"Oslo"}}, "result": "{\\"rain_mm\\": 4}"}]'
+    )
+    said = (
+        '[{"user": "Is it wet in Oslo?"}, {"assistant": "I must look it up."}, {"assistant": "Yes, '
+        'about 4 mm."}]'
+    )
+    rows = [turns_of(text)[1:] for text in shown(dialog, "autogpt", smollm2)]
+    done = '⟦{"task_name": "the task is done", "command": {"name": "task_complete", "args": {}}}'
+    assert [
+        answer.removeprefix("assistant\n").removesuffix("<|im_end|>⟧") for _, answer in rows
+    ] == [
+        '⟦{"task_name": "I must look it up.", "command": {"name": "get_weather", "args": {"city": '
+        '"Oslo"}}}',
+        done,
+        "⟦Yes, about 4 mm.",
+        done,
+        "⟦Quite sure.",
+    ]
+    planned = [prompt for prompt, _ in (rows[0], rows[1], rows[3])]
+    for prompt, (asked, tasks, history) in zip(
+        planned,
+        [
+            ("Is it wet in Oslo?", "[]", "[]"),
+            ("Is it wet in Oslo?", task, "[]"),
+            ("Are you sure?", task, said),
+        ],
+        strict=True,
+    ):
+        assert exchanged(asked, tasks, history) in prompt
+        assert f"\nCommands:\n1:{SCHEMAS[0]}\n2:{SCHEMAS[1]}\n3:" in prompt
+    concluded = rows[4][0]
+    assert (
+        f"\n\nCompleted tasks and results: {task}\n\nConversation history: {said}\n\n"
+        "Knowledge: Be brief.\n\nGOAL: Are you sure?\n\n"
+    ) in concluded
+
+
+# What a reader makes of a text: its words, its calls, its problem.
+CALLED = [("f", {"a": 1})]
+DEEPER = '{"a": ' + "[" * 64 + "]" * 64 + "}"
+NOT_OBJECT, TOO_DEEP = "arguments are no object", "arguments are no JSON, or nested too deep"
+# fmt: off
+READINGS = [
+    ("hermes", ' Hm. <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call> So. ', "Hm.  So.", CALLED, ""),  # noqa: E501  (verbatim text)
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call><tool_call>{"name": "g"}</tool_call>', "", [*CALLED, ("g", {})], ""),  # noqa: E501  (verbatim text)
+    ("hermes", "No call.", "No call.", [], ""),
+    ("hermes", 'a<tool_call>{"name": "f", "arguments": {"a": 1}}', "a", CALLED, "call not closed"),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}} b</tool_call>', "", CALLED, "call not closed"),  # noqa: E501  (verbatim text)
+    ("hermes", 'a<tool_call>{"name": "f"', "a", [], "call not closed"),
+    ("hermes", "a<tool_call>f</tool_call>", "a", [], "call is no JSON"),
+    ("hermes", '<tool_call>{"arguments": {}}</tool_call>', "", [], "call has no name"),
+    ("hermes", '<tool_call>{"name": "f", "arguments": [1]}</tool_call>', "", [], NOT_OBJECT),
+    ("hermes", f'<tool_call>{{"name": "f", "arguments": {DEEPER}}}</tool_call>', "", [], TOO_DEEP),
+    ("hermes", '<tool_call>{"name": 1}</tool_call><tool_call>{"name": "g"}</tool_call>', '<tool_call>{"name": "g"}</tool_call>', [], "call has no name"),  # noqa: E501  (verbatim text)
+    ("react", 'Thought: Hm.\nAction: f\nAction Input: {"a": 1}', "Hm.", CALLED, ""),
+    ("react", 'Hm.\nAction:  f \nAction Input: {"a": 1}\nObservation: 4', "Hm.", CALLED, ""),
+    ("react", 'Action: f\nAction Input: {"a": 1}\nThen more.', "", CALLED, "text after the action input"),  # noqa: E501  (verbatim text)
+    ("react", "Action: f\nAction Input: {'a': 1}\nObservation: {'b': 2}", "", CALLED, ""),
+    ("react", "Action: f\nAction Input: a = 1", "", [], "action input is no JSON"),
+    ("react", "Action: f\nAction Input: [1]", "", [], NOT_OBJECT),
+    ("react", "Action: f\nAction Input: {'a': {1}}", "", [], TOO_DEEP),
+    ("react", "Thought: I know.\nFinal Answer: Yes. ", "Yes.", [], ""),
+    ("react", " Yes. ", "Yes.", [], "neither an action nor a final answer"),
+    ("toolllama", 'Thought: Hm.\nAction: f\nAction Input: {"a": 1}', "Hm.", CALLED, ""),
+    ("toolllama", 'Action: f\nAction Input: {"a": 1}\nObservation: 4', "", CALLED, "text after the action input"),  # noqa: E501  (verbatim text)
+    ("toolllama", "Final Answer: Yes.", "Final Answer: Yes.", [], "no action"),
+    ("modelscope", 'Hm.\n<|startofthink|>```JSON\n{"api_name": "f", "parameters": {"a": 1}}\n```<|endofthink|>', "Hm.", CALLED, ""),  # noqa: E501  (verbatim text)
+    ("modelscope", '<|startofthink|>```json\n{"api_name": "f", "parameters": {"a": 1}}```<|endofthink|>', "", CALLED, ""),  # noqa: E501  (verbatim text)
+    ("modelscope", '<|startofthink|>{"api_name": "f"}<|endofthink|>', "", [("f", {})], ""),
+    ("modelscope", '<|startofthink|>{"api_name": "f"}', "", [("f", {})], "call not closed"),
+    ("modelscope", '<|startofthink|>{"api_name": "f"}<|endofthink|> So.', "", [("f", {})], "text after a call"),  # noqa: E501  (verbatim text)
+    ("modelscope", "a<|startofthink|>f<|endofthink|>", "a", [], "call is no JSON"),
+    ("modelscope", "a<|startofthink|>f", "a", [], "call not closed"),
+    ("modelscope", '<|startofthink|>{"name": "f"}<|endofthink|>', "", [], "call has no name"),
+    ("modelscope", '<|startofthink|>{"api_name": "f", "parameters": 1}<|endofthink|>', "", [], NOT_OBJECT),  # noqa: E501  (verbatim text)
+    ("modelscope", " Yes. ", "Yes.", [], ""),
+    ("autogpt", '{"task_name": "Hm.", "command": {"name": "f", "args": {"a": 1}}}', "Hm.", CALLED, ""),  # noqa: E501  (verbatim text)
+    ("autogpt", '{"command": {"name": "f"}}', "", [("f", {})], ""),
+    ("autogpt", 'So: {"command": {"name": "f", "args": {"a": 1}}}', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
+    ("autogpt", '{"command": {"name": "f", "args": {"a": 1}}} so', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
+    ("autogpt", '{"task_name": "Hm.", "command": {"name": "task_complete", "args": {}}}', "Hm.", [], ""),  # noqa: E501  (verbatim text)
+    ("autogpt", '{"task_name": "Hm.", "command": "f"}', "Hm.", [], "command has no name"),
+    ("autogpt", '{"command": {"name": "f", "args": [1]}} so', "", [], NOT_OBJECT),
+    ("autogpt", '{"command": ', "", [], "command is no JSON"),
+    ("autogpt", " Yes. ", "Yes.", [], "no command"),
+]
+# fmt: on
+
+
+def read_as(reading):
+    return reading.content, [(call.name, call.arguments) for call in reading.calls], reading.problem
+
+
+@pytest.mark.parametrize(("name", "text", "content", "calls", "problem"), READINGS)
+def test_a_reader_gives_the_words_the_calls_and_the_first_problem(
+    name, text, content, calls, problem
+):
+    assert read_as(PROTOCOLS[name].parse(text)) == (content, calls, problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls", "problem"),
+    [
+        ('{"name": "f", "parameters": {"a": 1}}', "", CALLED, ""),
+        ('<|python_tag|>{"name": "f", "arguments": {"a": 1}}', "", CALLED, ""),
+        ('{"name": "f", "parameters": {"a": 1}}; {"name": "g"}', "", [*CALLED, ("g", {})], ""),
+        ('{"name": "f", "parameters": {"a": 1}} so', "so", CALLED, "text after a call"),
+        ('{"name": "f", "parameters": {"a": 1}};{"name"', "", CALLED, "call is no JSON"),
+        ('{"parameters": {"a": 1}}', "", [], "call has no name"),
+        ('{"name": "f", "parameters": [1]}', "", [], NOT_OBJECT),
+        (" Yes. ", "Yes.", [], ""),
+    ],
+)
+def test_a_reader_of_bare_objects_takes_both_names_of_the_arguments(text, content, calls, problem):
+    _, bare = PROTOCOLS["chat"].readers
+    assert read_as(bare(text)) == (content, calls, problem)
+
+
+def finish(**arguments):
+    return Call("Finish", arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        ('{"return_type": "give_answer", "final_answer": "Yes."}', "Yes.", []),
+        ('{"return_type": "give_up_and_restart"}', "Hm.", []),
+        ('{"final_answer": 4}', "4", []),
+    ],
+)
+def test_a_call_of_finish_is_an_answer_with_its_text_or_else_its_thought(text, content, calls):
+    read = PROTOCOLS["toolllama"].read(
+        f"Thought: Hm.\nAction: Finish\nAction Input: {text}", (WEATHER,)
+    )
+    assert read_as(read) == (content, calls, "")
+
+
+@pytest.mark.parametrize("depth", [63, 64])
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}])
+def test_arguments_may_be_nested_64_deep(depth, wrap):
+    value = 1
+    for _ in range(depth):
+        value = wrap(value)
+    assert arguments_problem({"a": value}) == ("" if depth == 63 else TOO_DEEP)
+
+
+@pytest.mark.parametrize("value", [{1}, b"1", {1: 2}, (1, {2: 3}), object()])
+def test_arguments_that_json_cannot_hold_are_a_problem(value):
+    assert arguments_problem({"a": value}) == TOO_DEEP
+    assert arguments_problem({"a": [1, 1.5, None, True, "x", (1,), {"b": {}}]}) == ""
+
+
+def test_a_plain_text_is_trained_whole_with_the_end_of_a_turn(smollm2):
+    text = Record(messages=(Message("assistant", "Once upon a time."),), meta={"whole": True})
+    assert text.is_text
+    (row,) = render(text, choose("hermes", smollm2).protocols["hermes"], smollm2)
+    assert row.text == "Once upon a time.<|im_end|>" and not row.spans[0].asked
+    assert encoding.pieces(row) == [(row.text, True)]
+    renderer.check_reading(text, [row], PROTOCOLS["hermes"], smollm2)

@@ -1,0 +1,96 @@
+"""Intervals and tests of significance at figures that can be worked out by hand."""
+
+from itertools import product
+
+import pytest
+
+from agentlite.core.records import Step
+from agentlite.scoring.metrics.confidence import (
+    bootstrap,
+    mcnemar,
+    middle,
+    paired_difference,
+    redrawn,
+    redrawn_sums,
+    summary,
+    wilson,
+)
+
+
+def steps(values):
+    return {Step(f"r{n}", 1): value for n, value in enumerate(values)}
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"),
+    [(0, 0, 1.0), (3, 3, 1.0), (1, 0, 1.0), (5, 0, 1 / 16), (6, 1, 16 / 128), (0, 8, 1 / 128)],
+)
+def test_mcnemar_is_twice_the_smaller_tail_of_the_steps_that_changed(gained, lost, p):
+    before = steps([0] * gained + [1] * lost + [0, 1, 1])
+    after = steps([1] * gained + [0] * lost + [0, 1, 1])
+    assert mcnemar(before, after) == mcnemar(after, before) == pytest.approx(p)
+    coins = product((0, 1), repeat=gained + lost)
+    as_far = [sum(one) for one in coins]
+    far = [n for n in as_far if min(n, gained + lost - n) <= min(gained, lost)]
+    assert len(far) / len(as_far) == pytest.approx(p)
+
+
+def test_mcnemar_is_of_answers_that_are_right_or_wrong():
+    assert mcnemar(steps([0, 1]), steps([1, 0.5])) is None
+    assert mcnemar(steps([0, 1]), steps([1])) == 1.0  # of the steps that both have
+
+
+def test_an_interval_leaves_out_a_40th_at_each_end():
+    assert middle(range(1001)) == (25, 975)
+    assert middle(reversed(range(41))) == (1, 39)
+
+
+@pytest.mark.parametrize("resamples", [1, 99, 100, 250, 2000])
+def test_as_many_resamples_are_drawn_as_are_asked_for_and_each_has_as_many_rows(resamples):
+    drawn = list(redrawn_sums([(1.0, 0.0), (1.0, 1.0), (1.0, 4.0)], 0, resamples))
+    assert len(drawn) == resamples
+    assert all(count == 3 and 0 <= total <= 12 for count, total in drawn)
+    assert [len(one) for one in redrawn("abc", 0, resamples)] == [3] * resamples
+
+
+def test_two_thousand_are_drawn_unless_another_number_is_given():
+    assert len(list(redrawn_sums([(1.0,)], 0))) == len(list(redrawn("a", 0))) == 2000
+    assert bootstrap([0.0, 0.5, 1.0], 3) == bootstrap([1.0, 0.0, 0.5], 3, 2000)
+
+
+def test_rows_are_drawn_alike_however_often_they_occur():
+    rows = [(0.0,)] * 3 + [(1.0,)]
+    drawn = [total for (total,) in redrawn_sums(rows, 0, 4000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(1, abs=0.05)
+    # binomial of 4 draws with a chance of 1/4: the variance is 3/4
+    assert sum((one - 1) ** 2 for one in drawn) / len(drawn) == pytest.approx(0.75, abs=0.06)
+    with pytest.raises(ValueError, match="nothing to draw from"):
+        list(redrawn_sums([], 0))
+
+
+def test_a_summary_has_the_deviation_of_the_sample_where_there_are_two():
+    assert summary([0.25, 0.75], 0).std == pytest.approx(0.125**0.5)
+    assert summary([0.0, 1.0], 0).std == pytest.approx(0.5**0.5)
+    assert summary([0.25], 0).std is None and summary([0.25], 0).count == 1
+    assert (summary([0.25], 0).low, summary([0.25], 0).high) == (0.25, 0.25)
+
+
+def test_wilson_reaches_the_ends_only_at_the_ends():
+    assert wilson(0, 0) == (0, 1)
+    assert wilson(0, 5).low == 0 < wilson(1, 5).low
+    assert wilson(5, 5).high == 1 > wilson(4, 5).high
+
+
+def test_a_difference_is_weighed_by_steps_and_drawn_by_records():
+    before = {Step("a", n): 0.0 for n in range(3)} | {Step("b", 0): 0.0}
+    after = {Step("a", n): 1.0 for n in range(3)} | {Step("b", 0): 0.0, Step("c", 0): 1.0}
+    found = paired_difference(before, after, 0)
+    assert (found.mean, found.count) == (0.75, 4)
+    assert (found.low, found.high) == (0.0, 1.0)  # either record may be drawn twice
+
+
+@pytest.mark.parametrize(("sign", "count", "beyond"), [(1, 6, True), (-1, 6, True), (1, 5, False)])
+def test_a_difference_to_either_side_is_beyond_noise_from_six_records_on(sign, count, beyond):
+    zero = steps([0.0] * 20)
+    changed = steps([float(sign)] * count + [0.0] * (20 - count))
+    assert paired_difference(zero, changed, 0).beyond_noise is beyond
