@@ -1,0 +1,201 @@
+"""The figures of a model from its predictions: timing, slices, names of figures, what retrieval
+cost.
+"""
+
+import msgspec
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+from support.samples import TIME, WEATHER
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record
+from agentlite.scoring.metrics.all_figures import figures
+from agentlite.scoring.metrics.call_timing import Decision, timing
+from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
+from agentlite.scoring.metrics.model_metrics import (
+    GROUPS,
+    JudgeMetrics,
+    Metrics,
+    means,
+    read_metrics,
+)
+from agentlite.scoring.metrics.retrieval_loss import in_words, retrieval_loss
+from agentlite.scoring.metrics.summarize import compare, scores, summarize
+
+OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
+
+
+def record(number, meta=None, tools=(WEATHER, TIME), gold=None):
+    messages = (Message("user", f"Is it wet? {number}"), Message("assistant", calls=(OSLO,)))
+    return Record(messages=messages, tools=tools, meta=meta or {}, gold=gold or {})
+
+
+def answered(one, turn=1, calls=(OSLO,), problem="", slices=None, **metrics):
+    scored = {"expected": 1.0, "tool_selection_accuracy": 1.0, "exact_call": 1.0, **metrics}
+    return Prediction(one.id, turn, "", problem, calls, scored, slices or {})
+
+
+@pytest.mark.parametrize(
+    ("expected", "called", "readable", "figures"),
+    [
+        (True, True, True, {"timing_precision": 1, "recall": 1, "f1": 1}),
+        (True, False, True, {"recall": 0, "f1": 0}),
+        (False, True, True, {"timing_precision": 0, "specificity": 0, "f1": 0}),
+        (False, False, True, {"specificity": 1}),
+        (False, False, False, {"specificity": 0}),
+        (True, True, False, {"timing_precision": 1, "recall": 1, "f1": 1}),
+    ],
+)
+def test_one_decision_counts_where_it_can_be_measured(expected, called, readable, figures):
+    found = timing([Decision(expected, called, readable)] * 3, 0)
+    names = ("timing_precision", "recall", "specificity", "f1", "balanced_accuracy")
+    measured = {name: getattr(found, name) for name in names if getattr(found, name)}
+    assert {name: figure.mean for name, figure in measured.items()} == figures
+    assert {figure.count for figure in measured.values()} == {3}
+    assert (found.count, found.unreadable) == (3, 0 if readable else 3)
+
+
+def test_a_summary_names_all_that_it_has_in_an_order_that_stays():
+    slices = [
+        dict.fromkeys(("tools", "source", "task", "protocol", "difficulty"), "1"),
+        {"tools": "2-4"},
+    ]
+    problems = ["torn", "call is no JSON", "", "call not closed", "torn"]
+    rows = [
+        answered(record(n), slices=slices[n % 2], problem=problem, expected=float(n != 2))
+        for n, problem in enumerate(problems)
+    ]
+    found = summarize(rows, [], 0)
+    assert list(found.by) == ["difficulty", "protocol", "source", "task", "tools"]
+    assert {value: part.prompts for value, part in found.by["tools"].items()} == {"1": 3, "2-4": 2}
+    assert list(found.problems.items()) == [
+        ("call is no JSON", 1),
+        ("call not closed", 1),
+        ("torn", 2),
+    ]
+    assert "expected" not in found.metrics and found.metrics["exact_call"].count == 5
+    assert (found.timing.recall.count, found.timing.specificity.count) == (4, 1)
+    with pytest.raises(KeyError, match="expected"):
+        summarize([replace(rows[0], metrics={"exact_call": 1.0})], [], 0)
+
+
+def test_models_are_compared_on_steps_and_on_whole_dialogs():
+    records = {one.id: one for one in map(record, range(8))}
+    right = [answered(one, call_decision=1.0) for one in records.values()]
+    wrong = [answered(one, exact_call=0.0, call_decision=1.0) for one in records.values()]
+    found = compare(
+        {
+            name: scores(rows, dialogs(rows, records))
+            for name, rows in (("a", wrong), ("b", right[:7]))
+        },
+        0,
+    )
+    rows = {row.metric: row for row in found.differences}
+    assert (found.prompts, found.models) == (7, ["a", "b"])
+    assert rows["exact_call"].mean == rows["end_to_end_success"].mean == 1.0
+    assert rows["exact_call"].mcnemar == pytest.approx(2 / 2**7)
+    assert rows["plan_partial"].mean == 0.0 and not rows["plan_partial"].beyond_noise
+    assert {row.count for row in rows.values()} == {7} and "expected" not in rows
+
+
+def whole_metrics(**groups):
+    one = record(0)
+    return replace(figures([answered(one)], [], {one.id: one}, 0), **groups)
+
+
+def test_a_gate_can_name_every_figure_and_no_count():
+    summary = whole_metrics().metrics["exact_call"]
+    found = means(
+        whole_metrics(
+            judge=JudgeMetrics(replace(summary, mean=4.5), None),
+            passes={"pass^1": replace(summary, mean=0.5)},
+            forgetting=forgetting(
+                GeneralResults({"a": 1.0, "b": 2.0}, {"q": True}),
+                GeneralResults({"a": 1.5, "b": 2.5}, {"q": False}),
+                0,
+            ),
+        )
+    )
+    assert (found["judge_score"], found["judge_usable"], found["pass^1"]) == (4.5, None, 0.5)
+    assert (found["forgetting"], found["questions_forgotten"]) == (0.5, 1.0)
+    assert found["perplexity"] == pytest.approx(2.718281828459**2)
+    assert (found["exact_call"], found["recall"], found["specificity"]) == (1.0, 1.0, None)
+    assert found["name_f1"] == found["schema_validity"] == 1.0
+    assert not {"count", "unreadable", "prompts"} & found.keys()
+    assert {*GROUPS} <= {*Metrics.__struct_fields__}
+    assert {name for group in ("judge", "timing") for name in GROUPS[group].names} <= {*found}
+
+
+def test_a_file_of_another_version_is_named_with_what_to_do(tmp_path):
+    path = tmp_path / "metrics.json"
+    path.write_bytes(msgspec.json.encode(whole_metrics()))
+    assert read_metrics(path) == whole_metrics()
+    path.write_text('{"prompts": 1}')
+    with pytest.raises(UserError, match=r"is not a metrics\.json of this version") as refused:
+        read_metrics(path)
+    assert refused.value.location == str(path) and refused.value.fix == "Run that eval again."
+
+
+def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):
+    records = {dialog.id: dialog}
+    for turn, repeated in ((2, 0.0), (4, 1.0)):
+        found = figures([answered(dialog, turn)], [], records, 0)
+        assert found.tools["repeated_calls"].mean == repeated
+    assert found.retrieval is UNSET and found.bfcl is UNSET
+    torn = figures([answered(dialog, 2, (), "torn"), answered(dialog, 4)], [], records, 0)
+    assert {name: share.mean for name, share in torn.parse_problems.items()} == {"torn": 0.5}
+
+
+# --- what retrieval cost ---
+
+
+def retrieved(number, missing=(), other=(), tools=(WEATHER, TIME)):
+    meta = {"k": 5, "by": "bm25", "missing": [*missing], "other_schema": [*other]}
+    return record(number, {"retrieved": meta}, tools)
+
+
+def test_what_a_step_lost_is_retrievals_where_its_tool_is_not_on_offer_and_else_the_choices():
+    lost, redeclared = ["get_weather"], ["get_weather"]
+    records = [
+        retrieved(0),
+        retrieved(1),
+        retrieved(2, other=redeclared),
+        retrieved(3, missing=lost, tools=(TIME,)),
+        retrieved(4, missing=lost),  # added by prep: on offer all the same
+        retrieved(5, missing=["get_time"]),
+        record(6),
+        record(7, {"retrieved": {"k": 5, "by": "bm25"}}, gold={1: Gold((GoldCall(ANY_TOOL, {}),))}),
+    ]
+    exact = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+    rows = [answered(one, exact_call=right) for one, right in zip(records, exact, strict=True)]
+    found = retrieval_loss(rows, {one.id: one for one in records}, 0)
+    assert (found.k, found.by, found.steps) == (5, "bm25", 6)
+    assert found.retrieved.mean == pytest.approx(4 / 6)
+    assert found.as_declared.mean == pytest.approx(3 / 6)
+    assert found.exact_call.mean == pytest.approx(3 / 6)
+    assert found.exact_call_lost_to_retrieval.mean == pytest.approx(1 / 6)
+    assert found.exact_call_lost_to_choosing.mean == pytest.approx(2 / 6)
+    assert found.tool_selection_accuracy.mean == 1.0
+    assert in_words(found) == (
+        "of 6 steps with an expected call, 66.7 % had their tools among the 5 retrieved (bm25); "
+        "right tool 100.0 %: 0.0 % lost to retrieval, 0.0 % to choosing"
+    )
+    assert retrieval_loss(rows[6:], {one.id: one for one in records}, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("It is Oslo.", True),
+        ("OSLO", True),
+        ("Oslofjord", False),
+        ("the ｏｓｌｏ", True),
+        ("new\nyork city", True),
+        ("newyork", False),
+        ("", False),
+    ],
+)
+def test_an_answer_is_right_if_it_holds_an_accepted_one_as_whole_words(text, right):
+    assert is_right(text, ["Oslo", "New York"]) is right

@@ -1,0 +1,214 @@
+"""One answer at a step: how it is read, scored and sliced, and what comes back from files."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+from support.samples import TIME, WEATHER
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, GreedyAnswer, Message, Parsed, Record, Step
+from agentlite.rendering import PROTOCOLS, Prompt
+from agentlite.scoring.gates import failures, parse_gate
+from agentlite.scoring.predictions import (
+    ExternalAnswer,
+    answered,
+    difficulty,
+    external_prediction,
+    missing,
+    predicted,
+    prompt_key,
+    read_answers,
+    read_external,
+    read_predictions,
+    slices,
+    to_prediction_row,
+)
+
+HERMES = PROTOCOLS["hermes"]
+RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+
+
+def prompt(record, turn=2, ids=(1, 2)):
+    return Prompt(record, turn, "hermes", [*ids], "", "turn")
+
+
+def answer(text, ended="turn", key="key"):
+    return GreedyAnswer("r", 2, key, text, ended, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem", "calls", "exact", "tool_n1", "new_tokens"),
+    [
+        (answer(RIGHT), "", 1, 1.0, 1.0, 7),
+        (answer(RIGHT, "stop"), "", 1, 1.0, 1.0, 7),
+        (answer(RIGHT, "cut"), "not finished within max_new_tokens", 1, 0.0, 0.0, 7),
+        (answer(RIGHT[:-13], "cut"), "call not closed", 1, 0.0, 0.0, 7),
+        (answer(RIGHT, key=""), "prompt longer than max_length", 0, 0.0, 0.0, 0),
+    ],
+)
+def test_an_answer_that_was_cut_or_never_asked_is_no_right_one(
+    given, problem, calls, exact, tool_n1, new_tokens, dialog
+):
+    found = answered(prompt(dialog), given, HERMES)
+    assert (found.problem, len(found.calls), found.new_tokens) == (problem, calls, new_tokens)
+    assert (found.metrics["exact_call"], found.metrics["tool_n1"]) == (exact, tool_n1)
+    assert found.metrics["expected"] == 1.0 and found.text == (given.text if given.prompt else "")
+    assert found.step == Step(dialog.id, 2) and found.slices["protocol"] == "hermes"
+
+
+def test_a_turn_without_a_call_expects_none(dialog):
+    found = predicted(prompt(dialog, 4), Parsed("Yes."), "Yes.", 3)
+    assert found.metrics["expected"] == 0.0 and found.metrics["toolrl"] == 1.0
+    assert "bfcl" not in found.metrics
+
+
+@pytest.mark.parametrize(
+    ("given", "problem", "exact"),
+    [
+        (None, "no prediction", 0.0),
+        (ExternalAnswer(RIGHT), "", 1.0),
+        (ExternalAnswer("", (Call("get_weather", {"city": "Oslo"}),)), "", 1.0),
+        (ExternalAnswer(RIGHT, ()), "", 0.0),  # the calls count, not the text
+    ],
+)
+def test_another_systems_calls_go_before_its_text(given, problem, exact, dialog):
+    found = external_prediction(prompt(dialog), given, HERMES)
+    assert (found.problem, found.metrics["exact_call"], found.new_tokens) == (problem, exact, 0)
+
+
+def with_calls(count, **changes):
+    calls = tuple(Call("get_weather", {"city": "Oslo"}, f"c{n}") for n in range(count))
+    messages = (Message("user", "x"), Message("assistant", calls=calls))
+    return Record(messages=messages, tools=(WEATHER, TIME), **changes)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, "no call"), (1, "1 call"), (2, "2-4 calls"), (4, "2-4 calls"), (5, "5+ calls")],
+)
+def test_a_record_is_as_difficult_as_it_says_or_as_its_expected_calls_are_many(count, expected):
+    assert difficulty(with_calls(count)) == expected
+    assert difficulty(with_calls(count, meta={"level": "hard"})) == "hard"
+    assert difficulty(with_calls(count, meta={"level": "b", "difficulty": "a"})) == "a"
+    assert difficulty(with_calls(count, meta={"difficulty": 3})) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, "1"), (2, "2-4"), (4, "2-4"), (5, "5+")])
+def test_a_slice_counts_the_tools_on_offer(count, expected):
+    tools = tuple(replace(WEATHER, name=f"t{n}") for n in range(count))
+    record = replace(with_calls(1), tools=tools, source="s", task="general")
+    assert slices(record, "react") == {
+        "tools": expected,
+        "task": "general",
+        "source": "s",
+        "protocol": "react",
+        "difficulty": "1 call",
+    }
+
+
+def test_answers_to_other_prompts_or_steps_are_left_out_and_a_torn_line_is_cut(tmp_path, dialog):
+    keys = {Step("a", 1): prompt_key(prompt(dialog)), Step("b", 1): "other"}
+    rows = [
+        {"record_id": "a", "turn": 1, "prompt": keys["a", 1], "text": "1", "ended": "turn"},
+        {"record_id": "b", "turn": 1, "prompt": "an old one", "text": "2", "ended": "turn"},
+        {"record_id": "c", "turn": 1, "prompt": "other", "text": "3", "ended": "turn"},
+    ]
+    path = tmp_path / "answers.jsonl"
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(lines + '{"record_id": "a", "tu')
+    assert {step: one.text for step, one in read_answers(path, keys).items()} == {("a", 1): "1"}
+    assert path.read_text() == lines
+    unasked = {**rows[1], "prompt": "", "ended": "cut"}
+    path.write_text(json.dumps(unasked) + "\n")
+    assert [*read_answers(path, keys)] == [("b", 1)]
+    assert read_answers(tmp_path / "none.jsonl", keys) == {}
+    assert len({prompt_key(prompt(dialog, ids=ids)) for ids in ((1, 2), (12,), (2, 1), (1,))}) == 4
+
+
+def test_predictions_come_back_from_a_file_as_they_were(tmp_path, dialog):
+    call = Call("get_weather", {"city": "Oslo", "days": [1, 2.5, None]})
+    one = predicted(prompt(dialog), Parsed("", (call,)), RIGHT, 9)
+    path = tmp_path / "predictions.jsonl"
+    path.write_text(json.dumps(to_prediction_row(one)) + "\n")
+    assert list(read_predictions(path)) == [one]
+
+
+def external(path, rows, dialog, steps=None):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return read_external(
+        path, steps or [Step(dialog.id, turn) for turn in (2, 4)], {dialog.id: dialog}
+    )
+
+
+def test_rows_from_elsewhere_are_taken_for_the_steps_that_are_asked(tmp_path, dialog):
+    path = tmp_path / "said.jsonl"
+    arguments = {"city": "Oslo"}
+    found = external(
+        path,
+        [
+            {"record_id": dialog.id, "turn": 2, "calls": [{"name": "f", "arguments": arguments}]},
+            {"id": dialog.id, "turn": 4, "text": "Yes."},
+            {"id": dialog.id, "turn": 6, "text": "not asked of us"},
+        ],
+        dialog,
+    )
+    assert found == {
+        (dialog.id, 2): ExternalAnswer("", (Call("f", arguments),)),
+        (dialog.id, 4): ExternalAnswer("Yes."),
+    }
+    asked = [Step(dialog.id, turn) for turn in (2, 4, 6)]
+    assert (missing(asked, found), missing(asked[:2], found)) == (1, 0)
+    text = {"name": "f", "arguments": '{"city": "Oslo"}'}
+    row = {"id": dialog.id, "turn": 2, "text": "Hm.", "calls": [text, {"name": "g"}]}
+    (said,) = external(path, [row], dialog).values()
+    assert said == ExternalAnswer("Hm.", (Call("f", arguments), Call("g", {})))
+
+
+def test_a_turn_is_taken_as_read_only_where_a_record_is_asked_once(tmp_path, dialog):
+    once = with_calls(1)
+    path = tmp_path / "said.jsonl"
+    path.write_text(json.dumps({"id": once.id, "text": "x"}) + "\n")
+    assert [*read_external(path, [Step(once.id, 1)], {once.id: once})] == [(once.id, 1)]
+    with pytest.raises(UserError, match="not asked at turn null") as refused:
+        external(path, [{"id": dialog.id, "text": "x"}], dialog)
+    assert refused.value.fix == "It is at: 2, 4, 6."
+
+
+def test_rows_about_unknown_records_are_counted(tmp_path, dialog):
+    rows = [
+        {"id": dialog.id, "turn": 2, "text": "x"},
+        {"id": "zz", "text": "x"},
+        {"id": "yy", "text": "x"},
+    ]
+    path = tmp_path / "said.jsonl"
+    with pytest.raises(UserError, match=r"2 of 3 rows are about records .* zz first") as refused:
+        external(path, rows, dialog)
+    assert refused.value.location == f"{path}:2"
+
+
+@pytest.mark.parametrize(
+    ("text", "conditions"),
+    [
+        ("exact_call>=0.5", [("exact_call", ">=", 0.5)]),
+        (" recall < 80% , pass^3>.5,", [("recall", "<", 0.8), ("pass^3", ">", 0.5)]),
+        ("overall<=-1e-2", [("overall", "<=", -0.01)]),
+    ],
+)
+def test_a_gate_is_read_as_it_is_written(text, conditions):
+    assert parse_gate(text) == conditions
+
+
+def test_a_gate_fails_for_each_condition_that_does_not_hold():
+    gate = parse_gate("exact_call>0.5,recall<0.5,f1>=0.5,specificity<=0.5,pass^2>=0.1")
+    exact = dict.fromkeys(("exact_call", "recall", "f1", "specificity"), 0.5)
+    assert failures(gate, exact) == [
+        "exact_call>0.5: it is 0.5",
+        "recall<0.5: it is 0.5",
+        "pass^2>=0.1: not measured",
+    ]
+    above = dict.fromkeys(exact, 0.50001)
+    assert failures(gate, {**above, "pass^2": 0.1}) == [
+        "recall<0.5: it is 0.5",
+        "specificity<=0.5: it is 0.5",
+    ]
