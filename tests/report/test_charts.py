@@ -1,0 +1,87 @@
+"""Where the curves and intervals of a page are drawn."""
+
+import re
+
+import pytest
+
+from agentlite.report.charts import charts, interval, scale
+
+
+def position(svg, kind):
+    return re.search(rf'class="{kind}" d="M([\d.]+) ', svg)[1]
+
+
+@pytest.mark.parametrize(
+    ("figures", "ends"),
+    [
+        ([{"mean": 0.5, "low": 0.4, "high": 0.6}], (0.0, 1.0)),
+        ([{"mean": 0.5}, {"mean": 1.0}], (0.0, 1.0)),
+        ([{"mean": 0.5, "low": -0.1, "high": 0.6}], (-0.1, 0.6)),
+        ([{"mean": 2.0, "low": 1.5, "high": 2.5}], (0.0, 2.5)),
+        ([{"mean": -0.01}], (-0.01, 0.05)),
+    ],
+)
+def test_a_scale_is_0_to_1_or_holds_every_interval_and_0(figures, ends):
+    assert scale(figures) == ends
+
+
+def test_a_scale_of_gains_has_0_in_its_middle():
+    assert scale([{"mean": 0.1, "low": -0.3, "high": 0.2}], around_zero=True) == (-0.3, 0.3)
+    assert scale([{"mean": 0.01}], around_zero=True) == (-0.05, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("mean", "at"), [(0.0, "1.0"), (0.25, "25.5"), (0.5, "50.0"), (1.0, "99.0")]
+)
+def test_a_dot_leaves_room_for_itself_at_both_ends(mean, at):
+    svg = interval({"mean": mean}, (0.0, 1.0), marks=[mean], kind="wide")
+    assert position(svg, "dot") == position(svg, "hair") == position(svg, "whisker") == at
+    assert svg.startswith('<svg class="interval wide" viewBox="0 0 100 12"')
+    assert position(interval({"mean": mean}, (mean, mean)), "dot") == "50.0"
+
+
+def test_curves_that_are_read_against_each_other_share_a_chart_and_those_that_matter_come_first():
+    names = ["grad_norm", "learning_rate", "mine", "kl", "rejected_reward", "chosen_reward"]
+    names += ["dev_loss", "reward", "accuracy", "loss", "margin"]
+    rows = [{"step": 1, **dict.fromkeys(names, 0.5), "note": "text", "broken": float("nan")}]
+    found, components = charts(rows)
+    assert [[line.name for line in chart.lines] for chart in found] == [
+        ["loss", "dev_loss"],
+        ["margin"],
+        ["accuracy"],
+        ["reward"],
+        ["kl"],
+        ["mine"],
+        ["rejected_reward", "chosen_reward"],
+        ["grad_norm"],
+        ["learning_rate"],
+    ]
+    assert components == []
+
+
+def test_a_curve_is_the_mean_of_as_many_rows_as_share_a_point_and_keeps_its_last_value():
+    rows = [{"step": step, "loss": float(step)} for step in range(1, 481)] + [{"step": 999}]
+    ((chart,), _) = charts(rows)
+    (line,) = chart.lines
+    assert len(line.points) == 240 and line.points[:2] == [(2.0, 1.5), (4.0, 3.5)]
+    assert (line.last, chart.low, chart.high) == (480.0, 1.5, 479.5)
+    ((chart,), _) = charts(rows[:240])
+    assert chart.lines[0].points == [(float(step), float(step)) for step in range(1, 241)]
+
+
+def test_a_curve_goes_from_the_lower_left_to_the_upper_right_and_a_short_one_has_dots():
+    ((chart,), _) = charts([{"step": 10, "loss": 1.0}, {"step": 20, "loss": 3.0}])
+    assert 'd="M1.0 51.52L99.0 4.48"' in chart.svg and chart.svg.count('class="dot"') == 2
+    ((chart,), _) = charts([{"step": step, "loss": 1.0} for step in range(4)])
+    assert 'class="dot"' not in chart.svg
+    ((chart,), _) = charts([{"step": step, "loss": 1.0} for step in range(3)])
+    assert chart.svg.count('class="dot"') == 3
+
+
+def test_components_of_a_reward_stand_on_one_scale_from_0_to_1_or_higher():
+    rows = [{"step": 1, "reward/a": 0.25, "reward/b": 0.5}]
+    _, components = charts(rows)
+    assert [(one.lines[0].name, one.low, one.high) for one in components] == [
+        ("a", 0.0, 1.0),
+        ("b", 0.0, 1.0),
+    ]

@@ -1,0 +1,274 @@
+"""What a report reads of a run, in which order, and what it makes of answers and inputs."""
+
+import json
+import random
+import shlex
+
+import pytest
+from support.generated_run import stage
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
+from agentlite.report.page import _statistics, _versions
+from agentlite.report.prediction_viewer import Cutter, pack
+from agentlite.report.predictions import Answers, confusion, read_answers
+from agentlite.report.provenance import commands, is_given, origins
+from agentlite.report.read_run import read_json, read_run
+from agentlite.workspace.digests import file_digest
+
+
+def made(folder, command, settings=None, inputs=None, rows=None, figures=None, metrics=None):
+    plan = {"command": command, "settings": settings or {}, "inputs": inputs or {}}
+    stage(folder, plan, rows or {}, figures or {}, metrics)
+
+
+def evaluated(run, *names):
+    for name in names:
+        rows = {"predictions.jsonl": [{"name": name}]}
+        made(run / "eval" / "prep" / name, "eval", rows=rows, metrics={"metrics": {}})
+
+
+def test_stages_stand_in_the_order_in_which_they_are_run(tmp_path):
+    for name, command in [
+        ("a-grpo", "grpo"),
+        ("b-dpo", "dpo"),
+        ("b-pairs", "pairs"),
+        ("sft-2", "sft"),
+        ("sft", "sft"),
+        ("retriever", "retriever"),
+        ("prep", "prep"),
+    ]:
+        made(tmp_path / name, command)
+    made(tmp_path / "a-offered", "prep", {"retrieve": 5})
+    made(tmp_path / "z", "unheard-of")
+    names = [one.name for one in read_run(tmp_path).stages]
+    assert names.index("prep") < names.index("retriever") < names.index("a-offered")
+    assert names.index("a-offered") < names.index("sft") < names.index("sft-2")
+    assert names.index("b-pairs") < names.index("b-dpo") and "z" not in names
+    assert len(names) == 8
+
+
+def test_models_stand_in_the_order_in_which_they_were_compared_and_others_follow(tmp_path):
+    evaluated(tmp_path, "a", "b", "c", "d")
+    compare = tmp_path / "eval" / "prep" / "compare.json"
+    compare.write_text(json.dumps({"models": ["d", "b"]}))
+    (evaluation,) = read_run(tmp_path).evaluations
+    assert [*evaluation.models] == ["d", "b", "a", "c"] and evaluation.name == "prep"
+
+
+def test_a_comparison_is_current_while_the_predictions_are_those_that_were_compared(tmp_path):
+    evaluated(tmp_path, "a", "b")
+    folder = tmp_path / "eval" / "prep"
+    digests = {name: file_digest(folder / name / "predictions.jsonl") for name in "ab"}
+
+    def is_current(predictions):
+        compared = {"models": ["a", "b"], "predictions": predictions}
+        (folder / "compare.json").write_text(json.dumps(compared))
+        return read_run(tmp_path).evaluations[0].is_current
+
+    assert is_current(digests) and is_current({"a": digests["a"]}) and is_current({})
+    assert not is_current({**digests, "b": "0" * 64})
+    assert not is_current({**digests, "gone": digests["a"]})
+
+
+def test_a_file_of_a_stage_is_read_only_as_it_was_left(tmp_path):
+    made(tmp_path / "sft", "sft", rows={"metrics.jsonl": [{"step": 1}]}, metrics={"a": 1})
+    (found,) = read_run(tmp_path).stages
+    assert found.rows("metrics.jsonl") == [{"step": 1}] and found.json("metrics.json") == {"a": 1}
+    assert found.json("none.json") == {} and found.rows("none.jsonl") == []
+    (tmp_path / "sft" / "metrics.json").write_text('{"a": 2}')
+    run = read_run(tmp_path)
+    assert run.stages[0].json("metrics.json") == {}
+    assert run.unread == [
+        "metrics.json is not as it was left, so not read: sft. Run `agentlite sft` again with "
+        "--force."
+    ]
+    assert run.stage("sft") is run.stages[0] and run.stage("dpo") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [("{", "cannot be read"), ("[1]", "is not a JSON")]
+)
+def test_a_broken_file_is_an_error_with_its_path(content, problem, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=problem) as refused:
+        read_json(path)
+    assert refused.value.location == str(path) and "--force" in refused.value.fix
+
+
+# --- which tools are confused ---
+
+
+def expecting(*names):
+    calls = tuple(Call(name, {}, f"c{n}") for n, name in enumerate(names))
+    return Record(
+        messages=(Message("user", str(names)), Message("assistant", "", calls)),
+        gold={} if names else {1: Gold()},
+    )
+
+
+def answer(*called, problem=""):
+    return {"calls": [{"name": name, "arguments": "{}"} for name in called], "problem": problem}
+
+
+@pytest.mark.parametrize(
+    ("expected", "row", "pairs"),
+    [
+        ("a", answer("a"), {"a": {"a": 1}}),
+        ("a", answer("b"), {"a": {"b": 1}}),
+        ("a", answer(), {"a": {"no call": 1}}),
+        ("a", answer("a", problem="torn"), {"a": {"unreadable": 1}}),
+        ("ab", answer("b", "c"), {"a": {"c": 1}, "b": {"b": 1}}),
+        ("a", answer("a", "b"), {"a": {"a": 1}, "no call": {"b": 1}}),
+        ("aa", answer("a"), {"a": {"a": 1, "no call": 1}}),
+        ("", answer(), {"no call": {"no call": 1}}),
+        ("", answer("b"), {"no call": {"b": 1}}),
+        ("", answer(problem="torn"), {"no call": {"unreadable": 1}}),
+    ],
+)
+def test_each_expected_tool_is_paired_with_the_one_called_for_it(expected, row, pairs):
+    record = expecting(*expected)
+    answers = Answers({record.id: record}, {Step(record.id, 1): {"m": [row]}})
+    found = {one.name: dict(one.called["m"]) for one in confusion(answers, ["m"])}
+    assert found == pairs
+
+
+def test_the_most_often_confused_tools_come_first_and_only_three_are_named_instead():
+    one, two = expecting("b"), expecting("a")
+    wrong = [answer(name) for name in "ccccdddeef"]
+    answers = Answers(
+        {one.id: one, two.id: two},
+        {
+            Step(one.id, 1): {"m": [*wrong, answer("b")], "n": [answer("b")]},
+            Step(two.id, 1): {"m": [answer("x")], "n": []},
+            Step("unknown", 1): {"m": [answer("x")]},
+        },
+    )
+    found = confusion(answers, ["m", "n"])
+    assert [(tool.name, tool.wrong) for tool in found] == [("b", 10), ("a", 1)]
+    assert found[0].instead("m") == [("c", 4), ("d", 3), ("e", 2)]
+    assert (found[0].expected("m"), found[0].right("m"), found[0].right("n")) == (11, 1, 1)
+
+
+def test_answers_come_with_the_records_of_the_very_file_they_were_asked_from(tmp_path):
+    asked, other = expecting("a"), expecting("b")
+    made(tmp_path / "prep", "prep", rows={"test.jsonl": map(to_row, [asked, other])})
+    made(tmp_path / "prep-2", "prep", rows={"test.jsonl": [to_row(other)]})
+    row = {"record_id": asked.id, "turn": 1, **answer("a")}
+    digest = file_digest(tmp_path / "prep" / "test.jsonl")
+    folder = tmp_path / "eval" / "prep" / "m"
+    made(folder, "eval", inputs={"data": digest}, rows={"predictions.jsonl": [row]}, metrics={})
+    run = read_run(tmp_path)
+    found = read_answers(run, run.evaluations[0])
+    assert found.records == {asked.id: asked}
+    assert found.by_step == {Step(asked.id, 1): {"m": [row]}}
+    (tmp_path / "prep" / "test.jsonl").write_text("")
+    assert read_answers(run, run.evaluations[0]).records == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "cut", "count"),
+    [(3, "abc", "abc", 0), (3, "abcd", "abc … [1 more characters]", 1), (3, "", "", 0)],
+)
+def test_a_text_is_cut_at_its_limit_and_says_how_much_is_missing(limit, text, cut, count):
+    cutter = Cutter(limit)
+    assert cutter(text) == cut
+    assert (cutter.count, cutter.longest) == (count, min(limit, len(text)))
+
+
+def test_texts_are_cut_shorter_step_by_step_before_a_prompt_is_left_out():
+    record = expecting("a")
+    generator = random.Random(0)  # what no packing makes shorter
+    text = "".join(chr(generator.randint(33, 900)) for _ in range(30_000))
+    row = {"record_id": record.id, "turn": 1, "text": text, **answer("a"), "metrics": {}}
+    row["new_tokens"] = 1
+    answers = Answers({record.id: record}, {Step(record.id, 1): {"m": [row]}})
+    sizes = {}
+    for limit in (20_000, 4_000, 1_000):
+        found = next(
+            one
+            for budget in (10**6, *range(60_000, 0, -500))
+            if f"{limit:,}" in "".join((one := pack(answers, ["m"], [], budget)).notes)
+        )
+        sizes[limit] = len(found.text)
+        assert found.notes == [
+            f"1 texts are cut after {limit:,} characters; each says how much of it is missing."
+        ]
+    assert sizes[20_000] > sizes[4_000] > sizes[1_000]
+
+
+# --- what a model was made from ---
+
+
+def test_an_input_is_changed_where_its_stage_holds_another_last_digest(tmp_path):
+    made(tmp_path / "sft", "sft", {"model": "base"}, {"model": "c" * 32}, {"adapter": [{"a": 1}]})
+    adapter = file_digest(tmp_path / "sft" / "adapter")[:16]
+    made(tmp_path / "dpo", "dpo", {"model": "sft"}, {"model": f"{'b' * 16}+{adapter}"})
+    made(tmp_path / "grpo", "grpo", {"model": "sft"}, {"model": f"{adapter},{'b' * 16}"})
+    dpo, grpo = origins(read_run(tmp_path))
+    assert [(one.name, one.origins[0].changed) for one in (dpo, grpo)] == [
+        ("dpo", False),
+        ("grpo", True),
+    ]
+    assert dpo.origins[0].digests == ["b" * 12, adapter[:12]]
+    assert (dpo.origins[0].role, dpo.origins[0].name) == ("model", "sft")
+    assert [one.name for one in dpo.origins[0].origins] == ["base"]
+    assert grpo.origins[0].shown_above and not grpo.origins[0].origins
+    assert not dpo.origins[0].shown_above
+
+
+def test_a_setting_is_given_where_it_is_not_the_default(tmp_path):
+    made(tmp_path / "sft", "sft", {"seed": 12345, "max_steps": None})
+    (found,) = read_run(tmp_path).stages
+    assert is_given(found, "seed") and not is_given(found, "unheard_of")
+
+
+def test_an_evaluation_is_one_command_of_all_models_and_files(tmp_path):
+    folder = tmp_path / "eval-2" / "prep"
+    made(folder / "sft", "eval", {"model": "sft", "split": "test", "seed": 7}, metrics={})
+    asked = {"asked": {"predictions": "said.jsonl", "limit": 3}}
+    made(folder / "said", "eval", {}, figures=asked, metrics={})
+    (line,) = commands(read_run(tmp_path))
+    words = shlex.split(line)
+    assert words[:8] == [
+        "agentlite",
+        "eval",
+        "--out",
+        "eval-2",
+        "--predictions",
+        "said.jsonl",
+        "--model",
+        "sft",
+    ]
+    assert words[words.index("--seed") + 1] == "7" and words[words.index("--limit") + 1] == "3"
+
+
+def test_numbers_of_a_stage_are_tables_and_counts_of_one_kind_have_bars():
+    values = {
+        "kept": 4,
+        "sources": ["a", "b"],
+        "by_task": {"general": 3, "planning": 1},
+        "lengths": {"mean": 2.5, "max": None},
+        "splits": {"train": {"records": 3, "calls": 2}, "dev": {"records": 1}},
+        "none": {},
+    }
+    found = [(one.title, one.head, one.rows, one.bars) for one in _statistics(values)]
+    assert found == [
+        ("", [], [["kept", "4"], ["sources", "a, b"]], []),
+        ("by task", [], [["general", "3"], ["planning", "1"]], [100.0, 33.3]),
+        ("lengths", [], [["mean", "2.5"], ["max", "-"]], []),
+        ("splits", ["", "records", "calls"], [["train", "3", "2"], ["dev", "1", "-"]], []),
+    ]
+
+
+def test_versions_are_named_by_stage_unless_all_have_the_same(tmp_path):
+    made(tmp_path / "prep", "prep")
+    evaluated(tmp_path, "m")
+    assert _versions(read_run(tmp_path)) == [("all stages", {"agentlite": "0"})]
+    plan = {"command": "sft", "settings": {}, "inputs": {}, "versions": {"agentlite": "1"}}
+    stage(tmp_path / "sft", plan, {}, {})
+    assert _versions(read_run(tmp_path)) == [
+        ("prep, eval m", {"agentlite": "0"}),
+        ("sft", {"agentlite": "1"}),
+    ]
