@@ -1,0 +1,138 @@
+"""Which wrong tools a question is learned with, in which order, and what a batch holds."""
+
+import random
+
+import numpy
+import pytest
+from support.samples import WEATHER
+
+from agentlite.core.records import Step, Tool
+from agentlite.retrieval import training_pairs
+from agentlite.retrieval.queries import Query
+from agentlite.retrieval.tool_pool import ToolPool
+from agentlite.retrieval.training_pairs import TrainingPair, batches, normal, pairs, with_wrong
+
+
+def pool_of(*names, category=""):
+    pool = ToolPool()
+    for name in names:
+        pool.add(Tool(name, f"does {name}", WEATHER.parameters), category)
+    return pool
+
+
+def query(text, *names, pool):
+    return Query(Step(text, 1), text, names, tuple(pool.names[name] for name in names), "general")
+
+
+def ranking(*order):
+    """A ranker that has these entries foremost, whatever is asked."""
+
+    def ranker(texts):
+        scores = numpy.zeros((len(texts), 50))
+        for worth, entry in enumerate(reversed(order), 1):
+            scores[:, entry] = worth
+        return scores
+
+    return ranker
+
+
+MANY = [f"t{n}" for n in range(50)]
+
+
+def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere():
+    pool = pool_of(*MANY)
+    asked = [query("what now", "t0", pool=pool)]
+    rankers = {"a": ranking(0, 1, 2, 3, 4), "b": ranking(1, 0, 11, 12, 13)}
+    (pair,) = pairs(asked, pool, rankers, 2, seed=0)
+    # a: 1; b: 11, since 1 is taken and 0 is right; and so on: two wanted and six to spare
+    assert pair.negatives == (1, 11, 2, 12, 3, 13, 4, 5)
+    assert (pair.text, pair.place, pair.right) == ("what now", 0, {"t0"})
+    (alone,) = pairs(asked, pool, {}, 2, seed=0)
+    assert len(set(alone.negatives)) == 8 and 0 not in alone.negatives
+    assert pairs(asked, pool, {}, 2, seed=0) == [alone] != pairs(asked, pool, {}, 2, seed=1)
+
+
+def test_no_more_than_thirty_of_a_ranker_are_looked_at():
+    pool = pool_of(*MANY)
+    asked = [query("what now", "t0", pool=pool)]
+    (pair,) = pairs(asked, pool, {"a": ranking(*range(50))}, 35, seed=0)
+    assert pair.negatives[:29] == tuple(range(1, 30)) and len(pair.negatives) == 41
+    assert pair.negatives[29:] != tuple(range(30, 42))
+
+
+def test_without_wrong_tools_wanted_there_are_none():
+    pool = pool_of(*MANY)
+    (pair,) = pairs([query("x", "t0", pool=pool)], pool, {"a": ranking(1, 2)}, 0, seed=0)
+    assert pair.negatives == ()
+
+
+def test_tools_of_the_right_ones_group_take_their_turn():
+    pool = pool_of("a", "b", "c", category="trains")
+    for number in range(40):
+        pool.add(Tool(f"x{number}", f"other {number}"))
+    (pair,) = pairs([query("x", "a", pool=pool)], pool, {"r": ranking(10, 11, 12)}, 3, seed=0)
+    assert [pair.negatives[n] for n in (0, 2, 4)] == [10, 11, 12]
+    assert {pair.negatives[1], pair.negatives[3]} == {1, 2}
+
+
+def test_what_is_right_for_an_equal_question_is_never_wrong():
+    pool = pool_of(*MANY)
+    asked = [query("How wet?", "t0", pool=pool), query("how wet", "t1", "t2", pool=pool)]
+    found = pairs(asked, pool, {"a": ranking(0, 1, 2, 3)}, 3, seed=0)
+    assert [pair.place for pair in found] == [0, 1, 2]
+    assert all(pair.right == {"t0", "t1", "t2"} and pair.negatives[0] == 3 for pair in found)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [("How wet?", "how_WET", True), ("ẞa", "ssa", True), ("a b", "a c", False), ("1", "2", False)],
+)
+def test_questions_are_equal_whatever_their_case_blanks_and_marks(one, other, equal):
+    assert (normal(one) == normal(other)) is equal
+
+
+def test_wrong_tools_that_are_right_for_another_row_make_room_for_the_next():
+    pool = pool_of(*MANY)
+    pair = TrainingPair("x", 0, (1, 2, 3, 4), frozenset({"t0"}))
+    assert with_wrong(pair, pool, 2).negatives == (1, 2)
+    assert with_wrong(pair, pool, 2, frozenset({"t1", "t3"})).negatives == (2, 4)
+    assert with_wrong(pair, pool, 3, frozenset({"t1", "t3"})).negatives == (2, 4, 1)
+    assert with_wrong(pair, pool, 9).negatives == (1, 2, 3, 4)
+
+
+def test_every_pair_comes_once_before_any_comes_again_and_each_epoch_has_an_order_of_its_own():
+    pool = pool_of(*MANY)
+    found = [TrainingPair(f"q{n}", n, (), frozenset({f"t{n}"})) for n in range(50)]
+    rows = batches(found, pool, 5, 20, 0, seed=0)
+    first, second = rows[:50], rows[50:]
+    assert len(rows) == 100
+    # nothing here keeps two apart, so that an epoch ends before the next begins
+    assert {row.place for row in first} == {row.place for row in second} == set(range(50))
+    assert first != second and first != found
+    assert batches(found, pool, 5, 20, 0, seed=0) == rows != batches(found, pool, 5, 20, 0, seed=1)
+
+
+def test_a_pair_that_does_not_go_with_a_batch_comes_in_a_later_one():
+    pool = pool_of(*MANY)
+    found = [TrainingPair("a", 0, (), frozenset({"t0", "t1"}))]
+    found += [TrainingPair(f"b{n}", 1, (), frozenset({"t1"})) for n in range(3)]
+    found += [TrainingPair(f"q{n}", n, (), frozenset({f"t{n}"})) for n in range(2, 14)]
+    rows = batches(found, pool, 4, 8, 0, seed=random.Random(5).randint(0, 99))
+    for start in range(0, 32, 4):
+        batch = rows[start : start + 4]
+        assert sum(row.place in (0, 1) for row in batch) <= 1
+        assert len({row.text for row in batch}) == 4
+
+
+def test_a_pair_comes_back_from_its_row():
+    pool = pool_of(*MANY)
+    pair = TrainingPair("x", 3, (7, 5), frozenset({"t3", "t1"}))
+    row = training_pairs.to_row(pair, pool)
+    assert row == {
+        "query": "x",
+        "tool": "t3",
+        "negatives": ["t7", "t5"],
+        "places": [3, 7, 5],
+        "right": ["t1", "t3"],
+    }
+    assert training_pairs.from_row(row) == pair
