@@ -134,6 +134,41 @@ def test_a_weight_is_that_of_the_segment_from_its_start_to_before_its_end():
     assert [weight_at(parts, position) for position in range(6)] == [1, 1, 2, 2, 2, 0]
 
 
+CALLED, SAID, RESULT = (2.0, 2.0), (1.0, 1.0), (2.0, 0.0)
+REACT = {
+    "Thought:": SAID,
+    "Action:": CALLED,
+    "Action Input:": CALLED,
+    "Observation:": RESULT,
+    "Final Answer:": SAID,
+}
+MARKS = {
+    "react": REACT,
+    "alpha_umi": {**REACT, "Next:": CALLED},
+    "agentflan": {"Thought:": SAID, "Observation:": RESULT, "Final Answer:": SAID},
+    "qwen": {"✿FUNCTION✿:": CALLED, "✿ARGS✿:": CALLED, "✿RESULT✿:": RESULT, "✿RETURN✿:": SAID},
+}
+
+
+@pytest.mark.parametrize(("table", "marks"), MARKS.items(), ids=MARKS)
+def test_a_mark_and_what_follows_it_have_the_weights_of_ms_swift(table, marks):
+    text = "so " + "".join(f"{mark} x\n" for mark in marks)
+    found = [(text[part.start : part.end], part.weight) for part in segments(text, TABLES[table])]
+    assert found == [("so ", 1.0)] + [
+        pair
+        for mark, (own, following) in marks.items()
+        for pair in ((mark, own), (" x\n", following))
+    ]
+
+
+def test_hermes_weighs_a_whole_call_twice():
+    text = "a<tool_call>\n{}\n</tool_call>b<tool_call>c"
+    found = [
+        (text[part.start : part.end], part.weight) for part in segments(text, TABLES["hermes"])
+    ]
+    assert found == [("a", 1.0), ("<tool_call>\n{}\n</tool_call>", 2.0), ("b<tool_call>c", 1.0)]
+
+
 AGENTFLAN = ["Name:", "Action:", "ACTION:", "Tool:", "Command", "Arguments:", "action input"]
 QUESTIONS = [
     "What is the tool you want to use",
@@ -240,7 +275,7 @@ def test_the_end_of_a_turn_is_the_mark_right_behind_an_answer(source, end, marks
 
 
 OFFERED = "{% for t in tools %}{{ t.function.name }}{% endfor %}"
-CALLED = (
+PRINTED_CALLS = (
     "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
     "{% endfor %}{% endfor %}"
 )
@@ -249,11 +284,14 @@ CALLED = (
 @pytest.mark.parametrize(
     ("source", "takes"),
     [
-        (OFFERED + CALLED, True),
+        (OFFERED + PRINTED_CALLS, True),
         (OFFERED, False),
-        (CALLED, False),
-        (OFFERED + CALLED + "{{ raise_exception('no') }}", False),
-        (OFFERED + CALLED + "{% if not tools %}{{ raise_exception('no') }}{% endif %}", True),
+        (PRINTED_CALLS, False),
+        (OFFERED + PRINTED_CALLS + "{{ raise_exception('no') }}", False),
+        (
+            OFFERED + PRINTED_CALLS + "{% if not tools %}{{ raise_exception('no') }}{% endif %}",
+            True,
+        ),
     ],
 )
 def test_a_template_takes_tools_if_it_prints_both_the_tools_and_the_calls(source, takes, smollm2):

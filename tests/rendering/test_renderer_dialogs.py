@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 from support.samples import TIME, WEATHER
 
-from agentlite.core.errors import RowError
+from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering import PROTOCOLS, choose, encoding, render, renderer
 from agentlite.rendering.protocol import arguments_problem
+from agentlite.rendering.template import Template
 
 OSLO = Call("get_weather", {"city": "Oslo"}, "call_0")
 ROME = Call("get_time", {"city": "Rome"}, "call_1")
@@ -383,3 +384,67 @@ def test_a_plain_text_is_trained_whole_with_the_end_of_a_turn(smollm2):
     assert row.text == "Once upon a time.<|im_end|>" and not row.spans[0].asked
     assert encoding.pieces(row) == [(row.text, True)]
     renderer.check_reading(text, [row], PROTOCOLS["hermes"], smollm2)
+
+
+def changed(template, old, new):
+    source = template.chat_template.replace(old, new)
+    assert source != template.chat_template
+    return Template("changed", template.tokenizer, source, template.special)
+
+
+def printing(template, old, new):
+    """A template that prints another word in place of one."""
+    return changed(
+        template, "{{ message.content }}", f"{{{{ message.content | replace('{old}', '{new}') }}}}"
+    )
+
+
+def test_a_template_that_changes_a_turn_of_several_parts_is_refused(templates, dialog):
+    template = printing(templates["tools"], "must", "may")
+    with pytest.raises(RowError, match=r"E214.*changes the text of messages\[2\]"):
+        render(dialog, PROTOCOLS["react"], template)
+    # a turn that is one part runs from the prompt's end to the turn's end, whatever is printed
+    (row,) = render(dialog, PROTOCOLS["hermes"], template)
+    assert row.text[row.spans[0].start : row.spans[0].end].startswith("I may look it up.\n")
+
+
+def test_calls_that_a_template_changes_cannot_be_read_back(templates):
+    template = printing(templates["tools"], "get_weather", "rain")
+    assert not renderer.reads_back(PROTOCOLS["hermes"], template)
+    with pytest.raises(UserError, match="cannot be read back") as refused:
+        renderer.check(PROTOCOLS["hermes"], template)
+    assert refused.value.exit_code == MODEL
+    renderer.check(PROTOCOLS["hermes"], templates["tools"])
+
+
+def test_a_prompt_that_is_no_beginning_is_refused_by_every_kind_of_protocol(templates, dialog):
+    other = changed(templates["tools"], "<|im_start|>assistant\n", "<|im_start|>model\n")
+    for name in ("hermes", "react", "autogpt"):
+        with pytest.raises(UserError, match="the prompt is not the beginning") as refused:
+            render(dialog, PROTOCOLS[name], other)
+        assert refused.value.exit_code == MODEL
+
+
+def test_the_protocols_system_text_goes_before_the_first_turn_only_where_it_has_tools(smollm2):
+    record = Record(messages=(Message("user", "Hi."), Message("assistant", "Hello.")))
+    (text,) = shown(record, "hermes", smollm2)
+    assert turns_of(text)[0].startswith("system\nYou are a helpful AI assistant named SmolLM")
+    assert "# Tools" not in text
+
+
+def test_reading_back_compares_names_arguments_and_their_order(smollm2, dialog):
+    protocol = PROTOCOLS["hermes"]
+    rows = render(dialog, protocol, smollm2)
+    renderer.check_reading(dialog, rows, protocol, smollm2)
+    for call in (
+        replace(OSLO, name="get_time"),
+        replace(OSLO, arguments={"city": "Rome"}),
+        None,
+    ):
+        calls = (call,) if call else ()
+        messages = [*dialog.messages]
+        messages[2] = replace(messages[2], calls=calls)
+        with pytest.raises(RowError, match=r"E215.*messages\[2\] does not read back as hermes"):
+            renderer.check_reading(
+                replace(dialog, messages=tuple(messages)), rows, protocol, smollm2
+            )
