@@ -1,0 +1,467 @@
+"""Who wins where several sources set the same thing, what is refused wherever it stands, and which
+values a setting takes.
+"""
+
+import itertools
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import agentlite
+from agentlite.cli.main import group
+from agentlite.config import hardware, resolve
+from agentlite.config.hardware import PROFILES, Gpu, card, keep_private, profile_for
+from agentlite.config.resolve import Given, parse_weights, plain_defaults
+from agentlite.config.settings import (
+    COMMANDS,
+    DpoSettings,
+    EvalSettings,
+    GrpoSettings,
+    InMemory,
+    PairsSettings,
+    SftSettings,
+)
+from agentlite.core.errors import UserError
+from agentlite.stages import api
+
+# weakest first; each source sets another batch_size
+SOURCES = ("profile", "agentlite.yaml", "first", "second", "set", "flag")
+VALUES = {name: 11 + number for number, name in enumerate(SOURCES)}
+ORIGINS = {
+    "profile": "profile mine",
+    "agentlite.yaml": "agentlite.yaml",
+    "first": "first.yaml",
+    "second": "second.yaml",
+    "set": "--set sft.batch_size",
+    "flag": "--batch-size",
+}
+SUBSETS = [
+    subset for count in range(len(SOURCES) + 1) for subset in itertools.combinations(SOURCES, count)
+]
+
+
+def section_text(value: int, name: str) -> str:
+    return f"sft:\n  batch_size: {value}\n  trl: {{shared: {value}, {name}: {value}}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, empty, with a folder of profiles of its own, and no GPU."""
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "mine.yaml").write_text(
+        section_text(VALUES["profile"], "profile"), encoding="utf-8"
+    )
+    (profiles / "bare.yaml").write_text("", encoding="utf-8")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(resolve, "config_folder", lambda: profiles)
+    monkeypatch.setattr(hardware, "card", lambda: None)
+    return tmp_path / "here"
+
+
+def given_by(sources: tuple[str, ...], folder: Path) -> Given:
+    for name, file in (
+        ("agentlite.yaml", "agentlite.yaml"),
+        ("first", "first.yaml"),
+        ("second", "second.yaml"),
+    ):
+        (folder / file).unlink(missing_ok=True)
+        if name in sources:
+            text = section_text(VALUES[name], name.partition(".")[0])
+            (folder / file).write_text(text, encoding="utf-8")
+    return Given(
+        {"batch_size": str(VALUES["flag"])} if "flag" in sources else {},
+        (f"sft.batch_size={VALUES['set']}", f"sft.trl.shared={VALUES['set']}")
+        if "set" in sources
+        else (),
+        tuple(f"{name}.yaml" for name in ("first", "second") if name in sources),
+        "mine" if "profile" in sources else "bare",
+    )
+
+
+@pytest.mark.parametrize("inherited", [False, True])
+def test_of_all_sources_the_strongest_one_wins_whichever_of_them_speak(folder, inherited):
+    before = {"batch_size": (10, "an earlier stage")} if inherited else None
+    for sources in SUBSETS:
+        found, origin = resolve.resolve("sft", given_by(sources, folder), before)
+        strongest = sources[-1] if sources else None
+        weakest = (10, "an earlier stage") if inherited else (2, "default")
+        expected = (VALUES[strongest], ORIGINS[strongest]) if strongest else weakest
+        assert (found.batch_size, origin["batch_size"]) == expected, sources
+        # mappings are merged: each of the sources adds its name, the strongest has the shared one
+        mappings = [name for name in sources if name != "flag"]
+        shared = {"shared": VALUES[mappings[-1]]} if mappings else {}
+        named = {name.partition(".")[0]: VALUES[name] for name in mappings if name != "set"}
+        assert found.trl == {**shared, **named}, sources
+
+
+def test_the_last_of_several_files_and_of_several_assignments_wins(folder):
+    given_by(("first", "second"), folder)
+    for files in (("first.yaml", "second.yaml"), ("second.yaml", "first.yaml")):
+        found = resolve.resolve("sft", Given(files=files, profile="bare"))
+        last = files[-1].partition(".")[0]
+        assert (found.settings.batch_size, found.origin["batch_size"]) == (VALUES[last], files[-1])
+    sets = ("sft.batch_size=5", "sft.batch_size=6")
+    assert resolve.resolve("sft", Given(sets=sets, profile="bare")).settings.batch_size == 6
+
+
+@pytest.mark.parametrize("strongest", range(len(SOURCES)))
+def test_the_shell_and_python_agree_on_who_wins(folder, strongest, monkeypatch):
+    """The strongest source speaks, and so do all that are weaker."""
+    sources = SOURCES[: strongest + 1]
+    given = given_by(sources, folder)
+    words = ["sft", "--print-config", "--profile", given.profile]
+    words += [word for text in given.sets for word in ("--set", text)]
+    words += [word for file in given.files for word in ("--config", file)]
+    words += [word for key, value in given.flags.items() for word in (f"--{key}", value)]
+    words = [word.replace("--batch_size", "--batch-size") for word in words]
+    shown = CliRunner().invoke(group, words).stdout.splitlines()
+    (line,) = (line.split() for line in shown if line.strip().startswith("batch_size:"))
+    name = SOURCES[strongest]
+    assert (line[1], " ".join(line[3:])) == (str(VALUES[name]), ORIGINS[name])
+
+    monkeypatch.setattr(api, "execute", lambda command, settings, target: settings)
+    found: Any = agentlite.sft(
+        config=given.files, set=given.sets, profile=given.profile, **given.flags
+    )
+    assert found.batch_size == VALUES[name]
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "folder_used"),
+    [
+        (None, None, "runs/default"),
+        (None, "env", "env"),
+        ("flag", None, "flag"),
+        ("flag", "env", "flag"),
+        (None, "", "runs/default"),
+    ],
+)
+def test_the_workspace_is_the_flag_or_else_the_variable_or_else_the_default(
+    folder, flag, variable, folder_used, monkeypatch
+):
+    monkeypatch.delenv("AGENTLITE_RUN", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("AGENTLITE_RUN", variable)
+    targets: list[Any] = []
+
+    def note(command: str, settings: Any, target: Any) -> Any:
+        targets.append(target)
+        return SimpleNamespace(failed=[])
+
+    monkeypatch.setattr(api, "execute", note)
+    monkeypatch.setattr("agentlite.cli.stage_options._present", lambda *_: None)
+    words = ["sft", "--profile", "bare", *(["--run", flag] if flag else [])]
+    assert CliRunner().invoke(group, words, standalone_mode=False).exception is None
+    agentlite.sft(run=flag, profile="bare")
+    assert [str(target.run) for target in targets] == [folder_used] * 2
+
+
+def test_what_is_typed_reaches_the_stage_and_nothing_else_does(folder, monkeypatch):
+    targets: list[Any] = []
+    monkeypatch.setattr(api, "execute", lambda *given: targets.append(given[2]))
+    monkeypatch.setattr("agentlite.cli.stage_options._present", lambda *_: None)
+    CliRunner().invoke(group, ["dpo", "--profile", "bare"])
+    words = ["dpo", "--profile", "bare", "--out", "b", "--force", "--dry-run", "--run", "r"]
+    CliRunner().invoke(group, words)
+    agentlite.dpo(profile="bare")
+    agentlite.dpo(profile="bare", out="b", force=True, dry_run=True, run="r")
+    plain, full = ("runs/default/dpo", False, False), ("r/b", True, True)
+    assert [(str(one.folder), one.force, one.dry_run) for one in targets] == [plain, full] * 2
+
+
+@pytest.mark.parametrize("file", ["agentlite.yaml", "other.yaml", "profile"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_typo_in_any_section_of_a_file_is_refused_by_every_command(folder, file, command):
+    path = folder.parent / "profiles" / "bad.yaml" if file == "profile" else folder / file
+    given = Given(
+        {"sources": "x"} if command == "prep" else {},
+        files=("other.yaml",) if file == "other.yaml" else (),
+        profile="bad" if file == "profile" else "bare",
+    )
+    for section in COMMANDS:
+        path.write_text(f"{section}:\n  seed: 1\n  sede: 1\n", encoding="utf-8")
+        message = rf"no setting '{section}\.sede'. Did you mean '{section}\.seed'\?"
+        with pytest.raises(UserError, match=message) as refused:
+            resolve.resolve(command, given)
+        assert refused.value.exit_code == 2
+        assert refused.value.location.endswith(path.name)
+        path.write_text(f"{section}:\n  seed: 1\n", encoding="utf-8")
+        assert resolve.resolve(command, given).settings.seed == (section == command)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_typo_in_an_assignment_to_another_command_is_refused_too(folder, command):
+    flags = {"sources": "x"} if command == "prep" else {}
+    for section in COMMANDS:
+        with pytest.raises(UserError, match=rf"'{section}\.sede'. Did you mean '{section}\.seed'"):
+            resolve.resolve(command, Given(flags, sets=(f"{section}.sede=1",), profile="bare"))
+        given = Given(flags, sets=(f"{section}.seed=1",), profile="bare")
+        assert resolve.resolve(command, given).settings.seed == (section == command)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sft: 3\n", "must hold one section per command"),
+        ("sft: {seed: 1}\nprep: 3\n", "must hold one section per command"),
+        ("- sft\n", "must hold one section per command"),
+        ("stf: {seed: 1}\n", "no command 'stf'. Did you mean 'sft'"),
+        ("sft: {seed: 1\n", "invalid YAML"),
+        ("sft: {zzz: 1}\n", r"no setting 'sft.zzz'. `agentlite sft --print-config` lists them all"),
+    ],
+)
+def test_a_file_that_holds_no_sections_is_refused_by_its_name(folder, text, message):
+    (folder / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message) as refused:
+        resolve.resolve("sft", Given(files=("mine.yaml",), profile="bare"))
+    assert (refused.value.location, refused.value.exit_code) == ("mine.yaml", 2)
+
+
+@pytest.mark.parametrize("key", ["hub_token", "push_to_hub_token", "token", "use_auth_token"])
+@pytest.mark.parametrize("mapping", ["trl", "peft"])
+def test_no_secret_gets_into_a_plan(folder, key, mapping):
+    with pytest.raises(UserError, match="a secret is not a setting") as refused:
+        resolve.resolve("sft", Given(sets=(f"sft.{mapping}.{key}=hf_x",), profile="bare"))
+    assert refused.value.location == f"sft.{mapping}.{key}"
+    assert "hf_x" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["same.yaml", "sub/same.yaml"])
+def test_a_file_of_the_user_hides_a_shipped_one_of_that_name(folder, name):
+    shipped = folder.parent / "profiles" / name
+    shipped.parent.mkdir(exist_ok=True)
+    shipped.write_text("sft: {seed: 1}\n", encoding="utf-8")
+    given = Given(files=(name,), profile="bare")
+    assert resolve.resolve("sft", given).settings.seed == 1
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("sft: {seed: 2}\n", encoding="utf-8")
+    assert resolve.resolve("sft", given).settings.seed == 2
+
+
+def test_a_file_of_settings_may_have_a_mebibyte_and_no_more(folder):
+    text = "sft: {seed: 1}\n"
+    for length in (1 << 20, (1 << 20) + 1):
+        (folder / "long.yaml").write_text(text + "#" * (length - len(text)), encoding="utf-8")
+        given = Given(files=("long.yaml",), profile="bare")
+        if length == 1 << 20:
+            assert resolve.resolve("sft", given).settings.seed == 1
+        else:
+            with pytest.raises(UserError, match="is longer than 1 MiB"):
+                resolve.resolve("sft", given)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        ("a=1", {"a": 1.0}),
+        (" a = .5 , b=0,", {"a": 0.5, "b": 0.0}),
+        ("", {}),
+        ("a=-2e-1", {"a": -0.2}),
+        ("a=x", "'x' is not a number"),
+        ("a", "'a' has no ="),
+        ("a=1,a=2", "'a' is there twice"),
+        ("a=1,b=1, a =1", "'a' is there twice"),
+    ],
+)
+def test_weights_are_names_with_numbers_each_once(text, weights):
+    if isinstance(weights, dict):
+        assert parse_weights(text, "--weights") == weights
+    else:
+        with pytest.raises(UserError, match=weights) as refused:
+            parse_weights(text, "--weights")
+        assert refused.value.location == "--weights" and refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(".5", 0.5), ("0.5", 0.5), ("1", 1.0), ("5e-1", 0.5)],
+)
+def test_a_number_may_begin_with_its_point(text, value):
+    for given in (Given({"dev": text}, profile="cpu"), Given(sets=(f"prep.dev={text}",))):
+        given = given._replace(profile="cpu")
+        assert resolve.resolve("prep", given).settings.dev == value
+
+
+def test_lists_are_written_with_commas_or_as_lists():
+    for text in ("a, b,c", ["a", "b", "c"], ("a", "b", "c")):
+        given = Given({"repair": text}, profile="cpu")
+        assert resolve.resolve("prep", given).settings.repair == ("a", "b", "c")
+
+
+def test_defaults_are_those_of_the_settings_alone_as_json_has_them():
+    keys = ["batch_size", "learning_rate", "lora_target_modules", "trl", "no_setting"]
+    assert plain_defaults("sft", keys) == {
+        "batch_size": 2,
+        "learning_rate": 2e-4,
+        "lora_target_modules": ["all-linear"],
+        "trl": {},
+    }
+    assert plain_defaults("export", keys) == {}
+
+
+LOWEST = {  # by hand: the least value that each setting takes
+    "sft": "lora_r=1 lora_alpha=1 batch_size=1 gradient_accumulation=1 max_length=1 save_steps=1 "
+    "max_steps=1 learning_rate=0 lora_dropout=0 warmup_ratio=0 batch_tokens=1",
+    "prep": "max_rejects=0 workers=0 near=0 limit=1 coreset_target_size=1 dev=0 test=0 join=1 "
+    "continual_buffer_size=1 continual_replay_ratio=0 remove_tool=0 mask_names=0 distractors=0 "
+    "max_length=1 join_tokens=1 retrieve=1",
+    "retriever": "max_length=1 negatives=0 max_steps=0 batch_size=1 learning_rate=0 warmup_ratio=0 "
+    "save_steps=1",
+    "pairs": "limit=1 num_samples=1 temperature=0 max_new_tokens=1 max_failures=0 max_length=1 "
+    "batch_size=1 margin=0",
+    "dpo": "learning_rate=0 label_smoothing=0 sft_weight=0",
+    "grpo": "batch_size=1 group_size=2 temperature=0 max_new_tokens=1 beta=0 max_flat_steps=0 "
+    "limit=1 max_failures=0",
+    "eval": "retrieve=1 limit=1 num_samples=0 max_length=1 max_new_tokens=1 batch_size=1",
+}
+HIGHEST = {
+    "sft": "lora_dropout=1 warmup_ratio=1",
+    "prep": "max_rejects=1 near=1 dev=1 test=1 remove_tool=1 mask_names=1 continual_replay_ratio=1",
+    "pairs": "top_p=1 max_failures=1",
+    "grpo": "top_p=1 max_failures=1",
+}
+ABOVE_ZERO = {
+    "sft": "num_epochs",
+    "retriever": "num_epochs scale",
+    "pairs": "top_p reward_seconds",
+    "dpo": "beta",
+    "grpo": "top_p reward_seconds",
+    "eval": "temperature",
+}
+BELOW = {"dpo": "label_smoothing=0.5"}
+
+
+def taken(command: str, key: str, value: str) -> bool:
+    try:
+        resolve.resolve(command, Given({key: value}, profile="cpu"))
+    except UserError:
+        return False
+    return True
+
+
+def bounds(table: dict[str, str]) -> list[tuple[str, str, str]]:
+    return [
+        (command, *word.partition("=")[::2]) for command in table for word in table[command].split()
+    ]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_setting_takes_its_bound_and_nothing_beyond_it(command):
+    for of, key, value in bounds(LOWEST):
+        if of == command:
+            assert taken(command, key, value), key
+            assert not taken(command, key, str(int(value) - 1)), key
+            assert not taken(command, key, str(float(value) - 0.001)), key
+    for of, key, value in bounds(HIGHEST):
+        if of == command:
+            assert taken(command, key, value) and not taken(command, key, "1.001"), key
+    for of, key, _ in bounds(ABOVE_ZERO):
+        if of == command:
+            assert taken(command, key, "0.001") and not taken(command, key, "0"), key
+    for of, key, value in bounds(BELOW):
+        if of == command:
+            assert taken(command, key, "0.499") and not taken(command, key, value), key
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpu", "expected"),
+    [
+        (SftSettings(batch_size=3), True, InMemory(rows=3)),
+        (SftSettings(batch_size=3, packing=True), False, InMemory(rows=3)),
+        # 8192 tokens are four rows of 2048
+        (SftSettings(batch_size=3, packing=True), True, InMemory(rows=4, packed=True)),
+        (
+            SftSettings(packing=True, batch_tokens=10, max_length=20),
+            True,
+            InMemory(rows=1, packed=True),
+        ),
+        (PairsSettings(batch_size=3, num_samples=5), True, InMemory(prompts=3, samples=5)),
+        (DpoSettings(batch_size=3), True, InMemory(rows=6, reference=True)),
+        (DpoSettings(batch_size=3, reference_free=True), True, InMemory(rows=6)),
+        # 6 answers, 2 times a step: three prompts of four answers each
+        (
+            GrpoSettings(batch_size=6, gradient_accumulation=2, group_size=4),
+            True,
+            InMemory(rows=6, reference=True, prompts=3, samples=4),
+        ),
+        (
+            GrpoSettings(batch_size=1, gradient_accumulation=1, group_size=4),
+            True,
+            InMemory(rows=1, reference=True, prompts=1, samples=4),
+        ),
+        (EvalSettings(batch_size=7), True, InMemory(prompts=7, samples=1, greedy=True)),
+        (
+            EvalSettings(batch_size=7, num_samples=3),
+            True,
+            InMemory(prompts=7, samples=3, greedy=True),
+        ),
+    ],
+)
+def test_what_a_stage_holds_in_memory_at_once(settings, gpu, expected):
+    assert settings.in_memory(gpu) == expected
+
+
+@pytest.mark.parametrize(
+    ("free", "profile"),
+    [
+        (80, "a100"),
+        (70, "a100"),
+        (69.9, "rtx4090"),
+        (20, "rtx4090"),
+        (19.9, "t4"),
+        (12.5, "t4"),
+        (12.4, "rtx3060"),
+        (6, "rtx3060"),
+        (0, "rtx3060"),
+    ],
+)
+def test_a_profile_is_picked_from_its_least_free_memory_on(free, profile):
+    assert profile_for(free) == profile and profile in PROFILES
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("Tesla T4, 15360, 1024, 7.5\n", Gpu("Tesla T4", 15.0, 1.0, False)),
+        ("NVIDIA A100, 81920, 81920, 8.0\nTesla T4, 1, 1, 7.5\n", Gpu("NVIDIA A100", 80, 80, True)),
+        ("A, with a comma, 2048, 512, 9.0\n", Gpu("A, with a comma", 2.0, 0.5, True)),
+        ("", None),
+        ("No devices were found\n", None),
+        ("T4, [N/A], [N/A], 7.5\n", None),
+    ],
+)
+def test_the_driver_is_asked_for_the_first_gpu(output, expected, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        asked.append(command)
+        return SimpleNamespace(stdout=output)
+
+    monkeypatch.setattr("subprocess.run", run)
+    card.cache_clear()
+    try:
+        assert card() == expected and asked[0][0] == "nvidia-smi"
+        for hidden in ("", "-1"):
+            card.cache_clear()
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+            assert card() is None and len(asked) == 1
+    finally:
+        card.cache_clear()
+
+
+def test_nobody_is_counted_unless_the_environment_says_so(monkeypatch):
+    names = ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "UNSLOTH_DISABLE_STATISTICS")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DO_NOT_TRACK", "0")
+    keep_private()
+    assert [os.environ[name] for name in names] == ["1", "0", "1"]
+    for name in names:
+        monkeypatch.delenv(name)
