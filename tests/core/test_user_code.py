@@ -1,0 +1,192 @@
+"""What the user's functions have started ends with them, however the parent ends."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support import processes
+
+from agentlite.core import user_code
+from agentlite.core.errors import UserError
+from agentlite.core.user_code import LONGEST, Named, UserCode, one_line
+
+STARTS = """
+import os, subprocess, sys, time
+
+def starts(folder):
+    sleeper = subprocess.Popen(["sleep", "600"])
+    open(folder + "/pids.partial", "w").write(f"{os.getpid()} {sleeper.pid}")
+    os.rename(folder + "/pids.partial", folder + "/pids")
+    time.sleep(600)
+"""
+PARENT = """
+import sys
+from agentlite.core.user_code import Named, UserCode
+def called(function, payload): return function(payload), ""
+
+if __name__ == "__main__":
+    UserCode([Named("starts.py", "starts")], called, 600.0).ask("starts", ".")
+"""
+FILE = """
+import os, time
+
+def doubled(number): return 2 * number
+def slow(seconds): time.sleep(seconds); return "slept"
+def dies(code): os._exit(code)
+def long(length): raise ValueError("x" * length)
+class Odd(Exception):
+    def __str__(self): raise RuntimeError
+def odd(_): raise Odd
+def lines(_): raise ValueError("one\\n two\\t three")
+def pid(_): return os.getpid()
+"""
+
+
+def called(function: Callable[[Any], Any], payload: Any) -> tuple[Any, str]:
+    return function(payload), ""
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def waits_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_function_has_started_does_not_outlive_a_parent_that_is_killed(tmp_path, number):
+    (tmp_path / "starts.py").write_text(STARTS, encoding="utf-8")
+    (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
+    parent = processes.start(
+        [sys.executable, str(tmp_path / "parent.py")], cwd=tmp_path, env=processes.environment()
+    )
+    pids: list[int] = []
+    try:
+        assert waits_until((tmp_path / "pids").exists)
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        assert all(map(is_running, pids))
+        parent.send_signal(number)
+        parent.wait(timeout=20)
+        assert waits_until(lambda: not any(map(is_running, pids)), 5)
+    finally:
+        parent.kill()
+        for pid in filter(is_running, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_child_ends_with_its_parent_and_only_a_leader_takes_its_group_along(leads, monkeypatch):
+    """A worker shares the group of its parent: a signal to it would reach whoever started it."""
+    calls: list[object] = []
+    parent = SimpleNamespace(join=lambda: calls.append("the parent has ended"))
+    monkeypatch.setattr(user_code.multiprocessing, "parent_process", lambda: parent)
+    monkeypatch.setattr(os, "killpg", lambda *given: calls.append(given))
+    monkeypatch.setattr(os, "_exit", calls.append)
+    user_code.end_with_parent(leads)
+    group = [(0, signal.SIGKILL)] if leads else []
+    assert calls == ["the parent has ended", *group, 1]
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory):
+    file = tmp_path_factory.mktemp("code") / "mine.py"
+    file.write_text(FILE, encoding="utf-8")
+    names = [line[4:].partition("(")[0] for line in FILE.splitlines() if line.startswith("def ")]
+    made = UserCode([Named(str(file), name) for name in names], called, 0.6)
+    yield made
+    made.stop()
+
+
+def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
+    first, problem = code.ask("pid", None)
+    assert problem == "" and code.ask("pid", None)[0] == first != os.getpid()
+    assert code.ask("slow", 0.05) == ("slept", "")
+    for function, payload, problem in (
+        ("slow", 60, "took longer than 0.6 s"),
+        ("dies", 7, "ended with exit code 7"),
+    ):
+        before, _ = code.ask("pid", None)
+        assert code.ask(function, payload) == (None, problem)
+        assert not is_running(before)
+        assert code.ask("doubled", 4) == (8, "")
+        assert code.ask("pid", None)[0] != before
+
+
+def test_a_child_that_ended_between_two_calls_is_replaced(code):
+    before, _ = code.ask("pid", None)
+    os.kill(before, signal.SIGKILL)
+    assert waits_until(lambda: not is_running(before))
+    value, problem = code.ask("doubled", 1)
+    assert value is None and ("lost its process" in problem or "exit code -9" in problem)
+    assert code.ask("doubled", 1) == (2, "")
+
+
+def test_the_words_of_an_exception_are_one_short_line(code):
+    file = code.named[0].file
+    assert code.ask("lines", None) == (
+        None,
+        f"raised ValueError: one two three ({file}:11)",
+    )
+    assert code.ask("odd", None) == (None, f"raised Odd ({file}:10)")
+    problem = code.ask("long", 1000)[1]
+    head = "ValueError: "
+    assert problem == f"raised {head}{'x' * (LONGEST - len(head))} ({file}:7)"
+    assert one_line(" a \n\t b ") == "a b" and len(one_line("x" * 1000)) == 200
+
+
+def test_each_of_two_files_of_one_name_keeps_its_own_functions(tmp_path):
+    for folder, number in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        text = f"def {folder}(_): return {number}\ndef fails_{folder}(_): 1 / 0\n"
+        (tmp_path / folder / "mine.py").write_text(text, encoding="utf-8")
+    files = {name: str(tmp_path / name / "mine.py") for name in "ab"}
+    named = [Named(files[name], f"{kind}{name}") for name in "ab" for kind in ("", "fails_")]
+    made = UserCode(named, called, 5.0)
+    try:
+        for name, number in (("a", 1), ("b", 2)):
+            assert made.ask(name, None) == (number, "")
+            assert made.ask(f"fails_{name}", None)[1].endswith(f"({files[name]}:2)")
+    finally:
+        made.stop()
+
+
+def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(user_code, "LOADING", 0.3)
+    (tmp_path / "mine.py").write_text("import time; time.sleep(60)", encoding="utf-8")
+    made = UserCode([Named(str(tmp_path / "mine.py"), "f")], called, 5.0)
+    with pytest.raises(UserError, match=r"not imported within 0\.3 s") as refused:
+        made.start()
+    assert refused.value.location == str(tmp_path / "mine.py") and made.child is None
+
+
+def test_what_is_no_file_of_python_is_refused(tmp_path):
+    (tmp_path / "mine.txt").write_text("def f(_): ...", encoding="utf-8")
+    made = UserCode([Named(str(tmp_path / "mine.txt"), "f")], called, 5.0)
+    with pytest.raises(UserError, match=r"ImportError: it is no \.py file"):
+        made.start()
+
+
+def test_signals_that_were_held_back_reach_the_parent_after_the_start(code):
+    code.stop()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    code.start()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    with user_code._held_back():
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= blocked
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
