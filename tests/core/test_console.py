@@ -2,7 +2,14 @@
 nothing.
 """
 
+import io
+import os
+import subprocess
+import sys
+import threading
+
 import pytest
+from support import processes
 
 from agentlite.core import console
 
@@ -72,3 +79,207 @@ def test_a_name_in_brackets_is_text_in_a_table(capsys):
     told = capsys.readouterr().out
     assert "org/name[4bit]" in told
     assert "[red]x" in told
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Gone(io.StringIO):
+    """A stream whose reader has gone away."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def flush(self) -> None:
+        raise ValueError("I/O operation on closed file")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "variable", "rank", "drawn"),
+    [
+        (True, "xterm", "0", True),
+        (True, "dumb", "0", False),
+        (False, "xterm", "0", False),
+        (True, "xterm", "1", False),
+    ],
+)
+def test_a_bar_is_drawn_on_a_terminal_by_the_first_process(
+    terminal, variable, rank, drawn, monkeypatch
+):
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", variable)
+    monkeypatch.setenv("RANK", rank)
+    with console.progress("training", 2) as advance:
+        advance(2, "loss 0.5")
+    text = stream.getvalue()
+    assert ("\x1b[" in text) == drawn
+    assert ("training" in text) == (rank == "0")
+    if drawn:
+        assert "loss 0.5" in text and "2/2" in text
+        assert text.endswith("\x1b[2K")  # the bar is gone when the work is done
+
+
+@pytest.mark.parametrize(("rank", "shown"), [("0", "said\n"), ("1", ""), ("10", "")])
+def test_of_several_processes_the_first_speaks(rank, shown, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", rank)
+    console.notice("said")
+    assert capsys.readouterr() == ("", shown)
+
+
+def test_a_note_is_shown_behind_the_count(clock, capsys):
+    with console.progress("training", 2) as advance:
+        advance(2, "loss 0.5")
+    assert capsys.readouterr().err == "training 2/2  loss 0.5\n"
+
+
+def test_a_wait_is_named_after_two_seconds_and_then_every_thirty(monkeypatch, capsys):
+    """The first word says no time; it would always be two seconds."""
+    pauses: list[float] = []
+    now = [100.0]
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            now[0] += timeout or 0.0
+            return len(pauses) > 3
+
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        console, "threading", type("T", (), {"Event": Event, "Thread": threading.Thread})
+    )
+    with console.waiting("comparing"):
+        pass
+    assert pauses == [2.0, 30.0, 30.0, 30.0]
+    assert capsys.readouterr().err == (
+        "comparing\ncomparing, 32 s so far\ncomparing, 62 s so far\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("my secret-of-mine.", "my (hidden)."),
+        ("seven77 stays", "seven77 stays"),  # too short: it may be a word
+        ("eight888 goes", "(hidden) goes"),
+        ("secret-of-mine-and-more", "(hidden)"),  # the longer of two that begin alike
+        ("not-a-secret-here", "not-a-secret-here"),
+        ("https://me:pw@host/x", "https://(hidden)@host/x"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("mail me@host", "mail me@host"),
+        ("hf_" + "a" * 20, "(hidden)"),
+        ("hf_" + "a" * 19, "hf_" + "a" * 19),
+        ("sk-" + "a" * 16, "(hidden)"),
+        ("sk-" + "a" * 15, "sk-" + "a" * 15),
+        ("Bearer abcdefgh", "Bearer (hidden)"),
+        ("Bearer abcdefg", "Bearer abcdefg"),
+    ],
+)
+def test_secrets_are_hidden_and_other_words_are_not(text, shown, monkeypatch):
+    for name, value in {
+        "A_TOKEN": " secret-of-mine\n",
+        "B_KEY": "secret-of-mine-and-more",
+        "C_SECRET": "eight888",
+        "D_PASSWORD": "seven77",
+        "TOKEN_NAME": "not-a-secret-here",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert console.hidden(text) == shown
+
+
+@pytest.mark.parametrize("name", ["TOKEN", "KEY", "SECRET", "PASSWORD"])
+def test_a_variable_named_like_a_secret_holds_one(name, monkeypatch):
+    monkeypatch.setenv(f"MY_{name}", "open-sesame")
+    assert console.hidden("say open-sesame") == "say (hidden)"
+
+
+def test_stderr_hides_secrets_and_may_be_closed(monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "open-sesame")
+    stream = io.StringIO()
+    forgiving = console.Forgiving(stream)
+    assert forgiving.write("say open-sesame") == len("say open-sesame")
+    assert stream.getvalue() == "say (hidden)" and forgiving.getvalue() == "say (hidden)"
+    closed = console.Forgiving(Gone())
+    assert closed.write("abc") == 3
+    closed.flush()
+
+
+STREAMS = """
+import os, sys
+from agentlite.core import console
+
+for number in map(int, sys.argv[1]):
+    os.close(number)
+console.open_streams()
+for number, name in enumerate(("stdin", "stdout", "stderr")):
+    if str(number) in sys.argv[1]:
+        assert os.get_inheritable(number), name
+        assert getattr(sys, name).encoding == "utf-8", name
+        assert os.path.samestat(os.fstat(number), os.stat(os.devnull)), name
+        getattr(sys, name).write("Kraków\\n") if number else sys.stdin.read()
+with open(sys.argv[2], "w") as file:
+    file.write(str(file.fileno() > 2))
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "012"])
+def test_a_closed_stream_is_opened_to_nobody_for_us_and_our_children(closed, tmp_path):
+    processes.run([sys.executable, "-c", STREAMS, closed, str(tmp_path / "said")], timeout=60)
+    assert (tmp_path / "said").read_text() == "True"
+
+
+def test_what_a_library_prints_ends_on_stderr_and_stdout_is_itself_again(capfd):
+    print("before")
+    with console.stdout_to_stderr():
+        print("from Python")
+        os.write(1, b"from below\n")
+        subprocess.run(["echo", "from a child"], check=True)
+    print("after")
+    out, err = capfd.readouterr()
+    assert out == "before\nafter\n"
+    assert sorted(err.splitlines()) == ["from Python", "from a child", "from below"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "colour"),
+    [
+        ("ok", "32"),
+        ("done", "32"),
+        ("half done, step 2", "33"),
+        ("warning", "33"),
+        ("running, step 2", "36"),
+        ("problem", "31"),
+        ("failed", "31"),
+        ("broken: x", ""),
+        ("broken, plan.json", "31"),
+        ("doner", ""),
+    ],
+)
+def test_a_state_has_its_colour_on_a_terminal(cell, colour, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLORTERM", "")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    console.print_table([["", ""], [cell, "1"]], stream)
+    line = stream.getvalue()
+    assert line.startswith(f"\x1b[{colour}m{cell}" if colour else cell), repr(line)
+
+
+def test_words_stand_left_and_numbers_right(capsys):
+    rows = [["name", "of", "n"], ["a", "b", "5"], ["long", "c", "1234"]]
+    console.print_table(rows)
+    one = capsys.readouterr().out.splitlines()
+    assert one == ["name  of     n", "a      b     5", "long   c  1234"]
+    console.print_table(rows, words=2)
+    two = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert two == ["name  of     n", "a     b      5", "long  c   1234"]
+
+
+def test_a_table_without_a_heading_has_no_line_for_it_and_folds_at_120(capsys):
+    console.print_table([["", ""], ["a", "x" * 200]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("a") and len(lines) == 2
+    assert max(map(len, lines)) == 120 and "".join(lines).count("x") == 200

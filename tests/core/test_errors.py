@@ -1,6 +1,9 @@
 """The fix that an unknown name gets."""
 
-from agentlite.core.errors import closest, nearest
+import pytest
+
+from agentlite.core import errors
+from agentlite.core.errors import RowError, UserError, closest, nearest
 
 
 def test_an_unknown_name_gets_the_closest_one_or_else_all_or_another_way_out():
@@ -10,3 +13,28 @@ def test_an_unknown_name_gets_the_closest_one_or_else_all_or_another_way_out():
     assert nearest("xyz", ["dpo"], other="Look there.") == "Look there."
     assert nearest("xyz", ["dpo"], other="") == ""
     assert closest("xyz", []) == ""
+
+
+def test_the_exit_codes_are_those_that_scripts_know():
+    assert UserError("x").exit_code == errors.USAGE == 2
+    assert (errors.OTHER_PLAN, errors.REJECTS, errors.MODEL, errors.DIVERGED) == (3, 4, 5, 6)
+    assert (errors.OUT_OF_MEMORY, errors.NETWORK, errors.GATE) == (7, 8, 9)
+    assert (errors.DISK, errors.LOCKED) == (74, 75)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (UserError("is wrong."), "is wrong."),
+        (UserError("is wrong.", "Fix it."), "is wrong.\nFix it."),
+        (UserError("is wrong.", location="a.yaml"), "a.yaml: is wrong."),
+        (UserError("is wrong.", "Fix it.", location="a.yaml"), "a.yaml: is wrong.\nFix it."),
+    ],
+)
+def test_an_error_is_printed_with_its_location_before_and_its_fix_below(error, text):
+    assert str(error) == text
+
+
+def test_the_error_of_a_row_has_a_code_and_a_reason():
+    error = RowError("E206", "no name")
+    assert (error.code, error.reason) == ("E206", "no name")

@@ -8,12 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from agentlite.core import openai_client
 from agentlite.core.errors import UserError
-from agentlite.core.openai_client import LONGEST_REPLY, Endpoint, Reply, ask
+from agentlite.core.openai_client import LONGEST_REPLY, Endpoint, Reply, ask, check
 
 Serve = Callable[[socket.socket, int], None]
 COMPLETION = json.dumps({"choices": [{"message": {"content": "Yes."}}]}).encode()
@@ -181,18 +182,275 @@ def test_a_proxy_that_cannot_be_used_is_named_and_its_password_is_not(monkeypatc
 
 
 def test_waits_double_and_the_last_try_is_followed_by_none(monkeypatch):
-    waits: list[float] = []
-
-    class Stop(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waits.append(timeout or 0.0)
-            return False
-
     def refuse(endpoint: Endpoint, body: bytes) -> object:
         raise ConnectionError
 
     monkeypatch.setattr(openai_client, "_post", refuse)
     monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
     endpoint = Endpoint("http://localhost:1/v1", "m", tries=4, pause=50.0)
-    assert ask(endpoint, [], {}, Stop()).silent
-    assert waits == [50, 100, openai_client.LONGEST_WAIT]
+    stop = Stop()
+    assert ask(endpoint, [], {}, stop).silent
+    assert stop.waits == [50, 100, openai_client.LONGEST_WAIT]
+
+
+class Stop(threading.Event):
+    """Notes the waits, and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout or 0.0)
+        return False
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the endpoint answers to each try, in turn: (status, Retry-After, content) or an
+    exception. Those that were used are gone.
+    """
+    left: list[Any] = []
+
+    def post(endpoint: Endpoint, body: bytes) -> openai_client._Response:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, retry_after, content = answer
+        return openai_client._Response(status, retry_after, bytearray(content))
+
+    monkeypatch.setattr(openai_client, "_post", post)
+    monkeypatch.setattr("random.uniform", lambda low, high: 1.0)
+    return left
+
+
+HERE = Endpoint("http://localhost:1/v1", "m", "NO_SUCH_KEY", tries=3, pause=1.0)
+LATER = (408, 409, 425, 429, 500, 502, 503, 504, 529)
+NEVER = (401, 402, 403, 404, 405, 300, 301, 307, 308)
+THIS_ONE = (400, 406, 410, 413, 415, 422, 451, 501, 505)
+
+
+@pytest.mark.parametrize("status", [*LATER, *NEVER, *THIS_ONE])
+def test_a_status_is_tried_again_or_costs_the_prompt_or_ends_all(status, answers):
+    answers += [(status, "", b"because"), (status, "", b""), (200, "", COMPLETION)]
+    stop = Stop()
+    if status in NEVER:
+        with pytest.raises(UserError, match=f"answered {status}: because") as refused:
+            ask(HERE, [], {}, stop)
+        assert refused.value.exit_code == 8 and refused.value.fix
+        assert len(answers) == 2
+    elif status in THIS_ONE:
+        reply = ask(HERE, [], {}, stop)
+        assert reply == Reply("", f"answered {status}", detail="because")
+        assert len(answers) == 2 and not reply.silent
+    else:
+        assert ask(HERE, [], {}, stop).text == "Yes."
+        assert answers == [] and stop.waits == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 299])
+def test_every_status_of_success_holds_a_reply(status, answers):
+    answers += [(status, "", COMPLETION)]
+    assert ask(HERE, [], {}, Stop()).text == "Yes."
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (TimeoutError(), "timed out"),
+        (ConnectionError(), "no connection"),
+        ((503, "", b""), "answered 503"),
+    ],
+)
+def test_after_the_last_try_the_endpoint_counts_as_silent(answer, problem, answers):
+    answers += [answer] * 4
+    stop = Stop()
+    assert ask(HERE, [], {}, stop) == Reply("", problem, silent=True)
+    assert len(answers) == 1 and stop.waits == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("header", "wait"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("2.5", 2.5),
+        ("-3", 0.0),
+        ("100000", openai_client.LONGEST_WAIT),
+        ("", 1.0),
+        ("soon", 1.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0),
+        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
+    ],
+)
+def test_the_endpoint_says_how_long_to_wait(header, wait, answers, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 40.0)
+    answers += [(429, header, b""), (200, "", COMPLETION)]
+    stop = Stop()
+    assert ask(HERE, [], {}, stop).text == "Yes." and stop.waits == [wait]
+
+
+def test_waits_are_spread_so_that_clients_do_not_come_back_together(monkeypatch):
+    ranges: list[tuple[float, float]] = []
+    monkeypatch.setattr("random.uniform", lambda *given: ranges.append(given) or given[0])
+    waits = [openai_client._pause(HERE, trial) for trial in range(3)]
+    assert ranges == [(0.75, 1.25)] * 3 and waits == [0.75, 1.5, 3.0]
+
+
+def test_a_stop_ends_the_tries(answers):
+    stop = Stop()
+    stop.set()
+    assert ask(HERE, [], {}, stop) == Reply("", "stopped")
+    assert stop.waits == []
+
+    class Later(Stop):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.set()
+            return True
+
+    answers += [(503, "", b""), (200, "", COMPLETION)]
+    assert ask(HERE, [], {}, Later()) == Reply("", "answered 503") and len(answers) == 1
+
+
+def completion(message: object = None, **more: object) -> dict[str, object]:
+    return {"choices": [{"message": message, **more}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "reply"),
+    [
+        (
+            {
+                **completion({"content": "Hi"}, finish_reason="stop"),
+                "usage": {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7},
+            },
+            Reply("Hi", "", 5, 2, finish="stop"),
+        ),
+        (completion({"content": ""}), Reply("")),
+        (completion({"content": None}), Reply("", "no text")),
+        (completion({"content": 3}), Reply("", "no text")),
+        (completion({}), Reply("", "no text")),
+        (completion({"content": None, "tool_calls": [1]}), Reply("", calls=[1])),
+        (completion({"content": None, "tool_calls": {}}), Reply("", "no text")),
+        (completion({"content": "a", "tool_calls": []}), Reply("a")),
+        (
+            {
+                **completion({"content": "a"}),
+                "usage": {"prompt_tokens": -1, "completion_tokens": "2"},
+            },
+            Reply("a"),
+        ),
+        ({**completion({"content": "a"}), "usage": [1]}, Reply("a")),
+        ({**completion({"content": "a"}), "usage": {"prompt_tokens": 0}}, Reply("a")),
+        (completion("text"), Reply("", "no chat completion")),
+        ({"choices": []}, Reply("", "no chat completion")),
+        ({"choices": {"0": 1}}, Reply("", "no chat completion")),
+        ([], Reply("", "no chat completion")),
+        ("text", Reply("", "no chat completion")),
+    ],
+    ids=str,
+)
+def test_a_reply_holds_text_calls_and_counts_or_says_why_not(content, reply, answers):
+    answers += [(200, "", json.dumps(content).encode())]
+    found = ask(HERE, [], {}, Stop())
+    assert found._replace(calls=list(found.calls)) == reply._replace(calls=list(reply.calls))
+
+
+def test_a_request_says_who_asks_and_holds_the_key_trimmed(monkeypatch):
+    monkeypatch.setenv("MY_KEY", " k-123\n")
+    answer = response("200 OK", COMPLETION)
+    with serving(lambda client, _: client.sendall(answer)) as requests:
+        endpoint = Endpoint(requests.url, "m", "MY_KEY", tries=1)
+        ask(endpoint, [{"role": "user", "content": "Rain?"}], {"top_p": 0.5}, threading.Event())
+        monkeypatch.delenv("MY_KEY")
+        ask(endpoint, [], {}, threading.Event())
+    head, _, body = requests[0].partition(b"\r\n\r\n")
+    lines = head.decode().lower().split("\r\n")
+    assert lines[0].startswith("post /v1/chat/completions ")
+    for line in (
+        "authorization: bearer k-123",
+        "content-type: application/json",
+        "user-agent: agentlite",
+    ):
+        assert line in lines
+    assert json.loads(body) == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Rain?"}],
+        "top_p": 0.5,
+    }
+    assert b"authorization" not in requests[1].lower()
+
+
+def test_an_explanation_is_shown_in_part_and_without_the_key(monkeypatch, answers):
+    monkeypatch.setenv("MY_KEY", "k-123")
+    answers += [(400, "", b"bad k-123 " + b"x" * 500)]
+    reply = ask(HERE._replace(key="MY_KEY"), [], {}, Stop())
+    assert reply.detail == "bad (the key) " + "x" * 186 and len(reply.detail) == 200
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://h/v1", "http://h/v1/chat/completions"),
+        ("http://h/v1/", "http://h/v1/chat/completions"),
+        ("http://h/v1/chat/completions", "http://h/v1/chat/completions"),
+        ("http://h/v1/chat/completions/", "http://h/v1/chat/completions"),
+    ],
+)
+def test_an_address_is_completed(url, address):
+    assert Endpoint(url, "m").address == address
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://localhost:8000/v1", ""),
+        ("https://h/v1", ""),
+        ("http://h:1/v1", ""),
+        ("http://h:0/v1", "not the address of an endpoint"),
+        ("http://h:70000/v1", "not the address of an endpoint"),
+        ("ftp://h/v1", "not the address of an endpoint"),
+        ("localhost:8000/v1", "not the address of an endpoint"),
+        ("http:///v1", "not the address of an endpoint"),
+        ("http://[h/v1", "not the address of an endpoint"),
+        ("http://me@h/v1", "holds a name, a password or a query"),
+        ("http://:pw@h/v1", "holds a name, a password or a query"),
+        ("http://h/v1?key=1", "holds a name, a password or a query"),
+    ],
+)
+def test_an_address_is_checked_before_anything_is_sent(url, problem):
+    endpoint = Endpoint(url, "m", "NO_SUCH_KEY")
+    if not problem:
+        check(endpoint, "--judge")
+        return
+    with pytest.raises(UserError, match=problem) as refused:
+        check(endpoint, "--judge")
+    assert (refused.value.location, refused.value.exit_code) == ("--judge", 2)
+    assert "pw" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "usable"), [("", True), (" sk-1 \n", True), ("schlüssel", False), ("a\tb", False)]
+)
+def test_a_key_that_cannot_be_sent_is_refused_by_the_name_of_its_variable(key, usable, monkeypatch):
+    monkeypatch.setenv("MY_KEY", key)
+    endpoint = Endpoint("http://h/v1", "m", "MY_KEY")
+    if usable:
+        check(endpoint, "--judge")
+        return
+    with pytest.raises(UserError, match="cannot be sent") as refused:
+        check(endpoint, "--judge")
+    assert refused.value.location == "MY_KEY"
+
+
+def test_a_redirect_is_not_followed():
+    def move(client: socket.socket, _: int) -> None:
+        client.sendall(response("307 Moved", b"", f"Location: {other.url}/chat/completions"))
+
+    with (
+        serving(lambda client, _: client.sendall(response("200 OK", COMPLETION))) as other,
+        serving(move) as requests,
+        pytest.raises(UserError, match="answered 307") as refused,
+    ):
+        asked(requests)
+    assert "redirects" in refused.value.fix and other == []
