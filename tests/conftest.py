@@ -7,18 +7,19 @@ import pytest
 import tiny
 from hypothesis import settings
 from support import processes, without_torch
+from support.examples import QUICK, examples
 from support.samples import OSLO, TIME, WEATHER, WEATHER_TOOL, with_template
 
 from agentlite.core.records import Call, Message, Record
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import load_template
 
-settings.register_profile("agentlite", deadline=None)  # the first example may import much
+# No deadline: the first example may import much.
+settings.register_profile("agentlite", deadline=None, max_examples=examples(100))
 settings.load_profile("agentlite")
 
 
 TORCH_FIXTURES = {"tiny_model", "tiny_encoder"}
-QUICK = bool(os.environ.get("AGENTLITE_TEST_QUICK"))
 if QUICK:
     without_torch.refuse()
 

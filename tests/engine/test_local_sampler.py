@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
@@ -126,7 +127,7 @@ def test_the_model_is_left_as_it_was_found(loaded):
         assert loaded.model.training is training
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     logits=st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=9),
     top_p=st.floats(0.05, 1.0),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from support.examples import examples
 from support.samples import DATA, TIME, WEATHER
 
 from agentlite.core.errors import RowError, UserError
@@ -65,7 +66,7 @@ def trained_text(record: Record, protocol: Protocol, template: Template) -> str:
 
 
 @anywhere
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arguments=arguments, thought=words)
 def test_what_is_rendered_reads_back(protocol_name, template_name, templates, arguments, thought):
     protocol, template = both(protocol_name, template_name, templates)
@@ -349,7 +350,7 @@ def test_text_that_cannot_be_read_gets_a_problem_and_no_exception(name, text):
     assert PROTOCOLS[name].parse(text).problem
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     text=st.text(max_size=80)
     | st.from_regex(re.compile(r"(<tool_call>|Action:|\{|\}|\"|\n| |a)*"), fullmatch=True)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 
 from agentlite.rendering.template import Template
@@ -77,7 +78,7 @@ def tokenizer(request, smollm2: Template) -> Tokenizer:
     return copy
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts)
 def test_ids_are_those_of_the_whole_text(tokenizer, text):
     encode = encoder(tokenizer)

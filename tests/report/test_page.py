@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.browser import browser, installed
+from support.examples import examples
 from support.generated_run import stage, write_run
 
 from agentlite.cli.main import group
@@ -118,7 +119,7 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         assert [text for model, text, *_ in said if data["models"][model] == "sft"] == [row["text"]]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(3_000, 40_000))
 def test_what_is_packed_stays_in_its_budget_and_says_what_it_left_out(answers, budget):
     found = pack(answers, ["base", "sft"], ["exact_call"], budget)

@@ -8,6 +8,7 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Prediction, Record, Tool
@@ -190,7 +191,7 @@ def test_metrics_are_those_that_were_worked_out_by_hand():
 
 
 @given(st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=4), min_size=1, max_size=20))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_more_places_never_find_less_and_the_mean_lies_in_its_interval(ranked):
     found = summaries(
         [QueryRanking(tuple(sorted(one)), len(one)) for one in ranked], (1, 5, 10), seed=0
@@ -291,7 +292,7 @@ def crowds(draw):
 
 
 @given(crowds(), st.integers(0, 4))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(crowd, count):
     pool, asked = crowd
     expected = {

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from support.examples import examples
 
 from agentlite import evaluate, prep
 from agentlite.cli.output import present
@@ -196,7 +197,7 @@ def test_mcnemar_is_the_exact_binomial_test() -> None:
 FIGURES = {"exact_call": 0.42, "tool_selection_accuracy": None, "plan_success_rate": 1.0, "f1": 0.9}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.sampled_from([">=", "<=", ">", "<"]), st.floats(0, 1).map(lambda bound: round(bound, 3)))
 def test_a_gate_compares_as_it_says(sign: str, bound: float) -> None:
     holds = {">=": bound <= 0.42, "<=": bound >= 0.42, ">": bound < 0.42, "<": bound > 0.42}[sign]

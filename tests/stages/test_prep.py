@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.malformed_rows import KINDS, Kind, call, good, line, row
 from support.samples import DATA
 
@@ -111,7 +112,7 @@ some_lines = st.one_of(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(some_lines, max_size=6).map(b"\n".join))
 def test_any_bytes_end_with_counts_that_add_up_and_rejects_hold_every_byte(
     tmp_path, monkeypatch, found

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
@@ -60,7 +61,7 @@ def chosen(strategy: str, target: int, texts: Sequence[str] = TEXTS, seed: int =
     st.integers(0, 99),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_as_many_are_chosen_as_asked_whatever_the_order(
     strategy: str, target: int, seed: int, chance: Any
 ) -> None:

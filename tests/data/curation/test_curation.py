@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from support.examples import examples
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import SPLITS, Call, Gold, GoldCall, Message, Parsed, Record, Tool
@@ -256,7 +257,7 @@ def varied(count: int, tools: int, seed: int) -> list[Record]:
     return records
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10**6), st.integers(3, 40), st.sampled_from([0, 5, 30]), st.booleans())
 def test_no_key_is_shared_between_the_splits(
     seed: int, count: int, tools: int, by_tools: bool
@@ -346,7 +347,7 @@ def test_sizes_come_near_the_fractions(by: Sequence[str]) -> None:
         )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60))
 def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count: int) -> None:
     records = assorted(count, 20, seed)

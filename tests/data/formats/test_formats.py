@@ -14,6 +14,7 @@ import pytest
 import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.samples import DATA
 
 from agentlite.core.errors import REJECTS, RowError, UserError
@@ -371,7 +372,7 @@ def test_a_row_of_any_shape_is_a_record_or_a_reject(row: dict[str, Any], name: s
         assert isinstance(to_record(row, name), Record)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.fixed_dictionaries({}, optional=ANY_MESSAGE), max_size=3),
     json_values,
@@ -463,7 +464,7 @@ EXTRA = (
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data(), st.sampled_from(written_rows()), st.integers(1, 3))
 def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_written(
     data: st.DataObject, row: Any, changes: int

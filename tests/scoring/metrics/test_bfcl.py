@@ -12,6 +12,7 @@ from statistics import fmean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Tool
@@ -365,7 +366,7 @@ some_calls = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(some_calls)
 def test_calls_written_as_bfcl_asks_are_read_back(calls):
     inner = (

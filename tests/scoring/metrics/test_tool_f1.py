@@ -8,6 +8,7 @@ from statistics import fmean, variance
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Record, Tool
 from agentlite.scoring.metrics.confidence import redrawn_sums
@@ -144,7 +145,7 @@ calls = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(calls, max_size=6), st.randoms())
 def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does_not_matter(
     steps, draw

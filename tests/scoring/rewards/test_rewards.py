@@ -13,6 +13,7 @@ from time import sleep
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 import agentlite
 from agentlite.core.errors import UserError
@@ -458,7 +459,7 @@ def right_calls(due_):
 
 
 @given(GOLDS, SAID, CALLS)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_adding_a_wrong_call_never_raises_the_total(due_, calls, wrong):
     """Wrong: no expected call asks for it, and its tool is not expected, or was called as often as
     it is. A tool whose call was repeated already pays once for that and for one call too many.
@@ -483,7 +484,7 @@ def test_adding_any_call_to_a_right_answer_lowers_the_total(due_, call):
 
 
 @given(GOLDS, SAID, PROBLEMS, st.randoms(use_true_random=False))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_permuting_parallel_calls_changes_nothing(due_, calls, problem, generator):
     before, shuffled = judged(due_, calls, problem), list(calls)
     generator.shuffle(shuffled)
@@ -502,7 +503,7 @@ WELL_FORMED = st.builds(
 
 
 @given(SOME_DUE, WELL_FORMED, PROBLEMS, st.booleans(), st.sampled_from(["", "Well."]))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(
     due_, call, problem, finished, text
 ):
@@ -532,7 +533,7 @@ TRACES = st.one_of(
 
 
 @given(GOLDS, SAID, PROBLEMS, st.booleans(), TRACES)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_every_component_is_between_0_and_1_and_every_penalty_a_count(
     due_, calls, problem, finished, trace
 ):
@@ -544,7 +545,7 @@ def test_every_component_is_between_0_and_1_and_every_penalty_a_count(
 
 
 @given(GOLDS, TRACES.filter(bool), CALLS)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_step_that_fails_never_makes_a_dialog_more_of_a_success(due_, trace, call):
     before = judged(due_, (), trace=trace).components
     after = judged(due_, (), trace=(*trace, TraceStep(call, False))).components
@@ -556,7 +557,7 @@ def test_a_step_that_fails_never_makes_a_dialog_more_of_a_success(due_, trace, c
 
 
 @given(GOLDS, SAID)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
     """But where an early due call takes what only a later one accepts, the metric, like BFCL's,
     goes by their order.
@@ -567,7 +568,7 @@ def test_exact_is_the_strict_verdict_of_the_metrics(due_, calls):
 
 
 @given(SOME_DUE, st.lists(CALLS, min_size=1, max_size=4))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_calls_are_assigned_as_well_as_any_assignment_could(due_, calls):
     def grade(call, one):
         return judged(Gold((one,)), [call]).components["task_completion"]
