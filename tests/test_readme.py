@@ -39,6 +39,7 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_first_page_runs_as_it_stands(clone: Path, tmp_path: Path) -> None:
     own = tmp_path / "bin"
     own.mkdir()

@@ -83,7 +83,7 @@ KINDS = {
     "rows under .json": Kind(3, "", file=good, name="rows.json"),
     "comma separated values": Kind(3, "E121", b"user,assistant"),
     "gzip without its suffix": Kind(4, "", file=lambda: gzip.compress(good())),
-    "gzip that is cut": Kind(4, "E104", file=lambda: gzip.compress(good(2000))[:-2000]),
+    "gzip that is cut": Kind(4, "E104", file=lambda: gzip.compress(good(200))[:-200]),
     "Parquet that is cut": Kind(
         5, "exit 2", file=lambda: b"PAR1" + b"\0" * 40, name="rows.parquet"
     ),

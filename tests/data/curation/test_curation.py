@@ -284,7 +284,7 @@ def test_a_thousand_records_come_and_go_and_none_changes_its_side(by: Sequence[s
         here.append(added)
         if chance.random() < 0.3:
             here.pop(chance.randrange(len(here)))
-        if len(here) % 10 == 0:
+        if len(here) % 40 == 0:
             result = split(here, by)
             for record, side in zip(here, result.splits, strict=True):
                 assert sides.setdefault(record.id, side) == side
