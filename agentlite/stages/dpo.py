@@ -18,7 +18,7 @@ from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.training import train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, setting_of
-from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 
@@ -39,37 +39,64 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run)
-    _refuse_mistakes(settings, data)
-    pairs = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
-    return train_stage(
-        "dpo",
-        settings,
-        target,
-        source,
-        protocol=run_folder.read_plan(data).settings["protocol"],
-        inputs={"data": pairs},
-        forecast=lambda: _forecast(settings, data, source),
-        fill=lambda folder: _fill(folder, settings, data, source),
-    )
-
-
-def key_figure(figures: Mapping[str, Any]) -> str:
-    return f"margin {figures['margin']:.2f}, accuracy {100 * figures['accuracy']:.0f} %"
-
-
-def _refuse_mistakes(settings: DpoSettings, data: Path) -> None:
     if settings.label_smoothing and settings.loss_type != "sigmoid":
         raise UserError(
             f"{settings.loss_type} has no label smoothing.",
             "Leave it out, or take --loss-type sigmoid.",
             location="dpo.label_smoothing",
         )
-    if run_folder.read_plan(data).settings.get("split") == "test":
+    plan = run_folder.read_plan(data)
+    if plan.settings.get("split") == "test":
         raise UserError(
             "its pairs are of the test records, which eval measures on.",
             "Run pairs on --split train.",
             location=str(data),
         )
+    digests = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
+
+    def train(folder: Path) -> dict[str, Any]:
+        with console.waiting("dpo: reading the pairs"):
+            rows = list(read_preferences(settings, data, load_template(source.base)))
+        if not rows:
+            raise UserError(
+                "holds no pair.",
+                "Its stats.json says why: sample more (-n), raise the temperature, lower "
+                "--margin, or add --gold.",
+                location=str(data),
+            )
+        console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
+        return {"pairs": len(rows), **dpo.train(source, settings, folder, rows)}
+
+    def forecast() -> dict[str, Any]:
+        """Reads the pairs as `train` does; says how many steps and tokens there would be."""
+        rows = list(read_preferences(settings, data, load_template(source.base)))
+        planned = dpo.schedule(settings, rows)
+        tokens = sum(row.tokens for row in rows)
+        longest = max(
+            (len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0
+        )
+        return {
+            "pairs": len(rows),
+            "steps": planned.steps,
+            "tokens": round(tokens / max(1, len(rows)) * planned.rows),
+            "longest_pair": max((row.tokens for row in rows), default=0),
+            "memory_gib": dry_run_memory("dpo", settings, source.base, longest),
+        }
+
+    return train_stage(
+        "dpo",
+        settings,
+        target,
+        source,
+        protocol=plan.settings["protocol"],
+        inputs={"data": digests},
+        forecast=forecast,
+        train=train,
+    )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"margin {figures['margin']:.2f}, accuracy {100 * figures['accuracy']:.0f} %"
 
 
 def read_preferences(settings: DpoSettings, data: Path, template: Template) -> Iterator[Preference]:
@@ -117,35 +144,3 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
                 location=location,
             )
         yield row
-
-
-def _fill(folder: Path, settings: DpoSettings, data: Path, source: Source) -> dict[str, Any]:
-    """Reads the pairs, trains on them. Returns the figures."""
-    with console.waiting("dpo: reading the pairs"):
-        rows = list(read_preferences(settings, data, load_template(source.base)))
-    if not rows:
-        raise UserError(
-            "holds no pair.",
-            "Its stats.json says why: sample more (-n), raise the temperature, lower "
-            "--margin, or add --gold.",
-            location=str(data),
-        )
-    console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
-    return {"pairs": len(rows), **dpo.train(source, settings, folder, rows)}
-
-
-def _forecast(settings: DpoSettings, data: Path, source: Source) -> dict[str, Any]:
-    """Checks pairs and template; says how many steps and tokens there would be."""
-    rows = list(read_preferences(settings, data, load_template(source.base)))
-    planned = dpo.schedule(settings, rows)
-    tokens = sum(row.tokens for row in rows)
-    longest = max(
-        (len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows), default=0
-    )
-    return {
-        "pairs": len(rows),
-        "steps": planned.steps,
-        "tokens": round(tokens / max(1, len(rows)) * planned.rows),
-        "longest_pair": max((row.tokens for row in rows), default=0),
-        "memory_gib": dry_run_memory("dpo", settings, source.base, longest),
-    }

@@ -38,28 +38,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     """
     settle_weights(settings.weights, [text.rpartition(":")[2] for text in settings.rewards])
     source = find_model(settings.model, target.run)
-    records = find_prompts(settings.data, settings.split, settings.model, source, target.run)
-    _refuse_mistakes(settings)
-    return train_stage(
-        "grpo",
-        settings,
-        target,
-        source,
-        protocol=records.protocol,
-        inputs={"data": records.digest, **function_files(settings.rewards)},
-        forecast=lambda: _forecast(settings, records, source),
-        fill=lambda folder: _fill(folder, settings, records, source),
-        outputs=("records.jsonl", "rollouts.jsonl"),
-        not_of_the_plan=NOT_OF_THE_PLAN,
-        evaluate=evaluated_on(settings.data),
-    )
-
-
-def key_figure(figures: Mapping[str, Any]) -> str:
-    return f"reward {figures['first_reward']:.2f} -> {figures['last_reward']:.2f}"
-
-
-def _refuse_mistakes(settings: GrpoSettings) -> None:
+    prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
     answers = settings.batch_size * settings.gradient_accumulation
     if answers % settings.group_size:
         fits = [str(size) for size in range(2, answers + 1) if answers % size == 0]
@@ -76,17 +55,70 @@ def _refuse_mistakes(settings: GrpoSettings) -> None:
             location="grpo.max_new_tokens",
         )
 
+    def train(folder: Path) -> dict[str, Any]:
+        with console.waiting("grpo: writing the prompts"):
+            fitting, too_long = _fitting_prompts(settings, prepared, source)
+        records = {prompt.record.id: prompt.record for prompt in fitting}
+        write_rows(folder / "records.jsonl", map(to_row, records.values()))
+        console.notice(f"grpo: {len(fitting)} prompts, groups of {settings.group_size}")
+        with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as functions:
+            scorer = Scorer(records, reading(prepared.protocol, source.base), functions)
+            with Rollouts(folder, settings, scorer, fitting) as rollouts:
+                figures = grpo.train(
+                    source, settings, folder, lambda loaded: rollouts.task(loaded, source)
+                )
+        return {
+            "prompts": len(rollouts.prompts),
+            **figures,
+            "failed_rewards": rollouts.failed,
+            "too_long": too_long,
+        }
+
+    def forecast() -> dict[str, Any]:
+        """How many steps and answers there would be, and of how long prompts."""
+        fitting, too_long = _fitting_prompts(settings, prepared, source)
+        planned = grpo.schedule(settings, len(fitting))
+        longest = max(len(prompt.ids) for prompt in fitting)
+        return {
+            "prompts": len(fitting),
+            "steps": planned.steps,
+            "answers": planned.rows,
+            "too_long": too_long,
+            "longest_prompt": longest,
+            "memory_gib": dry_run_memory(
+                "grpo", settings, source.base, longest + settings.max_new_tokens
+            ),
+        }
+
+    return train_stage(
+        "grpo",
+        settings,
+        target,
+        source,
+        protocol=prepared.protocol,
+        inputs={"data": prepared.digest, **function_files(settings.rewards)},
+        forecast=forecast,
+        train=train,
+        outputs=("records.jsonl", "rollouts.jsonl"),
+        not_of_the_plan=NOT_OF_THE_PLAN,
+        evaluate=evaluated_on(settings.data),
+    )
+
+
+def key_figure(figures: Mapping[str, Any]) -> str:
+    return f"reward {figures['first_reward']:.2f} -> {figures['last_reward']:.2f}"
+
 
 def _fitting_prompts(
-    settings: GrpoSettings, found: Prompts, source: Source
+    settings: GrpoSettings, prepared: Prompts, source: Source
 ) -> tuple[list[Prompt], int]:
     """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none
     does.
     """
-    with_tools = [record for record in found.records() if record.asked]
+    with_tools = [record for record in prepared.records() if record.asked]
     sampled = [with_tools[index] for index in sample(with_tools, settings.limit, settings.seed)]
     template = load_template(source.base)
-    every = list(prompts(sampled, settled(found.protocol, template).of, template))
+    every = list(prompts(sampled, settled(prepared.protocol, template).of, template))
     room = settings.max_length - settings.max_new_tokens
     fitting = [prompt for prompt in every if len(prompt.ids) <= room]
     if len(fitting) < len(every):
@@ -97,44 +129,6 @@ def _fitting_prompts(
         raise UserError(
             f"holds no prompt of at most {room} tokens with tools.",
             "Raise --max-length, or run prep on rows with tools.",
-            location=found.place,
+            location=prepared.place,
         )
     return fitting, len(every) - len(fitting)
-
-
-def _fill(folder: Path, settings: GrpoSettings, found: Prompts, source: Source) -> dict[str, Any]:
-    """Writes the prompts, trains on answers to them. Returns the figures."""
-    with console.waiting("grpo: writing the prompts"):
-        fitting, too_long = _fitting_prompts(settings, found, source)
-    records = {prompt.record.id: prompt.record for prompt in fitting}
-    write_rows(folder / "records.jsonl", map(to_row, records.values()))
-    console.notice(f"grpo: {len(fitting)} prompts, groups of {settings.group_size}")
-    with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as functions:
-        scorer = Scorer(records, reading(found.protocol, source.base), functions)
-        with Rollouts(folder, settings, scorer, fitting) as rollouts:
-            figures = grpo.train(
-                source, settings, folder, lambda loaded: rollouts.task(loaded, source)
-            )
-    return {
-        "prompts": len(rollouts.prompts),
-        **figures,
-        "failed_rewards": rollouts.failed,
-        "too_long": too_long,
-    }
-
-
-def _forecast(settings: GrpoSettings, found: Prompts, source: Source) -> dict[str, Any]:
-    """How many steps and answers there would be, and of how long prompts."""
-    fitting, too_long = _fitting_prompts(settings, found, source)
-    planned = grpo.schedule(settings, len(fitting))
-    longest = max(len(prompt.ids) for prompt in fitting)
-    return {
-        "prompts": len(fitting),
-        "steps": planned.steps,
-        "answers": planned.rows,
-        "too_long": too_long,
-        "longest_prompt": longest,
-        "memory_gib": dry_run_memory(
-            "grpo", settings, source.base, longest + settings.max_new_tokens
-        ),
-    }

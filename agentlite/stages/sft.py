@@ -19,7 +19,7 @@ from agentlite.rendering.template import Template
 from agentlite.stages.training import evaluated_on, train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import adapter_shape, setting_of
-from agentlite.workspace.model_source import EMBEDDED, Source, find_model, load_template
+from agentlite.workspace.model_source import EMBEDDED, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 # of the embedded model on two cores, measured in the demo: a rough guess of how long a run takes
@@ -41,18 +41,59 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
     source = find_model(settings.model, target.run)
-    rows = ",".join(
+    digests = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev"))
     )
+
+    def train(folder: Path) -> dict[str, Any]:
+        template = load_template(source.base)
+        with console.waiting("sft: reading the rows"):
+            encoded, dev = (
+                read_encoded(settings, data, split, template) for split in ("train", "dev")
+            )
+        if not encoded:
+            raise UserError(
+                "holds no training rows.",
+                "Run prep with a smaller --test and --dev.",
+                location=str(data),
+            )
+        trained = sum(label >= 0 for row in encoded for label in row.labels)
+        tokens = sum(len(row.input_ids) for row in encoded)
+        console.notice(
+            f"sft: {len(encoded)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
+        )
+        figures = sft.train(source, settings, folder, encoded, dev)
+        return {"rows": len(encoded), "trained_share": round(trained / tokens, 4), **figures}
+
+    def forecast() -> dict[str, Any]:
+        """Reads the rows as `train` does; says how many steps and tokens there would be."""
+        encoded = read_encoded(settings, data, "train", load_template(source.base))
+        tokens = sum(len(row.input_ids) for row in encoded)
+        batch = settings.batch_size * settings.gradient_accumulation
+        steps = settings.max_steps or math.ceil(len(encoded) * settings.num_epochs / batch)
+        seen = round(tokens / max(1, len(encoded)) * batch * steps)
+        longest = max((len(row.input_ids) for row in encoded), default=0)
+        figures: dict[str, Any] = {
+            "rows": len(encoded),
+            "steps": steps,
+            "tokens": seen,
+            "longest_row": longest,
+            "memory_gib": dry_run_memory("sft", settings, source.base, longest),
+            "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1),
+        }
+        if source.base in EMBEDDED and not hardware.has_gpu():
+            figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
+        return figures
+
     return train_stage(
         "sft",
         settings,
         target,
         source,
         protocol=run_folder.read_plan(data).settings["protocol"],
-        inputs={"data": rows},
-        forecast=lambda: _forecast(settings, data, source),
-        fill=lambda folder: _fill(folder, settings, data, source),
+        inputs={"data": digests},
+        forecast=forecast,
+        train=train,
         evaluate=evaluated_on(settings.data),
     )
 
@@ -94,44 +135,3 @@ def read_encoded(
             )
         encoded += new
     return encoded
-
-
-def _fill(folder: Path, settings: SftSettings, data: Path, source: Source) -> dict[str, Any]:
-    """Reads the rows, trains on them. Returns the figures."""
-    template = load_template(source.base)
-    with console.waiting("sft: reading the rows"):
-        rows, dev = (read_encoded(settings, data, split, template) for split in ("train", "dev"))
-    if not rows:
-        raise UserError(
-            "holds no training rows.",
-            "Run prep with a smaller --test and --dev.",
-            location=str(data),
-        )
-    trained = sum(label >= 0 for row in rows for label in row.labels)
-    tokens = sum(len(row.input_ids) for row in rows)
-    console.notice(
-        f"sft: {len(rows)} rows, {tokens} tokens, {trained / tokens:.1%} of them trained"
-    )
-    figures = sft.train(source, settings, folder, rows, dev)
-    return {"rows": len(rows), "trained_share": round(trained / tokens, 4), **figures}
-
-
-def _forecast(settings: SftSettings, data: Path, source: Source) -> dict[str, Any]:
-    """Checks rows and template; says how many steps and tokens there would be."""
-    rows = read_encoded(settings, data, "train", load_template(source.base))
-    tokens = sum(len(row.input_ids) for row in rows)
-    batch = settings.batch_size * settings.gradient_accumulation
-    steps = settings.max_steps or math.ceil(len(rows) * settings.num_epochs / batch)
-    seen = round(tokens / max(1, len(rows)) * batch * steps)
-    longest = max((len(row.input_ids) for row in rows), default=0)
-    figures: dict[str, Any] = {
-        "rows": len(rows),
-        "steps": steps,
-        "tokens": seen,
-        "longest_row": longest,
-        "memory_gib": dry_run_memory("sft", settings, source.base, longest),
-        "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1),
-    }
-    if source.base in EMBEDDED and not hardware.has_gpu():
-        figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
-    return figures

@@ -28,7 +28,7 @@ def train_stage(
     protocol: str,
     inputs: Mapping[str, str],
     forecast: Callable[[], dict[str, Any]],
-    fill: Callable[[Path], dict[str, Any]],
+    train: Callable[[Path], dict[str, Any]],
     outputs: Sequence[str] = (),
     not_of_the_plan: Sequence[str] = (),
     evaluate: str = "",
@@ -36,11 +36,11 @@ def train_stage(
     """Plans, checks, then trains or carries on, unless all is done.
 
     `inputs`: digests of what is read, without the model. `forecast`: the figures of a dry run.
-    `fill` trains in the folder and returns the figures; `outputs` are the files it writes besides
+    `train` fills the folder and returns the figures; `outputs` are the files it writes besides
     the weights and metrics.jsonl. `not_of_the_plan`: settings that change how it is done, not what
     comes out. `evaluate`: options of the command that is suggested next.
 
-    Raises UserError 2, 3, 5, 75 and what `fill` raises.
+    Raises UserError 2, 3, 5, 75 and what `train` raises.
     """
     plan = Plan(
         command,
@@ -65,7 +65,7 @@ def train_stage(
             coordinate.go()  # the checks above were the first process's alone; the others may begin
             with failing_early(stage):
                 models = [*lineage(settings.model, target.run), stage.folder.name]
-                figures = fill(stage.folder)
+                figures = train(stage.folder)
                 files = trained_files(stage.folder, source.base)
                 stage.finish([*files, "metrics.jsonl", *outputs], {**figures, "lineage": models})
         return stage.result(
