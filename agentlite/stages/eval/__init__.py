@@ -12,14 +12,14 @@ from agentlite.config import settings as config
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, check
-from agentlite.core.records import Prediction, Step, digest, plain
+from agentlite.core.records import Step, digest, plain
 from agentlite.core.row_files import refuse_unwritable, write_json, write_rows
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.rendering import Mixture, Prompt, settled
+from agentlite.rendering import settled
 from agentlite.rendering import prompts as prompts_of
 from agentlite.report import write_report
 from agentlite.scoring.gates import failures, parse_gate
@@ -190,6 +190,35 @@ def _judge_endpoint(settings: config.EvalSettings) -> Endpoint:
     return Endpoint(settings.judge, settings.judge_model, settings.judge_key)
 
 
+def _dry_run(
+    settings: config.EvalSettings,
+    target: RunTarget,
+    subjects: Sequence[EvalSubject],
+    data: EvalData,
+) -> Result:
+    """How many prompts each model would still be asked, and the memory that it takes."""
+    figures, base = {}, target.folder / data_folder(settings)
+    longest = data_of("eval", settings, target.run).longest
+    for subject in subjects:
+        folder = base / slug(subject.name)
+        if not target.force:
+            run_folder.compare(folder, subject.plan)
+        steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
+        answered = set() if target.force else answered_steps(folder)
+        is_local = subject.source and not subject.source.endpoint
+        memory = (
+            dry_run_memory("eval", settings, subject.source.base, longest)
+            if subject.source and is_local
+            else {}
+        )
+        figures[subject.name] = {
+            "prompts": len(steps),
+            "missing": len(steps - answered) if subject.source else 0,
+            "memory_gib": memory,
+        }
+    return Result("eval", "dry run", str(base), figures, [], 0.0)
+
+
 def _evaluate(
     settings: config.EvalSettings,
     subject: EvalSubject,
@@ -224,10 +253,53 @@ def _evaluate(
                 for prompt in prompts
             ]
         whole = dialogs(predictions, data.every)
-        extra = _extra(settings, subject, first, prompts, mixture, predictions, data, folder)
+
+        # the groups of metrics that are asked for and need more than predictions
+        extra: dict[str, Any] = {}
+        loading = loading_of(settings)
+        if settings.judge:
+            prices = Prices(*settings.judge_prices) if settings.judge_prices else None
+            extra["judge"], extra["judge_is"] = judge_metrics(
+                predictions,
+                data.every,
+                _judge_endpoint(settings),
+                folder / "verdicts.jsonl",
+                settings.seed,
+                prices,
+            )
+        if settings.num_samples and source:
+            decoding = Decoding(
+                max_new_tokens=settings.max_new_tokens,
+                temperature=settings.temperature,
+                seed=settings.seed,
+                num_samples=settings.num_samples,
+            )
+            extra["passes"] = pass_metrics(
+                source,
+                subject.name,
+                prompts,
+                mixture.protocols,
+                loading,
+                decoding,
+                folder / "samples.jsonl",
+                batch_size=settings.batch_size,
+            )
+            extra["passes_are"] = SamplingOfPasses(settings.temperature)
+        if settings.general and source and first and source.digest != first.digest:
+            extra["forgetting"] = forgetting_metrics(
+                first,
+                source,
+                settings.general,
+                mixture,
+                loading,
+                batch_size=settings.batch_size,
+                seed=settings.seed,
+            )
+            extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
 
         # the figures of these very predictions, scored as they are now, are not measured twice
-        key = f"{len(predictions)} {_digest(predictions, settings.seed)}"
+        scored = digest(plain([settings.seed, *map(to_prediction_row, predictions)]))
+        key = f"{len(predictions)} {scored}"
         is_measured = stage.status == "done" and stage.done.figures.get("steps") == key
         earlier = read_metrics(folder / "metrics.json") if is_measured else None
         metrics = replace(earlier, **extra) if earlier else None
@@ -241,91 +313,27 @@ def _evaluate(
             write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
             write_json(folder / "metrics.json", metrics)
             outputs = ["predictions.jsonl", "dialogs.jsonl", "metrics.json"]
+            key_figures = {
+                name: round(figure.mean, 4)
+                for name, figure in {**metrics.metrics, **metrics.dialogs}.items()
+                if figure
+            }
             asked = {"limit": settings.limit, "seed": settings.seed, "predictions": subject.file}
             stage.finish(
                 [ANSWERS, *outputs] if source else outputs,
-                {"steps": key, "asked": asked, **_key_figures(metrics)},
+                {"steps": key, "asked": asked, **key_figures},
             )
         return Evaluated(
             folder, metrics, scores(predictions, whole), stage.outcome, stage.done.seconds
         )
 
 
-def _digest(predictions: Sequence[Prediction], seed: int) -> str:
-    return digest(plain([seed, *map(to_prediction_row, predictions)]))
-
-
-def _key_figures(metrics: Metrics) -> dict[str, float]:
-    figures = {**metrics.metrics, **metrics.dialogs}
-    return {name: round(figure.mean, 4) for name, figure in figures.items() if figure}
-
-
-def _extra(
-    settings: config.EvalSettings,
-    subject: EvalSubject,
-    first: Source | None,
-    prompts: Sequence[Prompt],
-    mixture: Mixture,
-    predictions: Sequence[Prediction],
-    data: EvalData,
-    folder: Path,
-) -> dict[str, Any]:
-    """The groups of metrics that are asked for and need more than predictions: the scores of an LLM
-    judge, pass^k over samples, and what was forgotten since the first model.
-    """
-    extra: dict[str, Any] = {}
-    source = subject.source
-    loading = loading_of(settings)
-    if settings.judge:
-        prices = Prices(*settings.judge_prices) if settings.judge_prices else None
-        extra["judge"], extra["judge_is"] = judge_metrics(
-            predictions,
-            data.every,
-            _judge_endpoint(settings),
-            folder / "verdicts.jsonl",
-            settings.seed,
-            prices,
-        )
-    if settings.num_samples and source:
-        decoding = Decoding(
-            max_new_tokens=settings.max_new_tokens,
-            temperature=settings.temperature,
-            seed=settings.seed,
-            num_samples=settings.num_samples,
-        )
-        extra["passes"] = pass_metrics(
-            source,
-            subject.name,
-            prompts,
-            mixture.protocols,
-            loading,
-            decoding,
-            folder / "samples.jsonl",
-            batch_size=settings.batch_size,
-        )
-        extra["passes_are"] = SamplingOfPasses(settings.temperature)
-    if settings.general and source and first and source.digest != first.digest:
-        extra["forgetting"] = forgetting_metrics(
-            first,
-            source,
-            settings.general,
-            mixture,
-            loading,
-            batch_size=settings.batch_size,
-            seed=settings.seed,
-        )
-        extra["forgetting_is"] = ForgettingSource(settings.general, first.name, source.name)
-    return extra
-
-
-def _write_comparison(
-    base: Path, evaluated: Mapping[str, Evaluated], digest: str, seed: int
-) -> None:
+def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], data: str, seed: int) -> None:
     """compare.json: these models and those that were evaluated before on the same steps, in the
-    order they first came in.
+    order they first came in. `data`: the digest of the rows.
     """
     now = {one.folder.name: one.scores for one in evaluated.values()}
-    by_model = {**earlier_scores(base, digest, now), **now}
+    by_model = {**earlier_scores(base, data, now), **now}
     if len(by_model) < 2:
         return
     path = base / "compare.json"
@@ -337,32 +345,3 @@ def _write_comparison(
     digests = {name: file_digest(base / name / "predictions.jsonl") for name in order}
     comparison = compare({name: by_model[name] for name in order}, seed)
     write_json(path, replace(comparison, predictions=digests))
-
-
-def _dry_run(
-    settings: config.EvalSettings,
-    target: RunTarget,
-    subjects: Sequence[EvalSubject],
-    data: EvalData,
-) -> Result:
-    """How many prompts each model would still be asked, and the memory that it takes."""
-    figures, base = {}, target.folder / data_folder(settings)
-    longest = data_of("eval", settings, target.run).longest
-    for subject in subjects:
-        folder = base / slug(subject.name)
-        if not target.force:
-            run_folder.compare(folder, subject.plan)
-        steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
-        answered = set() if target.force else answered_steps(folder)
-        is_local = subject.source and not subject.source.endpoint
-        memory = (
-            dry_run_memory("eval", settings, subject.source.base, longest)
-            if subject.source and is_local
-            else {}
-        )
-        figures[subject.name] = {
-            "prompts": len(steps),
-            "missing": len(steps - answered) if subject.source else 0,
-            "memory_gib": memory,
-        }
-    return Result("eval", "dry run", str(base), figures, [], 0.0)

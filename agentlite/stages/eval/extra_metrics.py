@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,7 +20,6 @@ from agentlite.engine.generate import generate
 from agentlite.engine.load import Loading, load_for_inference
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Mixture, Prompt, Protocol, encoding
-from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.confidence import Summary
 from agentlite.scoring.metrics.forgetting import (
     ForgettingMetrics,
@@ -92,13 +90,16 @@ def pass_metrics(
     room = loading.max_length - decoding.max_new_tokens
     fitting = [one for one in prompts if len(one.ids) <= room]
     samples = _samples(source, name, fitting, loading, decoding, file, batch_size)
-    right = {
-        one.step: [
-            _is_right_step(one, candidate, protocols[one.protocol])
-            for candidate in samples[one.step]
-        ]
-        for one in fitting
-    }
+    right: dict[Step, list[bool]] = {}
+    for prompt in fitting:
+        right[prompt.step] = []
+        for candidate in samples[prompt.step]:
+            answer = GreedyAnswer(
+                *prompt.step, "drawn", candidate.text, candidate.ended, candidate.new_tokens
+            )
+            metrics = answered(prompt, answer, protocols[prompt.protocol]).metrics
+            is_right_step = metrics.get("exact_call", metrics["call_decision"]) == 1
+            right[prompt.step].append(is_right_step)
     right |= {one.step: [False] * decoding.num_samples for one in prompts if len(one.ids) > room}
     return passes(right, decoding.seed)
 
@@ -156,14 +157,6 @@ def _samples(
     }
 
 
-def _is_right_step(prompt: Prompt, candidate: Candidate, protocol: Protocol) -> bool:
-    answer = GreedyAnswer(
-        *prompt.step, "drawn", candidate.text, candidate.ended, candidate.new_tokens
-    )
-    metrics = answered(prompt, answer, protocol).metrics
-    return metrics.get("exact_call", metrics["call_decision"]) == 1
-
-
 def _losses(
     source: Source, records: Sequence[Record], mixture: Mixture, loading: Loading
 ) -> dict[str, float]:
@@ -171,11 +164,14 @@ def _losses(
     left out.
     """
     template = load_template(source.base)
-    rows = {
-        record.id: encoded
-        for record in records
-        if (encoded := _encoded(record, mixture, template, loading.max_length))
-    }
+    rows: dict[str, list[encoding.Encoded]] = {}
+    for record in records:
+        try:
+            encoded = encoding.training_rows(record, mixture.of(record), template)
+        except RowError:
+            continue
+        if encoded and max(len(row.input_ids) for row in encoded) <= loading.max_length:
+            rows[record.id] = encoded
     if not rows:
         raise UserError(
             f"no row fits into {loading.max_length} tokens.",
@@ -191,16 +187,6 @@ def _losses(
         lambda ids: record_losses(ids, rows.__getitem__, source, loading),
     )
     return {record_id: loss for record_id, loss in losses.items() if math.isfinite(loss)}
-
-
-def _encoded(
-    record: Record, mixture: Mixture, template: Template, max_length: int
-) -> Sequence[Any]:
-    try:
-        rows = encoding.training_rows(record, mixture.of(record), template)
-    except RowError:
-        return []
-    return rows if max(len(row.input_ids) for row in rows) <= max_length else []
 
 
 @cache

@@ -129,10 +129,13 @@ def find_subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> l
     """
     models = settings.model or (() if settings.predictions else (TRAINED,))
     subjects = [_from_file(settings, file, data) for file in dict.fromkeys(settings.predictions)]
-    subjects += [
-        _model(settings, _source(settings, name, data, run), name, data)
-        for name in dict.fromkeys(models)
-    ]
+    for name in dict.fromkeys(models):
+        source = (
+            served(name, settings.endpoint, settings.endpoint_key, find_model(data.base, run))
+            if settings.endpoint
+            else find_model(name, run)
+        )
+        subjects.append(_model(settings, source, name, data))
     folders = [slug(one.name) for one in subjects]
     if len(set(folders)) < len(folders):
         raise UserError(
@@ -141,12 +144,6 @@ def find_subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> l
             location="--model",
         )
     return subjects
-
-
-def _source(settings: config.EvalSettings, name: str, data: EvalData, run: Path) -> Source:
-    if settings.endpoint:
-        return served(name, settings.endpoint, settings.endpoint_key, find_model(data.base, run))
-    return find_model(name, run)
 
 
 def _model(settings: config.EvalSettings, source: Source, name: str, data: EvalData) -> EvalSubject:

@@ -104,6 +104,70 @@ def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
         return stage.result(_next(target))
 
 
+def _source(settings: PairsSettings, run: Path) -> Source:
+    """The model; behind a server, with the template of the model that prep was run for."""
+    if not settings.endpoint:
+        return find_model(settings.model, run)
+    base = setting_of(settings.data, "model", run)
+    if not base:
+        raise UserError(
+            "needs a finished prep.",
+            "Run prep on those rows, and name it: --data.",
+            location="--endpoint",
+        )
+    return served(
+        settings.model, settings.endpoint, settings.endpoint_key, find_model(str(base), run)
+    )
+
+
+def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
+    """Other weights need no new candidates. Raises UserError 3 with the command that ranks the
+    existing ones.
+    """
+    if target.force or not is_sampled(target.folder):
+        return
+    before = run_folder.read_plan(target.folder)
+    changes = run_folder.differences(before, plan)
+    keys = {key for key in RANKING if before.settings.get(key) != plan.settings.get(key)}
+    inputs = {
+        key
+        for key in before.inputs.keys() | plan.inputs.keys()
+        if before.inputs.get(key) != plan.inputs.get(key)
+    }
+    if changes and len(changes) == len(keys) + len(inputs) and not inputs & {"data", "model"}:
+        raise UserError(
+            f"its candidates were ranked with other settings: {'; '.join(changes)}.",
+            f"`agentlite pairs --from {target.out} ... --out {target.out}-2` ranks the candidates "
+            "that are there, without a model; --force samples again.",
+            location=str(target.folder),
+            exit_code=OTHER_PLAN,
+        )
+
+
+def _dry_run(
+    settings: PairsSettings, target: RunTarget, plan: Plan, prepared: Prompts, source: Source
+) -> Result:
+    """How many candidates there would be, and how long the prompts are."""
+    status = "new" if target.force else run_folder.compare(target.folder, plan)
+    template = load_template(source.base)
+    records = chosen_records(settings, prepared)
+    asked, too_long = fitting_prompts(
+        settings, prompts(records, settled(prepared.protocol, template).of, template)
+    )
+    longest = max(len(one.ids) for one in asked)
+    memory = dry_run_memory("pairs", settings, source.base, longest + settings.max_new_tokens)
+    figures = {
+        "folder": status,
+        "steps": len(asked),
+        "candidates": len(asked) * settings.num_samples,
+        "too_long": too_long,
+        "prompt_tokens": sum(len(one.ids) for one in asked),
+        "longest_prompt": longest,
+        "memory_gib": memory,
+    }
+    return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)
+
+
 def _fill(
     stage: run_folder.StageFolder,
     settings: PairsSettings,
@@ -174,66 +238,20 @@ def _rank_again(settings: PairsSettings, target: RunTarget, stored: Stored) -> R
     with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
         if stage.status != "done":
             try:
-                _fill_again(stage, settings, target.run, stored)
+                folder = stage.folder
+                shutil.copyfile(stored.folder / "records.jsonl", folder / "records.jsonl")
+                tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates))
+                figures = rank(settings, folder, stored_scores(settings, stored, folder, tally))
+                rescored = ["scores.jsonl"] if (folder / "scores.jsonl").exists() else []
+                models = lineage(str(stored.plan.settings["model"]), target.run)
+                stage.finish(
+                    ["records.jsonl", "pairs.jsonl", "stats.json", *rescored],
+                    {**figures, "failed_rewards": tally.failed, "lineage": models},
+                )
             except UserError:
                 stage.fail()  # all of it can be made again
                 raise
         return stage.result(_next(target))
-
-
-def _fill_again(
-    stage: run_folder.StageFolder, settings: PairsSettings, run: Path, stored: Stored
-) -> None:
-    folder = stage.folder
-    shutil.copyfile(stored.folder / "records.jsonl", folder / "records.jsonl")
-    tally = Tally(settings.max_failures, folder, rescore_hint(settings.candidates))
-    figures = rank(settings, folder, stored_scores(settings, stored, folder, tally))
-    rescored = ["scores.jsonl"] if (folder / "scores.jsonl").exists() else []
-    models = lineage(str(stored.plan.settings["model"]), run)
-    stage.finish(
-        ["records.jsonl", "pairs.jsonl", "stats.json", *rescored],
-        {**figures, "failed_rewards": tally.failed, "lineage": models},
-    )
-
-
-def _source(settings: PairsSettings, run: Path) -> Source:
-    """The model; behind a server, with the template of the model that prep was run for."""
-    if not settings.endpoint:
-        return find_model(settings.model, run)
-    base = setting_of(settings.data, "model", run)
-    if not base:
-        raise UserError(
-            "needs a finished prep.",
-            "Run prep on those rows, and name it: --data.",
-            location="--endpoint",
-        )
-    return served(
-        settings.model, settings.endpoint, settings.endpoint_key, find_model(str(base), run)
-    )
-
-
-def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
-    """Other weights need no new candidates. Raises UserError 3 with the command that ranks the
-    existing ones.
-    """
-    if target.force or not is_sampled(target.folder):
-        return
-    before = run_folder.read_plan(target.folder)
-    changes = run_folder.differences(before, plan)
-    keys = {key for key in RANKING if before.settings.get(key) != plan.settings.get(key)}
-    inputs = {
-        key
-        for key in before.inputs.keys() | plan.inputs.keys()
-        if before.inputs.get(key) != plan.inputs.get(key)
-    }
-    if changes and len(changes) == len(keys) + len(inputs) and not inputs & {"data", "model"}:
-        raise UserError(
-            f"its candidates were ranked with other settings: {'; '.join(changes)}.",
-            f"`agentlite pairs --from {target.out} ... --out {target.out}-2` ranks the candidates "
-            "that are there, without a model; --force samples again.",
-            location=str(target.folder),
-            exit_code=OTHER_PLAN,
-        )
 
 
 def _next(target: RunTarget) -> str:
@@ -245,27 +263,3 @@ def _next(target: RunTarget) -> str:
 
 def _names(functions: Iterable[str]) -> list[str]:
     return [text.rpartition(":")[2] for text in functions]
-
-
-def _dry_run(
-    settings: PairsSettings, target: RunTarget, plan: Plan, prepared: Prompts, source: Source
-) -> Result:
-    """How many candidates there would be, and how long the prompts are."""
-    status = "new" if target.force else run_folder.compare(target.folder, plan)
-    template = load_template(source.base)
-    records = chosen_records(settings, prepared)
-    asked, too_long = fitting_prompts(
-        settings, prompts(records, settled(prepared.protocol, template).of, template)
-    )
-    longest = max(len(one.ids) for one in asked)
-    memory = dry_run_memory("pairs", settings, source.base, longest + settings.max_new_tokens)
-    figures = {
-        "folder": status,
-        "steps": len(asked),
-        "candidates": len(asked) * settings.num_samples,
-        "too_long": too_long,
-        "prompt_tokens": sum(len(one.ids) for one in asked),
-        "longest_prompt": longest,
-        "memory_gib": memory,
-    }
-    return Result("pairs", "dry run", str(target.folder), figures, [], 0.0)

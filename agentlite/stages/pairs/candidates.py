@@ -36,7 +36,15 @@ def find_stored(name: str, run: Path) -> Stored:
     """Raises UserError where there are no candidates, or not the ones that were written."""
     folder = run_folder.find_stage(name, run)
     if is_sampled(folder) and not run_folder.is_finished(folder):
-        return _unfinished(folder)
+        # sampled whole, though not scored: its candidates are as good as any
+        if changed := _changed(folder):
+            raise UserError(
+                "is not as it was sampled.",
+                "Run pairs again with --force.",
+                location=str(folder / f"{changed[0]}.jsonl"),
+            )
+        candidates = list(read_candidates(folder / "candidates.jsonl"))
+        return Stored(folder, candidates, {}, run_folder.read_plan(folder))
     command = run_folder.read_plan(folder).command if run_folder.is_stage(folder) else "pairs"
     if command not in SAMPLED_BY:
         raise UserError(
@@ -84,18 +92,3 @@ def _changed(folder: Path) -> list[str]:
         for name, digest in digests.items()
         if not (path := folder / f"{name}.jsonl").exists() or file_digest(path) != digest
     ]
-
-
-def _unfinished(folder: Path) -> Stored:
-    """Sampled whole, though not scored: its candidates are as good as any. Their scores are made
-    anew.
-    """
-    if changed := _changed(folder):
-        raise UserError(
-            "is not as it was sampled.",
-            "Run pairs again with --force.",
-            location=str(folder / f"{changed[0]}.jsonl"),
-        )
-    return Stored(
-        folder, list(read_candidates(folder / "candidates.jsonl")), {}, run_folder.read_plan(folder)
-    )

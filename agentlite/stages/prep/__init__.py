@@ -22,7 +22,7 @@ from agentlite.core.errors import UserError
 from agentlite.core.records import Record, canonical, digest
 from agentlite.core.row_files import disk_errors, write_rows
 from agentlite.data.augment import learnable
-from agentlite.data.curation.decontaminate import HeldOut, read_held_out
+from agentlite.data.curation.decontaminate import read_held_out
 from agentlite.data.curation.replay_buffer import BufferState, find_buffer
 from agentlite.data.curation.select import SelectionContext, select
 from agentlite.data.formats import RawLine, raw_files, read_lines
@@ -69,8 +69,21 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
             check.refuse_missing_packages(settings)
         with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
             if stage.status != "done":
+                rejects = stage.folder / "rejects.jsonl"
                 try:
-                    _prepare(stage, _with_retriever(job, target.run))
+                    job = _with_retriever(job, target.run)
+                    with ingest(_lines(job), job.context, stage.folder) as ingested:
+                        check.refuse_changed(plan.inputs, _digests(job.settings, stdin))
+                        write_rows(rejects, map(reject_row, ingested.rejects))
+                        check.refuse_rejects(job.settings, ingested, rejects)
+                        selection = select(_selection_context(job, ingested))
+                        check.refuse_nothing_left(ingested, selection, rejects)
+                        files, figures = write_all(
+                            stage.folder, job.context, ingested, selection, job.buffer
+                        )
+                    for note in selection.notes:
+                        console.notice(note)
+                    stage.finish([*files, rejects.name], figures)
                 except UserError:
                     stage.fail()
                     raise
@@ -81,20 +94,6 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
 def key_figure(figures: Mapping[str, Any]) -> str:
     """The one line about a finished prep."""
     return f"{figures['kept']} of {figures['read']} rows kept"
-
-
-def _prepare(stage: run_folder.StageFolder, job: Job) -> None:
-    rejects = stage.folder / "rejects.jsonl"
-    with ingest(_lines(job), job.context, stage.folder) as ingested:
-        check.refuse_changed(stage.plan.inputs, _digests(job.settings, job.stdin))
-        write_rows(rejects, map(reject_row, ingested.rejects))
-        check.refuse_rejects(job.settings, ingested, rejects)
-        selection = select(_selection_context(job, ingested))
-        check.refuse_nothing_left(ingested, selection, rejects)
-        files, figures = write_all(stage.folder, job.context, ingested, selection, job.buffer)
-    for note in selection.notes:
-        console.notice(note)
-    stage.finish([*files, rejects.name], figures)
 
 
 def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
@@ -230,22 +229,9 @@ def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
 
 
 def _selection_context(job: Job, ingested: Ingested) -> SelectionContext:
-    return SelectionContext(
-        job.settings,
-        ingested.traits,
-        ingested.sources,
-        ingested.sketches,
-        ingested.record,
-        _held_out(job.settings),
-        lambda indices: losses(indices, ingested, job.context, job.model),
-        job.buffer,
-        lambda record: learnable(record, job.context),
-    )
-
-
-def _held_out(settings: PrepSettings) -> HeldOut:
-    """The held-out records, masked as the others are, so that the same question stays the same."""
+    settings = job.settings
     with console.waiting("prep: reading the held-out files"):
+        # masked as the others are, so that the same question stays the same
         held_out = read_held_out(
             settings.holdout,
             reader_options(settings),
@@ -256,4 +242,14 @@ def _held_out(settings: PrepSettings) -> HeldOut:
             f"prep: {held_out.unread.total()} rows of the held-out files cannot be read: "
             f"{', '.join(sorted(held_out.unread))}"
         )
-    return held_out
+    return SelectionContext(
+        settings,
+        ingested.traits,
+        ingested.sources,
+        ingested.sketches,
+        ingested.record,
+        held_out,
+        lambda indices: losses(indices, ingested, job.context, job.model),
+        job.buffer,
+        lambda record: learnable(record, job.context),
+    )

@@ -44,7 +44,16 @@ def write_all(
         folder / "provenance.jsonl",
         chain(
             ingested.provenance(selection.ends, selection.splits),
-            map(_of_buffer, selection.replayed),
+            (
+                {
+                    "id": row["id"],
+                    "place": "the buffer",
+                    "format": "agentlite",
+                    "end": "kept",
+                    "split": "train",
+                }
+                for row in selection.replayed
+            ),
         ),
     )
     files = [split.file for split in splits]
@@ -53,7 +62,14 @@ def write_all(
         files.append("cuts.jsonl")
     figures = _figures(ingested, selection, splits)
     if buffer:
-        figures["buffer"] = _add_to_buffer(buffer, context, ingested, selection)
+        train = selection.in_split("train")
+        figures["buffer"] = add_to_buffer(
+            buffer,
+            [ingested.traits[index].id for index in train],
+            lambda at: next(ingested.rows.read([train[at]])),
+            capacity=context.settings.continual_buffer_size,
+            seed=context.settings.seed,
+        ).rows
     write_json(folder / "stats.json", {**figures, "notes": selection.notes})
     return [*files, "provenance.jsonl", "stats.json"], figures
 
@@ -133,27 +149,3 @@ def _new_tools(ingested: Ingested, selection: Selection) -> int:
     )
     called = {name for names in train for name in names}
     return sum(bool(names) and called.isdisjoint(names) for names in test)
-
-
-def _of_buffer(row: Row) -> Row:
-    return {
-        "id": row["id"],
-        "place": "the buffer",
-        "format": "agentlite",
-        "end": "kept",
-        "split": "train",
-    }
-
-
-def _add_to_buffer(
-    buffer: BufferState, context: IngestContext, ingested: Ingested, selection: Selection
-) -> int:
-    """The number of rows that it has then."""
-    train = selection.in_split("train")
-    return add_to_buffer(
-        buffer,
-        [ingested.traits[index].id for index in train],
-        lambda at: next(ingested.rows.read([train[at]])),
-        capacity=context.settings.continual_buffer_size,
-        seed=context.settings.seed,
-    ).rows

@@ -45,8 +45,20 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
     data = run_folder.find_stage(settings.data, target.run)
     prepared = run_folder.finished(data, "prep")
     source = find_encoder(settings.model, target.run)
-    settings = _settled(settings, source)
-    files = {f"tools {name}": file_digest(_file(name)) for name in settings.tools}
+    epochs, rate = BY_KIND[is_static(source)]
+    settings = replace(
+        settings,
+        num_epochs=settings.num_epochs or epochs,
+        learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
+    )
+    for name in settings.tools:
+        if not Path(name).is_file():
+            raise UserError(
+                "there is no such file.",
+                "Name a file of tools, a row each.",
+                location=f"--tools {name}",
+            )
+    files = {f"tools {name}": file_digest(Path(name)) for name in settings.tools}
     digest = ",".join(
         value[:16] for name, value in prepared.outputs.items() if name.startswith(SPLITS)
     )
@@ -80,24 +92,25 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     return best_in_words(figures)
 
 
-def _settled(settings: RetrieverSettings, source: Source) -> RetrieverSettings:
-    """With the epochs and learning rate of its kind of model, where they are not set."""
-    epochs, rate = BY_KIND[is_static(source)]
-    return replace(
-        settings,
-        num_epochs=settings.num_epochs or epochs,
-        learning_rate=rate if settings.learning_rate is None else settings.learning_rate,
-    )
-
-
-def _file(name: str) -> Path:
-    if not Path(name).is_file():
-        raise UserError(
-            "there is no such file.",
-            "Name a file of tools, a row each.",
-            location=f"--tools {name}",
-        )
-    return Path(name)
+def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: Path) -> Result:
+    """Reads all, counts all, trains nothing."""
+    status = "new" if target.force else run_folder.compare(target.folder, plan)
+    work = _read(settings, data)
+    problems = _report_problems(work.problems)
+    count = sum(len(query.places) for query in work.queries["train"])
+    steps = settings.max_steps
+    if steps is None:
+        steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
+    figures: dict[str, Any] = {
+        "folder": status,
+        "tools": len(work.pool.entries),
+        "names": len(work.pool.names),
+        **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
+        "pairs": count,
+        "steps": steps,
+        **({"problems": problems} if problems else {}),
+    }
+    return Result("retriever", "dry run", str(target.folder), figures, [], 0.0)
 
 
 def _read(settings: RetrieverSettings, data: Path) -> Work:
@@ -194,19 +207,14 @@ def _fill(
         **({"problems": problems} if problems else {}),
         **measured,
     }
-    trained = [*_files(folder / MADE), PAIRS, "metrics.jsonl"] if trains else []
-    outputs += [
-        *trained,
-        "problems.jsonl",
-        *(["metrics.json", "rankings.jsonl"] if work.queries["test"] else []),
-    ]
+    if trains:
+        model_files = (path for path in (folder / MADE).rglob("*") if path.is_file())
+        outputs += sorted(path.relative_to(folder).as_posix() for path in model_files)
+        outputs += [PAIRS, "metrics.jsonl"]
+    outputs.append("problems.jsonl")
+    if work.queries["test"]:
+        outputs += ["metrics.json", "rankings.jsonl"]
     stage.finish(outputs, figures)
-
-
-def _files(made: Path) -> list[str]:
-    return sorted(
-        path.relative_to(made.parent).as_posix() for path in made.rglob("*") if path.is_file()
-    )
 
 
 def _train(
@@ -235,24 +243,3 @@ def _train(
         pairs[row["split"]].append(training_pairs.from_row(row))
     figures = retriever.train(source, settings, folder, work.pool, pairs["train"], pairs["dev"])
     return {"pairs": len(pairs["train"]), **figures}
-
-
-def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: Path) -> Result:
-    """Reads all, counts all, trains nothing."""
-    status = "new" if target.force else run_folder.compare(target.folder, plan)
-    work = _read(settings, data)
-    problems = _report_problems(work.problems)
-    count = sum(len(query.places) for query in work.queries["train"])
-    steps = settings.max_steps
-    if steps is None:
-        steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
-    figures: dict[str, Any] = {
-        "folder": status,
-        "tools": len(work.pool.entries),
-        "names": len(work.pool.names),
-        **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
-        "pairs": count,
-        "steps": steps,
-        **({"problems": problems} if problems else {}),
-    }
-    return Result("retriever", "dry run", str(target.folder), figures, [], 0.0)

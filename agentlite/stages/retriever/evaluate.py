@@ -151,13 +151,12 @@ def _latency(
         ),
         "bm25": lambda number: index.likeliest(rankers["bm25"](some[number : number + 1]), pool, 5),
     }
-    return {name: _median(one, len(some)) for name, one in timed.items()}
-
-
-def _median(one: Callable[[int], Any], count: int) -> float:
-    taken = []
-    for number in range(count):
-        started = time.perf_counter()
-        one(number)
-        taken.append(1000 * (time.perf_counter() - started))
-    return round(median(taken), 3)
+    medians = {}
+    for name, measured in timed.items():
+        milliseconds = []
+        for number in range(len(some)):
+            started = time.perf_counter()
+            measured(number)
+            milliseconds.append(1000 * (time.perf_counter() - started))
+        medians[name] = round(median(milliseconds), 3)
+    return medians
