@@ -19,8 +19,8 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.engine.planning.estimate import data_of
-from agentlite.rendering import settled
 from agentlite.rendering import prompts as prompts_of
+from agentlite.rendering import settled
 from agentlite.report import write_report
 from agentlite.scoring.gates import failures, parse_gate
 from agentlite.scoring.judge.figures import judge_metrics, write_sheets
