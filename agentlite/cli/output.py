@@ -14,6 +14,7 @@ from agentlite.report.tables import TABLED, in_words, share, table
 from agentlite.scoring.metrics import retrieval_loss
 from agentlite.scoring.metrics.dialogs import HOW
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES
+from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace.run_folder import Result
 
 OWN = "agentlite"  # the shape of rows as they are on disk
@@ -91,7 +92,8 @@ def _table(result: Result, stream: Any) -> None:
         ]
         console.print_table([["model", "prompts", "missing", "memory, GiB"], *rows], stream)
     elif result.status == "compared":
-        console.print_table(_weightings(result.figures["weightings"]), stream)
+        weightings = msgspec.convert(result.figures["weightings"], list[WeightingRow])
+        console.print_table(_weightings(weightings), stream)
         print("", *result.figures["sentences"], sep="\n", file=stream)
     elif "ranking" in result.figures:
         _figures(
@@ -155,19 +157,19 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _weightings(rows: list[dict[str, Any]]) -> list[list[str]]:
+def _weightings(rows: list[WeightingRow]) -> list[list[str]]:
     """A row a weighting: its pairs, what became different from the first, and the chosen sides'
     mean of each component that some weighting counts."""
-    parts = [name for name in COMPONENTS if any(row["weights"].get(name) for row in rows)]
-    parts += sorted({name for row in rows for name in row["weights"]} - {*COMPONENTS, *PENALTIES})
+    parts = [name for name in COMPONENTS if any(row.weights.get(name) for row in rows)]
+    parts += sorted({name for row in rows for name in row.weights} - {*COMPONENTS, *PENALTIES})
     body = [
         [
-            row["name"],
-            str(row["pairs"]),
-            str(row["flipped"]),
-            f"+{row['gained']} -{row['lost']}",
-            f"{row['mean_margin']:.3f}",
-            *(f"{row['chosen'][name]:.2f}" if row["chosen"] else "-" for name in parts),
+            row.name,
+            str(row.pairs),
+            str(row.flipped),
+            f"+{row.gained} -{row.lost}",
+            f"{row.mean_margin:.3f}",
+            *(f"{row.chosen[name]:.2f}" if row.chosen else "-" for name in parts),
         ]
         for row in rows
     ]

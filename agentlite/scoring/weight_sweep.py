@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from agentlite.config.resolve import refuse_grown, yaml_loader
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
@@ -34,41 +36,100 @@ HOW = (
 Choices = Sequence[PairChoice | Reason]
 
 
-def compare_weightings(
-    groups: Mapping[Step, Sequence[ScoredCandidate]],
-    weightings: Mapping[str, Mapping[str, float]],
-    rule: PairRule,
-) -> list[dict[str, Any]]:
-    """One row per weighting, in order: its pairs, and what is different from the first one's.
+class WeightingRow(Struct, frozen=True, kw_only=True):
+    """A weighting, its pairs, and what is different from the first weighting's.
 
     `flipped`: steps with a pair under both, and another chosen text; `gained`, `lost`: steps with a
     pair only under this one, or only under the first one. `chosen`, `rejected`: the mean of each
     component over the chosen and the rejected candidates; empty without pairs. `no_pair`: steps
     without a pair, by reason.
     """
+
+    name: str
+    weights: dict[str, float]
+    steps: int
+    pairs: int
+    flipped: int
+    gained: int
+    lost: int
+    mean_margin: float
+    chosen: dict[str, float]
+    rejected: dict[str, float]
+    no_pair: dict[str, int]
+
+
+class ComponentFigures(Struct, frozen=True):
+    """`std`: of the sample; `differs`: the share of steps in which candidates differ in it."""
+
+    weight: float
+    mean: float | None
+    std: float | None
+    differs: float
+
+
+class Correlated(Struct, frozen=True):
+    """Two components that rise and fall with each other, |r| >= .95; r is Pearson's, of the
+    differences from the step's mean, since pairs are made within a step.
+    """
+
+    components: tuple[str, str]
+    r: float
+
+
+class MeanTotal(Struct, frozen=True):
+    mean: float
+    count: int
+
+
+class TotalsByDecision(Struct, frozen=True):
+    """The mean total of the candidates that call and of those that do not; None without any."""
+
+    calling: MeanTotal | None
+    abstaining: MeanTotal | None
+
+
+class CallingReport(Struct, frozen=True):
+    """Calling against abstaining, where a call is expected and where none is."""
+
+    expected: TotalsByDecision
+    not_expected: TotalsByDecision
+
+
+class ComponentsReport(Struct, frozen=True, kw_only=True):
+    """What the components of the sampled candidates tell; the gold is left out.
+
+    `constant`: the components that never differ within a step: their weights have no effect.
+    """
+
+    steps: int
+    candidates: int
+    components: dict[str, ComponentFigures]
+    constant: list[str]
+    together: list[Correlated]
+    abstaining: CallingReport
+
+
+def compare_weightings(
+    groups: Mapping[Step, Sequence[ScoredCandidate]],
+    weightings: Mapping[str, Mapping[str, float]],
+    rule: PairRule,
+) -> list[WeightingRow]:
+    """One row per weighting, in order."""
     prepared = prepare(groups, rule)
     made = {name: list(choices(prepared, weights, rule)) for name, weights in weightings.items()}
     first: Choices = next(iter(made.values()), [])
     return [
-        {"name": name, "weights": dict(weightings[name]), **_row(prepared, of_weighting, first)}
-        for name, of_weighting in made.items()
+        _row(name, weights, prepared, made[name], first) for name, weights in weightings.items()
     ]
 
 
-def _row(prepared: PreparedSteps, made: Choices, first: Choices) -> dict[str, Any]:
-    pairs = [choice for choice in made if isinstance(choice, PairChoice)]
-    return {
-        "steps": len(made),
-        "pairs": len(pairs),
-        **_differences(made, first),
-        "mean_margin": fmean(choice.margin for choice in pairs) if pairs else 0.0,
-        "chosen": _mean_components([prepared.scores[choice.chosen.scores] for choice in pairs]),
-        "rejected": _mean_components([prepared.scores[choice.rejected.scores] for choice in pairs]),
-        "no_pair": count_reasons(made),
-    }
-
-
-def _differences(made: Choices, first: Choices) -> dict[str, int]:
+def _row(
+    name: str,
+    weights: Mapping[str, float],
+    prepared: PreparedSteps,
+    made: Choices,
+    first: Choices,
+) -> WeightingRow:
     flipped = gained = lost = 0
     for here, there in zip(made, first, strict=True):
         if isinstance(here, PairChoice) and isinstance(there, PairChoice):
@@ -76,7 +137,20 @@ def _differences(made: Choices, first: Choices) -> dict[str, int]:
         else:
             gained += isinstance(here, PairChoice)
             lost += isinstance(there, PairChoice)
-    return {"flipped": flipped, "gained": gained, "lost": lost}
+    pairs = [choice for choice in made if isinstance(choice, PairChoice)]
+    return WeightingRow(
+        name=name,
+        weights=dict(weights),
+        steps=len(made),
+        pairs=len(pairs),
+        flipped=flipped,
+        gained=gained,
+        lost=lost,
+        mean_margin=fmean(choice.margin for choice in pairs) if pairs else 0.0,
+        chosen=_mean_components([prepared.scores[choice.chosen.scores] for choice in pairs]),
+        rejected=_mean_components([prepared.scores[choice.rejected.scores] for choice in pairs]),
+        no_pair=count_reasons(made),
+    )
 
 
 def _mean_components(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -99,32 +173,32 @@ def report_components(
     groups: Mapping[Step, Sequence[ScoredCandidate]],
     weights: Mapping[str, float],
     expected: Mapping[Step, bool],
-) -> dict[str, Any]:
-    """What the components of the sampled candidates tell; the gold is left out.
-
-    `components`: weight, mean, std of the sample, and the share of steps in which the component
-    `differs` between candidates. `constant`: those that never do: their weights have no effect.
-    `together`: components that rise and fall with each other, |r| >= .95; r is Pearson's, of the
-    differences from the step's mean, since pairs are made within a step. `abstaining`: the mean
-    total of those that call and those that do not, where a call is `expected` and where none is.
-    """
+) -> ComponentsReport:
+    """`expected`: for each step, whether a call is expected."""
     prepared = prepare(groups, PairRule())
     columns = {
         name: _column(prepared, name) for name in (prepared.scores[0] if prepared.scores else ())
     }
     constant = [name for name, column in columns.items() if not column.differs]
-    return {
-        "steps": len(prepared.steps),
-        "candidates": sum(len(step.sampled) for step in prepared.steps),
-        "components": {
-            name: _describe(column, weights.get(name, 0.0)) for name, column in columns.items()
-        },
-        "constant": constant,
-        "together": _together(
+    components = {
+        name: ComponentFigures(
+            weights.get(name, 0.0),
+            fmean(column.values) if column.values else None,
+            stdev(column.values) if len(column.values) > 1 else None,
+            column.differs,
+        )
+        for name, column in columns.items()
+    }
+    return ComponentsReport(
+        steps=len(prepared.steps),
+        candidates=sum(len(step.sampled) for step in prepared.steps),
+        components=components,
+        constant=constant,
+        together=_together(
             {name: columns[name].deviations for name in columns if name not in constant}
         ),
-        "abstaining": _abstaining(prepared, prepared.totals(weights), expected),
-    }
+        abstaining=_abstaining(prepared, prepared.totals(weights), expected),
+    )
 
 
 def _column(prepared: PreparedSteps, name: str) -> Column:
@@ -143,29 +217,19 @@ def _column(prepared: PreparedSteps, name: str) -> Column:
     return Column(values, deviations, differing / compared if compared else 0.0)
 
 
-def _describe(column: Column, weight: float) -> dict[str, float | None]:
-    values = column.values
-    return {
-        "weight": weight,
-        "mean": fmean(values) if values else None,
-        "std": stdev(values) if len(values) > 1 else None,
-        "differs": column.differs,
-    }
-
-
-def _together(deviations: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
+def _together(deviations: Mapping[str, Sequence[float]]) -> list[Correlated]:
     lengths = {name: sqrt(sum(map(mul, values, values))) for name, values in deviations.items()}
     together = []
     for one, other in combinations(deviations, 2):
         r = sum(map(mul, deviations[one], deviations[other])) / (lengths[one] * lengths[other])
         if abs(r) >= TOGETHER:
-            together.append({"components": [one, other], "r": r})
+            together.append(Correlated((one, other), r))
     return together
 
 
 def _abstaining(
     prepared: PreparedSteps, totals: Sequence[int], expected: Mapping[Step, bool]
-) -> dict[str, Any]:
+) -> CallingReport:
     earned: dict[str, dict[str, list[float]]] = {
         kind: {"calling": [], "abstaining": []} for kind in SITUATIONS
     }
@@ -176,35 +240,37 @@ def _abstaining(
         called = not score["missed_call"] if is_expected else score["wrong_tool"] > 0
         by_decision = earned["expected" if is_expected else "not_expected"]
         by_decision["calling" if called else "abstaining"].append(totals[one.scores] / UNIT)
-    return {
-        kind: {
-            decision: {"mean": fmean(values), "count": len(values)} if values else None
-            for decision, values in by_decision.items()
-        }
+    by_situation = {
+        kind: TotalsByDecision(
+            **{
+                decision: MeanTotal(fmean(values), len(values)) if values else None
+                for decision, values in by_decision.items()
+            }
+        )
         for kind, by_decision in earned.items()
     }
+    return CallingReport(**by_situation)
 
 
-def sentences(report: Mapping[str, Any]) -> list[str]:
+def sentences(report: ComponentsReport) -> list[str]:
     """A report for a terminal. Components without a weight are left to the JSON."""
-    weighed = {
-        name: component for name, component in report["components"].items() if component["weight"]
-    }
-    constant = [name for name in report["constant"] if name in weighed]
-    everywhere = [name for name in constant if not weighed[name]["std"]]
-    within = [name for name in constant if weighed[name]["std"]]
+    weighed = {name: component for name, component in report.components.items() if component.weight}
+    constant = [name for name in report.constant if name in weighed]
+    everywhere = [name for name in constant if not weighed[name].std]
+    within = [name for name in constant if weighed[name].std]
     return [
-        *(_moving(pair) for pair in report["together"] if {*pair["components"]} <= {*weighed}),
+        *(_moving(pair) for pair in report.together if {*pair.components} <= {*weighed}),
         *_deciding_nothing(everywhere, "the same for every candidate"),
         *_deciding_nothing(within, "the same for all candidates of a step"),
-        *(text for kind in SITUATIONS if (text := _calling(kind, report["abstaining"][kind]))),
+        *_calling("expected", report.abstaining.expected),
+        *_calling("not_expected", report.abstaining.not_expected),
     ]
 
 
-def _moving(pair: Mapping[str, Any]) -> str:
-    how = "together" if pair["r"] > 0 else "against each other"
-    names = " and ".join(pair["components"])
-    return f"{names} move {how} (r = {pair['r']:.2f}): one of them is enough."
+def _moving(pair: Correlated) -> str:
+    how = "together" if pair.r > 0 else "against each other"
+    names = " and ".join(pair.components)
+    return f"{names} move {how} (r = {pair.r:.2f}): one of them is enough."
 
 
 def _deciding_nothing(names: Sequence[str], what: str) -> list[str]:
@@ -216,18 +282,20 @@ def _deciding_nothing(names: Sequence[str], what: str) -> list[str]:
     return [f"{', '.join(others)} and {last} are {what}: their weights decide nothing."]
 
 
-def _calling(kind: str, earned: Mapping[str, Mapping[str, float] | None]) -> str:
-    """What calling earns against abstaining, the right one first; "" if there are no such steps."""
-    order = ("calling", "abstaining") if kind == "expected" else ("abstaining", "calling")
-    measured = [(decision, figure) for decision in order if (figure := earned[decision])]
+def _calling(situation: str, totals: TotalsByDecision) -> list[str]:
+    """What calling earns against abstaining, the right one first; [] if there are no such steps."""
+    order = [("calling", totals.calling), ("abstaining", totals.abstaining)]
+    if situation == "not_expected":
+        order.reverse()
+    measured = [(decision, figure) for decision, figure in order if figure]
     if not measured:
-        return ""
+        return []
     (decision, first), *second = measured
-    text = f"{SITUATIONS[kind]}, {decision} earns {first['mean']:.2f} on average"
-    text += f" (n = {first['count']})"
+    text = f"{SITUATIONS[situation]}, {decision} earns {first.mean:.2f} on average"
+    text += f" (n = {first.count})"
     for other, figure in second:
-        return f"{text} and {other} {figure['mean']:.2f} (n = {figure['count']})."
-    return f"{text}; {next(words for name, words in NOT_DONE.items() if name != decision)}."
+        return [f"{text} and {other} {figure.mean:.2f} (n = {figure.count})."]
+    return [f"{text}; {next(words for name, words in NOT_DONE.items() if name != decision)}."]
 
 
 def read_grid(path: Path, user_functions: Iterable[str] = ()) -> dict[str, dict[str, float]]:
@@ -259,7 +327,7 @@ def read_grid(path: Path, user_functions: Iterable[str] = ()) -> dict[str, dict[
     return grid
 
 
-def _entries(path: Path) -> list[tuple[str, Any]]:
+def _entries(path: Path) -> list[tuple[str, object]]:
     """The entries of the file with their names. A name may be there twice: YAML, read as a mapping,
     would drop the first.
     """
@@ -289,7 +357,7 @@ def _entries(path: Path) -> list[tuple[str, Any]]:
     ]
 
 
-def _name(weights: Any) -> str:
+def _name(weights: object) -> str:
     """The weights that it changes: `tool_accuracy=0.5,efficiency=0`."""
     if isinstance(weights, dict):
         return (
@@ -298,7 +366,7 @@ def _name(weights: Any) -> str:
     return "defaults" if weights is None else str(weights)
 
 
-def _number(component: Any, weight: Any) -> float:
+def _number(component: object, weight: Any) -> float:
     """Also of text: to YAML, -.3 is a text."""
     try:
         return float("" if isinstance(weight, bool) else weight)

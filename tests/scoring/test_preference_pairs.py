@@ -26,6 +26,9 @@ from agentlite.scoring.preference_pairs import (
     write_pairs,
 )
 from agentlite.scoring.weight_sweep import (
+    ComponentsReport,
+    TotalsByDecision,
+    WeightingRow,
     compare_weightings,
     read_grid,
     report_components,
@@ -163,8 +166,8 @@ def test_the_order_of_candidates_and_steps_is_without_effect(steps, weights, rul
 @given(steps_of, weights_of, rules)
 def test_a_weighting_flips_nothing_against_itself(steps, weights, rule):
     first, again = compare_weightings(grouped(*steps), {"first": weights, "again": weights}, rule)
-    assert first | {"name": "again"} == again
-    assert again["flipped"] == again["gained"] == again["lost"] == 0
+    assert msgspec.structs.replace(first, name="again") == again
+    assert again.flipped == again.gained == again.lost == 0
 
 
 @given(steps_of, weights_of, st.integers(1, 1000).map(lambda tenths: tenths / 10))
@@ -173,7 +176,7 @@ def test_weights_that_are_all_so_many_times_as_large_flip_nothing(steps, weights
     *_, row = compare_weightings(
         grouped(*steps), {"first": weights, "larger": larger}, PairRule(margin=0)
     )
-    assert row["flipped"] == row["gained"] == row["lost"] == 0
+    assert row.flipped == row.gained == row.lost == 0
 
 
 @given(steps_of, weights_of, rules)
@@ -181,12 +184,14 @@ def test_a_row_of_the_comparison_tells_of_the_pairs_that_would_be_built(steps, w
     groups = grouped(*steps)
     pairs, reasons = build_pairs(groups, weights, rule)
     (row,) = compare_weightings(groups, {"only": weights}, rule)
-    assert (row["pairs"], row["no_pair"], row["steps"]) == (len(pairs), reasons, len(groups))
-    assert row["mean_margin"] == pytest.approx(
-        sum(pair.margin for pair in pairs) / max(1, len(pairs))
-    )
+    assert (row.pairs, row.no_pair, row.steps) == (len(pairs), reasons, len(groups))
+    assert row.mean_margin == pytest.approx(sum(pair.margin for pair in pairs) / max(1, len(pairs)))
     for side in ("chosen", "rejected"):
-        total = sum(weight * row[side][name] for name, weight in weights.items()) if pairs else 0.0
+        total = (
+            sum(weight * getattr(row, side)[name] for name, weight in weights.items())
+            if pairs
+            else 0.0
+        )
         assert total == pytest.approx(
             sum(getattr(pair, side).total for pair in pairs) / max(1, len(pairs)), abs=1e-8
         )
@@ -329,13 +334,13 @@ def test_a_pair_whose_chosen_text_stays_the_same_is_not_flipped():
     rows = compare_weightings(
         grouped(step), {"exact": {"exact": 1.0}, "mine": {"mine": 1.0}}, PairRule()
     )
-    assert [(row["pairs"], row["flipped"]) for row in rows] == [(1, 0), (1, 0)]
+    assert [(row.pairs, row.flipped) for row in rows] == [(1, 0), (1, 0)]
 
 
 def test_no_candidates_give_no_pairs_and_an_empty_report():
     assert build_pairs({}, WEIGHTS, PairRule()).pairs == []
     (row,) = compare_weightings({}, {"only": WEIGHTS}, PairRule())
-    assert (row["steps"], row["pairs"], row["chosen"]) == (0, 0, {})
+    assert (row.steps, row.pairs, row.chosen) == (0, 0, {})
     assert sentences(report_components({}, WEIGHTS, {})) == []
 
 
@@ -358,15 +363,17 @@ def test_a_flip_a_gain_and_a_loss_are_counted_against_the_first():
     right, quick, both = compare_weightings(groups, weightings, PairRule())
 
     def counts(row):
-        return [row[name] for name in ("name", "steps", "pairs", "flipped", "gained", "lost")]
+        return [
+            getattr(row, name) for name in ("name", "steps", "pairs", "flipped", "gained", "lost")
+        ]
 
     assert counts(right) == ["right", 4, 2, 0, 0, 0]
     assert counts(quick) == ["quick", 4, 2, 1, 1, 1]
     assert counts(both) == ["both", 4, 3, 0, 1, 0]
-    assert right["chosen"]["exact"] == 1 and right["chosen"]["efficiency"] == pytest.approx(0.1)
-    assert right["rejected"]["exact"] == 0 and right["rejected"]["efficiency"] == pytest.approx(0.5)
-    assert quick["mean_margin"] == pytest.approx(0.9)
-    assert quick["no_pair"]["same score"] == quick["no_pair"]["same text"] == 1
+    assert right.chosen["exact"] == 1 and right.chosen["efficiency"] == pytest.approx(0.1)
+    assert right.rejected["exact"] == 0 and right.rejected["efficiency"] == pytest.approx(0.5)
+    assert quick.mean_margin == pytest.approx(0.9)
+    assert quick.no_pair["same score"] == quick.no_pair["same text"] == 1
 
 
 def test_another_rejected_side_alone_is_no_flip():
@@ -374,8 +381,8 @@ def test_another_rejected_side_alone_is_no_flip():
     first, second = compare_weightings(
         grouped(step), {"one": {"exact": 1.0}, "two": {"efficiency": 1.0}}, PairRule()
     )
-    assert first["rejected"] != second["rejected"]
-    assert second["flipped"] == 0
+    assert first.rejected != second.rejected
+    assert second.flipped == 0
 
 
 def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together():
@@ -392,15 +399,15 @@ def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together()
         [said("gold", GOLD, exact=1, missed_call=5), said("a")],
     )
     report = report_components(groups, {**WEIGHTS, "missed_call": -0.3}, {})
-    assert (report["steps"], report["candidates"]) == (4, 7)
-    assert report["constant"] == ["missed_call"]
+    assert (report.steps, report.candidates) == (4, 7)
+    assert report.constant == ["missed_call"]
     # efficiency moves with exact only within a step: over all candidates r is .82
-    assert [(found["components"], round(found["r"], 6)) for found in report["together"]] == [
-        (["exact", "efficiency"], 1),
-        (["exact", "wrong_tool"], -1),
-        (["efficiency", "wrong_tool"], -1),
+    assert [(pair.components, round(pair.r, 6)) for pair in report.together] == [
+        (("exact", "efficiency"), 1),
+        (("exact", "wrong_tool"), -1),
+        (("efficiency", "wrong_tool"), -1),
     ]
-    assert report["components"]["exact"] == {
+    assert msgspec.structs.asdict(report.components["exact"]) == {
         "weight": 0.5,
         "mean": pytest.approx(2 / 7),
         "std": pytest.approx((10 / 7 / 6) ** 0.5),
@@ -418,7 +425,7 @@ def test_the_report_knows_parts_that_never_differ_and_parts_that_move_together()
 
 def test_parts_that_are_the_same_everywhere_are_told_in_one_sentence_and_those_without_weight_not_at_all():  # noqa: E501  (verbatim text)
     report = report_components(grouped(FAILING), WEIGHTS, {})
-    assert set(report["constant"]) == {"exact", "wrong_tool", "missed_call"}
+    assert set(report.constant) == {"exact", "wrong_tool", "missed_call"}
     assert sentences(report) == [
         "exact and wrong_tool are the same for every candidate: their weights decide nothing."
     ]
@@ -434,7 +441,7 @@ def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where
     report = report_components(
         groups, {"exact": 1.0, "missed_call": -0.3, "wrong_tool": -0.5}, expected
     )
-    assert report["abstaining"] == {
+    assert msgspec.to_builtins(report.abstaining) == {
         "expected": {
             "calling": {"mean": 0.75, "count": 2},
             "abstaining": {"mean": -0.3, "count": 1},
@@ -455,19 +462,20 @@ def test_the_report_sets_calling_beside_abstaining_where_a_call_is_due_and_where
 def test_a_side_that_nobody_took_is_none_and_said_so():
     groups = grouped([said("a", exact=1), said("b", exact=0.5)])
     report = report_components(groups, {"exact": 1.0}, {Step("r0", 2): True})
-    assert report["abstaining"]["expected"]["abstaining"] is None
-    assert report["abstaining"]["not_expected"] == {"calling": None, "abstaining": None}
+    assert report.abstaining.expected.abstaining is None
+    assert report.abstaining.not_expected == TotalsByDecision(None, None)
     assert (
         sentences(report)[-1]
         == "Where a call is expected, calling earns 0.75 on average (n = 2); none abstained."
     )
 
 
-def test_a_report_and_a_comparison_are_json(tmp_path):
+def test_a_report_and_a_comparison_are_json():
     groups = grouped(TWO_TASTES, FAILING, [said("", missed_call=1)])
     report = report_components(groups, WEIGHTS, dict.fromkeys(groups, True))
     rows = compare_weightings(groups, {"only": WEIGHTS}, PairRule())
-    assert json.loads(msgspec.json.encode([report, rows])) == [report, rows]
+    assert msgspec.json.decode(msgspec.json.encode(report), type=ComponentsReport) == report
+    assert msgspec.json.decode(msgspec.json.encode(rows), type=list[WeightingRow]) == rows
 
 
 def grid_of(tmp_path, text, own=()):

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
@@ -60,8 +62,8 @@ def compare_grid(settings: PairsSettings, stored: Stored) -> Result:
         rows = compare_weightings(groups, weightings, pair_rule(settings))
     report = report_components(groups, next(iter(weightings.values())), ranked.expected)
     figures = {
-        "weightings": rows,
-        "components": report,
+        "weightings": msgspec.to_builtins(rows),
+        "components": msgspec.to_builtins(report),
         "sentences": sentences(report),
         "failed_rewards": tally.failed,
     }
