@@ -9,11 +9,13 @@ from support.generated_run import stage
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Gold, Message, Record, Step, to_row
-from agentlite.report.page import _statistics, _versions
+from agentlite.report import write_report
+from agentlite.report.page import _by_metric, _by_pair, _links, _statistics, _versions
 from agentlite.report.prediction_viewer import Cutter, pack
 from agentlite.report.predictions import Answers, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
 from agentlite.report.read_run import read_json, read_run
+from agentlite.report.tables import Figures
 from agentlite.workspace.digests import file_digest
 
 
@@ -272,3 +274,55 @@ def test_versions_are_named_by_stage_unless_all_have_the_same(tmp_path):
         ("prep, eval m", {"agentlite": "0"}),
         ("sft", {"agentlite": "1"}),
     ]
+
+
+def test_both_reports_are_written_whole(tmp_path, disk_calls):
+    assert write_report(tmp_path) == tmp_path / "report.md"
+    renamed = [call.split()[-1] for call in disk_calls if call.startswith("rename")]
+    assert renamed == ["report.html", "report.md"]
+
+
+def test_a_page_links_to_the_sections_that_have_content(tmp_path):
+    made(tmp_path / "prep", "prep", rows={"stats.json": []})
+    assert _links({**EMPTY, "origins": [1], "commands": [1]}) == [
+        ("lineage", "Lineage"),
+        ("settings", "Settings"),
+        ("commands", "Commands"),
+    ]
+    one = {"evaluation": read_run(tmp_path), "models": [1], "differences": []}
+    names = ["models-1", "slices-1", "tools-1", "predictions-1"]
+    assert [anchor for anchor, _ in _links({**EMPTY, "evaluations": [one]})] == names
+    several = _links({**EMPTY, "evaluations": [{**one, "models": []}, {**one, "differences": [1]}]})
+    on = f" on {tmp_path.name}"
+    assert several[:2] == [("models-2", f"Models{on}"), ("differences-2", f"Differences{on}")]
+
+
+EMPTY = dict.fromkeys(
+    ["evaluations", "retrievers", "trained", "origins", "statistics", "commands"], ()
+)
+
+
+def test_gains_of_each_pair_of_models_stand_together_on_one_scale_around_zero():
+    rows = [
+        {"first": first, "second": second, "metric": metric, "mean": mean}
+        for first, second, metric, mean in [
+            ("a", "b", "x", 0.1),
+            ("a", "c", "x", -0.4),
+            ("a", "b", "y", 0.2),
+        ]
+    ]
+    found = _by_pair(rows)
+    assert [(one["first"], one["second"], len(one["rows"])) for one in found] == [
+        ("a", "b", 2),
+        ("a", "c", 1),
+    ]
+    assert {one["scale"] for one in found} == {(-0.4, 0.4)}
+
+
+def test_a_metric_has_marks_at_its_ends_and_half_only_on_a_scale_of_shares():
+    share, loss = {"mean": 0.5, "low": 0.4, "high": 0.6}, {"mean": 2.0}
+    table = Figures("t", ["model"], ["x", "y"], [(["a"], [share, loss]), (["b"], [None, "-"])])
+    x, y = _by_metric(table)
+    assert (x["name"], x["scale"], x["marks"]) == ("x", (0.0, 1.0), (0, 0.5, 1))
+    assert (y["name"], y["scale"], y["marks"]) == ("y", (0.0, 2.0), (0,))
+    assert x["rows"] == [("a", share), ("b", None)] and y["rows"] == [("a", loss), ("b", "-")]

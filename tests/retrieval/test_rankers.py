@@ -1,5 +1,6 @@
 """Scores by words and by vectors against their formulas; the text of a tool, questions, offers."""
 
+import json
 import math
 from collections import Counter
 
@@ -330,3 +331,63 @@ def test_an_index_names_the_files_that_it_wrote(tmp_path):
     ]
     back = index.read(tmp_path)
     assert back.pool.names == pool.names and back.vectors.dtype == numpy.float32
+
+
+def test_an_index_is_written_whole(tmp_path, disk_calls):
+    index.write(index.ToolIndex(offers(3).pool, numpy.eye(20)), tmp_path)
+    renamed = [call.split()[-1] for call in disk_calls if call.startswith("rename")]
+    assert renamed == ["tools.jsonl", "vectors.npy"]
+
+
+# --- files of tools ---
+
+
+def pool_file(tmp_path, *rows):
+    path = tmp_path / "tools.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return path, read_pool([], [str(path)])
+
+
+def test_a_row_of_a_file_may_be_one_tool_or_several_and_name_their_category(tmp_path):
+    rain, train = RAIN.schema, tool("train", "To where?").schema
+    mail, coin = tool("mail", "To whom?").schema, tool("a.coin", "Which?").schema
+    _, read = pool_file(tmp_path, {**rain, "category": "wet"}, {"tools": [train, mail]}, coin)
+    assert [(one.tool.name, one.category) for one in read.pool.entries] == [
+        ("rain", "wet"),
+        ("train", ""),
+        ("mail", ""),
+        ("a.coin", "a"),
+    ]
+    assert read.problems == [] and read.examples == []
+
+
+def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_their_place(tmp_path):
+    example = {"instruction": "Wet?", "arguments": {"city": "Oslo"}}
+    sage = {
+        "tool_id": "rain_1",
+        "name": "Rain",
+        "category": "weather",
+        "capabilities": ["rain of today"],
+        "inputs": [{"name": "city", "type": "string", "required": True, "description": "a town"}],
+        "outputs": [],
+        "invoke_examples": [example, 3, {**example, "instruction": "Is it wet?"}],
+    }
+    path, read = pool_file(tmp_path, tool("mute", " ").schema, sage, tool("mute", " ").schema)
+    mute, broken = read.problems
+    assert mute == {
+        "place": f"{path}:1",
+        "code": "no description",
+        "problem": "mute says nothing of what it does: it is found by its name and parameters "
+        "alone",
+    }
+    assert {*broken} == {"place", "code", "problem"} and broken["place"] == f"{path}:2"
+    assert broken["code"] == "E201" and broken["problem"].startswith("an example of it: ")
+    assert [one.messages[0].content for one in read.examples] == ["Wet?", "Is it wet?"]
+
+
+def test_the_tools_of_records_come_before_those_of_files(tmp_path):
+    path, _ = pool_file(tmp_path, MAIL.schema, RAIN.schema)
+    record = asking("x", tools=(TRAIN, RAIN))
+    read = read_pool([record], [str(path)])
+    assert [*read.pool.names] == ["train", "rain", "mail"]
+    assert [problem["place"] for problem in read.problems] == [f"record {record.id}", f"{path}:1"]

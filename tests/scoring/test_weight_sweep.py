@@ -3,7 +3,13 @@
 import pytest
 
 from agentlite.core.records import GOLD, Candidate, Score
-from agentlite.scoring.preference_pairs import PairRule, build_pairs, group
+from agentlite.scoring.preference_pairs import (
+    PairRule,
+    build_pairs,
+    group,
+    read_pairs,
+    write_pairs,
+)
 from agentlite.scoring.weight_sweep import compare_weightings, report_components, sentences
 
 
@@ -88,3 +94,11 @@ def test_a_pair_names_both_sides_with_their_totals():
     chosen, rejected = pair.chosen, pair.rejected
     assert (chosen.text, chosen.ended, chosen.model, chosen.sample) == ("b", "turn", "sft", 1)
     assert (chosen.total, rejected.total, pair.margin) == (0.75, 0.25, 0.5)
+
+
+def test_pairs_are_written_whole(tmp_path, disk_calls):
+    groups = grouped([said("a", exact=1.0), said("b")])
+    pairs = build_pairs(groups, {"exact": 1.0}, PairRule()).pairs
+    write_pairs(tmp_path / "pairs.jsonl", pairs)
+    assert "rename .pairs.jsonl.partial pairs.jsonl" in disk_calls
+    assert list(read_pairs(tmp_path / "pairs.jsonl")) == pairs

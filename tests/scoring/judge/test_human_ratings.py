@@ -100,3 +100,9 @@ def test_an_answer_has_the_mean_of_its_raters_and_is_usable_from_4():
     assert {figure.count for figure in (*found.score.values(), *found.usable.values())} == {2}
     with pytest.raises(ValueError, match="no raters"):
         rated([], KEY, seed=0)
+
+
+def test_a_sheet_and_its_key_are_written_whole_and_the_key_first(tmp_path, disk_calls):
+    write_sheet({"m": [Item("n", "q", "a")]}, tmp_path / "s.csv", seed=0)
+    renamed = [call.split()[-1] for call in disk_calls if call.startswith("rename")]
+    assert renamed == ["s.key.json", "s.csv"]

@@ -146,3 +146,17 @@ def test_a_score_is_a_whole_number_from_0_to_5(written, score):
 @pytest.mark.parametrize(("score", "expected"), [(5, True), (4, True), (3.9, False), (3, False)])
 def test_an_answer_is_usable_from_a_score_of_4(score, expected):
     assert usable(score) is expected
+
+
+def test_a_verdict_is_in_the_file_before_the_next_is_awaited(cache, monkeypatch, disk_calls):
+    Judge(monkeypatch, GOOD, Reply("Hm."), SILENT, GOOD)
+    seen = []
+    judge(
+        items(4),
+        ENDPOINT,
+        cache,
+        workers=1,
+        advance=lambda done: seen.append((done, len(cache.read_bytes().splitlines()))),
+    )
+    assert seen == [(1, 1), (2, 2), (3, 2), (4, 3)]
+    assert disk_calls[-1] == "fsync verdicts.jsonl"
