@@ -1,0 +1,217 @@
+"""The limits of a rendering at their edges, and what a template may call."""
+
+import json
+import string
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2 import TemplateError
+
+from agentlite.rendering import chat_template
+from agentlite.rendering.chat_template import (
+    GROWTH,
+    LONGEST_SOURCE,
+    LONGEST_TEXT,
+    LONGEST_TOTAL,
+    SECONDS,
+    Compiled,
+    Printed,
+    _size,
+    to_json,
+)
+
+
+def rendered(source, **values):
+    return Compiled(source).render(**values)
+
+
+def test_the_limits_are_those_that_the_messages_name():
+    assert (SECONDS, LONGEST_SOURCE, LONGEST_TEXT, LONGEST_TOTAL) == (10, 2**20, 2**26, 2**30)
+
+
+@pytest.mark.parametrize(("seconds", "given_up"), [(9.9, False), (10.0, False), (10.1, True)])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for x in [1] %}{% endfor %}",
+        "{{ 'a' | upper }}",
+        "{{ 'a'.upper() }}",
+        "{% macro m() %}{% endmacro %}{{ m() }}",
+    ],
+    ids=["loop", "filter", "method", "macro"],
+)
+def test_a_rendering_has_ten_seconds_from_its_beginning(source, seconds, given_up, monkeypatch):
+    template, now = Compiled(source), iter([100.0])
+    clock = SimpleNamespace(monotonic=lambda: next(now, 100.0 + seconds))
+    monkeypatch.setattr(chat_template, "time", clock)
+    if given_up:
+        with pytest.raises(TemplateError, match="longer than 10 s"):
+            template.render()
+    else:
+        template.render()
+
+
+def test_a_long_loop_looks_at_the_clock_at_each_value(monkeypatch):
+    template, ticks = Compiled("{% for x in values %}{% endfor %}"), iter(range(2000))
+    monkeypatch.setattr(chat_template, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 50))
+    template.render(values=[0] * 400)
+    ticks = iter(range(2000))
+    monkeypatch.setattr(chat_template, "time", SimpleNamespace(monotonic=lambda: next(ticks) / 50))
+    with pytest.raises(TemplateError, match="longer than"):
+        template.render(values=[0] * 1000)
+
+
+def test_a_text_and_all_texts_together_have_a_limit_of_their_own(monkeypatch):
+    monkeypatch.setattr(chat_template, "LONGEST_TEXT", 100)
+    monkeypatch.setattr(chat_template, "LONGEST_TOTAL", 250)
+    assert rendered("{{ ('a' * n)|length }}", n=100) == "100"
+    with pytest.raises(TemplateError, match="writes a text of more than"):
+        rendered("{{ ('a' * n)|length }}", n=101)
+    twice = "{% set x = 'a' * n %}{% set y = 'a' * n %}{% set z = 'a' * m %}"
+    assert rendered(twice, n=100, m=50) == ""
+    with pytest.raises(TemplateError, match=r"makes texts of more than .* in all"):
+        rendered(twice, n=100, m=51)
+    template = Compiled(twice)
+    for _ in range(3):  # each rendering starts again
+        assert template.render(n=100, m=50) == ""
+
+
+def test_what_is_printed_counts_as_a_text_too(monkeypatch):
+    monkeypatch.setattr(chat_template, "LONGEST_TEXT", 1000)
+    assert len(rendered("{{ x }}" * 10, x="a" * 100)) == 1000
+    with pytest.raises(TemplateError, match="writes a text of more than"):
+        rendered("{{ x }}" * 10 + "b", x="a" * 100)
+
+
+@pytest.mark.parametrize("length", [2**20, 2**20 + 1])
+def test_a_source_may_have_a_mebibyte(length):
+    source = "x" * length
+    if length > 2**20:
+        with pytest.raises(TemplateError, match="its source is longer than 1 MiB"):
+            Compiled(source)
+    else:
+        assert rendered(source) == source
+
+
+texts = st.text("ab\t\n X", max_size=20)
+widths = st.integers(0, 50)
+MADE = {
+    "ljust": st.tuples(texts, widths),
+    "rjust": st.tuples(texts, widths),
+    "center": st.tuples(texts, widths),
+    "zfill": st.tuples(texts, widths),
+    "replace": st.tuples(texts, st.sampled_from(["a", "X", "ab"]), texts),
+    "join": st.tuples(st.lists(texts), texts),
+    "expandtabs": st.tuples(texts, widths),
+}
+OF_PYTHON = {"join": lambda values, text: text.join(values)}
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(data=st.data())
+def test_a_text_is_never_longer_than_was_reckoned_before_it_was_made(name, data):
+    arguments = data.draw(MADE[name])
+    made = OF_PYTHON.get(name, getattr(str, name))(*arguments)
+    # of padding only the width is reckoned, of tabs what they become: the text itself is there
+    there = 0 if name in ("replace", "join") else len(arguments[0])
+    assert len(made) <= GROWTH[name](*arguments) + there
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "made"),
+    [
+        ("replace", ("aXbX", "X", "--"), 8),
+        ("replace", ("aXbX", "X", "--", 1), 6),
+        ("join", (["ab", "c"], ", "), 7),
+        ("join", (["ab", "c"],), 3),
+        ("indent", ("a\nb", 3), 9),
+        ("indent", ("a\nb",), 11),
+        ("indent", ("a\nb", "--"), 7),
+        ("expandtabs", ("\t\t",), 16),
+        ("ljust", ("a", 9), 9),
+        ("batch", ([1], 9, "x"), 9),
+        ("format", ("%9d", 1), 3 + 9 + 64),
+        ("format", ("%*d", (9, 1)), 3 + 9 + 1 + 128),
+        ("format", ("{:{}}", 1, 9), 5 + 9 + 1 + 128),
+        ("translate", ("ab", {97: "xyz"}), 6),
+        ("wordwrap", ("a b", 1, True, "xy"), 192),
+    ],
+)
+def test_the_most_that_a_method_makes_is_reckoned(name, arguments, made):
+    assert GROWTH[name](*arguments) == made
+
+
+printable = st.text(string.ascii_letters, max_size=8)
+values = st.recursive(
+    printable | st.integers(-(10**9), 10**9) | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(printable, inner, max_size=4),
+)
+
+
+@given(values)
+def test_a_value_is_about_as_long_as_its_text(value):
+    assert len(str(value)) <= _size(value) + 2
+    shown = [value, value]
+    assert _size(shown) == 128 + 2 * _size(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, '{"b": "é", "a": [1]}'),
+        ({"ensure_ascii": True}, '{"b": "\\u00e9", "a": [1]}'),
+        ({"sort_keys": True}, '{"a": [1], "b": "é"}'),
+        ({"separators": (",", ":")}, '{"b":"é","a":[1]}'),
+        ({"indent": 1}, '{\n "b": "é",\n "a": [\n  1\n ]\n}'),
+        ({"indent": 0}, '{\n"b": "é",\n"a": [\n1\n]\n}'),
+    ],
+)
+@pytest.mark.parametrize("kind", [dict, Printed])
+def test_json_is_plain_unless_a_template_asks_for_more(options, text, kind):
+    value = kind({"b": "é", "a": [1]})
+    assert to_json(value, **options) == text
+    assert rendered("{{ value|tojson }}", value=value) == '{"b": "é", "a": [1]}'
+
+
+def test_a_dict_that_is_printed_often_is_read_like_any_other():
+    value = Printed({"items": 1, "name": "f"})
+    assert value.as_json == json.dumps({"items": 1, "name": "f"})
+    source = (
+        "{{ v.name }} {{ v['items'] }} {% for k, x in v.items() %}{{ k }}{% endfor %} {{ v.no }}"
+    )
+    assert rendered(source, v=value) == rendered(source, v=dict(value)) == "f 1 itemsname "
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ strftime_now('%Y-%m-%d') }}", "2025-01-01"),
+        ("a{% generation %}b{% endgeneration %}c", "abc"),
+        ("{% for x in [1, 2, 3] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% endfor %}", "1"),
+        (
+            "{% for x in [1, 2, 3] %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% endfor %}",
+            "13",
+        ),
+        ("a\n  {% if true %}\nb\n  {% endif %}\nc", "a\nb\nc"),
+        ("{{ 'a' ~ 1 ~ none }}", "a1None"),
+        ("{{ 2 ** 3 + 1 - 4 % 3 }} {{ [1] + [2] }} {{ [0] * 2 }}", "8 [1, 2] [0, 0]"),
+        ("{{ lipsum is defined }}", "False"),
+    ],
+)
+def test_a_template_can_do_what_templates_of_models_do(source, text):
+    assert rendered(source) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ [].append(1) }}", "is unsafe"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without end"),
+    ],
+)
+def test_a_template_that_refuses_or_reaches_out_is_an_error(source, problem):
+    with pytest.raises(TemplateError, match=problem):
+        rendered(source)
