@@ -1,8 +1,14 @@
 """The digest of a large file is remembered, and follows its content."""
 
+import hashlib
+import json
 import os
+from pathlib import Path
 
-from agentlite.workspace.digests import file_digest
+import pytest
+
+from agentlite.workspace import digests
+from agentlite.workspace.digests import cache_folder, content_digest, file_digest
 
 
 def test_the_remembered_digest_of_a_large_file_follows_its_content(tmp_path, monkeypatch):
@@ -30,3 +36,72 @@ def test_a_large_file_rewritten_in_its_place_with_its_time_put_back_is_read_agai
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
     assert file_digest(path) != first
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a test in which ten bytes are large."""
+    monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(digests, "LARGE", 10)
+    return tmp_path
+
+
+def test_a_digest_is_the_sha256_remembered_from_a_size_on(small):
+    for content, remembered in ((b"123456789", False), (b"1234567890", True)):
+        (small / "file").write_bytes(content)
+        expected = hashlib.sha256(content).hexdigest()
+        assert file_digest(small / "file") == expected == content_digest(small / "file")
+        assert (small / "cache/digests.json").exists() is remembered
+
+
+def test_what_is_remembered_is_not_read_again_and_other_files_are(small, monkeypatch):
+    read: list[str] = []
+    original = digests.content_digest
+    monkeypatch.setattr(
+        digests, "content_digest", lambda path: read.append(path.name) or original(path)
+    )
+    for name in ("a", "b"):
+        (small / name).write_bytes(b"x" * 10 + name.encode())
+    found = [file_digest(small / name) for name in ("a", "b", "a", "b")]
+    assert read == ["a", "b"] and found[:2] == found[2:] and found[0] != found[1]
+    (small / "link").symlink_to(small / "a")
+    assert file_digest(small / "link") == found[0] and read == ["a", "b"]
+
+
+def test_a_file_that_is_being_written_is_not_remembered(small, monkeypatch):
+    path = small / "file"
+    path.write_bytes(b"x" * 10)
+    original = digests.content_digest
+
+    def growing(file: Path) -> str:
+        digest = original(file)
+        path.write_bytes(path.read_bytes() + b"y")
+        return digest
+
+    monkeypatch.setattr(digests, "content_digest", growing)
+    file_digest(path)
+    assert not (small / "cache/digests.json").exists()
+
+
+def test_a_cache_that_is_broken_or_cannot_be_written_costs_time_alone(small):
+    (small / "file").write_bytes(b"1234567890")
+    expected = hashlib.sha256(b"1234567890").hexdigest()
+    (small / "cache").mkdir()
+    (small / "cache/digests.json").write_text("{", encoding="utf-8")
+    assert file_digest(small / "file") == expected
+    assert list(json.loads((small / "cache/digests.json").read_bytes()).values()) == [expected]
+    (small / "cache/digests.json").unlink()
+    (small / "cache").rmdir()
+    (small / "cache").write_bytes(b"a file")
+    assert file_digest(small / "file") == expected
+
+
+def test_the_cache_is_where_the_variable_says_or_in_the_home(monkeypatch):
+    monkeypatch.setenv("AGENTLITE_CACHE", "/somewhere")
+    assert cache_folder() == Path("/somewhere")
+    monkeypatch.setenv("HOME", "/home/me")
+    for value in ("", None):
+        monkeypatch.setenv("AGENTLITE_CACHE", "")
+        if value is None:
+            monkeypatch.delenv("AGENTLITE_CACHE")
+        assert cache_folder() == Path("/home/me/.cache/agentlite")

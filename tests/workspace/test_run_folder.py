@@ -13,7 +13,16 @@ from agentlite.config import resolve
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.workspace import run_folder
-from agentlite.workspace.run_folder import Plan, finished, open_stage
+from agentlite.workspace.run_folder import (
+    Plan,
+    RunTarget,
+    differences,
+    find_stage,
+    finished,
+    open_stage,
+    read,
+    stages_in,
+)
 
 PLAN = Plan("sft", {"lora_r": 16, "seed": 0}, {"data": "a" * 64})
 
@@ -330,3 +339,217 @@ def test_a_done_without_its_files_is_not_believed(tmp_path):
     (tmp_path / "sft" / "out.jsonl").unlink()
     with pytest.raises(UserError, match=r"out\.jsonl is not as the stage left it"):
         finished(tmp_path / "sft", "sft")
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("held", ["new", "half", "failed", "changed", "done"])
+def test_there_is_work_unless_the_folder_is_done_and_as_it_was_left(tmp_path, held, force):
+    folder = tmp_path / "sft"
+    if held in ("half", "failed"):
+        with open_stage(folder, PLAN, force=False) as stage:
+            if held == "failed":
+                stage.fail()
+    elif held != "new":
+        finish(folder)
+        if held == "changed":
+            (folder / "out.jsonl").write_text("{ }\n", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    assert RunTarget(tmp_path, "sft", force).has_work(PLAN) is (held != "done" or force)
+    assert sorted(tmp_path.rglob("*")) == before  # asking writes nothing
+    other = Plan("sft", {"lora_r": 8}, {})
+    if held in ("half", "done", "changed") and not force:
+        with pytest.raises(UserError) as refused:
+            RunTarget(tmp_path, "sft").has_work(other)
+        assert refused.value.exit_code == 3
+    else:
+        assert RunTarget(tmp_path, "sft", force).has_work(other)
+
+
+def test_the_next_command_names_the_workspace_unless_it_is_the_usual_one():
+    for run, more in (
+        ("runs/default", ""),
+        ("runs/other", " --run runs/other"),
+        ("with a blank", " --run 'with a blank'"),
+    ):
+        assert RunTarget(Path(run), "sft").next("agentlite eval") == f"agentlite eval{more}"
+        assert RunTarget(Path(run), "b").folder == Path(run) / "b"
+
+
+def test_the_differences_of_two_plans_are_each_named_once_in_order():
+    long, other = "a" * 64, "b" * 64
+    old = Plan("sft", {"b": 1, "a": "x", "gone": [1], "same": 0}, {"data": long, "same": long})
+    new = Plan("dpo", {"b": 2, "a": "ü", "came": None, "same": 0}, {"data": other, "same": long})
+    assert differences(old, old) == []
+    assert differences(old, new) == [
+        "command sft -> dpo",
+        'dpo.a "x" -> "ü"',
+        "dpo.b 1 -> 2",
+        "dpo.gone [1] -> absent",
+        "input data aaaaaaaa -> bbbbbbbb",
+    ]
+    more = Plan("sft", old.settings, {**old.inputs, "model": long})
+    assert differences(old, more) == ["input model absent -> aaaaaaaa"]
+    assert differences(more, old) == ["input model aaaaaaaa -> absent"]
+
+
+@pytest.mark.parametrize("damage", ["", "change", "remove"])
+def test_what_was_changed_is_named_output_by_output(tmp_path, damage):
+    folder = tmp_path / "sft"
+    with open_stage(folder, PLAN, force=False) as stage:
+        for name in ("a", "b"):
+            (folder / name).write_text(name, encoding="utf-8")
+        (folder / "c").write_text("no output", encoding="utf-8")
+        stage.finish(["a", "b"], {})
+    if damage == "change":
+        (folder / "b").write_text("B", encoding="utf-8")
+    elif damage == "remove":
+        (folder / "b").unlink()
+    stored = read(folder)
+    changed = ["b"] if damage else []
+    assert stored.changed() == changed == stored.changed(["b"]) == stored.changed(["c", "a", "b"])
+    assert stored.changed(["a", "c"]) == []
+    assert stored.problem() == ("b is not as it was left" if damage else "")
+    assert stored.problem(["a"]) == ""
+    assert stored.is_as_left("a") and stored.is_as_left("b") is not bool(damage)
+    assert not stored.is_as_left("missing")
+    (folder / "done.json").unlink()
+    assert read(folder).changed() == [] and not read(folder).is_as_left("a")
+
+
+def test_what_is_wrong_with_a_plan_or_a_done_is_its_problem(tmp_path):
+    finish(tmp_path / "sft")
+    text = (tmp_path / "sft/done.json").read_text(encoding="utf-8")
+    (tmp_path / "sft/done.json").write_text(text.replace("1", "2"), encoding="utf-8")
+    stored = read(tmp_path / "sft")
+    assert stored.plan is not None and stored.done is None
+    assert stored.problem() == "done.json cannot be trusted (it was changed)"
+    with pytest.raises(UserError, match="cannot be trusted"):
+        stored.trusted()
+    stored = read(tmp_path / "none")
+    assert (stored.plan, stored.done, stored.refusal, stored.given_up) == (None, None, None, False)
+
+
+def test_an_output_that_was_changed_is_set_aside_and_others_are_left(tmp_path, capsys):
+    finish(tmp_path / "sft")
+    with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
+        stage.set_aside_changed("out.jsonl")
+        assert sorted(os.listdir(stage.folder))[-1] == "plan.json"
+        (stage.folder / "out.jsonl").write_text("mine", encoding="utf-8")
+        stage.set_aside_changed("out.jsonl")
+    assert (tmp_path / "sft/out.jsonl.broken").read_text(encoding="utf-8") == "mine"
+    assert not (tmp_path / "sft/out.jsonl").exists()
+    assert "set aside as out.jsonl.broken" in capsys.readouterr().err
+
+
+def test_a_result_says_what_is_there_and_whether_this_process_made_it(tmp_path):
+    for outcome in ("done", "up to date"):
+        with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
+            if stage.status != "done":
+                stage.started -= 12.34
+                (stage.folder / "a").write_text("a", encoding="utf-8")
+                stage.finish(["a"], {"rows": 1})
+            result = stage.result("agentlite eval")
+        assert (result.command, result.status, result.next) == ("sft", outcome, "agentlite eval")
+        assert (result.folder, result.figures) == (str(tmp_path / "sft"), {"rows": 1})
+        assert result.outputs == ["a"]
+        assert 12.3 <= result.seconds < 14 and result.seconds == round(result.seconds, 1)
+
+
+def test_stages_are_listed_by_name_and_those_given_up_on_request(tmp_path):
+    for name in ("b", "a", "c"):
+        with open_stage(tmp_path / name, PLAN, force=False) as stage:
+            if name == "c":
+                stage.fail()
+    (tmp_path / "d").mkdir()
+    assert [path.name for path in stages_in(tmp_path)] == ["a", "b"]
+    assert [path.name for path in stages_in(tmp_path, given_up=True)] == ["a", "b", "c"]
+    assert stages_in(tmp_path, "*/*") == []
+    assert [path.name for path in stages_in(tmp_path.parent, f"{tmp_path.name}/*")] == ["a", "b"]
+
+
+def test_a_name_in_the_workspace_comes_before_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    assert find_stage("sft", run) == run / "sft"
+    (tmp_path / "sft").mkdir()
+    assert find_stage("sft", run) == Path("sft")
+    (run / "sft").mkdir(parents=True)
+    assert find_stage("sft", run) == run / "sft"
+    (tmp_path / "file").write_bytes(b"")
+    assert find_stage("file", run) == run / "file"
+
+
+def test_what_is_hidden_does_not_make_a_folder_somebody_elses(tmp_path):
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft/.DS_Store").write_bytes(b"")
+    with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
+        assert stage.status == "new"
+
+
+def test_a_forced_start_keeps_the_lock_and_takes_folders_away(tmp_path):
+    folder = tmp_path / "sft"
+    finish(folder)
+    (folder / "checkpoints/checkpoint-1").mkdir(parents=True)
+    with open_stage(folder, PLAN, force=True) as stage:
+        assert stage.status == "new"
+        assert sorted(os.listdir(folder)) == [".holder", ".lock", "plan.json"]
+    assert not (folder / ".holder").exists()
+
+
+def test_only_the_first_of_several_processes_writes_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
+        assert stage.status == "half" and not (tmp_path / "sft").exists()
+
+
+def test_when_a_stage_was_begun_is_when_its_plan_was_written(tmp_path):
+    finish(tmp_path / "sft")
+    os.utime(tmp_path / "sft/plan.json", (5, 5))
+    assert read(tmp_path / "sft").begun == 5
+    (tmp_path / "sft/plan.json").rename(tmp_path / "sft/failed.json")
+    assert read(tmp_path / "sft").begun == 5 and read(tmp_path / "sft").given_up
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_plan_names_the_versions_and_on_a_gpu_the_switches(gpu, monkeypatch):
+    monkeypatch.setattr(run_folder, "has_gpu", lambda: gpu)
+    monkeypatch.setenv("UNSLOTH_DECODE_CUDA_GRAPHS", "0")
+    monkeypatch.delenv("UNSLOTH_FUSED_PREFERENCE_LOSS", raising=False)
+    asked: list[str] = []
+
+    def version(name: str) -> str:
+        asked.append(name)
+        if name == "unsloth":
+            raise run_folder.importlib.metadata.PackageNotFoundError
+        return "1.0"
+
+    monkeypatch.setattr(run_folder.importlib.metadata, "version", version)
+    found = run_folder.versions()
+    switches = {"UNSLOTH_FUSED_PREFERENCE_LOSS": "1", "UNSLOTH_DECODE_CUDA_GRAPHS": "0"}
+    packages = {"agentlite", "torch", "unsloth_zoo", "transformers", "trl", "peft"}
+    assert found == {
+        **(switches if gpu else {}),
+        **dict.fromkeys({*packages, "sentence-transformers"}, "1.0"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "kept_by"),
+    [(2, ""), (5, ""), (7, ""), (3, ""), (4, "code"), (74, "code"), (2, "checkpoint"), (2, "done")],
+)
+def test_a_stage_that_fails_is_given_up_unless_something_is_worth_keeping(tmp_path, code, kept_by):
+    from agentlite.workspace.lineage import failing_early
+
+    def run() -> None:
+        with open_stage(tmp_path / "sft", PLAN, force=False) as stage:
+            if kept_by == "checkpoint":
+                (stage.folder / "checkpoints/checkpoint-2").mkdir(parents=True)
+            elif kept_by == "done":
+                stage.finish([], {})
+            with failing_early(stage):
+                raise UserError("something.", exit_code=code)
+
+    with pytest.raises(UserError, match="something"):
+        run()
+    assert (tmp_path / "sft/failed.json").exists() is not bool(kept_by)
+    assert (tmp_path / "sft/plan.json").exists() is bool(kept_by)

@@ -1,0 +1,83 @@
+"""What a stage takes over from the one it starts from: settings, the adapter's shape, its line."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentlite.core.errors import UserError
+from agentlite.workspace.lineage import (
+    adapter_shape,
+    lineage,
+    refuse_circle,
+    refuse_other_adapter,
+    setting_of,
+)
+from agentlite.workspace.model_source import Source
+from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
+
+
+def begin(folder: Path, **settings: Any) -> None:
+    with open_stage(folder, Plan("sft", settings, {}), force=False):
+        pass
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """base -> sft -> dpo, and a model of all weights."""
+    begin(tmp_path / "sft", model="base", lora_r=4, lora_alpha=8, lora_target_modules=["q", "v"])
+    begin(tmp_path / "dpo", model="sft", lora_r=4, lora_alpha=8)
+    begin(tmp_path / "whole", model="base", lora_r=4, full=True)
+    begin(tmp_path / "loop", model="loop")
+    return tmp_path
+
+
+def test_the_line_goes_from_the_base_to_the_stage(run):
+    assert lineage("base", run) == ["base"]
+    assert lineage("sft", run) == ["base", "sft"]
+    assert lineage("dpo", run) == ["base", "sft", "dpo"]
+    assert lineage("loop", run) == ["loop"]
+
+
+def test_a_setting_is_that_of_the_stage_or_of_its_export(run, tmp_path):
+    assert setting_of("sft", "lora_r", run) == 4
+    assert setting_of("sft", "protocol", run) is None
+    assert setting_of("base", "model", run) is None
+    assert setting_of("", "model", run) is None
+    (run / "merged").mkdir()
+    settings = {"protocol": "hermes", "max_length": 512}
+    (run / "merged/export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
+    assert setting_of("merged", "protocol", run) == "hermes"
+    assert setting_of(str(run / "merged"), "max_length", run / "elsewhere") == 512
+
+
+def test_a_stage_cannot_be_made_from_what_was_made_from_it(run):
+    for model in ("sft", "dpo"):
+        with pytest.raises(UserError, match=f"{model} was made from it") as refused:
+            refuse_circle(model, RunTarget(run, "sft"))
+        assert refused.value.location == str(run / "sft") and refused.value.exit_code == 2
+    refuse_circle("sft", RunTarget(run, "dpo"))
+    refuse_circle("base", RunTarget(run, "sft"))
+
+
+def test_the_shape_of_an_adapter_is_taken_over_and_that_of_whole_weights_is_not(run):
+    expected = {"lora_r": (4, "sft"), "lora_alpha": (8, "sft")}
+    assert adapter_shape("sft", run) == {**expected, "lora_target_modules": (["q", "v"], "sft")}
+    assert adapter_shape("whole", run) == adapter_shape("base", run) == adapter_shape("", run) == {}
+
+
+def test_an_adapter_that_would_change_its_shape_is_refused(run):
+    source = Source("sft", "base", run / "sft/adapter", "d")
+    settings = SimpleNamespace(lora_r=4, lora_alpha=8, lora_target_modules=("q", "v"))
+    refuse_other_adapter("dpo", settings, source, run)
+    for key, value, words in (
+        ("lora_r", 5, "has lora_r 4, not 5"),
+        ("lora_target_modules", ("v", "q"), 'has lora_target_modules ["q", "v"], not ["v", "q"]'),
+    ):
+        changed = SimpleNamespace(**{**vars(settings), key: value})
+        with pytest.raises(UserError) as refused:
+            refuse_other_adapter("dpo", changed, source, run)
+        assert words in refused.value.problem
+        assert refused.value.location == f"dpo.{key}" and "--model base" in refused.value.fix

@@ -1,0 +1,235 @@
+"""Which model a name means, and which digest stands for it: no model is loaded."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentlite.core.errors import MODEL, OTHER_PLAN, UserError
+from agentlite.workspace import model_source
+from agentlite.workspace.model_source import find_model, load_template
+from agentlite.workspace.run_folder import Plan, open_stage
+
+
+def whole_model(folder: Path, weights: bytes = b"weights") -> Path:
+    folder.mkdir(parents=True)
+    for name, content in {
+        "config.json": b"{}",
+        "model.safetensors": weights,
+        "tokenizer.json": b"{}",
+        "tokenizer_config.json": b"{}",
+        "chat_template.jinja": b"x",
+    }.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def train(folder: Path, model: str, made: str, weights: bytes = b"adapter") -> None:
+    digest = find_model(model, folder.parent).digest
+    plan = Plan("sft", {"model": model}, {"model": digest})
+    with open_stage(folder, plan, force=False) as stage:
+        if made:
+            if made == "model":
+                whole_model(folder / made, weights)
+            else:
+                (folder / made).mkdir()
+                (folder / made / "adapter_model.safetensors").write_bytes(weights)
+        files = [path.relative_to(folder).as_posix() for path in folder.glob("*/*")]
+        stage.finish(files, {})
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace in the current folder; beside it the folder of a base model."""
+    whole_model(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+def test_a_stage_of_the_workspace_comes_before_a_folder_of_that_name(run):
+    whole_model(run.parent / "sft", b"others")
+    folder = find_model("sft", run)
+    assert (folder.base, folder.adapter) == (str(run.parent / "sft"), None)
+    train(run / "sft", "base", "adapter")
+    found = find_model("sft", run)
+    assert (found.name, found.base) == ("sft", str(run.parent / "base"))
+    assert found.adapter == run / "sft/adapter"
+
+
+def test_an_adapter_on_an_adapter_stands_on_the_weights_below_both(run):
+    train(run / "sft", "base", "adapter", b"one")
+    train(run / "dpo", "sft", "adapter", b"two")
+    base, sft, dpo = (find_model(name, run) for name in ("base", "sft", "dpo"))
+    assert dpo.base == base.base and dpo.adapter == run / "dpo/adapter"
+    assert len({base.digest, sft.digest, dpo.digest}) == 3
+    assert sft.digest.startswith(base.digest[:16] + "+")
+
+
+def test_a_stage_that_trained_all_weights_is_a_base_of_its_own(run):
+    train(run / "whole", "base", "model", b"all")
+    found = find_model("whole", run)
+    assert (found.base, found.adapter) == (str(run / "whole/model"), None)
+
+
+FILES = (
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "config.json",
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_that_decides_what_a_model_says_is_in_its_digest(run, name):
+    folder = run.parent / "base"
+    before = find_model("base", run).digest
+    assert find_model("base", run).digest == before
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(b'{"a": 1}' if content == b"{}" else content + b"!")
+    assert find_model("base", run).digest != before
+    (folder / name).write_bytes(content)
+    (folder / "README.md").write_bytes(b"a card")
+    assert find_model("base", run).digest == before
+    (folder / "more.safetensors").write_bytes(b"more")
+    assert find_model("base", run).digest != before
+
+
+@pytest.mark.parametrize("below", ["base", "sft"])
+def test_an_adapter_is_refused_on_other_weights_than_those_it_was_trained_on(run, below):
+    train(run / "sft", "base", "adapter")
+    if below == "sft":
+        train(run / "dpo", "sft", "adapter", b"two")
+    name = "sft" if below == "base" else "dpo"
+    find_model(name, run)
+    (run.parent / "base/model.safetensors").write_bytes(b"other weights")
+    with pytest.raises(UserError, match="was trained on other weights") as refused:
+        find_model(name, run)
+    assert refused.value.exit_code == OTHER_PLAN
+
+
+def test_another_adapter_below_changes_the_name_and_not_the_use(run):
+    """Under an adapter that was trained further, only the weights of the base count."""
+    train(run / "sft", "base", "adapter")
+    train(run / "dpo", "sft", "adapter", b"two")
+    shutil.rmtree(run / "sft")
+    train(run / "sft", "base", "adapter", b"another")
+    assert find_model("dpo", run).adapter == run / "dpo/adapter"
+
+
+@pytest.mark.parametrize(("known", "told"), [("c" * 40, False), ("d" * 40, True)])
+def test_a_newer_commit_of_the_hub_is_said_and_does_not_stop(run, known, told, monkeypatch, capsys):
+    monkeypatch.setattr(model_source, "hub_revision", lambda name: "c" * 40)
+    train(run / "sft", "org/name", "adapter")
+    monkeypatch.setattr(model_source, "hub_revision", lambda name: known)
+    found = find_model("sft", run)
+    assert (found.base, found.digest.partition("+")[0]) == ("org/name", known[:16])
+    note = "was trained on commit cccccccccccc of org/name, and dddddddddddd is there now"
+    assert (note in capsys.readouterr().err) is told
+
+
+@pytest.mark.parametrize("name", ["org/name", "a/b/c", "./name", "/no/name", "~/name", "name"])
+def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
+    monkeypatch.setattr(model_source, "hub_revision", lambda name: "c" * 40)
+    if name == "org/name":
+        assert find_model(name, run).digest == "c" * 40
+        return
+    with pytest.raises(UserError, match=f"there is no model '{name}'") as refused:
+        find_model(name, run)
+    assert refused.value.exit_code == MODEL
+
+
+@pytest.mark.parametrize("name", ["sft", "dpo", "grpo", "prep", "other"])
+def test_a_model_that_is_missing_is_refused_with_the_stages_that_are_there(run, name):
+    train(run / "mine", "base", "adapter")
+    with pytest.raises(UserError) as refused:
+        find_model(name, run)
+    first = f"Run `agentlite {name}` first" in refused.value.fix
+    assert first is (name in ("sft", "dpo", "grpo"))
+    assert f"{run} (mine)" in refused.value.fix and refused.value.exit_code == MODEL
+
+
+@pytest.mark.parametrize(
+    ("left", "message"),
+    [
+        ((), "holds no config.json"),
+        (("config.json",), r"holds no weights \(\*\.safetensors\)"),
+        (("model.safetensors",), "holds no config.json"),
+        (("config.json", "model.bin"), "its weights are a pickle"),
+        (("config.json", "adapter_config.json", "model.safetensors"), "is an adapter"),
+    ],
+)
+def test_a_folder_that_is_no_whole_model_is_refused(run, left, message):
+    (run.parent / "half").mkdir()
+    for name in left:
+        (run.parent / "half" / name).write_bytes(b"{}")
+    with pytest.raises(UserError, match=message) as refused:
+        find_model("half", run)
+    assert refused.value.exit_code == MODEL
+
+
+def test_a_stage_that_makes_no_model_or_has_failed_is_refused(run):
+    train(run / "sft", "base", "")
+    with pytest.raises(UserError, match="makes no model") as refused:
+        find_model("sft", run)
+    assert refused.value.exit_code == 2
+    (run / "sft/plan.json").rename(run / "sft/failed.json")
+    with pytest.raises(UserError, match="its stage failed") as refused:
+        find_model("sft", run)
+    assert refused.value.exit_code == MODEL and "the same `agentlite sft`" in refused.value.fix
+
+
+def test_an_adapter_whose_base_is_gone_says_so(run):
+    train(run / "sft", "base", "adapter")
+    for path in (run.parent / "base").iterdir():
+        path.unlink()
+    (run.parent / "base").rmdir()
+    with pytest.raises(UserError, match="is an adapter on base, which cannot be had") as refused:
+        find_model("sft", run)
+    assert refused.value.exit_code == MODEL and refused.value.location == str(run / "sft")
+
+
+def test_the_files_of_a_tokenizer_are_copied_and_no_others(run, tmp_path):
+    (tmp_path / "base/generation_config.json").write_bytes(b"{}")
+    for also, names in (
+        ((), {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}),
+        (
+            ("generation_config.json", "missing"),
+            {
+                "tokenizer.json",
+                "tokenizer_config.json",
+                "chat_template.jinja",
+                "generation_config.json",
+            },
+        ),
+    ):
+        target = tmp_path / f"copy{len(also)}"
+        target.mkdir()
+        model_source.copy_tokenizer(str(tmp_path / "base"), target, also)
+        assert {path.name for path in target.iterdir()} == names
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_files_that_training_left_are_named_in_order(run, tmp_path, whole):
+    stage = tmp_path / "stage"
+    (stage / ("model" if whole else "adapter")).mkdir(parents=True)
+    folder = stage / ("model" if whole else "adapter")
+    for name in ("b.safetensors", "a.json"):
+        (folder / name).write_bytes(b"")
+    names = ["a.json", "b.safetensors"]
+    if whole:
+        names += ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
+    found = model_source.trained_files(stage, str(tmp_path / "base"))
+    assert found == sorted(f"{folder.name}/{name}" for name in names)
+
+
+def test_the_embedded_template_ends_a_turn_otherwise_than_it_pads():
+    folder = model_source.embedded_folder("smollm2-135m")
+    load_template("smollm2-135m")
+    config = json.loads((folder / "tokenizer_config.json").read_bytes())
+    assert (config["eos_token"], config["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
+    tokenizer = json.loads((folder / "tokenizer.json").read_bytes())
+    special = {token["content"] for token in tokenizer["added_tokens"] if token["special"]}
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= special
