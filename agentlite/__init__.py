@@ -14,38 +14,38 @@ __version__ = "0.1.0"
 __all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "sft"]
 
 
-def prep(*sources: str, run: str | None = None, **options: Any) -> "Result":
+def prep(*sources: str, run: str | None = None, **options: object) -> "Result":
     """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
     return _call("prep", run, {**options, "sources": sources or None})
 
 
-def retriever(*, run: str | None = None, **options: Any) -> "Result":
+def retriever(*, run: str | None = None, **options: object) -> "Result":
     """Trains a model to find the few tools, of many, that a question needs; and indexes them."""
     return _call("retriever", run, options)
 
 
-def sft(*, run: str | None = None, **options: Any) -> "Result":
+def sft(*, run: str | None = None, **options: object) -> "Result":
     """Trains an adapter to say what the assistant says in the records of prep."""
     return _call("sft", run, options)
 
 
-def pairs(*, run: str | None = None, **options: Any) -> "Result":
+def pairs(*, run: str | None = None, **options: object) -> "Result":
     """Samples several answers at every step, scores them, pairs the best with the worst.
     `candidates` is `--from`."""
     return _call("pairs", run, options)
 
 
-def dpo(*, run: str | None = None, **options: Any) -> "Result":
+def dpo(*, run: str | None = None, **options: object) -> "Result":
     """Trains an adapter to prefer the chosen answers of pairs to the rejected ones."""
     return _call("dpo", run, options)
 
 
-def grpo(*, run: str | None = None, **options: Any) -> "Result":
+def grpo(*, run: str | None = None, **options: object) -> "Result":
     """Trains an adapter on answers it samples itself, each against the others of its group."""
     return _call("grpo", run, options)
 
 
-def evaluate(*, run: str | None = None, **options: Any) -> "Result":
+def evaluate(*, run: str | None = None, **options: object) -> "Result":
     """Asks models at every step of the test records, scores what they say, compares them."""
     return _call("eval", run, options)
 

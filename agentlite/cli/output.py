@@ -149,7 +149,7 @@ def _turned(rows: list[list[str]]) -> list[list[str]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_number(inner)}" for name, inner in value.items()) or "-"
     if isinstance(value, list):

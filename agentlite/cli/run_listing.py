@@ -195,7 +195,7 @@ def in_words(state: State, detail: str) -> str:
     return f"{words}, {detail}" if detail else words
 
 
-def _key_figure(command: str, figures: Mapping[str, Any]) -> str:
+def _key_figure(command: str, figures: Mapping[str, object]) -> str:
     """What a stage says of itself in one line."""
     stage = importlib.import_module(f"agentlite.stages.{command}")
     return str(stage.key_figure(figures))

@@ -58,7 +58,7 @@ def stage_command(name: str, text: str) -> StageCommand:
         sources = click.Argument(["sources"], nargs=-1, metavar="SOURCE...")
         parameters = [sources, *parameters, *_prep_options()]
 
-    def callback(**given: Any) -> None:
+    def callback(**given: object) -> None:
         _run(name, given)
 
     return StageCommand(
@@ -236,7 +236,7 @@ def _check_shape(shape: str) -> None:
         raise UserError(f"no shape '{shape}'.", nearest(shape, SHAPES), location="--as")
 
 
-def _present(result: "Result", settings: Any, as_json: bool, show: int, shape: str) -> None:
+def _present(result: "Result", settings: object, as_json: bool, show: int, shape: str) -> None:
     """stdout holds one thing: the JSON object, the records of `--rows -` or `--as`, or a table."""
     from agentlite.cli.output import OWN, present
     from agentlite.core.errors import GATE, UserError

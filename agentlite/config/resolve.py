@@ -154,7 +154,7 @@ def yaml_loader(path: Path) -> Any:
     )
 
 
-def refuse_grown(content: Any, location: str) -> None:
+def refuse_grown(content: object, location: str) -> None:
     """An alias stands for all that its anchor holds: a few lines of them for more than there is
     memory.
     """
@@ -196,7 +196,7 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     return ({key: parsed}, f"--set {name}") if section == command else None
 
 
-def _known_command(section: Any, where: str) -> None:
+def _known_command(section: object, where: str) -> None:
     if section not in COMMANDS:
         fix = nearest(str(section), COMMANDS)
         raise UserError(f"no command '{section}'. {fix}", location=where)
@@ -222,7 +222,7 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
     return COMMANDS[command](**built)
 
 
-def _listed(value: Any, kind: Any, location: str) -> Any:
+def _listed(value: object, kind: object, location: str) -> Any:
     """`q_proj,v_proj` for a setting that takes several."""
     if isinstance(value, str) and get_origin(kind) is tuple:
         return [part.strip() for part in value.split(",")]

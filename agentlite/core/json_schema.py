@@ -16,7 +16,7 @@ TYPES: dict[str, type] = {
 SCALARS = {name: kind for name, kind in TYPES.items() if kind not in (list, dict)}
 
 
-def fits(value: Any, schema: Schema, levels: int = DEEPEST) -> bool:
+def fits(value: object, schema: Schema, levels: int = DEEPEST) -> bool:
     """Whether a value has the JSON types of its schema, all that is required and nothing unknown,
     at every depth.
 
@@ -64,6 +64,6 @@ def types_of(schema: Schema) -> set[type]:
     }
 
 
-def is_one_of(value: Any, types: set[type]) -> bool:
+def is_one_of(value: object, types: set[type]) -> bool:
     """Strictly: a bool is no int. But an int will do as a float."""
     return type(value) in types or (type(value) is int and float in types)

@@ -103,7 +103,7 @@ def _key(endpoint: Endpoint) -> str:
 def ask(
     endpoint: Endpoint,
     messages: Sequence[Message],
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     stop: threading.Event,
 ) -> Reply:
     """One reply; call it from a thread without an event loop. `stop` ends the waits between tries.
@@ -228,7 +228,7 @@ def _reply(content: bytearray) -> Reply:
     )
 
 
-def _count(usage: Any, name: str) -> int:
+def _count(usage: object, name: str) -> int:
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and value >= 0 else 0
 

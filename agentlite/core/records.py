@@ -133,7 +133,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         )
 
 
-def accepted(value: Any) -> Any:
+def accepted(value: object) -> Any:
     """A value as the only accepted one, in BFCL's form: inside an object every key has a list of
     accepted values.
     """
@@ -329,7 +329,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """JSON with sorted keys and no blanks: equal values have equal text."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
@@ -362,7 +362,7 @@ def from_row(row: dict[str, Any]) -> Record:
     )
 
 
-def plain(value: Any) -> str:
+def plain(value: object) -> str:
     """JSON as a model should read and write it: keys in their own order, a blank after comma and
     colon.
     """

@@ -101,7 +101,7 @@ def sync_all(paths: Iterable[Path]) -> None:
         sync_folder(folder)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     with replacing(path) as file:
         file.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
@@ -150,7 +150,7 @@ def find_rows(folder: Path, name: str) -> Path:
     )
 
 
-def encode(row: Any) -> bytes:
+def encode(row: object) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
 
@@ -167,7 +167,7 @@ class Appender:
             if end < self.file.seek(0, os.SEEK_END):
                 self.file.truncate(end)
 
-    def append(self, row: Any) -> None:
+    def append(self, row: object) -> None:
         with disk_errors(self.path):
             line = encode(row)
             if (written := self.file.write(line)) != len(line):  # the disk took a part
@@ -190,7 +190,7 @@ class PatientAppender(Appender):
         super().__init__(path)
         self.waiting: list[Any] = []
 
-    def append(self, row: Any) -> None:
+    def append(self, row: object) -> None:
         self.waiting.append(row)
         try:
             self.settle()

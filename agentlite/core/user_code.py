@@ -79,7 +79,7 @@ class UserCode:
             self.stop()
             raise UserError(refusal.problem, refusal.fix, location=refusal.location)
 
-    def ask(self, function: str, payload: Any) -> tuple[Any, str]:
+    def ask(self, function: str, payload: object) -> tuple[Any, str]:
         """What `use` returns; or None and why there is nothing."""
         if self.child is None:
             self.start()
@@ -213,7 +213,7 @@ def _imported(path: Path) -> Any:
 
 
 def _used(
-    function: Callable[..., Any], payload: Any, use: Callable[..., tuple[Any, str]], file: str
+    function: Callable[..., object], payload: object, use: Callable[..., tuple[Any, str]], file: str
 ) -> tuple[Any, str]:
     try:
         return use(function, payload)

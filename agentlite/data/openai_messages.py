@@ -37,7 +37,7 @@ class Turn(NamedTuple):
 
 
 def opened(
-    messages: Sequence[Any], tools: Sequence[Any], protocol: Protocol, template: Template
+    messages: Sequence[object], tools: Sequence[object], protocol: Protocol, template: Template
 ) -> Opened:
     """Raises RowError for a dialog or tools that are none, or that the protocol cannot hold."""
     if messages and isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant":

@@ -133,5 +133,5 @@ def _factory_turn(message: Message) -> Row:
     }
 
 
-def _named(call: Call, arguments: Any) -> Row:
+def _named(call: Call, arguments: object) -> Row:
     return {"name": call.name, "arguments": arguments}

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agentlite.config.settings import Engine
 from agentlite.core import console
@@ -67,7 +66,7 @@ class ChatModel:
         with console.stdout_to_stderr():
             self.loaded = load_for_inference(self.source, self.loading)
 
-    def opened(self, messages: Sequence[Any], tools: Sequence[Any]) -> Opened:
+    def opened(self, messages: Sequence[object], tools: Sequence[object]) -> Opened:
         """Raises RowError for what is no dialog that waits for the assistant."""
         return opened(messages, tools, self.protocol, self.template)
 

@@ -53,7 +53,7 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{HOST}:{self.server_address[1]}/v1"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away has nothing to be told."""
         import sys
 
@@ -232,7 +232,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._send(code, Refused(code, message or "This is no request.").body)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         console.notice(f"serve: {format % args}")
 
 

@@ -202,7 +202,7 @@ def last_chunks(about: CompletionBody, request: Request, turn: Turn, sent: str) 
     yield b"data: [DONE]\n\n"
 
 
-def _chunk(about: CompletionBody, choices: list[dict[str, Any]], **more: Any) -> bytes:
+def _chunk(about: CompletionBody, choices: list[dict[str, Any]], **more: object) -> bytes:
     body = {
         "id": about.id,
         "object": "chat.completion.chunk",

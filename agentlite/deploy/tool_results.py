@@ -135,7 +135,7 @@ def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Obser
         code.stop()
 
 
-def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> tuple[str, str]:
+def _call(function: Callable[..., object], arguments: dict[str, Any]) -> tuple[str, str]:
     """Done by the child: the result as text, as a model is shown it."""
     value = function(**arguments)
     return value if isinstance(value, str) else json.dumps(

@@ -11,7 +11,7 @@ from agentlite.engine.load import Loaded, Loading, loading_of, unsloth_checkpoin
 
 
 def add_adapter(
-    model: Any, loading: Loading, lora: Mapping[str, Any], targets: Sequence[str], seed: int
+    model: Any, loading: Loading, lora: Mapping[str, object], targets: Sequence[str], seed: int
 ) -> Any:
     """A new adapter, random as `seed` says, on the layers that `targets` names."""
     import peft

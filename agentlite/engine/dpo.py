@@ -101,7 +101,7 @@ def make_trainer(
     from trl import DPOTrainer
 
     class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped here
-        def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+        def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
 
     order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)

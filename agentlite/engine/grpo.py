@@ -245,7 +245,7 @@ def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
 def _reward(part: str) -> Callable[..., list[float | None]]:
     """TRL names a reward after its function, and logs it by that name."""
 
-    def reward(verdicts: Sequence[AnswerReward], **_: Any) -> list[float | None]:
+    def reward(verdicts: Sequence[AnswerReward], **_: object) -> list[float | None]:
         return [None if verdict.parts is None else verdict.parts[part] for verdict in verdicts]
 
     reward.__name__ = part

@@ -95,7 +95,7 @@ def _arguments(
     )
 
 
-def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: Any) -> Any:
+def in_order(dataset: Any, batch_size: int, drop_last: bool, **_: object) -> Any:
     """The order is ours: see contrasts.batches."""
     from torch.utils.data import BatchSampler, SequentialSampler
 

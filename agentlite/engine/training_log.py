@@ -26,7 +26,7 @@ class Journal:
             if row.get("dev_loss") is not None
         }
 
-    def add(self, step: int, values: Mapping[str, Any]) -> None:
+    def add(self, step: int, values: Mapping[str, object]) -> None:
         if self.row and self.row["step"] != step:
             self.flush()
         self.row = {"step": step, **self.row, **values}

@@ -42,7 +42,7 @@ def weighted(trainer: Any, pad: int) -> Any:
     """A trainer of TRL's that reads `weights` beside `labels`."""
 
     class Weighted(trainer):  # type: ignore[misc]  # trl is untyped here
-        def __init__(self, **settings: Any) -> None:
+        def __init__(self, **settings: object) -> None:
             super().__init__(**settings, data_collator=lambda rows: collate(rows, pad))
 
         def compute_loss(
@@ -64,7 +64,9 @@ def weighted(trainer: Any, pad: int) -> Any:
             )
             return (loss, {}) if return_outputs else loss
 
-        def prediction_step(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
+        def prediction_step(
+            self, model: Any, inputs: dict[str, Any], *_: object, **__: object
+        ) -> Any:
             import torch
 
             with torch.no_grad():

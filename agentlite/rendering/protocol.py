@@ -78,7 +78,7 @@ class Protocol:
         return all(tool.name != self.answer_tool for tool in tools)
 
 
-def arguments_problem(arguments: Any) -> str:
+def arguments_problem(arguments: object) -> str:
     """What keeps a reading from being a call's arguments: "" if they are a JSON object that is not
     nested too deep.
     """
@@ -87,7 +87,7 @@ def arguments_problem(arguments: Any) -> str:
     return "" if _is_json(arguments, DEEPEST) else "arguments are no JSON, or nested too deep"
 
 
-def _is_json(value: Any, depth: int) -> bool:
+def _is_json(value: object, depth: int) -> bool:
     """A Python literal may also hold sets, bytes, or keys that are no strings."""
     if isinstance(value, dict):
         return depth > 0 and all(

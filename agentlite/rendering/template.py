@@ -159,7 +159,7 @@ def read_template(name: str, folder: Path) -> Template:
     return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
 
 
-def _chat_template(folder: Path, config: Mapping[str, Any]) -> str:
+def _chat_template(folder: Path, config: Mapping[str, object]) -> str:
     path = folder / "chat_template.jinja"
     template: Any = (
         path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
@@ -177,7 +177,7 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str:
     return template
 
 
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+def _special_tokens(config: Mapping[str, object]) -> dict[str, str]:
     """bos_token and the like, which templates print; each is a string or an object with
     `content`.
     """

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -95,7 +95,7 @@ def _line(name: str, rows: Sequence[Row]) -> Series:
     return Series(name, thinned, points[-1][1] if points else math.nan)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Whether it can be drawn: a value that diverged further is off every scale."""
     return isinstance(value, int | float) and abs(value) < 1e300  # which nan is not
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.report import charts, retrieval_tables, tables
 from agentlite.report.prediction_viewer import pack
@@ -195,7 +195,7 @@ def _bars(title: str, counts: Json) -> list[float]:
     return [round(100 * n / max(1, *counts.values()), 1) for n in counts.values()]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_text(inner)}" for name, inner in value.items()) or tables.ABSENT
     if isinstance(value, list):

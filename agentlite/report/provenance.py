@@ -140,7 +140,7 @@ def _out(stage: ReportedStage) -> list[str]:
     return ["--out", stage.name] if stage.name != stage.plan.command else []
 
 
-def _flag(command: str, key: str, value: Any) -> list[str]:
+def _flag(command: str, key: str, value: object) -> list[str]:
     if value is None or isinstance(value, list | dict):
         return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]  # JSON is YAML
     flag = "--from" if key == "candidates" else f"--{key.replace('_', '-')}"

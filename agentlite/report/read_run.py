@@ -119,7 +119,7 @@ class WorkspaceRun(Struct, frozen=True):
     def name(self) -> str:
         return self.folder.resolve().name
 
-    def stage(self, name: Any) -> ReportedStage | None:
+    def stage(self, name: object) -> ReportedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
     def prepared(self, evaluation: Evaluation) -> ReportedStage | None:

@@ -145,7 +145,7 @@ def interval(figure: Json) -> str:
     return " ".join([f"[{', '.join(ends)}]", *count])
 
 
-def is_summary(figure: Any) -> bool:
+def is_summary(figure: object) -> bool:
     return isinstance(figure, dict) and "mean" in figure
 
 
@@ -196,7 +196,7 @@ def in_words(row: Json) -> str:
     )
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """The first 12 digits of a digest, 4 digits of a figure, anything else as JSON, text without
     quotes.
     """

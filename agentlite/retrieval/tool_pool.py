@@ -132,7 +132,7 @@ def _rows(file: str) -> Iterator[tuple[str, Any, RowError | None]]:
             yield raw.place, one, raw.error
 
 
-def _read_row(place: str, value: Any, error: RowError | None, read: ToolFile) -> None:
+def _read_row(place: str, value: object, error: RowError | None, read: ToolFile) -> None:
     try:
         if error:
             raise error
@@ -173,6 +173,6 @@ def _add(tool: Tool, category: str, place: str, read: ToolFile) -> None:
         )
 
 
-def _parameter(name: str, schema: Any) -> str:
+def _parameter(name: str, schema: object) -> str:
     description = schema.get("description") if isinstance(schema, dict) else None
     return f"{name} ({description})" if isinstance(description, str) and description else name

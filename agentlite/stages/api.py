@@ -42,7 +42,7 @@ def settle(command: str, given: Given, run: Path) -> Resolved:
     return resolve(command, given, inherit(first.settings, run)) if inherit else first
 
 
-def execute(command: str, settings: Any, target: RunTarget) -> Result:
+def execute(command: str, settings: object, target: RunTarget) -> Result:
     """Runs a stage; of several processes the first runs it, and the others join it where all are
     needed.
     """

@@ -105,7 +105,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     )
 
 
-def key_figure(figures: Mapping[str, Any]) -> str:
+def key_figure(figures: Mapping[str, object]) -> str:
     return f"reward {figures['first_reward']:.2f} -> {figures['last_reward']:.2f}"
 
 

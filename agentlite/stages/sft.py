@@ -98,7 +98,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
     )
 
 
-def key_figure(figures: Mapping[str, Any]) -> str:
+def key_figure(figures: Mapping[str, object]) -> str:
     loss = figures["dev_loss"]
     return f"loss {figures['last_loss']:.3f}" if loss is None else f"dev loss {loss:.3f}"
 

@@ -57,7 +57,7 @@ def refuse_circle(model: str, target: RunTarget) -> None:
         )
 
 
-def refuse_other_adapter(command: str, settings: Any, source: Source, run: Path) -> None:
+def refuse_other_adapter(command: str, settings: object, source: Source, run: Path) -> None:
     """Raises UserError 2 if an adapter that is trained further would change its shape."""
     for key, (value, _) in adapter_shape(source.name, run).items():
         wanted = plain(getattr(settings, key))

@@ -72,7 +72,7 @@ def dialog_text(record: Record) -> str:
     )
 
 
-def comparable(value: Any) -> Any:
+def comparable(value: object) -> Any:
     """A value so that values meant to be the same are equal: texts but for case and blanks, 3.0 and
     3.
     """
@@ -98,7 +98,7 @@ def _as_text(call: Call) -> str:
     return f"{call.name} {plain(call.arguments)}"
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     if isinstance(value, dict | list):
         return sum(map(_size, value.values() if isinstance(value, dict) else value))
     return (
@@ -108,9 +108,9 @@ def _size(value: Any) -> int:
     )
 
 
-def encoded(value: Any) -> bytes:
+def encoded(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _hash(value: Any) -> int:
+def _hash(value: object) -> int:
     return int(digest(encoded(value).decode()), 16)

@@ -194,7 +194,7 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     )
 
 
-def _variant(record: Record, made: str, **changes: Any) -> Record:
+def _variant(record: Record, made: str, **changes: object) -> Record:
     """What meta says of the messages or the tools is no longer true of a variant; how it is written
     still is.
     """
@@ -286,5 +286,5 @@ def _masked_gold(
     return replace(gold, calls=tuple(calls))
 
 
-def _renamed(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _renamed(arguments: Mapping[str, object], names: Mapping[str, str]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in arguments.items()}

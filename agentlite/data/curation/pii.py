@@ -357,7 +357,7 @@ def _apart(
     return apart
 
 
-def _values(value: Any, key: str = "") -> Iterator[tuple[str, str | int]]:
+def _values(value: object, key: str = "") -> Iterator[tuple[str, str | int]]:
     """Every text and whole number, keys included, with the key it stands under."""
     if isinstance(value, str) or type(value) is int:
         yield key, value
@@ -388,12 +388,12 @@ def _masks(found: Mapping[tuple[str, str], Sequence[str | int]], text: str) -> d
     return masks
 
 
-def _masked(contents: Any, masks: Mapping[str, str]) -> Any:
+def _masked(contents: object, masks: Mapping[str, str]) -> Any:
     spellings = sorted(masks, key=len, reverse=True)
     ended = (re.escape(one) + (MAIL_END if "@" in one else END) for one in spellings)
     pattern = re.compile(f"{START}(?:{'|'.join(ended)})")
 
-    def masked(value: Any) -> Any:
+    def masked(value: object) -> Any:
         if isinstance(value, str):
             return pattern.sub(lambda match: masks[match[0]], value)
         if type(value) is int:

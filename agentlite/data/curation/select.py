@@ -79,7 +79,7 @@ class Selection(NamedTuple):
             splits={index: split for index, split in self.splits.items() if index not in ends},
         )
 
-    def noting(self, *notes: str, **figures: Any) -> "Selection":
+    def noting(self, *notes: str, **figures: object) -> "Selection":
         """With more notes and figures."""
         return self._replace(notes=(*self.notes, *notes), figures={**self.figures, **figures})
 

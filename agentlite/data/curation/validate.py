@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -139,14 +138,14 @@ def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
             )
 
 
-def _has_nul(value: Any) -> bool:
+def _has_nul(value: object) -> bool:
     """Whether a text at any depth holds one. It would be written as an escape: the long look is for
     where one is.
     """
     return rb"\u0000" in msgspec.json.encode(value) and _holds_nul(msgspec.to_builtins(value))
 
 
-def _holds_nul(value: Any) -> bool:
+def _holds_nul(value: object) -> bool:
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):

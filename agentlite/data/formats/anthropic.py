@@ -72,7 +72,7 @@ def _renamed_value(text: str) -> Any:
     return _renamed(json_value(text))
 
 
-def _may_be_own(message: Any) -> bool:
+def _may_be_own(message: object) -> bool:
     """Whether it may be a message of this format; OpenAI's may look the same."""
     return (
         isinstance(message, dict)
@@ -82,13 +82,13 @@ def _may_be_own(message: Any) -> bool:
     )
 
 
-def _has_own_block(content: Any) -> bool:
+def _has_own_block(content: object) -> bool:
     return isinstance(content, list) and any(
         isinstance(b, dict) and b.get("type") in OWN_BLOCKS for b in content
     )
 
 
-def _renamed(tools: Any) -> Any:
+def _renamed(tools: object) -> Any:
     """Each tool's schema under the name that `read_tool` knows; what is no list of tools as it
     is.
     """
@@ -174,7 +174,7 @@ class _AnthropicDialog:
         )
 
 
-def _blocks(content: Any, known: tuple[str, ...], place: str) -> list[Block]:
+def _blocks(content: object, known: tuple[str, ...], place: str) -> list[Block]:
     """A text as its only block. Raises RowError E216 for a block that holds no text, a picture for
     example.
     """
@@ -194,7 +194,7 @@ def _blocks(content: Any, known: tuple[str, ...], place: str) -> list[Block]:
     return content
 
 
-def _texts(content: Any, between: str, place: str) -> str:
+def _texts(content: object, between: str, place: str) -> str:
     return between.join(
         filter(None, (_text(block, "text") for block in _blocks(content, ("text",), place)))
     )

@@ -228,7 +228,7 @@ def _first(accepted: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _value(value: Any, schema: dict[str, Any]) -> Any:
+def _value(value: object, schema: dict[str, Any]) -> Any:
     """An accepted value, itself made of first values where it holds lists of them. Deep objects may
     be plain.
     """

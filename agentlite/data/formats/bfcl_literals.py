@@ -25,7 +25,7 @@ def as_text(parameter: Parameter, language: str) -> Parameter:
     return {**kept, "type": "string", "format": kind, "description": said}
 
 
-def written(value: Any, declared: str) -> str:
+def written(value: object, declared: str) -> str:
     """The text of a value whose `format` is `declared`. Text stays as it is: it is one, or it names
     a variable.
     """
@@ -36,7 +36,7 @@ def written(value: Any, declared: str) -> str:
     return JAVA.get(name, _literal)(value, inner) if language == "Java" else _literal(value, inner)
 
 
-def _literal(value: Any, inner: str) -> str:
+def _literal(value: object, inner: str) -> str:
     return plain(value)
 
 
@@ -57,7 +57,7 @@ def _array(value: list[Any], inner: str) -> str:
     return f"new {ELEMENT.get(inner, inner or 'Object')}[]{{{', '.join(elements)}}}"
 
 
-def _element(value: Any, inner: str) -> str:
+def _element(value: object, inner: str) -> str:
     return JAVA.get(inner, _literal)(value, "")
 
 

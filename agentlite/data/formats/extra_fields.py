@@ -15,7 +15,7 @@ def rest(row: dict[str, Any], *known: str) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in known and value is not None}
 
 
-def meta_of(row: dict[str, Any], *known: str, **named: Any) -> dict[str, Any]:
+def meta_of(row: dict[str, Any], *known: str, **named: object) -> dict[str, Any]:
     """The row's own id; what is named, unless empty; and, under "extra", all that its format does
     not know.
     """

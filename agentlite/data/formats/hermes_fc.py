@@ -93,7 +93,7 @@ def _taken_apart(system: str) -> tuple[tuple[Tool, ...], str]:
     return tools, FRAME.sub("", system[: opened.start()] + system[closed.end() :]).strip()
 
 
-def _says(value: Any, tools: list[Tool]) -> bool:
+def _says(value: object, tools: list[Tool]) -> bool:
     """Whether the row's own `tools` are those of its text."""
     try:
         return [*read_tools(value, json_or_literal)] == tools

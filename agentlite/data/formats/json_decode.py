@@ -112,7 +112,7 @@ def _json_problem(error: json.JSONDecodeError) -> str:
     )
 
 
-def _refuse_surrogates(text: str, value: Any) -> None:
+def _refuse_surrogates(text: str, value: object) -> None:
     if "\\u" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")

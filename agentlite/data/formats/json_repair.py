@@ -47,7 +47,7 @@ def _value(text: str, methods: Sequence[str], used: list[str]) -> Any:
         raise
 
 
-def _inside(value: Any, methods: Sequence[str], used: list[str]) -> Any:
+def _inside(value: object, methods: Sequence[str], used: list[str]) -> Any:
     """The same value; texts that should be JSON are. What cannot be read stays, and is refused for
     what it is.
     """

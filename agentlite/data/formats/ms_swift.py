@@ -154,7 +154,7 @@ class _MsSwiftDialog:
         self.waiting = [call.id for call in calls]
         self._weigh(turn, number)
 
-    def _numbered(self, value: Any) -> Call:
+    def _numbered(self, value: object) -> Call:
         call = replace(read_call(value, json_or_literal), id=f"call_{self.calls}")
         self.calls += 1
         return call

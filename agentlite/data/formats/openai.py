@@ -104,7 +104,7 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(turns)
 
 
-def read_gold(value: Any) -> dict[int, Gold]:
+def read_gold(value: object) -> dict[int, Gold]:
     """Turn -> Gold, from its text or its plain dicts. Raises RowError E201, or that of the text."""
     gold = json_value(value) if isinstance(value, str) and value else value
     try:
@@ -126,7 +126,7 @@ class _OpenAIDialog:
         self.messages = messages
         return tuple([self._message(message, number) for number, message in enumerate(messages, 1)])
 
-    def _message(self, message: Any, number: int) -> Message:
+    def _message(self, message: object, number: int) -> Message:
         if not isinstance(message, dict):
             raise RowError("E201", f"message {number} is no object")
         role = ROLES.get(str(message.get("role")))
@@ -202,7 +202,7 @@ def _calls(message: dict[str, Any], number: int) -> list[dict[str, Any]]:
     return calls
 
 
-def _text(content: Any, role: Role, number: int) -> str:
+def _text(content: object, role: Role, number: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if role == "tool" and not _is_parts(content):
@@ -224,7 +224,7 @@ def _text(content: Any, role: Role, number: int) -> str:
     return "".join(part["text"] for part in content)
 
 
-def _is_parts(content: Any) -> bool:
+def _is_parts(content: object) -> bool:
     return isinstance(content, list) and all(
         isinstance(part, dict) and "type" in part for part in content
     )

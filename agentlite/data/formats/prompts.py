@@ -49,7 +49,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _gold_call(value: Any) -> GoldCall:
+def _gold_call(value: object) -> GoldCall:
     """A value that is no list is the only one accepted."""
     try:
         given = msgspec.convert(value, Call)

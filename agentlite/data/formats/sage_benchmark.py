@@ -114,7 +114,7 @@ def _timing(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
     return BenchmarkTurn(_reasoning(truth.get("reasoning_chain")), [tools[0].name])
 
 
-def _reasoning(chain: Any) -> str:
+def _reasoning(chain: object) -> str:
     steps = chain if isinstance(chain, list) else [chain]
     return "\n".join(
         step if isinstance(step, str) else plain(step) for step in steps if step is not None

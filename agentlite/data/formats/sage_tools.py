@@ -65,7 +65,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def declared(value: Any) -> Tool:
+def declared(value: object) -> Tool:
     """A tool by its id, as SAGE's dialogs and tasks name it. Of one that is only an id, any
     argument is taken.
     """
@@ -89,7 +89,7 @@ def split_of(row: dict[str, Any]) -> str:
     return str(split)
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """The schema has no description: the name and what the tool can do stand in for it."""
     name, can = (
         (value.get("name"), value.get("capabilities")) if isinstance(value, dict) else (None, None)

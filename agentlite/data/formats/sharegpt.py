@@ -83,7 +83,7 @@ def turns_of(row: dict[str, Any]) -> Any:
     return row.get("conversations") or row.get("conversation")
 
 
-def speaker_of(turn: Any, number: int) -> Speaker:
+def speaker_of(turn: object, number: int) -> Speaker:
     """Who speaks. Raises RowError E202 if the format knows no such role."""
     said_by = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
     speaker = SPEAKERS.get(str(said_by))
@@ -173,7 +173,7 @@ class _ShareGptDialog:
         self.waiting = calls
         self.messages.append(Message("assistant", text, tuple(calls), loss=loss))
 
-    def _numbered(self, value: Any) -> Call:
+    def _numbered(self, value: object) -> Call:
         call = replace(read_call(value, json_or_literal), id=f"call_{self.calls}")
         self.calls += 1
         return call

@@ -37,7 +37,7 @@ def json_or_literal(text: str) -> Any:
         return literal_value(text)
 
 
-def read_arguments(value: Any, reader: Reader = json_value) -> dict[str, Any]:
+def read_arguments(value: object, reader: Reader = json_value) -> dict[str, Any]:
     """The arguments of a call: an object, its text, or the text of its text; nothing is {}.
 
     Raises RowError E206 for text that cannot be read, E208 for a list or a scalar.
@@ -82,7 +82,7 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
     return Call(function["name"], read_arguments(function.get("arguments"), reader), call_id)
 
 
-def read_tools(value: Any, reader: Reader = json_value) -> tuple[Tool, ...]:
+def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     """A list of tools, or its text. Raises RowError E212 for a tool without a name, E211 for a
     broken schema.
     """
@@ -95,7 +95,7 @@ def read_tools(value: Any, reader: Reader = json_value) -> tuple[Tool, ...]:
     return tuple(read_tool(tool, reader) for tool in value)
 
 
-def read_tool(value: Any, reader: Reader = json_value) -> Tool:
+def read_tool(value: object, reader: Reader = json_value) -> Tool:
     """{"type": "function", "function": {...}}, or the function itself, or the text of either.
 
     Rows offer the same tools again and again: one that was read before is that very tool.
@@ -111,7 +111,7 @@ def read_tool(value: Any, reader: Reader = json_value) -> Tool:
     return _KNOWN[key]
 
 
-def _tool(value: Any, reader: Reader) -> Tool:
+def _tool(value: object, reader: Reader) -> Tool:
     if isinstance(value, str):
         value = _text_value(value, reader, "E124", "a tool is")
     function = value.get("function") or value if isinstance(value, dict) else None
@@ -155,7 +155,7 @@ def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
-def json_schema(schema: Any, tool: str) -> dict[str, Any]:
+def json_schema(schema: object, tool: str) -> dict[str, Any]:
     """A parameter schema as JSON Schema: types renamed, nulls that Arrow filled in left out,
     "required" a list.
 
@@ -175,7 +175,7 @@ def json_schema(schema: Any, tool: str) -> dict[str, Any]:
     return _inner_schemas({"type": schema_type, **kept}, tool)
 
 
-def _types(given: Any) -> str | list[str] | None:
+def _types(given: object) -> str | list[str] | None:
     if isinstance(given, list):
         return [TYPES[str(name).lower()] for name in given if str(name).lower() in TYPES] or None
     return TYPES.get(str(given).lower())

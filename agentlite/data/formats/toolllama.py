@@ -138,7 +138,7 @@ class _ToolLlamaDialog:
         return Message("assistant", thought, (call,))
 
 
-def _lists_apis(text: Any) -> bool:
+def _lists_apis(text: object) -> bool:
     return isinstance(text, str) and bool(APIS.search(text))
 
 

@@ -63,7 +63,7 @@ def _listed(row: dict[str, Any], key: str, code: str) -> list[Any]:
     return value
 
 
-def _tool(value: Any) -> Tool:
+def _tool(value: object) -> Tool:
     """Parameters stand under their names, with types as Python writes them; some rows have a schema
     instead.
     """

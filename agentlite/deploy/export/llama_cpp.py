@@ -146,7 +146,7 @@ def read_facts(path: Path) -> GgufFacts:
             exit_code=MODEL,
         ) from error
 
-    def said(name: str, default: Any) -> Any:
+    def said(name: str, default: object) -> Any:
         return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
 
     begins = said("ggml.model", "") == "llama" or said("ggml.pre", "") in BEGINS_WITH_BOS

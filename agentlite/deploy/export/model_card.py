@@ -198,7 +198,7 @@ def _bare(stage: ReportedStage) -> ReportedStage:
     )
 
 
-def _name(value: Any) -> Any:
+def _name(value: object) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 

@@ -256,6 +256,6 @@ def _system(asked: ExportRequest, subject: ExportedModel) -> str:
     return system_text(tools, next(iter(subject.mixture.protocols.values())), subject.template)
 
 
-def _write_json(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: object) -> None:
     """As transformers writes it."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.planning.suggest_fit import fitting
 
 
-def dry_run_memory(command: str, settings: Any, base: str, longest: int) -> dict[str, Any]:
+def dry_run_memory(command: str, settings: object, base: str, longest: int) -> dict[str, Any]:
     """GiB by term, or why they are not known. Where the settings do not fit, a notice names the
     nearest that do.
 

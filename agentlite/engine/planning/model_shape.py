@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.workspace.lineage import lineage
@@ -66,7 +66,7 @@ class Shape(NamedTuple):
         return self.linear + self.embeddings
 
 
-def shape_of(config: Mapping[str, Any], location: str) -> Shape:
+def shape_of(config: Mapping[str, object], location: str) -> Shape:
     """`config`: the content of a config.json. Raises UserError 5 for a missing field or for
     experts.
     """
@@ -150,7 +150,7 @@ def base_of(model: str, run: Path) -> str:
     return lineage(model, run)[0]
 
 
-def _number(value: Any, key: str, location: str) -> int:
+def _number(value: object, key: str, location: str) -> int:
     if not isinstance(value, int) or value < 1:
         raise UserError(
             f"{key} is {value!r}, not a positive integer.",

@@ -80,7 +80,7 @@ def judge(
     endpoint: Endpoint,
     cache: Path,
     *,
-    parameters: Mapping[str, Any] = PARAMETERS,
+    parameters: Mapping[str, object] = PARAMETERS,
     prices: Prices | None = None,
     workers: int = 4,
     advance: Callable[[int], None] = lambda done: None,
@@ -155,7 +155,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         start = text.find("{", end)
 
 
-def _key(endpoint: Endpoint, said: Sequence[Message], parameters: Mapping[str, Any]) -> str:
+def _key(endpoint: Endpoint, said: Sequence[Message], parameters: Mapping[str, object]) -> str:
     return digest(canonical([endpoint.address, endpoint.model, said, parameters]))
 
 
@@ -183,7 +183,7 @@ def _read(cache: Path) -> Iterator[JudgeVerdict]:
 def _verdicts(
     missing: Mapping[str, Sequence[Message]],
     endpoint: Endpoint,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, object],
     workers: int,
 ) -> Iterator[JudgeVerdict]:
     """As they come. Whatever ends this early, no further question is asked."""

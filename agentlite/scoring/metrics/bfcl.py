@@ -123,7 +123,7 @@ def call_problem(call: Call, expected: GoldCall, tool: Tool | None) -> str:
     )
 
 
-def argument_problem(value: Any, accepted: Sequence[Any], schema: Schema) -> str:
+def argument_problem(value: object, accepted: Sequence[object], schema: Schema) -> str:
     """Why a value is not one of those accepted, in a few words; "" if it is. A schema without a
     type is one of text.
     """
@@ -161,12 +161,12 @@ def _as_float(value: int) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def _first_type(accepted: Sequence[Any]) -> type | None:
+def _first_type(accepted: Sequence[object]) -> type | None:
     """The type of the first accepted value that does not just say that it may be left out."""
     return next((type(answer) for answer in accepted if answer != ""), None)
 
 
-def _elements_typed(value: list[Any], accepted: Sequence[Any], declared: type) -> bool:
+def _elements_typed(value: list[Any], accepted: Sequence[object], declared: type) -> bool:
     """Whether, beside some answer, each element has the declared type or that of the answer's first
     element.
     """
@@ -177,11 +177,11 @@ def _elements_typed(value: list[Any], accepted: Sequence[Any], declared: type) -
     )
 
 
-def _among(value: Any, accepted: Sequence[Any]) -> bool:
+def _among(value: object, accepted: Sequence[object]) -> bool:
     return value in accepted
 
 
-def _same_text(value: str, accepted: Sequence[Any]) -> bool:
+def _same_text(value: str, accepted: Sequence[object]) -> bool:
     return standard(value) in [standard(answer) for answer in accepted if type(answer) is str]
 
 
@@ -193,7 +193,7 @@ def _same_list(value: list[Any], accepted: Sequence[Any]) -> bool:
     )
 
 
-def _same_object(value: dict[str, Any], accepted: Sequence[Any]) -> bool:
+def _same_object(value: dict[str, Any], accepted: Sequence[object]) -> bool:
     return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
 
 
@@ -215,7 +215,7 @@ COMPARISONS: dict[type, Callable[[Any, Sequence[Any]], bool]] = {
 }
 
 
-def _holds(answer: Any) -> bool:
+def _holds(answer: object) -> bool:
     return isinstance(answer, list | str)
 
 

@@ -129,7 +129,7 @@ def _is_too_much(operation: ast.operator, left: Any, right: Any) -> bool:
     return isinstance(operation, ast.Mod) and isinstance(left, str)
 
 
-def _computed(operation: Callable[..., Any], *operands: Any) -> Any:
+def _computed(operation: Callable[..., object], *operands: object) -> Any:
     try:
         result = operation(*operands)
     except (ArithmeticError, TypeError, ValueError) as error:

@@ -72,7 +72,7 @@ class Rules(NamedTuple):
     repeats: Callable[[StepTask, ParsedText, Any], bool]
 
 
-def _is(last: Any, tool: Any, arguments: Any) -> bool:
+def _is(last: object, tool: object, arguments: object) -> bool:
     return isinstance(last, dict) and (last.get("tool_name"), last.get("tool_args")) == (
         tool,
         arguments,
@@ -294,7 +294,7 @@ def _nearest(row: Row, answer: object) -> float:
     )
 
 
-def _text(said: Any) -> str:
+def _text(said: object) -> str:
     return said if isinstance(said, str) else plain(said)
 
 

@@ -23,7 +23,7 @@ class ParsedText(NamedTuple):
 Reader = Callable[[str, Sequence[Any]], ParsedText]
 
 
-def _react(text: str, funcs: Sequence[Any]) -> ParsedText:
+def _react(text: str, funcs: Sequence[object]) -> ParsedText:
     """All that is written as input is the tool's first argument."""
     thought = _between(text, "", ("Final Answer", "Action")) or ""
     tool = _between(text, "Action:", ("Action Input:",), to_the_end=False)
@@ -32,7 +32,7 @@ def _react(text: str, funcs: Sequence[Any]) -> ParsedText:
     return ParsedText(thought, tool or NONE, {first: value} if first and value is not None else {})
 
 
-def _first_parameter(tool: str | None, funcs: Sequence[Any]) -> str | None:
+def _first_parameter(tool: str | None, funcs: Sequence[object]) -> str | None:
     """Of the last function of that name, as the script has it."""
     found = None
     for function in funcs:
@@ -44,7 +44,7 @@ def _first_parameter(tool: str | None, funcs: Sequence[Any]) -> str | None:
     return None if found == NONE else found
 
 
-def _toolllama(text: str, funcs: Sequence[Any]) -> ParsedText:
+def _toolllama(text: str, funcs: Sequence[object]) -> ParsedText:
     """Without a thought the script compares with the text of an empty list."""
     thought: Any = _between(text, "Thought:", ("Action",))
     tool = _between(text, "Action:", ("Action Input:",))
@@ -54,7 +54,7 @@ def _toolllama(text: str, funcs: Sequence[Any]) -> ParsedText:
     )
 
 
-def _autogpt(text: str, funcs: Sequence[Any]) -> ParsedText:
+def _autogpt(text: str, funcs: Sequence[object]) -> ParsedText:
     value = _object(text) or {}
     thoughts = value.get("thoughts")
     return _command(
@@ -62,19 +62,19 @@ def _autogpt(text: str, funcs: Sequence[Any]) -> ParsedText:
     )
 
 
-def _kuaiagent(text: str, funcs: Sequence[Any]) -> ParsedText:
+def _kuaiagent(text: str, funcs: Sequence[object]) -> ParsedText:
     value = _object(text) or {}
     return _command(value.get("task_name", NONE), value.get("command"))
 
 
-def _modelscope(text: str, funcs: Sequence[Any]) -> ParsedText:
+def _modelscope(text: str, funcs: Sequence[object]) -> ParsedText:
     """The script never reads a thought here, so planning scores next to nothing."""
     written = _between(text, modelscope.OPEN, (modelscope.CLOSE,), to_the_end=False)
     value = _object(written or "") or {}
     return _command(NONE, {"name": value.get("api_name", NONE), "args": value.get("parameters")})
 
 
-def _command(thought: Any, command: Any) -> ParsedText:
+def _command(thought: object, command: object) -> ParsedText:
     if not isinstance(command, dict):
         return ParsedText(thought)
     name, arguments = command.get("name", NONE), command.get("args")
@@ -86,7 +86,7 @@ def _command(thought: Any, command: Any) -> ParsedText:
 def _protocol_first(parse: Callable[[str], Parsed], published: Reader) -> Reader:
     """As the protocol reads it; what it cannot read, as the script does."""
 
-    def reader(text: str, funcs: Sequence[Any]) -> ParsedText:
+    def reader(text: str, funcs: Sequence[object]) -> ParsedText:
         parsed = parse(text)
         if parsed.calls:
             return ParsedText(parsed.content, parsed.calls[0].name, parsed.calls[0].arguments)

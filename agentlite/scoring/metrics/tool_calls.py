@@ -123,7 +123,7 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
     )
 
 
-def argument_problem(name: str, value: Any, gold: GoldCall, schema: Schema) -> str:
+def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -> str:
     """Why an argument of the gold's tool is not accepted, in a few words; "" if it is. `schema` is
     the tool's.
     """
@@ -139,7 +139,7 @@ def argument_problem(name: str, value: Any, gold: GoldCall, schema: Schema) -> s
     return _value_problem(value, gold.arguments[name], declared)
 
 
-def _value_problem(value: Any, accepted: list[Any], schema: Schema) -> str:
+def _value_problem(value: object, accepted: list[Any], schema: Schema) -> str:
     gold_types = (
         {type(next(answer for answer in accepted if answer != ""))}
         if any(a != "" for a in accepted)
@@ -186,7 +186,7 @@ def _same_object(value: dict[str, Any], accepted: list[Any]) -> bool:
     return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
 
 
-def _exactly(value: Any, accepted: list[Any]) -> bool:
+def _exactly(value: object, accepted: list[Any]) -> bool:
     return any(_strictly(value, answer) for answer in accepted)
 
 
@@ -211,11 +211,11 @@ def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
     )
 
 
-def _loosely(value: Any, answer: Any) -> bool:
+def _loosely(value: object, answer: object) -> bool:
     return bool(standard(value) == standard(answer)) or _strictly(value, answer)
 
 
-def _strictly(value: Any, answer: Any) -> bool:
+def _strictly(value: object, answer: object) -> bool:
     """Equal; or, deeper than BFCL looks, an object that fills its answer, or a list of such."""
     if isinstance(value, dict) and isinstance(answer, dict):
         return value == answer or _fills(value, answer)
@@ -224,6 +224,6 @@ def _strictly(value: Any, answer: Any) -> bool:
     return bool(value == answer)
 
 
-def standard(value: Any) -> Any:
+def standard(value: object) -> Any:
     """Text without what BFCL forgives; any other value as it is."""
     return FORGIVEN.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value

@@ -6,7 +6,7 @@ more. Each interval comes from steps drawn again.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool, canonical
@@ -145,7 +145,7 @@ def _agreeing(call: Call, gold: GoldCall) -> int:
     )
 
 
-def _same(value: Any, accepted: Any) -> bool:
+def _same(value: object, accepted: object) -> bool:
     """Inside an object every key has a list of accepted values; one with "" among them may be left
     out.
     """
@@ -166,7 +166,7 @@ def _needed(gold: GoldCall, call: Call | None) -> list[str]:
     ]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 

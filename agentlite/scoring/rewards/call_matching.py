@@ -114,13 +114,13 @@ def needed(expected: GoldCall, schema: Schema) -> list[str]:
     return named + [name for name in schema.get("required") or () if name not in named]
 
 
-def _problem_after_cast(name: str, value: Any, expected: GoldCall, schema: Schema) -> str:
+def _problem_after_cast(name: str, value: object, expected: GoldCall, schema: Schema) -> str:
     return argument_problem(
         name, cast(value, schema_at(schema, "properties", name)), expected, schema
     )
 
 
-def cast(value: Any, schema: Schema) -> Any:
+def cast(value: object, schema: Schema) -> Any:
     """The value in the type that its schema declares, where it is only written in another type:
     "3" for 3, or 3 for "3".
     """
@@ -136,7 +136,7 @@ def cast(value: Any, schema: Schema) -> Any:
     return value
 
 
-def _retyped(value: Any, types: set[type]) -> Any:
+def _retyped(value: object, types: set[type]) -> Any:
     """The value itself where no cast leads to one of the types."""
     read = value
     try:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any
 
 from agentlite.core.errors import UserError
 from agentlite.core.user_code import Named, UserCode, one_line
@@ -64,7 +63,7 @@ def _named(texts: Iterable[str]) -> list[Named]:
     return list(by_name.values())
 
 
-def _value(function: Callable[..., Any], attempt: Attempt) -> tuple[float, str]:
+def _value(function: Callable[..., object], attempt: Attempt) -> tuple[float, str]:
     """What a function returned, and a problem unless it is a number from 0 to 1."""
     value = function(attempt)
     if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1:

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from agentlite.config import resolve
 from agentlite.config.settings import PairsSettings
@@ -69,7 +68,7 @@ def run(settings: PairsSettings, target: RunTarget) -> Result:
         return _sample_and_rank(settings, target)
 
 
-def key_figure(figures: Mapping[str, Any]) -> str:
+def key_figure(figures: Mapping[str, object]) -> str:
     return f"{figures['pairs']} pairs at {figures['steps']} steps"
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from msgspec.structs import replace
 
@@ -91,7 +91,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
             return stage.result(target.next("agentlite sft" + data))
 
 
-def key_figure(figures: Mapping[str, Any]) -> str:
+def key_figure(figures: Mapping[str, object]) -> str:
     """The one line about a finished prep."""
     return f"{figures['kept']} of {figures['read']} rows kept"
 
@@ -156,7 +156,7 @@ def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[J
     return job, Plan("prep", planned, inputs, run_folder.versions())
 
 
-def _run_key(settings: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+def _run_key(settings: Mapping[str, object], inputs: Mapping[str, str]) -> str:
     """What a run is known by in a replay buffer: its settings and the contents of its inputs,
     whatever the names and the order of the files.
     """

@@ -88,7 +88,7 @@ def run(settings: RetrieverSettings, target: RunTarget) -> Result:
         )
 
 
-def key_figure(figures: Mapping[str, Any]) -> str:
+def key_figure(figures: Mapping[str, object]) -> str:
     return best_in_words(figures)
 
 
