@@ -5,7 +5,7 @@ also takes `run` (the workspace) and, as its command does: out, force, dry_run, 
 (assignments) and profile.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentlite.workspace.run_folder import Result
@@ -50,7 +50,7 @@ def evaluate(*, run: str | None = None, **options: object) -> "Result":
     return _call("eval", run, options)
 
 
-def _call(command: str, run: str | None, options: dict[str, Any]) -> "Result":
+def _call(command: str, run: str | None, options: dict[str, object]) -> "Result":
     from agentlite.stages.api import call
 
     return call(command, run, options)

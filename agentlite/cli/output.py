@@ -134,7 +134,7 @@ def _figures(figures: dict[str, Any], stream: Any) -> None:
         console.print_table(_files(files), stream)
 
 
-def _files(files: dict[str, dict[str, Any]]) -> list[list[str]]:
+def _files(files: dict[str, dict[str, object]]) -> list[list[str]]:
     """What became of the rows of each source."""
     heads = [name for name in next(iter(files.values())) if name != "formats"]
     rows = [

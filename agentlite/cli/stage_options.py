@@ -217,7 +217,7 @@ def _print_provenance(folder: Path, name: str, as_json: bool) -> None:
     click.echo(json.dumps(rows, ensure_ascii=False) if as_json else "\n".join(map(as_text, rows)))
 
 
-def _weightings(flags: Mapping[str, Any]) -> dict[str, Any]:
+def _weightings(flags: Mapping[str, Any]) -> dict[str, object]:
     """The flags that were given. One --weights is a setting; several are a grid of them."""
     given = {key: value for key, value in flags.items() if value not in (None, ())}
     weights = given.pop("weights", ())

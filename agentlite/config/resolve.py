@@ -53,7 +53,7 @@ def resolve(
     )
 
 
-def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, Any]:
+def plain_defaults(command: str, keys: Iterable[str]) -> dict[str, object]:
     """The defaults of those keys that are settings and have one, as JSON has them."""
     settings = fields(command) if command in COMMANDS else {}
     values = {key: default(command, key) for key in keys if key in settings}
@@ -202,7 +202,7 @@ def _known_command(section: object, where: str) -> None:
         raise UserError(f"no command '{section}'. {fix}", location=where)
 
 
-def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> Any:
+def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -> object:
     built = {}
     for key, value in values.items():
         if isinstance(value, dict) and (secret := next(iter(value.keys() & SECRETS), "")):
@@ -222,7 +222,7 @@ def _build(command: str, values: dict[str, Any], origin: Mapping[str, str]) -> A
     return COMMANDS[command](**built)
 
 
-def _listed(value: object, kind: object, location: str) -> Any:
+def _listed(value: object, kind: object, location: str) -> object:
     """`q_proj,v_proj` for a setting that takes several."""
     if isinstance(value, str) and get_origin(kind) is tuple:
         return [part.strip() for part in value.split(",")]
@@ -263,7 +263,7 @@ def as_yaml(command: str, resolved: Resolved) -> str:
     return "\n".join(lines)
 
 
-def plain_settings(settings: Struct, leave_out: Iterable[str] = ()) -> dict[str, Any]:
+def plain_settings(settings: Struct, leave_out: Iterable[str] = ()) -> dict[str, object]:
     """Settings as a plan keeps them: as they come back from JSON."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
     return {key: value for key, value in plain.items() if key not in set(leave_out)}

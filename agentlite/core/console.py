@@ -73,7 +73,7 @@ class Forgiving:
     def __init__(self, stream: Any):
         self._stream = stream
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:

@@ -33,7 +33,7 @@ class Tool(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> dict[str, object]:
         """The OpenAI shape: what templates print and what goes to disk."""
         return {"type": "function", "function": msgspec.structs.asdict(self)}
 
@@ -334,7 +334,7 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def to_row(record: Record) -> dict[str, Any]:
+def to_row(record: Record) -> dict[str, object]:
     """The OpenAI shape on disk: every foreign dict (tools, arguments, gold, meta) as a JSON
     string.
     """
@@ -369,7 +369,7 @@ def plain(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _message_row(message: Message) -> dict[str, Any]:
+def _message_row(message: Message) -> dict[str, object]:
     row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         row["tool_calls"] = [

@@ -201,7 +201,7 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
     return functions
 
 
-def _imported(path: Path) -> Any:
+def _imported(path: Path) -> object:
     spec = importlib.util.spec_from_file_location(f"user_code_in_{path.stem}", path)
     if not spec or not spec.loader:
         raise ImportError("it is no .py file")
@@ -214,7 +214,7 @@ def _imported(path: Path) -> Any:
 
 def _used(
     function: Callable[..., object], payload: object, use: Callable[..., tuple[Any, str]], file: str
-) -> tuple[Any, str]:
+) -> tuple[object, str]:
     try:
         return use(function, payload)
     except BaseException as error:

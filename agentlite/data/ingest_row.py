@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -200,7 +200,7 @@ def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
     return bool(personal) and settings.personal == "drop"
 
 
-def reader_options(settings: PrepSettings) -> dict[str, dict[str, Any]]:
+def reader_options(settings: PrepSettings) -> dict[str, dict[str, object]]:
     """What readers need besides the row, by format."""
     return {
         "bfcl": {"no_call_answer": settings.no_call_answer},

@@ -59,7 +59,7 @@ def new_call_id() -> str:
     return uuid.uuid4().hex[:9]
 
 
-def wire_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
+def wire_calls(calls: Sequence[Call]) -> list[dict[str, object]]:
     """As OpenAI writes them."""
     return [
         {
@@ -71,7 +71,7 @@ def wire_calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
     ]
 
 
-def wire_message(message: Message) -> dict[str, Any]:
+def wire_message(message: Message) -> dict[str, object]:
     """A turn as OpenAI writes it."""
     row: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:

@@ -59,7 +59,7 @@ class Request(Struct, frozen=True):
     response_format: dict[str, Any] | None = None
 
     @property
-    def offered(self) -> list[dict[str, Any]]:
+    def offered(self) -> list[dict[str, object]]:
         """The tools, unless none may be called."""
         return [] if self.tool_choice == "none" else self.tools or []
 
@@ -183,7 +183,7 @@ def response(about: CompletionBody, request: Request, turn: Turn) -> dict[str, A
     }
 
 
-def chunk(about: CompletionBody, delta: dict[str, Any], reason: str | None = None) -> bytes:
+def chunk(about: CompletionBody, delta: dict[str, object], reason: str | None = None) -> bytes:
     """One event of a stream."""
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
     return _chunk(about, [choice])
@@ -202,7 +202,7 @@ def last_chunks(about: CompletionBody, request: Request, turn: Turn, sent: str) 
     yield b"data: [DONE]\n\n"
 
 
-def _chunk(about: CompletionBody, choices: list[dict[str, Any]], **more: object) -> bytes:
+def _chunk(about: CompletionBody, choices: list[dict[str, object]], **more: object) -> bytes:
     body = {
         "id": about.id,
         "object": "chat.completion.chunk",

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
@@ -62,7 +61,7 @@ def read_toolbox(path: str) -> tuple[Tool, ...]:
     return tools
 
 
-def _first_row(text: str) -> Any:
+def _first_row(text: str) -> object:
     try:
         return json.loads(text.lstrip().partition("\n")[0])
     except (ValueError, RecursionError):
@@ -135,7 +134,7 @@ def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Obser
         code.stop()
 
 
-def _call(function: Callable[..., object], arguments: dict[str, Any]) -> tuple[str, str]:
+def _call(function: Callable[..., object], arguments: dict[str, object]) -> tuple[str, str]:
     """Done by the child: the result as text, as a model is shown it."""
     value = function(**arguments)
     return value if isinstance(value, str) else json.dumps(

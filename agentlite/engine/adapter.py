@@ -88,7 +88,7 @@ def adapted(loaded: Loaded, settings: Any) -> Any:
     )
 
 
-def reference(settings: Any) -> dict[str, Any]:
+def reference(settings: Any) -> dict[str, object]:
     """How TRL is to load the frozen copy of a whole model: as the model itself, not in its
     float32.
     """

@@ -190,12 +190,12 @@ def _bits(settings: TrainerSettings) -> int:
     return 4 if settings.load_in_4bit else 8 if settings.load_in_8bit else 0
 
 
-def _part(config: dict[str, Any], name: str) -> dict[str, Any]:
+def _part(config: dict[str, object], name: str) -> dict[str, object]:
     part = config.get(name)
     return part if isinstance(part, dict) else {}
 
 
-def trainer_config(name: str) -> dict[str, Any] | None:
+def trainer_config(name: str) -> dict[str, object] | None:
     """The configuration as transformers takes it; None without one. Joins the processes on a
     CPU.
     """

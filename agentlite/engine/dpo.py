@@ -128,7 +128,7 @@ def make_trainer(
     return trl_trainer
 
 
-def losses(settings: DpoSettings) -> dict[str, Any]:
+def losses(settings: DpoSettings) -> dict[str, object]:
     """The arguments of TRL's loss. TRL 1.15 does not smooth its sigmoid loss, but mixes losses:
     with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s
     of that of the pair swapped, which is cDPO.

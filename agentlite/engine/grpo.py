@@ -101,7 +101,7 @@ class GrpoTask(NamedTuple):
 
 def train(
     source: Source, settings: GrpoSettings, folder: Path, task: Callable[[Loaded], GrpoTask]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
     key figures. Raises what engine.trainer.train raises, and UserError 5 if the reference is not
     the start."""
@@ -231,7 +231,7 @@ def make_trainer(
     return trl_trainer
 
 
-def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, object]:
     """TRL's correction needs the sampler's log-probabilities, which our rollout function does not
     hand on.
     """
@@ -260,7 +260,7 @@ def _rollout(
     """
     draw = _by_vllm if settings.vllm else _sampled
 
-    def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, Any]:
+    def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         seeds = [

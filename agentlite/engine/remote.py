@@ -107,7 +107,7 @@ def _failed(endpoint: Endpoint, reply: Reply) -> UserError:
     )
 
 
-def _messages(prompt: Prompt) -> list[dict[str, Any]]:
+def _messages(prompt: Prompt) -> list[dict[str, object]]:
     return [wire_message(message) for message in prompt.record.messages[: prompt.turn]]
 
 

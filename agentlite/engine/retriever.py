@@ -34,7 +34,7 @@ def train(
     pool: ToolPool,
     found: Sequence[TrainingPair],
     dev: Sequence[TrainingPair],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Trains with MultipleNegativesRankingLoss, watches the loss of `dev`. Leaves model/ and
     metrics.jsonl; returns the key figures. Raises what engine.trainer.train raises.
     """

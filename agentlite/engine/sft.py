@@ -19,7 +19,7 @@ def train(
     folder: Path,
     rows: list[Encoded],
     dev: list[Encoded],
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Trains on `rows`, watches `dev`. Returns the key figures. Raises what engine.trainer.train
     raises.
     """

@@ -145,7 +145,7 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
 
 def shared_arguments(
     settings: Any, folder: Path, plan: Schedule, *, with_dev: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """TrainingArguments of transformers, for any trainer."""
     if "report_to" not in settings.trl:
         os.environ.setdefault("WANDB_MODE", "disabled")
@@ -200,7 +200,7 @@ def check_passed_through(
 
 def train(
     make: Callable[[Schedule], Any], folder: Path, plan: Schedule, watch: Watch | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Runs or carries on; leaves adapter/ or model/, and metrics.jsonl. `make` loads the model and
     makes a trainer whose rows come in the order of `plan`, in the micro-batches it is given. Of
     several processes the first returns.
@@ -255,7 +255,7 @@ def _smaller_batches(plan: Schedule, micro: Schedule) -> dict[str, int]:
     )
 
 
-def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
+def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, object]:
     if distributed.first():
         _restore_metrics(folder, checkpoints.newest(folder))
     coordinate.barrier()
@@ -288,7 +288,7 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
     return _keep_best(folder)
 
 
-def _keep_best(folder: Path) -> dict[str, Any]:
+def _keep_best(folder: Path) -> dict[str, object]:
     """Copies the best checkpoint's weights to adapter/ or model/. Returns the key figures."""
     best = checkpoints.best_whole(folder)
     made, files = weight_files(best)

@@ -48,7 +48,7 @@ def weighted(trainer: Any, pad: int) -> Any:
         def compute_loss(
             self,
             model: Any,
-            inputs: dict[str, Any],
+            inputs: dict[str, object],
             return_outputs: bool = False,
             num_items_in_batch: Any = None,
         ) -> Any:
@@ -65,7 +65,7 @@ def weighted(trainer: Any, pad: int) -> Any:
             return (loss, {}) if return_outputs else loss
 
         def prediction_step(
-            self, model: Any, inputs: dict[str, Any], *_: object, **__: object
+            self, model: Any, inputs: dict[str, object], *_: object, **__: object
         ) -> Any:
             import torch
 

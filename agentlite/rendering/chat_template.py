@@ -83,7 +83,7 @@ class Environment(ImmutableSandboxedEnvironment):
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> object:
         if operator == "+" and type(left) is str and type(right) is str:
             self.count(len(left) + len(right))
             return left + right
@@ -99,7 +99,7 @@ class Environment(ImmutableSandboxedEnvironment):
             self.count(abs(int(right)) << 16)
         return super().call_binop(context, operator, left, right)
 
-    def limited_loop(self, values: Any) -> Any:
+    def limited_loop(self, values: Any) -> object:
         """The values of a loop. A short loop checks the clock only once: what takes long is nested
         loops, and the inner ones begin often."""
         self.check_clock()
@@ -112,7 +112,7 @@ class Environment(ImmutableSandboxedEnvironment):
         growth = GROWTH.get(name)
 
         @wraps(function)
-        def limited(*args: Any, **kwargs: Any) -> Any:
+        def limited(*args: Any, **kwargs: Any) -> object:
             self.check_clock()
             if name == "join":  # an iterator can be read only once
                 args = (*args[:own], [*args[own]], *args[own + 1 :])
@@ -130,7 +130,7 @@ class Environment(ImmutableSandboxedEnvironment):
         self.count(sum(map(_size, operands)))
         return "".join(map(str, operands))
 
-    def printed(self, value: Any) -> Any:
+    def printed(self, value: Any) -> object:
         """What stands in `{{ }}`, before it becomes a text."""
         if type(value) is not str:
             self.count(_size(value))

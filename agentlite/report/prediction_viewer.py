@@ -4,7 +4,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.records import Call, GoldCall, Record, Step
 from agentlite.core.row_files import Row
@@ -98,7 +98,7 @@ def _contents(
 
 def _record(
     record: Record, turn: int, tools: dict[tuple[str, ...], int], cut: Callable[[str], str]
-) -> list[Any]:
+) -> list[object]:
     """Its messages up to the last turn that is shown, and the numbers of its tools, which are added
     to `tools`.
     """
@@ -117,7 +117,7 @@ def _step(
     models: Sequence[str],
     metrics: Sequence[str],
     cut: Callable[[str], str],
-) -> list[Any]:
+) -> list[object]:
     """Its record and turn, the expected calls (None where they are not known), its slices, and the
     prediction of each model.
     """
@@ -138,6 +138,6 @@ def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[
 
 def _prediction(
     model: int, row: Row, metrics: Sequence[str], cut: Callable[[str], str]
-) -> list[Any]:
+) -> list[object]:
     values = [row["metrics"].get(name) for name in metrics]
     return [model, cut(row["text"]), row["problem"], values, row.get("new_tokens", 0)]

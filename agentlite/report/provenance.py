@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -147,7 +147,7 @@ def _flag(command: str, key: str, value: object) -> list[str]:
     return [flag, value if isinstance(value, str) else json.dumps(value)]
 
 
-def _default(command: str, key: str) -> Any:
+def _default(command: str, key: str) -> object:
     return msgspec.json.decode(msgspec.json.encode(config.default(command, key)))
 
 

@@ -16,7 +16,7 @@ VIEWS = {
 BASELINES = ("bm25", "untrained")
 
 
-def show(figures: dict[str, Any], stream: Any) -> None:
+def show(figures: dict[str, object], stream: Any) -> None:
     """Prints them for the terminal."""
     for view in tables(figures):
         print(f"\n{view.title} ({view.rows[0][1][0]['count']}), in %", file=stream)
@@ -59,7 +59,7 @@ def _figures(title: str, sizes: dict[str, Any]) -> Figures:
     )
 
 
-def differences(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
+def differences(figures: Mapping[str, Any]) -> list[dict[str, object]]:
     """The gains over the baselines on all questions, each named by its metric and the number of
     tools.
     """

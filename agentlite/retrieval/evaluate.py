@@ -82,7 +82,7 @@ def differences(
     second: str,
     known: set[str],
     seed: int,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """What `second` has over every other method, on the same queries, whole records drawn again."""
     sentences = []
     for view in VIEWS:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -104,7 +104,7 @@ def _without_last(tools: Sequence[Tool], expected: set[str], count: int) -> list
     return [tool for tool in tools if tool.name not in dropped]
 
 
-def _offered(record: Record, tools: Sequence[Tool], retrieved: dict[str, Any]) -> Record:
+def _offered(record: Record, tools: Sequence[Tool], retrieved: dict[str, object]) -> Record:
     """The tools are sorted by a hash: their order does not say which one is likely."""
     text = questions(record)[0]
     hashed = tuple(sorted(tools, key=lambda tool: digest(f"{text} {tool.name}")))

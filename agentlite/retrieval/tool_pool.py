@@ -150,7 +150,7 @@ def _read_row(place: str, value: object, error: RowError | None, read: ToolFile)
         read.problems.append({"place": place, "code": found.code, "problem": found.reason})
 
 
-def _examples(place: str, value: dict[str, Any], read: ToolFile) -> Iterator[Record]:
+def _examples(place: str, value: dict[str, object], read: ToolFile) -> Iterator[Record]:
     for part in sage_tools.parts(value) if value.get(sage_tools.EXAMPLES) else ():
         try:
             yield sage_tools.read(part)

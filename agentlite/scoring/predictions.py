@@ -260,7 +260,7 @@ def _said(row: Row, where: str) -> ExternalAnswer:
     )
 
 
-def _list(calls: object, where: str) -> list[Any]:
+def _list(calls: object, where: str) -> list[object]:
     if isinstance(calls, list):
         return calls
     raise UserError('"calls" is no list.', f"A row: {SHAPE}.", location=where)

@@ -22,7 +22,7 @@ from agentlite.workspace.model_source import find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 
-def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
     """The model that the pairs were sampled from, and the shape of the adapter that is
     continued.
     """
@@ -54,7 +54,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         )
     digests = ",".join(paired.outputs[name][:16] for name in ("pairs.jsonl", "records.jsonl"))
 
-    def train(folder: Path) -> dict[str, Any]:
+    def train(folder: Path) -> dict[str, object]:
         with console.waiting("dpo: reading the pairs"):
             rows = list(read_preferences(settings, data, load_template(source.base)))
         if not rows:
@@ -67,7 +67,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         console.notice(f"dpo: {len(rows)} pairs, {sum(row.tokens for row in rows)} tokens")
         return {"pairs": len(rows), **dpo.train(source, settings, folder, rows)}
 
-    def forecast() -> dict[str, Any]:
+    def forecast() -> dict[str, object]:
         """Reads the pairs as `train` does; says how many steps and tokens there would be."""
         rows = list(read_preferences(settings, data, load_template(source.base)))
         planned = dpo.schedule(settings, rows)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
@@ -27,7 +26,7 @@ from agentlite.workspace.run_folder import Result, RunTarget
 NOT_OF_THE_PLAN = ("reward_seconds", "max_failures", "max_flat_steps")
 
 
-def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[object, str]]:
     """The shape of the adapter that is continued."""
     return {**adapter_shape(settings.model, run), **deepspeed.inherited("grpo", settings)}
 
@@ -55,7 +54,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
             location="grpo.max_new_tokens",
         )
 
-    def train(folder: Path) -> dict[str, Any]:
+    def train(folder: Path) -> dict[str, object]:
         with console.waiting("grpo: writing the prompts"):
             fitting, too_long = _fitting_prompts(settings, prepared, source)
         records = {prompt.record.id: prompt.record for prompt in fitting}
@@ -74,7 +73,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
             "too_long": too_long,
         }
 
-    def forecast() -> dict[str, Any]:
+    def forecast() -> dict[str, object]:
         """How many steps and answers there would be, and of how long prompts."""
         fitting, too_long = _fitting_prompts(settings, prepared, source)
         planned = grpo.schedule(settings, len(fitting))

@@ -26,7 +26,7 @@ from agentlite.workspace.run_folder import Result, RunTarget
 TOKENS_A_SECOND = 155
 
 
-def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[Any, str]]:
+def inherit(settings: SftSettings, run: Path) -> dict[str, tuple[object, str]]:
     """The model of prep; and, from the stage that is continued, the shape of its adapter."""
     model = setting_of(settings.data, "model", run)
     return {
@@ -45,7 +45,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         value[:16] for name, value in prepared.outputs.items() if name.startswith(("train", "dev"))
     )
 
-    def train(folder: Path) -> dict[str, Any]:
+    def train(folder: Path) -> dict[str, object]:
         template = load_template(source.base)
         with console.waiting("sft: reading the rows"):
             encoded, dev = (
@@ -65,7 +65,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         figures = sft.train(source, settings, folder, encoded, dev)
         return {"rows": len(encoded), "trained_share": round(trained / tokens, 4), **figures}
 
-    def forecast() -> dict[str, Any]:
+    def forecast() -> dict[str, object]:
         """Reads the rows as `train` does; says how many steps and tokens there would be."""
         encoded = read_encoded(settings, data, "train", load_template(source.base))
         tokens = sum(len(row.input_ids) for row in encoded)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from agentlite.config import resolve
 from agentlite.config.settings import TrainerSettings
@@ -27,8 +26,8 @@ def train_stage(
     *,
     protocol: str,
     inputs: Mapping[str, str],
-    forecast: Callable[[], dict[str, Any]],
-    train: Callable[[Path], dict[str, Any]],
+    forecast: Callable[[], dict[str, object]],
+    train: Callable[[Path], dict[str, object]],
     outputs: Sequence[str] = (),
     not_of_the_plan: Sequence[str] = (),
     evaluate: str = "",

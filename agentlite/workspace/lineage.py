@@ -28,7 +28,7 @@ def setting_of(name: str, key: str, run: Path) -> Any:
     return json.loads(export.read_bytes())["settings"].get(key)
 
 
-def adapter_shape(name: str, run: Path) -> dict[str, tuple[Any, str]]:
+def adapter_shape(name: str, run: Path) -> dict[str, tuple[object, str]]:
     """The `lora_*` settings of the stage that is trained further, each with the stage's name; {} if
     it trained all weights.
     """

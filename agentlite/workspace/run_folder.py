@@ -172,7 +172,7 @@ class StageFolder:
     def done(self) -> Done:
         return _read_done(self.folder)
 
-    def finish(self, outputs: Iterable[str], figures: dict[str, Any]) -> Done:
+    def finish(self, outputs: Iterable[str], figures: dict[str, object]) -> Done:
         """Writes done.json, with the digests of the outputs, once these are safe on the disk."""
         paths = {name: self.folder / name for name in outputs}
         with disk_errors(self.folder):

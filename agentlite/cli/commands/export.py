@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CARD = "README.md"
 
 
-def export(request: "ExportRequest") -> dict[str, Any]:
+def export(request: "ExportRequest") -> dict[str, object]:
     """The one JSON object of `--json`. Raises UserError 2, 3, 5, 7, 8 or 74: then nothing is left
     at the target.
     """

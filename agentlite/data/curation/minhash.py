@@ -23,7 +23,7 @@ MOST = 32  # texts that are compared with another one, the likeliest first, and 
 REMEMBERED = 256  # shingles of texts: those of a long dialog take 50 kilobytes
 
 
-def shingles(text: str) -> Any:
+def shingles(text: str) -> object:
     """Its character 5-grams as 64-bit hashes, each once, sorted: uint64 of shape (grams,). A
     shorter text is one.
     """

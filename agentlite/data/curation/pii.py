@@ -388,12 +388,12 @@ def _masks(found: Mapping[tuple[str, str], Sequence[str | int]], text: str) -> d
     return masks
 
 
-def _masked(contents: object, masks: Mapping[str, str]) -> Any:
+def _masked(contents: object, masks: Mapping[str, str]) -> object:
     spellings = sorted(masks, key=len, reverse=True)
     ended = (re.escape(one) + (MAIL_END if "@" in one else END) for one in spellings)
     pattern = re.compile(f"{START}(?:{'|'.join(ended)})")
 
-    def masked(value: object) -> Any:
+    def masked(value: object) -> object:
         if isinstance(value, str):
             return pattern.sub(lambda match: masks[match[0]], value)
         if type(value) is int:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.records import Record
 from agentlite.data.curation.traits import Traits
@@ -39,7 +39,7 @@ class Sized(NamedTuple):
     called: tuple[str, ...]
 
 
-def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, Any]:
+def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, object]:
     """Counts, largest first; `length`: tokens of the longest row of a record, by quantile."""
     called = Counter(name for size in sizes for name in size.called)
     tokens, trained = sum(size.tokens for size in sizes), sum(size.trained for size in sizes)

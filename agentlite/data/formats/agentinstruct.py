@@ -47,7 +47,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _message(turn: dict[str, Any], number: int) -> Message:
+def _message(turn: dict[str, object], number: int) -> Message:
     """Only what the assistant says is ever learned: null leaves that so, as it does with the user's
     turns.
     """

@@ -68,7 +68,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _renamed_value(text: str) -> Any:
+def _renamed_value(text: str) -> object:
     return _renamed(json_value(text))
 
 

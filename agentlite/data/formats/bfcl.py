@@ -160,7 +160,7 @@ def _tool(function: dict[str, Any], language: str) -> Tool:
     return Tool(name, function.get("description") or "", schema)
 
 
-def _parameter(parameter: dict[str, Any], language: str) -> dict[str, Any]:
+def _parameter(parameter: dict[str, object], language: str) -> dict[str, object]:
     """Of Python's types only "tuple" says more than its JSON type: BFCL takes no tuple where a list
     is declared.
     """
@@ -201,7 +201,7 @@ def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
             )
 
 
-def _has_choices(value: dict[str, Any]) -> bool:
+def _has_choices(value: dict[str, object]) -> bool:
     return all(isinstance(choices, list) for choices in value.values())
 
 

@@ -40,7 +40,7 @@ def _literal(value: object, inner: str) -> str:
     return plain(value)
 
 
-def _list(value: list[Any], inner: str) -> str:
+def _list(value: list[object], inner: str) -> str:
     if not value:
         return "new ArrayList<>()"
     return (
@@ -49,7 +49,7 @@ def _list(value: list[Any], inner: str) -> str:
     )
 
 
-def _array(value: list[Any], inner: str) -> str:
+def _array(value: list[object], inner: str) -> str:
     """Texts stand without quotes: BFCL would take those for a part of the text."""
     elements = [
         element if isinstance(element, str) else _element(element, inner) for element in value
@@ -61,7 +61,7 @@ def _element(value: object, inner: str) -> str:
     return JAVA.get(inner, _literal)(value, "")
 
 
-def _map(value: dict[str, Any], inner: str) -> str:
+def _map(value: dict[str, object], inner: str) -> str:
     puts = " ".join(f"put({plain(key)}, {plain(one)});" for key, one in value.items())
     return f"new HashMap<>() {{{{ {puts} }}}}" if puts else "new HashMap<>()"
 

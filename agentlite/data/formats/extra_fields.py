@@ -3,12 +3,12 @@
 from typing import Any
 
 
-def source_id(row: dict[str, Any]) -> dict[str, Any]:
+def source_id(row: dict[str, object]) -> dict[str, object]:
     """The row's own id, as meta."""
     return {"source_id": str(row["id"])} if row.get("id") not in (None, "") else {}
 
 
-def rest(row: dict[str, Any], *known: str) -> dict[str, Any]:
+def rest(row: dict[str, object], *known: str) -> dict[str, object]:
     """What stands under any other key. Arrow fills in the keys of other rows as null: they say
     nothing.
     """

@@ -62,7 +62,7 @@ def sentences(*patterns: str) -> re.Pattern[str]:
     return re.compile(rf"(?:(?:{'|'.join(patterns)})\s*)+", re.IGNORECASE | re.DOTALL)
 
 
-def value_of(text: str) -> Any:
+def value_of(text: str) -> object:
     """What a result holds, if it is JSON or a Python literal; else the text: a result may be
     any.
     """

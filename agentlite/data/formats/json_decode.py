@@ -40,7 +40,7 @@ def json_value(text: str) -> Any:
     return _not_too_deep(text, value)
 
 
-def _canonical(text: str) -> Any:
+def _canonical(text: str) -> object:
     """The value of JSON that is written as msgspec writes it, blanks apart: nothing can have been
     lost in reading it.
 
@@ -54,7 +54,7 @@ def _canonical(text: str) -> Any:
     return value if same else _OTHERWISE
 
 
-def literal_value(text: str) -> Any:
+def literal_value(text: str) -> object:
     """The value of a Python literal, as agent data sets write objects. Nothing is evaluated. Raises
     RowError E206.
     """
@@ -76,7 +76,7 @@ def shortened(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:60]}…")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -122,7 +122,7 @@ def _refuse_surrogates(text: str, value: object) -> None:
             raise RowError("E119", f"nested deeper than {DEEPEST}") from error
 
 
-def _not_too_deep(text: str, value: Any) -> Any:
+def _not_too_deep(text: str, value: Any) -> object:
     if text.count("[") + text.count("{") <= DEEPEST:
         return value
     level = [value]

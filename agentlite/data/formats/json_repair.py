@@ -65,7 +65,7 @@ def _inside(value: object, methods: Sequence[str], used: list[str]) -> Any:
     }
 
 
-def _text(key: str, text: str, methods: Sequence[str], used: list[str]) -> Any:
+def _text(key: str, text: str, methods: Sequence[str], used: list[str]) -> object:
     if key not in HOLD_JSON or not text.lstrip().startswith(("{", "[")):
         return text
     here: list[str] = []
@@ -77,7 +77,7 @@ def _text(key: str, text: str, methods: Sequence[str], used: list[str]) -> Any:
     return json.dumps(value, ensure_ascii=False) if here else text
 
 
-def _guessed(text: str) -> Any:
+def _guessed(text: str) -> object:
     """By json-repair; what it could make nothing of is no repair."""
     import json_repair
 

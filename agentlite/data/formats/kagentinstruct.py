@@ -25,7 +25,7 @@ def fits(row: dict[str, Any]) -> bool:
     return isinstance(row.get(SAMPLES), list)
 
 
-def parts(row: dict[str, Any]) -> list[dict[str, Any]]:
+def parts(row: dict[str, object]) -> list[dict[str, object]]:
     """A row for each sample. One without any stays one row, for `read` to refuse."""
     samples = row.get(SAMPLES)
     return (

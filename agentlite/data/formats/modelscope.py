@@ -121,7 +121,7 @@ def _is_described(plugin: dict[str, Any]) -> bool:
     return isinstance(plugin.get(SCHEMA), dict) or ("name" in plugin and described)
 
 
-def _apis(plugin: dict[str, Any]) -> Iterator[Tool]:
+def _apis(plugin: dict[str, object]) -> Iterator[Tool]:
     schema = plugin.get(SCHEMA)
     if not isinstance(schema, dict):
         yield read_tool(plugin, json_or_literal)
@@ -138,7 +138,7 @@ def _apis(plugin: dict[str, Any]) -> Iterator[Tool]:
         )
 
 
-def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
+def _chain(text: str, loss: bool, calls: dict[str, dict[str, object]]) -> Iterator[Message]:
     """One answer as the messages it stands for. Puts what a call says beside its name and
     parameters into `calls`.
     """

@@ -73,7 +73,7 @@ def _exchanges(row: dict[str, Any]) -> list[tuple[str, str]]:
     return [*history(row), (text_at(row, "query"), row["response"])]
 
 
-def _preference(row: dict[str, Any]) -> str:
+def _preference(row: dict[str, object]) -> str:
     """The key that makes the row one for DPO or KTO; "" if there is none."""
     if isinstance(row.get("label"), bool):
         return "label"
@@ -82,7 +82,7 @@ def _preference(row: dict[str, Any]) -> str:
     )
 
 
-def _has_own_messages(row: dict[str, Any]) -> bool:
+def _has_own_messages(row: dict[str, object]) -> bool:
     messages = row.get("messages")
     if not isinstance(messages, list) or not all(
         isinstance(turn, dict) and "role" in turn for turn in messages
@@ -139,7 +139,7 @@ class _MsSwiftDialog:
         if extra := rest(turn, "role", "content", "tool_calls", "loss", "weight", "loss_scale"):
             self.extra.setdefault(str(len(self.messages) - 1), []).append(extra)
 
-    def _call(self, turn: dict[str, Any], number: int) -> None:
+    def _call(self, turn: dict[str, object], number: int) -> None:
         """A turn that only calls goes with the assistant turn just before it."""
         content = turn.get("content")
         value = json_or_literal(content) if isinstance(content, str) else content
@@ -159,7 +159,7 @@ class _MsSwiftDialog:
         self.calls += 1
         return call
 
-    def _weigh(self, turn: dict[str, Any], number: int) -> None:
+    def _weigh(self, turn: dict[str, object], number: int) -> None:
         """A turn has one weight: `loss: false` and `loss_scale: 0` take it out, any other scale is
         kept as it is.
         """
@@ -177,7 +177,7 @@ class _MsSwiftDialog:
         self.messages[place] = replace(self.messages[place], loss=weight != 0)
 
 
-def _text(turn: dict[str, Any], number: int) -> str:
+def _text(turn: dict[str, object], number: int) -> str:
     content = turn.get("content")
     if content is not None and not isinstance(content, str):
         raise RowError(

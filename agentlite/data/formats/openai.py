@@ -76,7 +76,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _extra_by_turn(messages: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _extra_by_turn(messages: list[dict[str, object]]) -> dict[str, dict[str, object]]:
     """What messages say under keys that are not known, by the number of the message."""
     return {
         str(number): more
@@ -174,7 +174,7 @@ class _OpenAIDialog:
         self.taken.add(f"call_{number}")
         return f"call_{number}"
 
-    def _answered(self, message: dict[str, Any]) -> str:
+    def _answered(self, message: dict[str, object]) -> str:
         """The id of the call a result answers: its own, or the only one it can be; "" if that is
         not clear.
         """
@@ -188,12 +188,12 @@ class _OpenAIDialog:
         return fitting[0].id
 
 
-def has_loss(message: dict[str, Any]) -> bool:
+def has_loss(message: dict[str, object]) -> bool:
     """Whether a turn is learned: `loss: false` and `weight: 0` take it out."""
     return message.get("loss") is not False and message.get("weight") != 0
 
 
-def _calls(message: dict[str, Any], number: int) -> list[dict[str, Any]]:
+def _calls(message: dict[str, object], number: int) -> list[dict[str, object]]:
     calls = message.get("tool_calls") or (
         [message["function_call"]] if message.get("function_call") else []
     )

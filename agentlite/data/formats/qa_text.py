@@ -15,7 +15,7 @@ def text_at(row: dict[str, Any], key: str) -> str:
     return value or ""
 
 
-def history(row: dict[str, Any]) -> list[tuple[str, str]]:
+def history(row: dict[str, object]) -> list[tuple[str, str]]:
     """The exchanges before the last: [[question, answer], ...]. Raises RowError E201."""
     given = row.get("history") or []
     if not isinstance(given, list):

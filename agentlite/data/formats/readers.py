@@ -285,7 +285,7 @@ def decoded(line: RawLine) -> Raw:
         )
 
 
-def _object(content: bytes) -> dict[str, Any]:
+def _object(content: bytes) -> dict[str, object]:
     if b"\0" in content:
         raise RowError("E111", "a NUL byte")
     try:
@@ -369,7 +369,7 @@ def _parquet(path: Path) -> Iterator[RawLine]:
         ) from error
 
 
-def _values(name: str, values: Iterator[dict[str, Any]]) -> Iterator[RawLine]:
+def _values(name: str, values: Iterator[dict[str, object]]) -> Iterator[RawLine]:
     """Rows that are already decoded, as lines of JSON."""
     for number, value in enumerate(values, 1):
         line = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")

@@ -59,7 +59,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _asked(row: dict[str, Any]) -> str:
+def _asked(row: dict[str, object]) -> str:
     context = row.get("context") or ""
     return "\n\n".join(
         filter(

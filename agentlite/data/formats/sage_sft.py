@@ -61,7 +61,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _add_result(messages: list[Message], turn: dict[str, Any], number: int) -> None:
+def _add_result(messages: list[Message], turn: dict[str, object], number: int) -> None:
     """The call that a result answers was made by the assistant turn before it, which does not say
     so.
     """
@@ -77,14 +77,14 @@ def _add_result(messages: list[Message], turn: dict[str, Any], number: int) -> N
     messages.append(Message("tool", _said(turn, number), call_id=call.id))
 
 
-def _arguments(turn: dict[str, Any]) -> dict[str, Any]:
+def _arguments(turn: dict[str, object]) -> dict[str, object]:
     for place in (turn, turn.get("metadata"), turn.get("result")):
         if isinstance(place, dict) and place.get("arguments") is not None:
             return read_arguments(place["arguments"])
     return {}
 
 
-def _said(turn: dict[str, Any], number: int) -> str:
+def _said(turn: dict[str, object], number: int) -> str:
     """The text and, unless it is the same, the result."""
     text, result = sharegpt.text_of(turn, number), turn.get("result")
     written = "" if result is None else result if isinstance(result, str) else plain(result)

@@ -28,7 +28,7 @@ def fits(row: dict[str, Any]) -> bool:
     return "tool_id" in row and EXAMPLES in row
 
 
-def parts(row: dict[str, Any]) -> list[dict[str, Any]]:
+def parts(row: dict[str, object]) -> list[dict[str, object]]:
     """A row for each example. A tool without any stays one row, for `read` to refuse."""
     examples = row.get(EXAMPLES)
     return (
@@ -81,7 +81,7 @@ def declared(value: object) -> Tool:
     return Tool(tool_id, _described(value), json_schema(schema, tool_id))
 
 
-def split_of(row: dict[str, Any]) -> str:
+def split_of(row: dict[str, object]) -> str:
     """The split that the row bears. Raises RowError E201 for one that is not known."""
     split = row.get("split") or ""
     if split and split not in SPLITS:

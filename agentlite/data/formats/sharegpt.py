@@ -70,7 +70,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _is_alone(turns: list[Any], number: int) -> bool:
+def _is_alone(turns: list[object], number: int) -> bool:
     """Whether no turn of the same speaker follows."""
     after = turns[number] if number < len(turns) else None
     return (

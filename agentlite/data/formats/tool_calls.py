@@ -25,7 +25,7 @@ MOST_KNOWN = 10_000
 _KNOWN: dict[tuple[bytes, Reader], Tool] = {}
 
 
-def json_or_literal(text: str) -> Any:
+def json_or_literal(text: str) -> object:
     """The value of JSON or, for formats known to hold them, of a Python literal. Raises
     RowError.
     """
@@ -37,7 +37,7 @@ def json_or_literal(text: str) -> Any:
         return literal_value(text)
 
 
-def read_arguments(value: object, reader: Reader = json_value) -> dict[str, Any]:
+def read_arguments(value: object, reader: Reader = json_value) -> dict[str, object]:
     """The arguments of a call: an object, its text, or the text of its text; nothing is {}.
 
     Raises RowError E206 for text that cannot be read, E208 for a list or a scalar.
@@ -55,7 +55,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, Any]
     return value
 
 
-def _text_value(text: str, reader: Reader, code: str, what: str) -> Any:
+def _text_value(text: str, reader: Reader, code: str, what: str) -> object:
     try:
         return reader(text)
     except RowError as error:
@@ -181,7 +181,7 @@ def _types(given: object) -> str | list[str] | None:
     return TYPES.get(str(given).lower())
 
 
-def _inner_schemas(schema: dict[str, Any], tool: str) -> dict[str, Any]:
+def _inner_schemas(schema: dict[str, object], tool: str) -> dict[str, object]:
     required = schema.pop("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         raise RowError("E211", f"parameters of {tool}: required is no list of names")

@@ -154,7 +154,7 @@ def _calls(text: str, made: int) -> Iterator[Call]:
         yield Call(name.strip(), _arguments(call.rstrip()[len(name) + 1 : -1]), f"call_{number}")
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _arguments(text: str) -> dict[str, object]:
     arguments: dict[str, Any] = {}
     for argument in split_at(",", text) if text.strip() else []:
         name, _, value = argument.partition("=")

@@ -49,7 +49,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _listed(row: dict[str, Any], key: str, code: str) -> list[Any]:
+def _listed(row: dict[str, object], key: str, code: str) -> list[object]:
     value = row.get(key)
     if isinstance(value, str):
         try:
@@ -91,20 +91,20 @@ def _tool(value: object) -> Tool:
     )
 
 
-def _property(parameter: dict[str, Any]) -> dict[str, Any]:
+def _property(parameter: dict[str, object]) -> dict[str, object]:
     described = {key: value for key, value in parameter.items() if key != "type"}
     written = parameter.get("type")
     return {**(_schema(written) if isinstance(written, str) else {}), **described}
 
 
-def _is_required(parameter: dict[str, Any]) -> bool:
+def _is_required(parameter: dict[str, object]) -> bool:
     """What has a default need not be given, whether or not its type says so."""
     written = str(parameter.get("type"))
     optional = MAY_BE_MISSING.search(written) or written.startswith("Optional[")
     return not optional and "default" not in parameter and "required" not in parameter
 
 
-def _schema(written: str) -> dict[str, Any]:
+def _schema(written: str) -> dict[str, object]:
     """`List[int], optional` as JSON Schema. A type that JSON does not have is left out: any value
     will do.
     """

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from agentlite.core.errors import DISK, OTHER_PLAN, UserError
 from agentlite.core.row_files import write_json
@@ -67,7 +66,7 @@ def writing(target: Path, needed: int) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> None:
+def put_folder(aside: Path, target: Path, facts: dict[str, object]) -> None:
     """The folder, with its mark, in the place of whatever export was there."""
     names = sorted(path.name for path in aside.iterdir())
     write_json(
@@ -85,7 +84,7 @@ def put_folder(aside: Path, target: Path, facts: dict[str, Any]) -> None:
         aside.rename(target)
 
 
-def put_files(files: dict[Path, Path], mark: Path, facts: dict[str, Any]) -> None:
+def put_files(files: dict[Path, Path], mark: Path, facts: dict[str, object]) -> None:
     """`files`: where each is, and where it belongs; the mark last."""
     digests = {target.name: file_digest(aside) for aside, target in files.items()}
     for aside, target in files.items():

@@ -1,7 +1,5 @@
 """What a `--dry-run` says about memory: the need by term, and settings that would fit."""
 
-from typing import Any
-
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import load_of, needed
@@ -11,7 +9,7 @@ from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.planning.suggest_fit import fitting
 
 
-def dry_run_memory(command: str, settings: object, base: str, longest: int) -> dict[str, Any]:
+def dry_run_memory(command: str, settings: object, base: str, longest: int) -> dict[str, object]:
     """GiB by term, or why they are not known. Where the settings do not fit, a notice names the
     nearest that do.
 

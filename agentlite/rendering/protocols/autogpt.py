@@ -9,7 +9,7 @@ to the second prompt.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Parsed, Record, Tool, plain
@@ -157,7 +157,7 @@ def _shown(before: Sequence[Message]) -> dict[str, str]:
     }
 
 
-def _tasks(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _tasks(messages: Sequence[Message]) -> list[dict[str, object]]:
     results = {message.call_id: message.content for message in messages if message.role == "tool"}
     return [
         {
@@ -170,7 +170,7 @@ def _tasks(messages: Sequence[Message]) -> list[dict[str, Any]]:
     ]
 
 
-def _command(task: str, name: str, arguments: dict[str, Any]) -> str:
+def _command(task: str, name: str, arguments: dict[str, object]) -> str:
     return plain({"task_name": task.strip(), "command": {"name": name, "args": arguments}})
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import UNSET, to_builtins
 
@@ -67,7 +66,7 @@ def write_sheets(
     )
 
 
-def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, Any]:
+def read_ratings(sheet: Path, filled: Sequence[Path], seed: int) -> dict[str, object]:
     """By model what the raters think, and how far they agree. Raises UserError for a sheet that is
     not as it was.
     """

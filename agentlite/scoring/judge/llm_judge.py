@@ -144,7 +144,7 @@ def read_verdict(text: str) -> tuple[int | None, str, str]:
     return int(score), str(said.get("reason", "")), ""
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def _objects(text: str) -> Iterator[dict[str, object]]:
     start = text.find("{")
     while start >= 0:
         try:

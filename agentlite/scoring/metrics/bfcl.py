@@ -166,7 +166,7 @@ def _first_type(accepted: Sequence[object]) -> type | None:
     return next((type(answer) for answer in accepted if answer != ""), None)
 
 
-def _elements_typed(value: list[Any], accepted: Sequence[object], declared: type) -> bool:
+def _elements_typed(value: list[object], accepted: Sequence[object], declared: type) -> bool:
     """Whether, beside some answer, each element has the declared type or that of the answer's first
     element.
     """
@@ -185,7 +185,7 @@ def _same_text(value: str, accepted: Sequence[object]) -> bool:
     return standard(value) in [standard(answer) for answer in accepted if type(answer) is str]
 
 
-def _same_list(value: list[Any], accepted: Sequence[Any]) -> bool:
+def _same_list(value: list[object], accepted: Sequence[Any]) -> bool:
     """An empty list also does where the parameter may be left out."""
     given = [standard(element) for element in value]
     return any(
@@ -193,11 +193,11 @@ def _same_list(value: list[Any], accepted: Sequence[Any]) -> bool:
     )
 
 
-def _same_object(value: dict[str, Any], accepted: Sequence[object]) -> bool:
+def _same_object(value: dict[str, object], accepted: Sequence[object]) -> bool:
     return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
 
 
-def _same_objects(value: list[Any], accepted: Sequence[Any]) -> bool:
+def _same_objects(value: list[object], accepted: Sequence[Any]) -> bool:
     return any(
         len(value) == len(answer)
         and all(

@@ -28,7 +28,7 @@ class Literal(NamedTuple):
     schema: dict[str, Any]
 
 
-def is_literal(schema: dict[str, Any]) -> bool:
+def is_literal(schema: dict[str, object]) -> bool:
     """Whether values of the schema are texts in another language."""
     declared = schema.get("format")
     return isinstance(declared, str) and declared.partition(" ")[0] in LANGUAGES
@@ -83,7 +83,7 @@ FILLED_MAP = re.compile(r"new\s+HashMap<.*?>\s*\(\)\s*\{", re.DOTALL)
 PUT = re.compile(r"put\(\"(.*?)\",\s*(.*?)\)")
 
 
-def _java_list(text: str, inner: str) -> Any:
+def _java_list(text: str, inner: str) -> object:
     if listed := AS_LIST.search(text):
         return [_java_element(element.strip(), inner) for element in listed[1].split(",")]
     if (opening := FILLED_LIST.search(text)) and (end := text.find("}}", opening.end() + 1)) >= 0:
@@ -94,13 +94,13 @@ def _java_list(text: str, inner: str) -> Any:
     return [] if NEW_LIST.search(text) else text
 
 
-def _java_element(text: str, inner: str) -> Any:
+def _java_element(text: str, inner: str) -> object:
     if inner in ("char", "String"):
         return text[1:-1]
     return JAVA[inner].read(text, "") if inner in JAVA else _java_value(text)
 
 
-def _java_array(text: str, inner: str) -> Any:
+def _java_array(text: str, inner: str) -> object:
     if not (found := ARRAY.search(text)):
         return text
     elements = [element.strip() for element in found[1].split(",") if element.strip()]
@@ -110,7 +110,7 @@ def _java_array(text: str, inner: str) -> Any:
     ]
 
 
-def _java_map(text: str, inner: str) -> Any:
+def _java_map(text: str, inner: str) -> object:
     if (opening := FILLED_MAP.search(text)) and (end := text.find("}", opening.end())) >= 0:
         return {
             key: _java_value(value.strip()) for key, value in PUT.findall(text[opening.end() : end])
@@ -118,7 +118,7 @@ def _java_map(text: str, inner: str) -> Any:
     return {} if NEW_MAP.search(text) else text
 
 
-def _java_value(text: str) -> Any:
+def _java_value(text: str) -> object:
     """A value of which no type is declared."""
     for literal in ("long", "float"):
         if (value := JAVA[literal].read(text, "")) is not text:
@@ -126,7 +126,7 @@ def _java_value(text: str) -> Any:
     return _undeclared(text, '"')
 
 
-def _undeclared(text: str, quotes: str) -> Any:
+def _undeclared(text: str, quotes: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     if any(text.startswith(quote) and text.endswith(quote) for quote in quotes):
@@ -167,7 +167,7 @@ def _script_text(text: str, inner: str) -> str:
     return text[1:-1] if quoted else text
 
 
-def _script_array(text: str, inner: str) -> Any:
+def _script_array(text: str, inner: str) -> object:
     text = text.strip()
     for close, opening in ROWS.items():
         if (found := opening.match(text)) and (end := _end_of_rows(text, found.end(), close)):
@@ -186,7 +186,7 @@ def _script_array(text: str, inner: str) -> Any:
     )
 
 
-def _row(elements: str) -> list[Any]:
+def _row(elements: str) -> list[object]:
     return [_undeclared(element.strip(), "\"'") for element in elements.split(",")]
 
 
@@ -214,7 +214,7 @@ def _end_of_rows(text: str, start: int, close: str) -> int:
     return 0
 
 
-def _script_object(text: str, inner: str) -> Any:
+def _script_object(text: str, inner: str) -> object:
     text = text.strip()
     if not (found := OBJECT.match(text)):
         return text
@@ -223,7 +223,7 @@ def _script_object(text: str, inner: str) -> Any:
     }
 
 
-def _member(text: str) -> Any:
+def _member(text: str) -> object:
     for read, (opening, closing) in ((_script_array, "[]"), (_script_object, "{}")):
         if text.startswith(opening) and text.endswith(closing):
             return read(text, "")

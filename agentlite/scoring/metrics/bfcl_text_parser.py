@@ -72,38 +72,38 @@ def _value(node: ast.expr) -> Any:
     raise Unreadable(f"a {type(node).__name__} for a value")
 
 
-def _constant(node: ast.Constant) -> Any:
+def _constant(node: ast.Constant) -> object:
     if isinstance(node.value, bytes | complex):
         raise Unreadable(f"a value of type {type(node.value).__name__}")
     return "..." if node.value is ... else node.value
 
 
-def _negative(node: ast.UnaryOp) -> Any:
+def _negative(node: ast.UnaryOp) -> object:
     """Of a constant: minus it, whatever the sign, as BFCL has it."""
     if isinstance(node.operand, ast.Constant) and isinstance(node.operand.value, int | float):
         return -node.operand.value
     raise Unreadable("a sign before what is no number")
 
 
-def _object(node: ast.Dict) -> dict[Any, Any]:
+def _object(node: ast.Dict) -> dict[object, object]:
     keys = [_value(key) if key else None for key in node.keys]
     if not all(isinstance(key, str | int | float) for key in keys):
         raise Unreadable("a key that is neither text nor number")
     return dict(zip(keys, map(_value, node.values), strict=True))
 
 
-def _inner_call(node: ast.Call) -> Any:
+def _inner_call(node: ast.Call) -> object:
     if not node.keywords:
         return ast.unparse(node)
     call = _call(node)
     return {call.name: call.arguments}
 
 
-def _sum(node: ast.BinOp) -> Any:
+def _sum(node: ast.BinOp) -> object:
     return _arithmetic(node, 0)
 
 
-def _arithmetic(node: ast.expr, depth: int) -> Any:
+def _arithmetic(node: ast.expr, depth: int) -> object:
     """What Python would compute, of constants only and within bounds."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value
@@ -129,7 +129,7 @@ def _is_too_much(operation: ast.operator, left: Any, right: Any) -> bool:
     return isinstance(operation, ast.Mod) and isinstance(left, str)
 
 
-def _computed(operation: Callable[..., object], *operands: object) -> Any:
+def _computed(operation: Callable[..., object], *operands: object) -> object:
     try:
         result = operation(*operands)
     except (ArithmeticError, TypeError, ValueError) as error:

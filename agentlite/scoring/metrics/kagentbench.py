@@ -146,7 +146,7 @@ def _by_id(path: Path) -> dict[tuple[str, str], tuple[str, dict[str, Any]]]:
     return found
 
 
-def _row(row: dict[str, Any], place: str) -> Row:
+def _row(row: dict[str, object], place: str) -> Row:
     try:
         found = msgspec.convert({**row, "id": str(row["id"])}, Row)
     except msgspec.ValidationError as error:

@@ -144,7 +144,7 @@ def _between(text: str, start: str, ends: Sequence[str], to_the_end: bool = True
     return text[begin : min(found, default=len(text))].strip() if found or to_the_end else None
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _object(text: str) -> dict[str, object] | None:
     """The JSON object of a text after the script's repairs: braces balanced, bare keys quoted, bad
     escapes dropped.
     """

@@ -139,7 +139,7 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
     return _value_problem(value, gold.arguments[name], declared)
 
 
-def _value_problem(value: object, accepted: list[Any], schema: Schema) -> str:
+def _value_problem(value: object, accepted: list[object], schema: Schema) -> str:
     gold_types = (
         {type(next(answer for answer in accepted if answer != ""))}
         if any(a != "" for a in accepted)
@@ -157,7 +157,7 @@ def _value_problem(value: object, accepted: list[Any], schema: Schema) -> str:
     return "" if compare(value, accepted) else "has a value that is not accepted"
 
 
-def _elements_typed(value: list[Any], accepted: list[Any], declared: set[type]) -> bool:
+def _elements_typed(value: list[object], accepted: list[object], declared: set[type]) -> bool:
     """Whether, beside some accepted answer, each element has the declared type or the type of one
     of the answer's.
     """
@@ -168,11 +168,11 @@ def _elements_typed(value: list[Any], accepted: list[Any], declared: set[type]) 
     )
 
 
-def _same_text(value: str, accepted: list[Any]) -> bool:
+def _same_text(value: str, accepted: list[object]) -> bool:
     return standard(value) in [standard(answer) for answer in accepted if isinstance(answer, str)]
 
 
-def _same_list(value: list[Any], accepted: list[Any]) -> bool:
+def _same_list(value: list[object], accepted: list[object]) -> bool:
     """An empty list also does where the parameter may be left out."""
     return any(
         len(value) == len(answer)
@@ -182,11 +182,11 @@ def _same_list(value: list[Any], accepted: list[Any]) -> bool:
     )
 
 
-def _same_object(value: dict[str, Any], accepted: list[Any]) -> bool:
+def _same_object(value: dict[str, object], accepted: list[object]) -> bool:
     return any(isinstance(answer, dict) and _fills(value, answer) for answer in accepted)
 
 
-def _exactly(value: object, accepted: list[Any]) -> bool:
+def _exactly(value: object, accepted: list[object]) -> bool:
     return any(_strictly(value, answer) for answer in accepted)
 
 
@@ -224,6 +224,6 @@ def _strictly(value: object, answer: object) -> bool:
     return bool(value == answer)
 
 
-def standard(value: object) -> Any:
+def standard(value: object) -> object:
     """Text without what BFCL forgives; any other value as it is."""
     return FORGIVEN.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value

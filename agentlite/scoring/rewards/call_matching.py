@@ -1,7 +1,7 @@
 """Which call is assigned to which expected call, and how well it fits, by the tool's schema."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -120,7 +120,7 @@ def _problem_after_cast(name: str, value: object, expected: GoldCall, schema: Sc
     )
 
 
-def cast(value: object, schema: Schema) -> Any:
+def cast(value: object, schema: Schema) -> object:
     """The value in the type that its schema declares, where it is only written in another type:
     "3" for 3, or 3 for "3".
     """
@@ -136,7 +136,7 @@ def cast(value: object, schema: Schema) -> Any:
     return value
 
 
-def _retyped(value: object, types: set[type]) -> Any:
+def _retyped(value: object, types: set[type]) -> object:
     """The value itself where no cast leads to one of the types."""
     read = value
     try:

@@ -74,7 +74,7 @@ def write_all(
     return [*files, "provenance.jsonl", "stats.json"], figures
 
 
-def happened(ingested: Ingested, selection: Selection) -> dict[str, Any]:
+def happened(ingested: Ingested, selection: Selection) -> dict[str, object]:
     """Figures of what does not happen in every run; those of what did not are left out."""
     left_out = ingested.left_out + Counter(
         selection.ends[index].code for index in sorted(selection.ends)
@@ -90,7 +90,7 @@ def happened(ingested: Ingested, selection: Selection) -> dict[str, Any]:
     return {name: value for name, value in figures.items() if value}
 
 
-def by_file(ingested: Ingested, selection: Selection) -> dict[str, dict[str, Any]]:
+def by_file(ingested: Ingested, selection: Selection) -> dict[str, dict[str, object]]:
     """Of each source: the formats in it, and how many of its rows ended how."""
     return {
         source: {"formats": dict(ingested.formats[source]), **counts}
@@ -121,7 +121,7 @@ def _write_split(
 
 def _figures(
     ingested: Ingested, selection: Selection, splits: list[WrittenSplit]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     records = [record for split in splits for record in split.records]
     train = [sized for _, sized in splits[SPLITS.index("train")].records]
     made = {kind: dict(counts) for split in splits for kind, counts in split.made.items()}

@@ -219,7 +219,7 @@ def _fill(
 
 def _train(
     folder: Path, settings: RetrieverSettings, source: Source, work: Work, untrained: Encoder
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The pairs are written once: a resumed run trains on the very same ones."""
     from agentlite.engine import retriever
 

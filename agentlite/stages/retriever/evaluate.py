@@ -100,7 +100,7 @@ def measure(
     return {"ranking": _short(figures, shown), "differences": compared, "latency_ms": latency}
 
 
-def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
+def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object]:
     """The key figures of each method; metrics.json has the rest."""
     return {
         view: {
