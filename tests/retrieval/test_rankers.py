@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy
 import pytest
+from msgspec.structs import replace
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.retrieval import evaluate, index
@@ -391,3 +392,32 @@ def test_the_tools_of_records_come_before_those_of_files(tmp_path):
     read = read_pool([record], [str(path)])
     assert [*read.pool.names] == ["train", "rain", "mail"]
     assert [problem["place"] for problem in read.problems] == [f"record {record.id}", f"{path}:1"]
+
+
+def test_a_record_made_from_another_keeps_its_parent_and_its_meta():
+    asked = asking("a question of some length", calls=("t1",), tools=(tool("t1", "word1"),))
+    child = replace(asked, parent="first", meta={"level": "hard"})
+    found = offers(3).one(child)
+    assert found.parent == "first" and {*found.meta} == {"level", META}
+    assert offers(3).one(asked).parent == asked.id
+
+
+def test_only_an_expected_tool_has_the_schema_that_its_record_declares():
+    own = (tool("t0", "another t0"), tool("t1", "another t1"))
+    asked = asking("a question of some length", calls=("t1",), tools=own)
+    found = offers(3, "added").one(asked)
+    assert by_name(found) == [tool("t0", "word0"), own[1], tool("t2", "word2")]
+    assert found.meta[META]["other_schema"] == ["t1"] and counted(found)["other_schema"] == 1
+    assert by_name(offers(3).one(asked)) == [tool(f"t{n}", f"word{n}") for n in range(3)]
+
+
+def by_name(record):
+    return sorted(record.tools, key=lambda one: one.name)
+
+
+def test_a_pool_can_be_made_of_entries():
+    first = offers(3, count=3).pool
+    first.add(tool("t0", "another"), "named")
+    again = ToolPool(first.entries)
+    assert again.entries == first.entries and again.versions == first.versions == {"t0": 2}
+    assert again.texts == [text_of(entry.tool) for entry in first.entries]

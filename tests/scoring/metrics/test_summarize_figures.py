@@ -57,6 +57,13 @@ def test_one_decision_counts_where_it_can_be_measured(expected, called, readable
     assert (found.count, found.unreadable) == (3, 0 if readable else 3)
 
 
+def test_an_interval_leaves_out_the_draws_in_which_there_is_nothing_to_measure():
+    found = timing([Decision(True, True, True)] + [Decision(False, False, True)] * 3, 0)
+    assert (found.f1.low, found.f1.mean, found.f1.high) == (1.0, 1.0, 1.0)
+    balanced = found.balanced_accuracy
+    assert (balanced.low, balanced.mean, balanced.high, balanced.count) == (1.0, 1.0, 1.0, 4)
+
+
 def test_a_summary_names_all_that_it_has_in_an_order_that_stays():
     slices = [
         dict.fromkeys(("tools", "source", "task", "protocol", "difficulty"), "1"),
