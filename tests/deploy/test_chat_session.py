@@ -1,0 +1,167 @@
+"""One turn of a person's and all that follows, with a model that says what the test wants."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Call, Parsed, Tool
+from agentlite.data.openai_messages import Turn
+from agentlite.deploy.chat_session import MOST_STEPS, ChatSession
+from agentlite.engine.decoding import Decoding
+
+GREEDY = Decoding(8)
+TOOL = Tool("get_weather")
+
+
+def words(text: str, ended: Any = "turn") -> Turn:
+    return Turn(text, ended, Parsed(text), 5, 3)
+
+
+def calls(*names: str, thought: str = "", ended: Any = "turn", problem: str = "") -> Turn:
+    made = tuple(Call(name, {"n": n}, "of the model") for n, name in enumerate(names))
+    return Turn("<raw>", ended, Parsed(thought, made, problem), 5, 3)
+
+
+class Model:
+    """Says `turns` in order; the last one again."""
+
+    max_length = 100
+
+    def __init__(self, *turns: Turn | BaseException, room: int = 1):
+        self.turns, self.left, self.dialogs = list(turns), room, list[list[Any]]()
+        self.template = SimpleNamespace(decode=lambda ids: f"{len(ids)} tokens")
+
+    def opened(self, messages: list[Any], tools: list[Any]) -> Any:
+        self.dialogs.append([dict(message) for message in messages])
+        return SimpleNamespace(ids=[0] * len(messages))
+
+    def room(self, dialog: Any) -> int:
+        return self.left
+
+    def answer(self, dialog: Any, decoding: Decoding, listener: Any) -> Turn:
+        turn = self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+        if isinstance(turn, BaseException):
+            raise turn
+        assert listener(turn.text) is True
+        return turn
+
+
+def session(model: Model, observe: Any = lambda call: f"result of {call.name}") -> Any:
+    made: Any = ChatSession(model, [TOOL], observe, lambda text: None, lambda text: None)  # type: ignore[arg-type]
+    made.spoken, made.notes = [], []
+    made.tell, made.note = made.spoken.append, made.notes.append
+    return made
+
+
+def roles(made: Any) -> list[str]:
+    return [message["role"] for message in made.messages]
+
+
+def test_an_answer_in_words_ends_the_turn():
+    made = session(Model(words("Hello.")))
+    made.say("Hi", GREEDY)
+    assert made.messages == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+    ]
+    assert made.spoken == ["Hello.", "\n"] and made.notes == []
+    assert made.row == {"messages": made.messages, "tools": [TOOL.schema]}
+
+
+def test_a_session_without_tools_has_none_in_its_row():
+    made = ChatSession(Model(words("a")), [], str, print, print)  # type: ignore[arg-type]
+    assert made.row == {"messages": []}
+
+
+def test_calls_get_results_under_ids_that_are_counted_on():
+    model = Model(calls("f", "g", thought="I look."), calls("f"), words("Done."))
+    made = session(model)
+    made.say("Hi", GREEDY)
+    made.say("Again", GREEDY)
+    assert roles(made)[:7] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    first, second = made.messages[1], made.messages[4]
+    assert (first["content"], second["content"]) == ("I look.", None)
+    assert [call["id"] for call in first["tool_calls"]] == ["call00000", "call00001"]
+    assert [call["id"] for call in second["tool_calls"]] == ["call00002"]
+    assert first["tool_calls"][1]["function"] == {"name": "g", "arguments": '{"n": 1}'}
+    results = [message for message in made.messages if message["role"] == "tool"]
+    assert [message["tool_call_id"] for message in results] == [f"call0000{n}" for n in range(3)]
+    assert results[1]["content"] == "result of g"
+    assert [len(dialog) for dialog in model.dialogs] == [1, 4, 6, 8]
+
+
+def test_a_model_that_calls_for_ever_is_stopped_and_the_turn_is_taken_back():
+    made = session(Model(calls("f")))
+    made.messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    made.say("Hi", GREEDY)
+    assert roles(made) == ["user", "assistant"]
+    assert made.notes == ["8 steps without an answer; this turn is taken back"]
+    assert len(made.chat_model.dialogs) == MOST_STEPS == 8
+
+
+@pytest.mark.parametrize(
+    ("said", "content", "note"),
+    [
+        (calls("f", problem="no JSON"), "<raw>", "no call that can be read: no JSON"),
+        (calls("f", ended="cut"), "<raw>", "cut after 3 tokens: --max-new-tokens"),
+        (words("half", "cut"), "half", "cut after 3 tokens: --max-new-tokens"),
+        (words("stopped", "stop"), "stopped", ""),
+    ],
+)
+def test_what_is_no_whole_call_stays_as_it_was_said(said, content, note):
+    made = session(Model(said))
+    made.say("Hi", GREEDY)
+    assert made.messages[1:] == [{"role": "assistant", "content": content}]
+    assert made.notes == ([note] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("model", "note"),
+    [
+        (Model(words(" \n")), "the model says nothing; this turn is taken back"),
+        (Model(KeyboardInterrupt()), "stopped; this turn is taken back"),
+        (Model(RowError("E1", "odd")), "odd; this turn is taken back"),
+        (
+            Model(words("a"), room=0),
+            "the dialog has 1 tokens, --max-length is 100; this turn is taken back",
+        ),
+    ],
+)
+def test_what_cannot_be_gone_on_from_is_taken_back_and_noted(model, note):
+    made = session(model)
+    made.say("Hi", GREEDY)
+    assert made.messages == [] and made.notes == [note]
+
+
+def test_an_error_of_the_machine_takes_the_turn_back_and_is_raised():
+    made = session(Model(UserError("out of memory", exit_code=7)))
+    with pytest.raises(UserError, match="out of memory"):
+        made.say("Hi", GREEDY)
+    assert made.messages == []
+
+
+def test_the_last_turn_is_undone_with_all_that_followed():
+    made = session(Model(calls("f"), words("a")))
+    made.say("one", GREEDY)
+    made.chat_model.turns = [words("b")]
+    made.say("two", GREEDY)
+    assert made.undo() and roles(made) == ["user", "assistant", "tool", "assistant"]
+    assert made.undo() and made.messages == []
+    assert not made.undo()
+
+
+def test_a_prompt_is_shown_for_a_next_word_and_changes_nothing():
+    made = session(Model(words("a")))
+    made.say("one", GREEDY)
+    assert made.prompt() == "3 tokens" and len(made.messages) == 2
+    assert made.chat_model.dialogs[-1][-1] == {"role": "user", "content": "..."}

@@ -1,0 +1,247 @@
+"""What a request asks for and what an answer says, in OpenAI's words; no model is needed."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentlite.core.records import Call, Parsed
+from agentlite.data.openai_messages import Turn
+from agentlite.deploy.openai_api import (
+    CompletionBody,
+    Refused,
+    Request,
+    chunk,
+    content_of,
+    finish,
+    finished_calls,
+    last_chunks,
+    new_completion,
+    read_request,
+    response,
+    seed_of,
+    usage,
+)
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+ABOUT = CompletionBody("id-1", 12, "sft")
+
+
+def request(**fields: Any) -> Request:
+    return read_request(json.dumps(ASKED | fields).encode(), "sft")
+
+
+def turn(text: str = "raw", ended: Any = "turn", **parsed: Any) -> Turn:
+    return Turn(text, ended, Parsed(**{"content": "words", **parsed}), 5, 3)
+
+
+def events(chunks: Any) -> list[Any]:
+    texts = [piece.decode() for piece in chunks]
+    assert all(text.startswith("data: ") and text.endswith("\n\n") for text in texts)
+    return [json.loads(text[6:]) if "[DONE]" not in text else "[DONE]" for text in texts]
+
+
+TAKEN = {
+    "model": ["", "sft"],
+    "n": [None, 1],
+    "logprobs": [None, False],
+    "tool_choice": [None, "auto", "none"],
+    "response_format": [None, {"type": "text"}, {}],
+    "max_tokens": [None, 1],
+    "max_completion_tokens": [None, 1],
+    "temperature": [None, 0, 2],
+    "top_p": [None, 0.01, 1],
+    "stop": [None, "a", ["a"], []],
+    "unknown": [1],
+}
+REFUSED = {
+    "n": [2, 0.5],
+    "logprobs": [True],
+    "tool_choice": ["required", TOOL],
+    "response_format": [{"type": "json_object"}],
+    "max_tokens": [0, -1],
+    "max_completion_tokens": [0, -1],
+    "temperature": [-0.1, 2.1],
+    "top_p": [0, 1.1],
+    "stop": [1],
+    "messages": [[], "text"],
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_field_takes_what_openai_says_and_this_server_can_do(name):
+    for value in TAKEN[name]:
+        request(**{name: value})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_field_that_cannot_be_done_is_named(name):
+    for value in REFUSED[name]:
+        with pytest.raises(Refused) as refused:
+            request(**{name: value})
+        error = refused.value.body["error"]
+        assert (refused.value.status, error["type"]) == (400, "invalid_request_error")
+        assert name in str(error["param"]) and error["code"] in (None, "unsupported_value")
+
+
+def test_another_model_is_not_found():
+    with pytest.raises(Refused, match="`gpt` does not exist") as refused:
+        request(model="gpt")
+    assert refused.value.status == 404
+    assert refused.value.body["error"] == {
+        "message": "The model `gpt` does not exist: this server has `sft` alone.",
+        "type": "not_found_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b"nul"])
+def test_a_body_that_is_no_json_is_refused(body):
+    with pytest.raises(Refused) as refused:
+        read_request(body, "sft")
+    assert refused.value.status == 400
+
+
+def test_tools_are_offered_unless_none_may_be_called():
+    assert (
+        request(tools=[TOOL]).offered == [TOOL] == request(tools=[TOOL], tool_choice="auto").offered
+    )
+    assert request(tools=[TOOL], tool_choice="none").offered == [] == request().offered
+
+
+def test_stops_are_one_or_several_and_none_is_empty():
+    found = [request(stop=stop).stops for stop in (None, "", "a", ["a", "", "b"])]
+    assert found == [(), (), ("a",), ("a", "b")]
+
+
+def test_a_seed_is_the_given_one_or_another_each_time():
+    assert [seed_of(request(seed=seed)) for seed in (0, 7, 2**31, 2**31 + 5, -1)] == [
+        0,
+        7,
+        0,
+        5,
+        2**31 - 1,
+    ]
+    seeds = {seed_of(request()) for _ in range(20)}
+    assert len(seeds) > 15 and all(0 <= seed < 2**31 for seed in seeds)
+
+
+CALLS = (Call("f", {"a": 1}, "x"), Call("g", {}, "x"))
+
+
+@pytest.mark.parametrize(
+    ("said", "several", "names"),
+    [
+        (turn(calls=CALLS), None, ["f", "g"]),
+        (turn(calls=CALLS), True, ["f", "g"]),
+        (turn(calls=CALLS), False, ["f"]),
+        (turn(calls=CALLS, ended="stop"), None, ["f", "g"]),
+        (turn(calls=CALLS, ended="cut"), None, []),
+        (turn(calls=CALLS, problem="odd"), None, []),
+        (turn(), None, []),
+    ],
+)
+def test_calls_of_a_whole_answer_have_ids_of_their_own(said, several, names):
+    calls = finished_calls(said, request(parallel_tool_calls=several))
+    assert [call.name for call in calls] == names
+    ids = {call.id for call in calls}
+    assert len(ids) == len(calls) and "x" not in ids and all(len(id) == 9 for id in ids)
+
+
+@pytest.mark.parametrize(
+    ("said", "fields", "content"),
+    [
+        (turn(), {"tools": [TOOL]}, "words"),
+        (turn(), {}, "raw"),
+        (turn(), {"tools": [TOOL], "tool_choice": "none"}, "raw"),
+        (turn(problem="odd"), {"tools": [TOOL]}, "raw"),
+        (turn(ended="cut"), {"tools": [TOOL]}, "raw"),
+        (turn(ended="stop"), {"tools": [TOOL]}, "words"),
+        (turn("a STOP b END c"), {"stop": "STOP"}, "a "),
+        (turn("a STOP b END c"), {"stop": ["none", "END"]}, "a STOP b "),
+        (turn(content="a STOP b"), {"stop": "STOP", "tools": [TOOL]}, "a "),
+    ],
+)
+def test_the_content_is_what_stands_beside_calls_or_all_that_was_written(said, fields, content):
+    assert content_of(said, request(**fields)) == content
+
+
+def test_an_answer_ends_by_its_turn_its_calls_or_its_limit():
+    assert [
+        finish(turn(), ()),
+        finish(turn(ended="stop"), ()),
+        finish(turn(), CALLS),
+        finish(turn(ended="cut"), ()),
+        finish(turn(ended="cut"), CALLS),
+    ] == ["stop", "stop", "tool_calls", "length", "length"]
+    expected = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert usage(turn()) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "content", "calls", "reason"),
+    [
+        (turn(), "words", 0, "stop"),
+        (turn(calls=CALLS, content=""), None, 2, "tool_calls"),
+        (turn(calls=CALLS), "words", 2, "tool_calls"),
+        (turn("", content=""), "", 0, "stop"),
+        (turn(ended="cut", calls=CALLS), "raw", 0, "length"),
+    ],
+)
+def test_an_answer_is_one_body_as_openai_writes_it(said, content, calls, reason):
+    body = response(ABOUT, request(tools=[TOOL]), said)
+    [choice] = body.pop("choices")
+    message = choice.pop("message")
+    assert choice == {"index": 0, "logprobs": None, "finish_reason": reason}
+    made = message.pop("tool_calls", [])
+    assert message == {"role": "assistant", "content": content, "refusal": None}
+    assert [call["function"] for call in made] == [
+        {"name": "f", "arguments": '{"a": 1}'},
+        {"name": "g", "arguments": "{}"},
+    ][:calls]
+    assert body == {
+        "id": "id-1",
+        "object": "chat.completion",
+        "created": 12,
+        "model": "sft",
+        "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
+    }
+
+
+def test_each_completion_has_a_name_of_its_own():
+    one, other = new_completion("sft"), new_completion("sft")
+    assert one.id != other.id and one.id.startswith("chatcmpl-") and one.model == "sft"
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
+    asked = request(tools=[TOOL], stream_options={"include_usage": counted})
+    found = events(last_chunks(ABOUT, asked, turn(calls=CALLS), "wo"))
+    about = {"id": "id-1", "object": "chat.completion.chunk", "created": 12, "model": "sft"}
+    deltas = []
+    for body in found[:4]:
+        [choice] = body.pop("choices")
+        assert body == about and choice["index"] == 0
+        deltas.append((choice["delta"], choice["finish_reason"]))
+    assert deltas[0] == ({"content": "rds"}, None)
+    for number, (delta, reason) in enumerate(deltas[1:3]):
+        [call] = delta["tool_calls"]
+        assert (call["index"], call["function"]["name"], reason) == (number, "fg"[number], None)
+        assert call["type"] == "function" and len(call["id"]) == 9
+    assert deltas[3] == ({}, "tool_calls")
+    rest = [{**about, "choices": [], "usage": usage(turn())}] if counted else []
+    assert found[4:] == [*rest, "[DONE]"]
+
+
+def test_a_stream_that_said_everything_ends_without_words():
+    found = events(last_chunks(ABOUT, request(), turn(), "raw"))
+    assert [body["choices"][0]["delta"] for body in found[:-1]] == [{}]
+
+
+def test_letters_of_every_language_go_out_as_they_are():
+    assert "Kraków ☔".encode() in chunk(ABOUT, {"content": "Kraków ☔"})
+    half = chunk(ABOUT, {"content": "a\ud800"})  # half of a pair that a model may write
+    assert msgspec.json.decode(half[6:])["choices"][0]["delta"]["content"] == "a?"
