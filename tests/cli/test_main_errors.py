@@ -1,0 +1,160 @@
+"""How each kind of error ends the command: its exit code, where its words go, and nothing more."""
+
+import errno
+import io
+import os
+import sys
+from typing import Any
+
+import click
+import pytest
+
+from agentlite.cli import main as command_line
+from agentlite.cli.completion import completed
+from agentlite.cli.main import COMMANDS, group, main
+from agentlite.core.errors import UserError
+from agentlite.engine.signals import Stopped
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What a command raises, or its words -> exit code, stdout, stderr."""
+    monkeypatch.setattr(sys, "stderr", sys.stderr)  # put back after main has wrapped it
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(error: BaseException | None, *words: str) -> tuple[int, str, str]:
+        def fail(*_: Any, **__: Any) -> None:
+            if error:
+                raise error
+
+        monkeypatch.setattr(sys, "argv", ["agentlite", *words])
+        if error:
+            monkeypatch.setattr(command_line, "group", fail)
+        try:
+            main()
+        except SystemExit as ended:
+            return int(ended.code or 0), *capsys.readouterr()
+        return 0, *capsys.readouterr()
+
+    return run
+
+
+STOPPED = "Stopped. The same command again carries on.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (UserError("is wrong."), 2, "Error: is wrong.\n"),
+        (UserError("is wrong.", "Fix it.", exit_code=9), 9, "Error: is wrong.\nFix it.\n"),
+        (UserError("is wrong.", location="a"), 2, "Error: a: is wrong.\n"),
+        (KeyboardInterrupt(), 130, STOPPED),
+        (click.Abort(), 130, STOPPED),
+        (Stopped(15), 143, STOPPED),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            74,
+            "Error: the system says: No space left on device.\nFree some space, or give another "
+            "folder with --run DIR; then run the same command again.\n",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/a/b"),
+            74,
+            "Error: /a/b: the system says: Permission denied.\nName a folder that you may write "
+            "to: --run DIR; AGENTLITE_CACHE for the cache.\n",
+        ),
+        *((OSError(number, "x"), 74, "the system says: x") for number in (errno.EIO, errno.EDQUOT)),
+        (OSError(errno.EBADF, "x"), 1, "Error: OSError: [Errno 9] x\nThis is a fault of"),
+        (ValueError("x"), 1, "Error: ValueError: x\nThis is a fault of agentlite or of a library"),
+    ],
+    ids=repr,
+)
+def test_an_error_has_its_exit_code_and_its_words_on_stderr(run, error, code, text):
+    found, out, err = run(error, "runs")
+    assert (found, out) == (code, "") and text in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("error", [UserError("is wrong."), ValueError("x")])
+def test_debug_shows_where_an_error_comes_from(run, error):
+    with pytest.raises(type(error)) as raised:
+        run(error, "runs", "--debug")
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evla"], "no command 'evla'. Did you mean 'eval'?"),
+        (["sft", "--no-such"], "No such option '--no-such'"),
+        (["sft", "rows.jsonl"], "Files are read by `agentlite prep FILE`"),
+        (["prep", "--show", "many"], "'many' is not a valid integer"),
+    ],
+)
+def test_a_mistake_in_the_words_is_exit_2(run, words, message):
+    code, out, err = run(None, *words)
+    assert (code, out) == (2, "") and message in err.replace("No such option: --no-such", message)
+
+
+def test_a_reader_that_has_gone_ends_the_command_like_any_other(run, monkeypatch):
+    pairs: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "dup2", lambda *given: pairs.append(given))
+    assert run(BrokenPipeError(), "runs")[0] == 141
+    assert [number for _, number in pairs] == [1]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--version"]])
+def test_help_and_version_are_answered(run, words):
+    code, out, err = run(None, *words)
+    assert (code, err) == (0, "")
+    if words == ["--version"]:
+        assert "0.1.0" in out
+    else:
+        assert out.index("Stages") < out.index("Other commands")
+        assert all(f"\n  {name} " in out for name in COMMANDS)
+
+
+def test_commands_are_listed_in_the_order_of_the_work(run):
+    context = click.Context(group)
+    listed = group.list_commands(context)
+    assert listed[:7] == ["prep", "retriever", "sft", "pairs", "dpo", "grpo", "eval"]
+    assert group.get_command(context, "nothing") is None
+
+
+def test_what_is_printed_may_hold_any_letter(run, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    run(UserError("x"), "runs")
+    assert (sys.stdout.encoding, sys.stdout.errors) == ("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["chat", "m"], "max_length", 2048),
+        (["chat", "m"], "max_new_tokens", 256),
+        (["chat", "m"], "engine", "unsloth"),
+        (["chat", "m"], "protocol", ""),
+        (["chat", "m"], "load_in_4bit", False),
+        (["chat", "m", "--load-in-8bit"], "load_in_8bit", True),
+        (["chat", "m", "--max-length", "1"], "max_length", 1),
+    ],
+)
+def test_the_options_of_an_answer_and_what_they_are_without_a_word(words, name, value):
+    command = group.get_command(click.Context(group), words[0])
+    assert command is not None
+    assert command.make_context(words[0], words[1:]).params[name] == value
+
+
+@pytest.mark.parametrize("option", ["--max-length", "--max-new-tokens"])
+@pytest.mark.parametrize("name", ["chat", "serve"])
+def test_no_answer_has_less_than_one_token(run, name, option):
+    code, _, err = run(None, name, "m", option, "0")
+    assert code == 2 and "0 is not in the range x>=1" in err
+
+
+def test_only_words_are_completed_and_other_types_are_left():
+    command = click.Command(
+        "c", params=[click.Option(["--a"]), click.Option(["--b"], type=click.INT)]
+    )
+    kinds = [type(parameter.type).__name__ for parameter in completed(command).params]
+    assert kinds == ["Text", "IntParamType"]

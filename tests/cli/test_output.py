@@ -1,0 +1,222 @@
+"""What is printed of a result, and on which stream."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentlite.cli import output
+from agentlite.cli.output import present
+from agentlite.cli.stage_options import _weightings, setting_option
+from agentlite.core.records import Message, Record, to_row
+from agentlite.scoring.weight_sweep import WeightingRow
+from agentlite.workspace.run_folder import Result
+
+PREP = Result(
+    "prep",
+    "done",
+    "runs/default/prep",
+    {
+        "read": 12,
+        "share": 0.123456,
+        "rejects": {"E206": 2, "E104": 1},
+        "none": {},
+        "by_source": {"a": {"kept": 1}},
+        "by_file": {
+            "a.jsonl": {"formats": {"openai": 2, "text": 1}, "read": 3, "kept": 2},
+            "b.jsonl": {"formats": {}, "read": 9, "kept": 9},
+        },
+    },
+    ["train.jsonl"],
+    12.6,
+    "agentlite sft",
+)
+
+
+def shown(result: Result, capsys: Any, **options: Any) -> tuple[str, str]:
+    present(result, **{"as_json": False, "show": 0, "shape": "", **options})
+    return tuple(capsys.readouterr())
+
+
+def cells(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_a_table_says_what_was_done_and_what_comes_next(capsys):
+    out, err = shown(PREP, capsys)
+    assert err == ""
+    lines = cells(out)
+    assert out.startswith("prep: done in 13 s, runs/default/prep\n")
+    assert ["read", "12"] in lines and ["share", "0.1235"] in lines
+    assert "rejects: E206 2, E104 1\n" in out and "none: -\n" in out
+    assert ["source", "formats", "read", "kept"] in lines
+    assert ["a.jsonl", "openai", "2,", "text", "1", "3", "2"] in lines
+    assert ["b.jsonl", "-", "9", "9"] in lines
+    assert "by_source" not in out and "by_file" not in out  # the table of files says it
+    assert out.endswith("next: agentlite sft\n")
+
+
+def test_what_was_up_to_date_took_no_time_and_may_have_no_next_command(capsys):
+    result = Result("prep", "up to date", "f", {"by_source": {"a": 1}}, [], 12.6)
+    out, _ = shown(result, capsys)
+    assert out.startswith("prep: up to date, f\n") and "next" not in out
+    assert "by_source: a 1\n" in out  # where no table of files says it
+
+
+def test_json_is_one_object_with_every_field_and_nothing_else(capsys):
+    out, err = shown(PREP, capsys, as_json=True)
+    assert err == "" and out.count("\n") == 1
+    assert json.loads(out) == {
+        "command": "prep",
+        "status": "done",
+        "folder": "runs/default/prep",
+        "figures": PREP.figures,
+        "outputs": ["train.jsonl"],
+        "seconds": 12.6,
+        "next": "agentlite sft",
+        "failed": [],
+    }
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("status", ["done", "up to date", "dry run"])
+def test_records_have_stdout_to_themselves_and_a_dry_run_has_none(
+    as_json, status, capsys, monkeypatch
+):
+    monkeypatch.setattr(output, "_write_records", lambda folder, shape: print("record", shape))
+    result = Result("prep", status, "f", {"read": 1}, [], 1.0)
+    out, err = shown(result, capsys, shape="openai", as_json=as_json)
+    assert out == ("" if status == "dry run" else "record openai\n")
+    assert ("prep: " in err) is not as_json
+
+
+@pytest.mark.parametrize(
+    ("options", "stream"), [({}, 0), ({"as_json": True}, 1), ({"shape": "openai"}, 1)]
+)
+def test_shown_records_go_where_the_table_goes(options, stream, capsys, monkeypatch):
+    monkeypatch.setattr(output, "_write_records", lambda *_: None)
+    monkeypatch.setattr(
+        "agentlite.stages.prep.show.rendered", lambda folder, count: ["⟦shown⟧"] * count
+    )
+    assert shown(PREP, capsys, show=2, **options)[stream].count("⟦shown⟧") == 2
+    dry = Result("prep", "dry run", "f", {}, [], 1.0)
+    assert "shown" not in "".join(shown(dry, capsys, show=2))
+
+
+def row(name: str, learned: bool) -> dict[str, Any]:
+    messages = (Message("user", "Hi"), Message("assistant", name, loss=learned))
+    return to_row(Record(messages=messages))
+
+
+@pytest.mark.parametrize(
+    ("shape", "noted"), [("openai", False), ("sharegpt", False), ("llamafactory", True)]
+)
+def test_turns_that_are_not_learned_are_noted_where_the_shape_cannot_say_so(
+    shape, noted, capsysbinary, monkeypatch
+):
+    rows = [row("a", True), row("b", False), row("c", False)]
+    monkeypatch.setattr("agentlite.stages.prep.show.written_rows", lambda folder: iter(rows))
+    output._write_records(Path("f"), shape)
+    out, err = capsysbinary.readouterr()
+    assert len(out.splitlines()) == 3
+    assert (b"prep: 2 records have turns that are not to be learned" in err) is noted
+    output._write_records(Path("f"), output.OWN)
+    own = capsysbinary.readouterr().out.splitlines()
+    assert [json.loads(line) for line in own] == rows
+
+
+def test_a_dry_run_of_eval_says_what_is_missing_for_each_model(capsys):
+    figures = {
+        "sft": {"prompts": 9, "missing": 4, "memory_gib": {"total": 1.5}},
+        "others": {"prompts": 9, "missing": 0, "memory_gib": {}},
+    }
+    out, _ = shown(Result("eval", "dry run", "f", figures, [], 0.0), capsys)
+    lines = cells(out)
+    assert ["model", "prompts", "missing", "memory,", "GiB"] in lines
+    assert ["sft", "9", "4", "1.5"] in lines and ["others", "9", "0", "-"] in lines
+
+
+def test_weightings_stand_in_rows_with_the_components_that_count(capsys):
+    common: Any = {"pairs": 3, "flipped": 0, "gained": 1, "lost": 2, "mean_margin": 0.12345}
+    common |= {"steps": 9, "rejected": {}, "no_pair": {}}
+    weights = [{"exact": 1.0, "efficiency": 0.0, "mine": 0.5}, {"exact": 0.0, "mine": 0.0}]
+    chosen = [{"exact": 0.5, "efficiency": 0.25, "mine": 0.126}, {}]
+    rows = [
+        WeightingRow(name=name, weights=weights[n], chosen=chosen[n], **common)
+        for n, name in enumerate("ab")
+    ]
+    assert output._weightings(rows) == [
+        ["weighting", "pairs", "flipped", "other\nsteps", "mean\nmargin", "exact", "mine"],
+        ["a", "3", "0", "+1 -2", "0.123", "0.50", "0.13"],
+        ["b", "3", "0", "+1 -2", "0.123", "-", "-"],
+    ]
+    figures = {"weightings": msgspec.to_builtins(rows), "sentences": ["one.", "two."]}
+    out, _ = shown(Result("pairs", "compared", "f", figures, [], 0.0), capsys)
+    assert out.endswith("\none.\ntwo.\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"),
+        (0.123456, "0.1235"),
+        (123456.0, "1.235e+05"),
+        ([1, 2], "1 -> 2"),
+        ({}, "-"),
+        ({"a": {"b": 0.5}, "c": [1, 2]}, "a b 0.5, c 1 -> 2"),
+        (None, "None"),
+        ("text", "text"),
+    ],
+)
+def test_a_figure_in_words(value, text):
+    assert output._number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"a": None, "b": (), "c": 0, "d": "", "e": False}, {"c": 0, "d": "", "e": False}),
+        ({"weights": ("a=1",)}, {"weights": "a=1"}),
+        ({"weights": "a=1,b=2"}, {"weights": "a=1,b=2"}),
+        ({"weights": ("a=1", "b=2")}, {"grid": ("a=1", "b=2")}),
+        ({"weights": ("a=1", "b=2"), "grid": ("g",)}, {"grid": ("g", "a=1", "b=2")}),
+        ({"weights": ("a=1",), "grid": ("g",)}, {"weights": "a=1", "grid": ("g",)}),
+    ],
+)
+def test_one_weighting_is_a_setting_and_several_are_a_grid(flags, expected):
+    assert _weightings(flags) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "names", "multiple", "default_in_help"),
+    [
+        ("sft", "lora_r", ["--lora-r"], False, "[16]"),
+        ("sft", "num_epochs", ["--num-epochs", "-e"], False, "[3.0]"),
+        ("sft", "max_steps", ["--max-steps"], False, "[as num_epochs says]"),
+        ("pairs", "candidates", ["--from"], False, ""),
+        ("pairs", "num_samples", ["--num-samples", "-n"], False, "[4]"),
+        ("prep", "max_length", ["--max-length", "--max-tokens"], False, "[2048]"),
+        ("prep", "holdout", ["--holdout"], True, ""),
+        ("prep", "duplicates", ["--duplicates"], False, "[equal]"),
+        ("eval", "num_samples", ["--num-samples", "-n", "-k"], False, "[0]"),
+        ("grpo", "rewards", ["--rewards"], True, ""),
+    ],
+)
+def test_an_option_is_named_after_its_setting_and_says_its_default(
+    command, key, names, multiple, default_in_help
+):
+    option = setting_option(command, key)
+    assert (option.opts, option.name, option.multiple) == (names, key, multiple)
+    assert (option.help or "").endswith(default_in_help)
+    if not default_in_help:
+        assert "[" not in (option.help or "")
+
+
+def test_a_switch_may_stand_alone_or_with_its_value():
+    import click
+
+    command = click.Command("c", params=[setting_option("sft", "full")])
+    for words, value in (([], None), (["--full"], "true"), (["--full", "false"], "false")):
+        assert command.make_context("c", words).params["full"] == value
