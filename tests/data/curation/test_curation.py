@@ -437,7 +437,63 @@ def test_short_follow_ups_tie_nothing_but_long_ones_do() -> None:
     assert (split(apart).groups, split(tied).groups) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("one", "tied"),
+    [("Fifteen letters", False), ("Sixteen letters!!", False), ("One more letter 1", False)]
+    + [("天气怎么样", False), ("天气怎么样呢", True), ("Fifteenletters12", True)],
+)
+def test_a_follow_up_ties_from_16_bytes_of_letters_and_digits_on(one: str, tied: bool) -> None:
+    pair = [
+        Record(messages=(Message("user", first), ANSWER, Message("user", one), ANSWER))
+        for first in ("tide tables for Brest", "puffins of Iceland")
+    ]
+    assert split(pair).groups == (1 if tied else 2)
+
+
+def calling_with(value: Any, query: str) -> Record:
+    return Record(messages=(Message("user", query), calling(city=value)), tools=(WEATHER,), gold={})
+
+
+@pytest.mark.parametrize(
+    ("value", "tied"),
+    [
+        ("x" * 15, False),
+        ("x" * 16, True),
+        ("天" * 5, False),
+        ("天" * 5 + "x", True),
+        (["x" * 8, {"a": "y" * 8}], True),
+        (["x" * 8, {"a" * 9: "y" * 7}], False),
+        ([True, None, False] * 9, False),
+        (1234567890123456, True),
+    ],
+)
+def test_equal_calls_tie_and_leak_where_their_values_have_16_bytes(value: Any, tied: bool) -> None:
+    """Few values are the same by chance: without a like query they say nothing."""
+    pair = [traits(calling_with(value, q)) for q in ("What is it like there?", "Do I need a coat?")]
+    assert assign_splits(pair, dev=0.1, test=0.1, seed=0, by=["calls"]).groups == 2 - tied
+    assert leaks(pair[:1], pair[1:]) == ({0: ("calls", 0)} if tied else {})
+
+
+def alike(shared: int, more: int) -> list[Record]:
+    """Two queries with a Jaccard index of shared / (shared + more)."""
+    text = "whichferryleavestheoldharbouronsundaymorningatnoon"
+    return [asking(text[: shared + 4]), asking(text[: shared + 4 + more])]
+
+
+@pytest.mark.parametrize(("shared", "more"), [(20, 5), (24, 6), (20, 6), (24, 7)])
+def test_queries_are_tied_and_leak_from_an_index_of_eight_tenths_on(shared: int, more: int) -> None:
+    pair = [traits(record) for record in alike(shared, more)]
+    tied = shared >= 0.8 * (shared + more)
+    assert assign_splits(pair, dev=0.1, test=0.1, seed=0, by=["near"]).groups == 2 - tied
+    assert leaks(pair[:1], pair[1:]) == ({0: ("near", 0)} if tied else {})
+    assert leaks(pair[:1], pair[1:], threshold=0.7) == {0: ("near", 0)}
+
+
 def test_fractions_and_keys_that_cannot_be_are_refused() -> None:
+    for dev, test in ((0.5, 0.51), (-0.1, 0.2), (0.2, -0.1)):
+        with pytest.raises(UserError):
+            split([GOOD], dev=dev, test=test)
+    assert split([GOOD], dev=0.5, test=0.5).splits != ["train"]
     with pytest.raises(UserError):
         split([GOOD], dev=0.6, test=0.6)
     with pytest.raises(UserError, match="querry"):

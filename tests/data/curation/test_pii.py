@@ -183,6 +183,9 @@ NONE = [
     "GDP +15000000000",
     "the call 2147483648 overflow",
     "call 2147483648",
+    "call 2147483647",
+    "call 4294967296",
+    "call 4294967295",
     "a call 2125550147",
     "市值13500000000",
     "约13812345678元",
@@ -199,6 +202,91 @@ def test_what_only_looks_like_one_is_left_alone(text: str) -> None:
     record = saying(text)
     assert not find(record)
     assert mask(record)[0] is record
+
+
+@given(chances)
+def test_an_identity_number_has_the_one_last_digit_that_its_others_make(
+    chance: random.Random,
+) -> None:
+    number = identity(chance)
+    assert find(saying(f"ID {number.lower()}"))["identity"] == 1
+    for last in set("0123456789X") - {number[-1]}:
+        assert "identity" not in find(saying(f"ID {number[:-1]}{last}"))
+
+
+def test_an_identity_number_holds_a_day_that_there_was() -> None:
+    weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+    for born, found in {"20000229": 1, "20010229": 0, "19991301": 0, "19990431": 0}.items():
+        digits = f"110105{born}123"
+        total = sum(int(d) * w for d, w in zip(digits, weights, strict=True))
+        assert find(saying(f"ID {digits}{'10X98765432'[total % 11]}"))["identity"] == found
+
+
+# the numbers that issuers publish for tests
+CARDS = [
+    "4111111111111111",
+    "4222222222222",
+    "5555555555554444",
+    "5105105105105100",
+    "2223003122003222",
+    "2720992222222229",
+    "378282246310005",
+    "341111111111111",
+    "6011111111111117",
+    "6500000000000002",
+    "6440000000000005",
+    "3530111333300000",
+    "6200000000000005",
+    "30569309025904",
+    "36227206271667",
+    "38520000023237",
+]
+
+
+@pytest.mark.parametrize("digits", CARDS)
+def test_a_card_of_each_issuer_is_found_without_a_word_unless_a_digit_is_wrong(digits: str) -> None:
+    assert find(saying(f"It is {digits}, is it not?")) == {"card": 1}
+    wrong = digits[:-1] + str((int(digits[-1]) + 1) % 10)
+    assert "card" not in find(saying(f"It is {wrong}, is it not?"))
+    assert "card" not in find(saying(f"order {digits}"))
+
+
+def test_a_number_of_no_known_issuer_is_a_card_where_it_is_said_to_be_one() -> None:
+    assert find(saying("my visa 9111111111111110")) == {"card": 1}
+    assert not find(saying("my visa 9111111111111111"))
+    assert not find(saying("It is 9111111111111110"))
+
+
+# each beginning, and what may follow it; put together so that no file holds a whole one
+LONG_KEYS = {
+    "AKIA": "A1" * 8,
+    "ASIA": "A1" * 8,
+    "AIza": "a1" * 17 + "b",
+    "ya29.": "a1" * 10,
+    "LTAI": "a1" * 8,
+    "AKID": "a1" * 16,
+    "sk-": "a1" * 10,
+    "sk_live_": "a1" * 8,
+    "rk_live_": "a1" * 8,
+    "pk_test_": "a1" * 8,
+    **dict.fromkeys(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), "a1" * 18),
+    "github_pat_": "a1" * 11,
+    "glpat-": "a1" * 10,
+    **dict.fromkeys(("xoxb-", "xoxp-", "xoxa-", "xoxs-"), "a1" * 10),
+    "SG.": "a1" * 11 + "." + "a1" * 21 + "b",
+    "hf_": "a1" * 15,
+    "npm_": "a1" * 18,
+    "pypi-": "a1" * 25,
+}
+
+
+@pytest.mark.parametrize("start", LONG_KEYS)
+def test_a_key_is_found_by_its_beginning_and_one_that_is_too_short_is_none(start: str) -> None:
+    key = start + LONG_KEYS[start]
+    assert find(saying(f"Take {key} for it.")) == {"key": 1}
+    assert mask(saying(f"Take {key} for it."))[0].messages[0].content == "Take <KEY_1> for it."
+    assert not find(saying(f"Take {key[:-1]} for it."))
+    assert not find(saying(f"Take {key[:-7]}EXAMPLE for it."))
 
 
 def test_the_sample_rows_of_all_formats_hold_nothing() -> None:

@@ -148,6 +148,15 @@ def test_a_bad_line_is_rejected_with_its_code_and_the_rest_goes_on(line: bytes) 
     assert (good.value, good.place) == ({"good": 1}, "stdin:3")
 
 
+def test_a_row_may_nest_as_deep_as_64() -> None:
+    for deep, wrong in ((64, None), (65, "E119")):  # the row itself is none
+        for text in (b'{"a":%b%b}', b'{"a": %b%b}'):  # as msgspec writes it, and otherwise
+            (raw,) = from_stdin(text % (b"[" * deep, b"]" * deep))
+            assert (raw.error and raw.error.code) == wrong
+    brackets = "[" * 100 + "{" * 100
+    assert from_stdin(json.dumps({"a": brackets}).encode())[0].error is None
+
+
 def test_keys_may_repeat_in_different_objects() -> None:
     (raw,) = from_stdin(b'{"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}], "\\u00e9": "\\ud83d\\ude00"}')
     assert raw.value == {"a": {"a": 1}, "b": [{"a": 1}, {"a": 2}], "é": "😀"}
@@ -534,6 +543,22 @@ def test_arguments_are_one_object_however_they_are_written(written: Any) -> None
     assert to_record(called(written)).messages[1].calls[0].arguments == {"a": 1}
 
 
+def test_a_null_is_kept_that_its_schema_names_or_that_the_text_of_the_arguments_says() -> None:
+    named = {"a": {"type": ["string", "null"]}}
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": named}}]
+    for written, kept in (
+        ({"a": None, "foreign": None}, {"a": None}),
+        ('{"a": 1, "foreign": null}', {"a": 1, "foreign": None}),
+        ({"a": 1, "b": {"c": None}}, {"a": 1, "b": {"c": None}}),
+    ):
+        row = called(written) | {"tools": tools}
+        assert to_record(row, "openai").messages[1].calls[0].arguments == kept
+    use = {"type": "tool_use", "id": "x", "name": "f", "input": {"a": None, "foreign": None}}
+    schema = {"name": "f", "input_schema": tools[0]["parameters"]}
+    claude = openai_row({"role": "assistant", "content": [use]}, tools=[schema])
+    assert to_record(claude, "anthropic").messages[1].calls[0].arguments == {"a": None}
+
+
 @pytest.mark.parametrize("written", ["", None, {}, "{}", " ", "null"])
 def test_no_arguments_are_an_empty_object(written: Any) -> None:
     assert to_record(called(written)).messages[1].calls[0].arguments == {}
@@ -742,6 +767,73 @@ def test_function_call_turns_in_a_row_are_one_turn_with_several_calls() -> None:
 def test_a_call_block_that_is_not_closed_is_rejected() -> None:
     turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": '<tool_call>{"name": "f"'}]
     assert rejected(lambda: to_record({"conversations": turns})) == "E206"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{call} and <tool_call>{{"name": "f"',
+        "<tool_call>",
+        '{call}</tool_call><tool_call>{{"name": "f"}}',
+        "</tool_call><tool_call>",
+    ],
+)
+def test_a_call_block_that_is_not_closed_is_rejected_also_after_one_that_is(text: str) -> None:
+    call = '<tool_call>{"name": "f"}</tool_call>'
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": text.format(call=call)}]
+    assert rejected(lambda: to_record({"conversations": turns})) == "E206"
+
+
+def answering(*results: str, calls: int = 2) -> list[tuple[str, str]]:
+    """The result turns of a ShareGPT row that makes as many calls."""
+    call = '<tool_call>{"name": "f"}</tool_call>'
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": call * calls}]
+    turns += [{"from": "observation", "value": result} for result in results]
+    messages = to_record({"conversations": turns, "tools": [{"name": "f"}]}).messages
+    return [(message.call_id, message.content) for message in messages if message.role == "tool"]
+
+
+def test_one_turn_answers_several_sharegpt_calls_and_what_only_looks_so_is_one_result() -> None:
+    a, b = "<tool_response> 1 </tool_response>", "<tool_response>2</tool_response>"
+    assert answering(f"{a}\n{b}") == [("call_0", "1"), ("call_1", "2")]
+    assert answering('["1", {"km": 2}]') == [("call_0", "1"), ("call_1", '{"km": 2}')]
+    assert answering(f"{a} and {b}") == [("call_0", f"{a} and {b}")]
+    assert answering(f"{a}<tool_response>") == [("call_0", f"{a}<tool_response>")]
+    assert answering("[1, 2, 3]") == [("call_0", "[1, 2, 3]")]
+    assert answering("[1]", calls=1) == [("call_0", "[1]")]
+    assert answering("[1, 2]", "3") == [("call_0", "[1, 2]"), ("call_1", "3")]
+    assert answering("[wet, dry]") == [("call_0", "[wet, dry]")]
+    assert answering("1", "2", "3") == [("call_0", "1"), ("call_1", "2"), ("", "3")]
+
+
+def marked_rows() -> list[tuple[str, dict[str, Any]]]:
+    """The sample rows of the formats whose turns may say that they are not learned."""
+    names = (
+        *("anthropic", "apigen_mt", "hermes_fc", "ms_agent", "ms_agent_exec", "ms_bench"),
+        *("ms_swift", "openai", "sharegpt", "toolace", "toolllama"),
+    )
+    return [
+        (name, json.loads(line))
+        for name in names
+        for line in (DATA / f"formats/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+
+
+@pytest.mark.parametrize("mark", [{"loss": False}, {"weight": 0}], ids=str)
+def test_a_turn_that_says_so_is_not_learned_in_any_format_of_turns(mark: dict[str, Any]) -> None:
+    formats = set()
+    for name, row in marked_rows():
+        turns = row.get("messages") or row.get("conversations") or row.get("conversation") or []
+        speakers = ("assistant", "gpt", "function_call", "tool_call")
+        learned = [t for t in turns if t.get("from", t.get("role")) in speakers]
+        for turn in learned:
+            turn.update(mark)
+        if learned:
+            formats.add(name)
+            messages = to_record(row, "ms_bench" if name == "ms_bench" else None).messages
+            assert not [m for m in messages if m.role == "assistant" and m.loss], (name, row)
+            assert all(m.loss for m in messages if m.role != "assistant") or name == "openai"
+    assert len(formats) == 11
 
 
 def test_an_ms_agent_chain_is_split_at_its_observations() -> None:
