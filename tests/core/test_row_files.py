@@ -1,12 +1,28 @@
 """Files appear whole or not at all, and a torn last line costs that line alone."""
 
+import errno
 import json
 import os
 
 import pytest
 
+from agentlite.core import row_files
 from agentlite.core.errors import UserError
-from agentlite.core.row_files import Appender, encode, read_rows, replacing, write_json, write_rows
+from agentlite.core.row_files import (
+    Appender,
+    PatientAppender,
+    disk_errors,
+    encode,
+    find_rows,
+    read_parquet,
+    read_rows,
+    refuse_unwritable,
+    replacing,
+    sync_all,
+    whole_lines_end,
+    write_json,
+    write_rows,
+)
 
 
 def test_a_torn_last_line_is_cut_wherever_it_was_torn(tmp_path):
@@ -89,3 +105,156 @@ def test_a_changed_line_is_named(tmp_path):
     path.write_bytes(path.read_bytes() + b"{oops\n")
     with pytest.raises(UserError, match=r"rows\.jsonl:2"):
         list(read_rows(path))
+
+
+@pytest.mark.parametrize(
+    ("refused", "way_out"),
+    [
+        (errno.ENOSPC, "Free some space"),
+        (errno.EDQUOT, "Free some space"),
+        (errno.EROFS, "--run DIR"),
+        (errno.EACCES, "that you may write to"),
+        (errno.EPERM, "that you may write to"),
+        (errno.ENOENT, "Is the disk still there?"),
+        (errno.ENODEV, "Is the disk still there?"),
+        (errno.EIO, "Is the disk still there?"),
+        (errno.ESTALE, "Is the disk still there?"),
+        (errno.ENAMETOOLONG, "a shorter name"),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_with_its_path_and_a_way_out(
+    refused, way_out, tmp_path
+):
+    with pytest.raises(UserError) as caught, disk_errors(tmp_path / "rows.jsonl"):
+        raise OSError(refused, os.strerror(refused))
+    assert (caught.value.location, caught.value.exit_code) == (str(tmp_path / "rows.jsonl"), 74)
+    assert os.strerror(refused) in caught.value.problem
+    assert way_out in caught.value.fix
+
+
+def test_a_folder_that_will_be_written_to_is_made_and_a_file_in_its_stead_is_refused(tmp_path):
+    refuse_unwritable(tmp_path / "a" / "b")
+    assert os.listdir(tmp_path / "a") == ["b"]
+    assert os.listdir(tmp_path / "a" / "b") == []
+    refuse_unwritable(tmp_path / "a" / "b")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError) as caught:
+        refuse_unwritable(tmp_path / "file")
+    assert caught.value.exit_code == 74
+
+
+def test_files_are_synced_and_then_each_of_their_folders_once(tmp_path, disk_calls):
+    paths = [tmp_path / name for name in ("b/1", "a/2", "b/3")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    sync_all(iter(paths))
+    assert disk_calls == ["fsync 1", "fsync 2", "fsync 3", "fsync a", "fsync b"]
+
+
+def test_json_is_indented_and_ends_with_a_line_break(tmp_path):
+    write_json(tmp_path / "plan.json", {"a": [1], "b": "æ"})
+    text = '{\n  "a": [\n    1\n  ],\n  "b": "æ"\n}\n'
+    assert (tmp_path / "plan.json").read_text(encoding="utf-8") == text
+
+
+def test_rows_are_found_under_either_suffix_and_jsonl_comes_first(tmp_path):
+    assert find_rows(tmp_path, "train") == tmp_path / "train.jsonl"
+    (tmp_path / "train.parquet").touch()
+    assert find_rows(tmp_path, "train") == tmp_path / "train.parquet"
+    (tmp_path / "train.jsonl").touch()
+    assert find_rows(tmp_path, "train") == tmp_path / "train.jsonl"
+
+
+def test_parquet_rows_come_back_in_their_order_and_a_flipped_byte_is_noticed(tmp_path):
+    path = tmp_path / "rows.parquet"
+    rows = [{"n": n, "text": f"row {n}"} for n in range(600)]  # more than are read at once
+    rows[5]["text"] = "unmistakable"
+    write_rows(path, rows)
+    assert list(read_rows(path)) == list(read_parquet(path)) == rows
+    content = bytearray(path.read_bytes())
+    content[content.index(b"unmistakable")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=r"(?i)checksum|crc"):
+        list(read_rows(path))
+
+
+def test_a_half_of_a_surrogate_pair_is_written_and_read_back_as_bytes():
+    assert encode({"a": "\ud800"}) == b'{"a": "\xed\xa0\x80"}\n'
+
+
+def test_the_last_complete_line_ends_behind_its_line_break(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    for content, end in ((b"", 0), (b"ab", 0), (b"ab\n", 3), (b"ab\ncd", 3), (b"\n\nx", 2)):
+        path.write_bytes(content)
+        assert whole_lines_end(path) == end
+
+
+class RefusingDisk:
+    """A file that takes nothing while `full` is set."""
+
+    def __init__(self, file):
+        self.file, self.full = file, False
+
+    def write(self, line):
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(line)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.fixture
+def patient(tmp_path, monkeypatch):
+    """A patient appender, its disk, and the notices that it gave."""
+    notices = []
+    monkeypatch.setattr(row_files, "notice", notices.append)
+    appender = PatientAppender(tmp_path / "rows.jsonl")
+    appender.file = disk = RefusingDisk(appender.file)
+    return appender, disk, notices
+
+
+def test_rows_wait_while_the_disk_is_full_and_are_then_written_in_their_order(patient):
+    appender, disk, notices = patient
+    with appender:
+        appender.append({"n": 1})
+        disk.full = True
+        for n in (2, 3, 4):
+            appender.append({"n": n})
+        assert list(read_rows(appender.path)) == [{"n": 1}]
+        assert len(notices) == 1
+        assert "rows.jsonl" in notices[0]
+        disk.full = False
+        appender.append({"n": 5})
+        assert list(read_rows(appender.path)) == [{"n": n} for n in (1, 2, 3, 4, 5)]
+        disk.full = True
+        appender.append({"n": 6})
+        assert len(notices) == 2
+        disk.full = False
+    assert list(read_rows(appender.path)) == [{"n": n} for n in (1, 2, 3, 4, 5, 6)]
+
+
+def test_rows_that_still_wait_at_the_end_are_an_error_unless_there_is_another_one(patient):
+    appender, disk, _ = patient
+    appender.__enter__()
+    disk.full = True
+    appender.append({"n": 1})
+    with pytest.raises(UserError) as caught:
+        appender.__exit__(None, None, None)
+    assert caught.value.exit_code == 74
+    assert disk.closed
+
+
+def test_an_error_is_not_hidden_by_the_rows_that_still_wait(patient):
+    appender, disk, _ = patient
+
+    def stop_with_rows_waiting():
+        with appender:
+            disk.full = True
+            appender.append({"n": 1})
+            raise ValueError("the first error")
+
+    with pytest.raises(ValueError, match="the first error"):
+        stop_with_rows_waiting()
+    assert disk.closed

@@ -439,8 +439,13 @@ def test_short_follow_ups_tie_nothing_but_long_ones_do() -> None:
 
 @pytest.mark.parametrize(
     ("one", "tied"),
-    [("Fifteen letters", False), ("Sixteen letters!!", False), ("One more letter 1", False)]
-    + [("天气怎么样", False), ("天气怎么样呢", True), ("Fifteenletters12", True)],
+    [
+        ("Fifteen letters", False),
+        ("Sixteen letters!!", False),
+        ("天气怎么样", False),
+        ("天气怎么样呢", True),
+        ("Fifteenletters12", True),
+    ],
 )
 def test_a_follow_up_ties_from_16_bytes_of_letters_and_digits_on(one: str, tied: bool) -> None:
     pair = [
