@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import get_args
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentlite.core.records import (
@@ -77,6 +77,7 @@ def test_a_record_survives_its_row(record):
     assert from_row(json.loads(json.dumps(to_row(record)))) == record
 
 
+@settings(max_examples=25)
 @given(rows=st.lists(records, min_size=1, max_size=4))
 def test_records_survive_jsonl_and_parquet_without_foreign_fields(rows, tmp_path_factory):
     for suffix in ("jsonl", "parquet"):

@@ -1,0 +1,125 @@
+"""agentlite.data.formats.json_decode and json_repair: what a text means, and nothing it does not
+say.
+"""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from support.damaged_rows import refused
+
+from agentlite.core.errors import RowError
+from agentlite.data.formats import json_repair
+from agentlite.data.formats.json_decode import json_value, literal_value, shortened
+from agentlite.data.formats.json_repair import repair
+
+
+@pytest.mark.parametrize("blank", ["", " "], ids=["as msgspec writes it", "otherwise"])
+def test_nesting_is_counted_by_levels_and_not_by_brackets(blank: str) -> None:
+    def nested(levels: int) -> str:
+        return "[" * levels + blank + "]" * levels
+
+    assert json_value(f"[{blank}{','.join([nested(63)] * 3)}]")  # 64 levels, many brackets
+    assert json_value(nested(65)) and refused(lambda: json_value(nested(66))) == "E119"
+    objects = '{"a":' * 66 + "1" + "}" * 66
+    assert refused(lambda: json_value(objects.replace(":", f":{blank}"))) == "E119"
+    wide = [{"a": [n]} for n in range(100)]
+    assert json_value(json.dumps(wide)) == wide
+    text = "[{" * 50
+    assert json_value(json.dumps(text)) == text
+
+
+def test_the_place_where_a_text_stops_to_be_json_is_counted_from_one() -> None:
+    with pytest.raises(RowError, match=r"at character 7 ") as caught:
+        json_value('{"a": x}')
+    assert caught.value.code == "E121"
+    with pytest.raises(RowError, match="more than one JSON value"):
+        json_value("1 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{"a": {"b": 1, "b": 1}}', "E118"),
+        ('["\\ud800"]', "E113"),
+        ("[1e400]", "E116"),
+        ("[-Infinity]", "E116"),
+        (f"[{'9' * 5000}]", "E117"),
+        ("", "E121"),
+        ("[1,]", "E121"),
+    ],
+)
+def test_what_a_parser_would_guess_or_lose_is_refused(text: str, code: str) -> None:
+    assert refused(lambda: json_value(text)) == code
+
+
+def test_large_numbers_and_pairs_of_surrogates_are_read() -> None:
+    assert json_value("[1e308, 12345678901234567890123]") == [1e308, 12345678901234567890123]
+    assert json_value('["\\ud83d\\ude00"]') == ["😀"]
+    assert math.copysign(1, json_value("-0.0")) == -1
+
+
+def test_a_literal_is_read_up_to_64_kibibytes_and_nothing_is_run() -> None:
+    assert literal_value(" {'a': (1, None, True)} ") == {"a": [1, None, True]}
+    fitting = "'" + "x" * ((64 << 10) - 2) + "'"
+    assert literal_value(fitting) == "x" * ((64 << 10) - 2)
+    for text in (f"{fitting} ", "{1, 2}", "f()", "b'x'", "1j", "'a' 1", "{'a': 1e999}"):
+        assert refused(lambda text=text: literal_value(text)) == "E206"
+
+
+def test_a_long_text_is_quoted_by_its_first_60_characters() -> None:
+    assert shortened("a\nb") == "'a\\nb'"
+    assert shortened("x" * 60) == repr("x" * 60)
+    assert shortened("x" * 61) == repr("x" * 60 + "…")
+
+
+# --- repairs ---
+
+
+def repaired(text: str, *methods: str) -> Any:
+    return repair(text.encode(), methods)
+
+
+def test_a_row_is_repaired_by_the_first_method_that_reads_it() -> None:
+    literal, broken = "{'a': True}", '{"a": "say "yes" now"}'
+    assert repaired(literal, "literal") == ({"a": True}, ["literal"])
+    assert repaired(literal, "literal", "json") == ({"a": True}, ["literal"])
+    assert repaired(broken, "literal") is None
+    value, used = repaired(broken, "literal", "json")
+    assert (value["a"].replace('"', ""), used) == ("say yes now", ["json"])
+    assert repaired(f"\ufeff{literal}", "literal") == ({"a": True}, ["literal"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": 1}', "[1]", "{'a': 1", "", '{"a": 1, "a": 2}', '{"a": 1} {"b": 2}', "'text'"],
+)
+def test_what_needs_no_repair_or_has_none_is_left(text: str) -> None:
+    assert repaired(text, "literal") is None
+    assert repaired(text) is None
+
+
+def test_bytes_that_are_no_utf_8_and_rows_beyond_a_mebibyte_are_not_repaired() -> None:
+    assert repair(b"{'a': '\xff'}", ["literal"]) is None
+    assert repaired('{"a" "b"' + " " * (1 << 20), "json") is None
+    assert repaired('{"a": [1, 2', "json") == ({"a": [1, 2]}, ["json"])
+
+
+@pytest.mark.parametrize("key", json_repair.HOLD_JSON)
+def test_a_text_that_should_be_json_is_repaired_at_any_depth(key: str) -> None:
+    value, used = repaired(json.dumps({"x": [{key: " {'a': True}"}, {key: "['b']"}]}), "literal")
+    assert value == {"x": [{key: '{"a": true}'}, {key: '["b"]'}]}
+    assert used == ["literal"]
+    assert repaired(json.dumps({key: "{a}"}), "literal") is None
+    assert repaired(json.dumps({key: "'text'", "other": "{'a': 1}"}), "literal") is None
+
+
+@pytest.mark.parametrize("key", json_repair.ARGUMENTS)
+def test_what_stands_in_arguments_is_the_users(key: str) -> None:
+    assert repaired(json.dumps({"x": {key: {"tools": "{'a': 1}"}}}), "literal") is None
+
+
+def test_of_two_values_on_a_line_none_is_kept_and_of_nothing_nothing_is_made() -> None:
+    for text in ('{"a": 1} {"b": 2', "{} x", "nothing", "[", "{"):
+        assert repaired(text, "json") is None

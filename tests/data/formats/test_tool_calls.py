@@ -1,0 +1,166 @@
+"""agentlite.data.formats.tool_calls: tools, schemas and calls, however data sets write them."""
+
+import json
+from typing import Any
+
+import pytest
+from support.damaged_rows import refused
+
+from agentlite.core.records import Call, Tool
+from agentlite.data.formats.tool_calls import (
+    from_list,
+    json_or_literal,
+    json_schema,
+    read_arguments,
+    read_call,
+    read_tool,
+    read_tools,
+)
+
+NAMES = {
+    "string": ("string", "str", "char", "text", "String", "TEXT"),
+    "integer": ("integer", "int", "long", "short", "byte", "bigint", "Integer"),
+    "number": ("number", "float", "double", "decimal", "FLOAT"),
+    "boolean": ("boolean", "bool", "Bool"),
+    "array": ("array", "list", "tuple", "ArrayList", "set", "queue", "stack"),
+    "object": ("object", "dict", "HashMap", "hashtable", "map"),
+    "null": ("null", "NULL"),
+}
+
+
+@pytest.mark.parametrize("type", NAMES)
+def test_a_type_has_one_name_whatever_a_language_calls_it(type: str) -> None:
+    for name in NAMES[type]:
+        assert json_schema({"type": name}, "f") == {"type": type}
+        assert json_schema({"type": [name, "null"]}, "f") == {"type": [type, "null"]}
+
+
+def test_a_type_that_is_not_known_is_left_out_and_so_any_value_will_do() -> None:
+    for name in ("any", "Date", None, 3, [], ["any"]):
+        assert json_schema({"type": name, "description": "d"}, "f") == {"description": "d"}
+    assert json_schema({"type": ["any", "int"]}, "f") == {"type": ["integer"]}
+
+
+def test_types_are_renamed_at_any_depth_of_a_schema() -> None:
+    inner, renamed = {"type": "int"}, {"type": "integer"}
+    for key in ("properties", "$defs", "definitions"):
+        assert json_schema({key: {"a": inner, "b": None}}, "f") == {key: {"a": renamed}}
+    for key in ("items", "additionalProperties"):
+        assert json_schema({key: inner}, "f") == {key: renamed}
+    for key in ("anyOf", "oneOf", "allOf", "items"):
+        assert json_schema({key: [inner, True]}, "f") == {key: [renamed, True]}
+    assert json_schema({"additionalProperties": False}, "f") == {"additionalProperties": False}
+    assert json_schema({"enum": [inner]}, "f") == {"enum": [inner]}
+
+
+def test_properties_that_say_they_are_required_are_listed_behind_those_that_are() -> None:
+    properties = {
+        "a": {"type": "int", "required": True},
+        "b": {"type": "int", "required": "TRUE"},
+        "c": {"type": "int", "required": False},
+        "d": {"type": "object", "required": ["x"], "properties": {"x": {}}},
+        "e": {},
+    }
+    schema = json_schema({"properties": properties, "required": ["e", "a"]}, "f")
+    assert schema["required"] == ["e", "a", "b"]
+    assert schema["properties"]["a"] == schema["properties"]["c"] == {"type": "integer"}
+    assert schema["properties"]["d"]["required"] == ["x"]
+    assert properties["a"]["required"]  # what was handed over is as it was
+
+
+def test_parameters_in_a_list_are_an_object_by_their_names() -> None:
+    given = [{"name": "a", "type": "int", "required": True}, {"name": "b", "description": "d"}]
+    expected = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"description": "d"}},
+        "required": ["a"],
+    }
+    assert read_tool({"name": "f", "parameters": given}).parameters == expected
+    for bad in ([3], [{"type": "int"}], [{"name": 3}]):
+        assert refused(lambda bad=bad: from_list(bad, "f")) == "E211"
+
+
+@pytest.mark.parametrize(
+    "parameters", [None, {}, [], "", " ", "{}", "null"], ids=lambda value: repr(value)
+)
+def test_a_tool_without_parameters_takes_none(parameters: Any) -> None:
+    assert read_tool({"name": "f", "parameters": parameters}) == Tool("f")
+
+
+def test_a_tool_is_read_from_each_of_its_shapes() -> None:
+    function = {"name": "f", "description": "d", "parameters": {"type": "dict"}}
+    expected = Tool("f", "d", {"type": "object"})
+    texts = {**function, "parameters": json.dumps(function["parameters"])}
+    for shape in (
+        function,
+        {"type": "function", "function": function},
+        json.dumps(function),
+        texts,
+    ):
+        assert read_tool(shape) == expected
+    assert read_tools([function, function]) == read_tools(json.dumps([function] * 2))
+    assert read_tools(None) == read_tools("") == read_tools(" ") == read_tools([]) == ()
+    assert read_tool({"name": "f", "description": None}).description == ""
+    assert read_tool({"name": "f", "description": 3}).description == "3"
+
+
+def test_tools_of_one_text_but_other_readers_are_read_by_their_own() -> None:
+    """What was read once is remembered, and never handed to a stricter reader."""
+    text = "{'name': 'f'}"
+    assert read_tool(text, json_or_literal) == Tool("f")
+    assert refused(lambda: read_tool(text)) == "E124"
+    assert read_tool(text, json_or_literal) == Tool("f")
+
+
+@pytest.mark.parametrize(
+    ("tool", "code"),
+    [
+        ({}, "E212"),
+        ({"name": ""}, "E212"),
+        ({"name": " "}, "E212"),
+        ({"name": 3}, "E212"),
+        ({"function": {"description": "d"}}, "E212"),
+        (3, "E212"),
+        ("{", "E124"),
+        ({"name": "f", "parameters": "{"}, "E211"),
+        ({"name": "f", "parameters": 3}, "E211"),
+        ({"name": "f", "parameters": {"anyOf": [{"properties": 3}]}}, "E211"),
+    ],
+)
+def test_a_tool_that_cannot_be_read_says_why(tool: Any, code: str) -> None:
+    assert refused(lambda: read_tool(tool)) == code
+
+
+def test_a_call_is_read_from_each_of_its_shapes() -> None:
+    function = {"name": "f", "arguments": {"a": 1}}
+    text = {"name": "f", "arguments": '{"a": 1}'}
+    for shape in (
+        {"id": "x", **function},
+        {"id": "x", "type": "function", "function": function},
+        {"id": "x", "function": text},
+        json.dumps({"id": "x", **function}),
+    ):
+        assert read_call(shape) == Call("f", {"a": 1}, "x")
+    assert read_call({"id": 7, **function}).id == ""
+    assert read_call({"name": "f"}) == Call("f")
+
+
+@pytest.mark.parametrize("call", [{}, {"name": ""}, {"name": 3}, {"arguments": {}}, 3, "{", "[]"])
+def test_a_call_that_has_no_name_is_refused(call: Any) -> None:
+    assert refused(lambda: read_call(call)) == "E206"
+
+
+def test_arguments_may_be_the_text_of_a_text_and_no_more() -> None:
+    once = json.dumps({"a": 1})
+    assert read_arguments(once) == read_arguments(json.dumps(once)) == {"a": 1}
+    assert refused(lambda: read_arguments(json.dumps(json.dumps(once)))) == "E208"
+    assert refused(lambda: read_arguments(" 3 ")) == "E208"
+
+
+def test_text_that_is_no_json_is_read_as_python_only_where_that_is_meant() -> None:
+    assert json_or_literal("{'a': (True, None)}") == {"a": [True, None]}
+    assert json_or_literal('{"a": true}') == {"a": True}
+    assert refused(lambda: json_or_literal('{"a": 1, "a": 2}')) == "E118"
+    assert refused(lambda: json_or_literal("[NaN]")) == "E116"
+    assert refused(lambda: json_or_literal("{'a': f()}")) == "E206"
+    assert refused(lambda: read_arguments("{'a': 1}")) == "E206"
