@@ -5,10 +5,11 @@ import json
 import pytest
 from msgspec.structs import replace
 from support.samples import WEATHER
+from tokenizers import AddedToken, Tokenizer
 
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
-from agentlite.rendering import choose, encoding, render, training_rows
+from agentlite.rendering import choose, encoding, protocol_weights, render, training_rows
 from agentlite.rendering.loss_weights import TABLES, Segment, Table, segments, weight_at
 from agentlite.rendering.renderer import Rendered, Span
 from agentlite.rendering.template import Template, read_template
@@ -313,3 +314,92 @@ def test_tokens_begin_where_their_text_does(smollm2):
     starts = smollm2.starts(text)
     pieces = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
     assert [smollm2.encode(piece) for piece in pieces] == [[i] for i in smollm2.encode(text)]
+
+
+def with_special(smollm2, *tokens):
+    tokenizer = Tokenizer.from_str(smollm2.tokenizer.to_str())
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in tokens])
+    return tokenizer
+
+
+def test_of_marks_that_begin_alike_the_longest_ends_a_turn(smollm2):
+    tokenizer = with_special(smollm2, "<|im_end|><|now|>")
+    source = TURN + "<|im_end|><|now|>\n{% endfor %}"
+    assert Template("m", tokenizer, source, {}).turn_end == "<|im_end|><|now|>"
+
+
+def test_a_template_neither_cuts_nor_fills_up_a_text(smollm2):
+    tokenizer = with_special(smollm2)
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=20)
+    text = "How wet is it in Oslo today?"
+    assert Template("m", tokenizer, TURN, {}).encode(text) == smollm2.encode(text)
+    assert len(Template("m", tokenizer, TURN, {}).starts(text)) == len(smollm2.encode(text))
+
+
+BARE = (
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>"
+    "{{ m.role }}\n{% if m.tool_calls %}{% for c in m.tool_calls %}{% if not loop.first %}; "
+    '{% endif %}{"name": {{ c.function.name | tojson }}, "parameters": '
+    "{{ c.function.arguments | tojson }}}{% endfor %}{% else %}{{ m.content }}{% endif %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, templates):
+    call = Call("get_weather", {"city": "Oslo"}, "c1")
+    bare = Template("bare", smollm2.tokenizer, BARE, {})
+    found = choose("auto", bare)
+    assert found.name == "chat"
+    text = '{"name": "get_weather", "parameters": {"city": "Oslo"}}'
+    assert [one.name for one in found.protocols["chat"].parse(text).calls] == ["get_weather"]
+    assert chosen("chat", templates["tools"]).parse(text).calls == ()  # that one writes tags
+    record = Record(
+        messages=(Message("user", "x"), Message("assistant", "", (call,))), tools=(WEATHER,)
+    )
+    (prompt,) = written(record, "chat", bare)
+    assert prompt.said == text
+    odd = Template("odd", smollm2.tokenizer, BARE.replace('"name"', '"tool"'), {})
+    with pytest.raises(UserError, match="calls in protocol chat cannot be read back"):
+        choose("chat", odd)
+
+
+@pytest.mark.parametrize(
+    ("setting", "weights"),
+    [
+        ("hermes", {"hermes": 1.0}),
+        (" hermes=2 , react ", {"hermes": 2.0, "react": 1.0}),
+        ("react=.5,hermes=1e-3", {"react": 0.5, "hermes": 0.001}),
+    ],
+)
+def test_a_setting_names_protocols_with_their_weights(setting, weights, smollm2):
+    assert protocol_weights(setting) == weights
+    assert choose(setting, smollm2).weights == weights
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("hermes=-1", "'-1' is no weight for 'hermes'"),
+        ("hermes=inf", "'inf' is no weight"),
+        ("hermes=nan", "'nan' is no weight"),
+        ("hermes,react,hermes=2", "'hermes' is there twice"),
+        ("hermes,", "no protocol ''"),
+    ],
+)
+def test_a_weight_is_a_finite_number_above_0(setting, problem):
+    with pytest.raises(UserError, match=problem) as refused:
+        protocol_weights(setting)
+    assert (refused.value.exit_code, refused.value.location) == (2, "--protocol")
+
+
+def test_a_mixture_goes_by_seed_and_record_in_proportion_to_the_weights(smollm2):
+    records = [Record(messages=(Message("user", f"{n}"),)) for n in range(400)]
+    taken = [
+        [choose("hermes=1,react=3", smollm2, seed).of(one).name for one in records]
+        for seed in (0, 1)
+    ]
+    assert taken[0] != taken[1]
+    for names in taken:
+        assert 60 <= names.count("hermes") <= 140
+        assert names.count("hermes") + names.count("react") == 400

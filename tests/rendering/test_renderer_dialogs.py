@@ -448,3 +448,9 @@ def test_reading_back_compares_names_arguments_and_their_order(smollm2, dialog):
             renderer.check_reading(
                 replace(dialog, messages=tuple(messages)), rows, protocol, smollm2
             )
+
+
+@pytest.mark.parametrize(("length", "problem"), [(65_000, ""), (66_000, "action input is no JSON")])
+def test_a_python_literal_is_read_up_to_64_kibibytes(length, problem):
+    read = PROTOCOLS["react"].parse(f"Action: f\nAction Input: {{'a': '{'x' * length}'}}")
+    assert (read.problem, len(read.calls)) == (problem, 0 if problem else 1)

@@ -1,8 +1,10 @@
 """What a report reads of a run, in which order, and what it makes of answers and inputs."""
 
+import base64
 import json
 import random
 import shlex
+import zlib
 
 import pytest
 from support.generated_run import stage
@@ -326,3 +328,52 @@ def test_a_metric_has_marks_at_its_ends_and_half_only_on_a_scale_of_shares():
     assert (x["name"], x["scale"], x["marks"]) == ("x", (0.0, 1.0), (0, 0.5, 1))
     assert (y["name"], y["scale"], y["marks"]) == ("y", (0.0, 2.0), (0,))
     assert x["rows"] == [("a", share), ("b", None)] and y["rows"] == [("a", loss), ("b", "-")]
+
+
+def test_a_ranking_again_has_none_of_the_settings_of_its_candidates(tmp_path):
+    settings = {
+        "candidates": "pairs",
+        "model": "m",
+        "data": "d",
+        "split": "dev",
+    }
+    made(tmp_path / "again", "pairs", settings)
+    made(tmp_path / "pairs", "pairs", {**settings, "candidates": None})
+    again, first = map(shlex.split, commands(read_run(tmp_path)))
+    assert again[:6] == ["agentlite", "pairs", "--out", "again", "--from", "pairs"]
+    assert not {"m", "d"} & {*again} and {"m", "d"} <= {*first}
+
+
+def test_an_input_of_a_stage_that_is_not_finished_is_not_called_changed(tmp_path):
+    made(tmp_path / "sft", "sft", {"data": "prep"}, {"data": "0" * 16})
+    made(tmp_path / "prep", "prep")
+    assert origins(read_run(tmp_path))[0].origins[0].changed
+    (tmp_path / "prep" / "done.json").unlink()
+    assert not origins(read_run(tmp_path))[0].origins[0].changed
+
+
+def test_a_viewer_shows_the_messages_up_to_the_last_step_and_each_tool_once(tmp_path, dialog):
+    other = Record(messages=dialog.messages[:3], tools=dialog.tools[:1])
+    said = {"text": "x", "problem": "", "metrics": {"a": 0.5}, "new_tokens": 3}
+    rows = {turn: {"m": [{**said, "slices": {"task": "t"}}]} for turn in (2, 4)}
+    answers = Answers(
+        {dialog.id: dialog, other.id: other},
+        {**{Step(dialog.id, turn): row for turn, row in rows.items()}, Step(other.id, 2): rows[2]},
+    )
+    packed = pack(answers, ["k", "m"], ["a", "b"], 10**6)
+    found = json.loads(zlib.decompress(base64.b64decode(packed.text)))
+    assert packed.notes == []
+    assert [len(messages) for messages, _ in found["records"]] == [5, 3]
+    assert [tools for _, tools in found["records"]] == [[0, 1], [0]]
+    assert [tool[0] for tool in found["tools"]] == ["get_weather", "get_time"]
+    assert [step[:3] for step in found["steps"]] == [
+        [dialog.id, 2, 0],
+        [dialog.id, 4, 0],
+        [other.id, 2, 1],
+    ]
+    assert found["steps"][0][3:] == [
+        [["get_weather", '{"city":["Oslo"]}']],
+        {"task": "t"},
+        [[1, "x", "", [0.5, None], 3]],
+    ]
+    assert found["steps"][1][3] == []

@@ -3,7 +3,7 @@
 import pytest
 
 from agentlite.report import retrieval_tables, tables
-from agentlite.report.markdown import as_table
+from agentlite.report.markdown import _titled, as_table
 from agentlite.report.tables import Figures
 
 
@@ -234,3 +234,14 @@ def test_a_retrievers_gains_are_those_over_the_baselines_on_all_questions():
     assert retrieval_tables.milliseconds(RANKING) == "ms a question: bm25 0.123, tuned 12.3"
     assert retrieval_tables.best_in_words(RANKING) == "recall@5 61.0 % of 500 tools"
     assert retrieval_tables.best_in_words({"names": 500}) == "500 tools"
+
+
+@pytest.mark.parametrize(("count", "turned"), [(8, False), (9, True)])
+def test_a_table_of_more_than_eight_figures_is_turned(count, turned):
+    names = [f"n{n}" for n in range(count)]
+    _, text = _titled(Figures("t", ["model"], names, [(["m"], list(range(count)))]))
+    assert text.startswith("|  | m |" if turned else "| model | n0 |")
+
+
+def test_a_bar_after_a_backslash_does_not_end_a_cell():
+    assert as_table([["\\|"]]).splitlines()[0] == "| \\\\\\| |"

@@ -11,6 +11,7 @@ from support.samples import TIME, WEATHER
 from agentlite.core.errors import UserError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record
 from agentlite.scoring.metrics.all_figures import figures
+from agentlite.scoring.metrics.bfcl import category_of
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
@@ -206,3 +207,30 @@ def test_what_a_step_lost_is_retrievals_where_its_tool_is_not_on_offer_and_else_
 )
 def test_an_answer_is_right_if_it_holds_an_accepted_one_as_whole_words(text, right):
     assert is_right(text, ["Oslo", "New York"]) is right
+
+
+def of_bfcl(number, category):
+    return record(number, {"category": category, "bfcl_id": f"{category}_{number}"})
+
+
+def test_the_figures_of_bfcl_are_those_of_its_own_records_alone():
+    own = [of_bfcl(0, "simple_python"), of_bfcl(1, "simple_python"), of_bfcl(2, "irrelevance")]
+    made = replace(of_bfcl(3, "multiple"), parent=own[0].id)
+    joined = record(4, {"category": "multiple", "bfcl_id": "m", "joined": 2})
+    assert [category_of(one) for one in (*own, made, joined, record(5))] == [
+        "simple_python",
+        "simple_python",
+        "irrelevance",
+        "",
+        "",
+        "",
+    ]
+    rows = [answered(one, bfcl=right) for one, right in zip(own, (1.0, 0.0, 1.0), strict=True)]
+    found = figures([*rows[::-1], answered(made)], [], {one.id: one for one in (*own, made)}, 0)
+    assert (found.bfcl["bfcl_non_live"].mean, found.bfcl["bfcl_irrelevance"].mean) == (0.5, 1.0)
+    assert found.bfcl["bfcl_overall"].mean == pytest.approx((10 * 0.5 + 10 * 1.0) / 20)
+    assert found.bfcl["bfcl_overall"].count == 3 and found.bfcl["bfcl_agentic"] is None
+    assert list(found.bfcl)[-2:] == ["irrelevance", "simple_python"]
+    assert (found.bfcl["simple_python"].mean, found.bfcl["simple_python"].count) == (0.5, 2)
+    assert found.bfcl_is == "BFCL-style subset" and "multiple" in found.bfcl_not_measured
+    assert "simple_python" not in found.bfcl_not_measured
