@@ -62,6 +62,7 @@ class UserCode:
         try:
             with _held_back():
                 self.child.start()
+            # our copy of the child's end: while it is open, no EOF would say that the child ended
             theirs.close()
             refusal = self._answer(LOADING)
         except TimeoutError:
@@ -100,6 +101,7 @@ class UserCode:
             # AttributeError: a system without groups.
             with contextlib.suppress(OSError, AttributeError):
                 os.killpg(self.child.pid, signal.SIGKILL)
+            # the child too, where it leads no group yet; joined, so that no zombie is left
             self.child.kill()
             self.child.join()
             self.connection.close()
@@ -123,11 +125,13 @@ def _serve(
     """What the child does, as the leader of a group of its own: a signal to the parent's is the
     parent's to answer.
     """
+    # ignored first, unblocked last: a signal that waited since the start ends nothing
     for number in _ending():
         signal.signal(number, signal.SIG_IGN)
     if hasattr(os, "setsid"):
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ending())
+    # what the user's code prints goes to stderr: stdout holds the result of the command
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     threading.Thread(target=end_with_parent, args=(True,), daemon=True).start()

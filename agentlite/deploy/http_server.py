@@ -34,6 +34,7 @@ WAIT = 30.0  # seconds for a client to say what it wants
 class Server(ThreadingHTTPServer):
     """Raises UserError 2 for a port that cannot be had; port 0 is one that is free."""
 
+    # closing the server waits for no connection: a client that keeps one open would hold the process
     daemon_threads = True
     allow_reuse_address = True
 
@@ -164,7 +165,7 @@ class Handler(BaseHTTPRequestHandler):
         said: list[str] = []
 
         def listener(text: str) -> bool:
-            if self._gone():
+            if self._gone():  # False ends the sampling: the turn is free for the next client
                 return False
             if text and not request.offered and not request.stops:
                 said.append(text)
@@ -179,6 +180,7 @@ class Handler(BaseHTTPRequestHandler):
                 rest = [*last_chunks(about, request, turn, "".join(said))]
             except UserError as error:
                 rest = [event(_failed(error).body)]
+        # after the turn is given back: a client that reads slowly does not hold up the others
         self._chunks([*rest, b""])
 
     def _body(self) -> bytes:

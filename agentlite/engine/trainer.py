@@ -230,6 +230,8 @@ def train(
                     location=str(folder),
                     exit_code=OUT_OF_MEMORY,
                 ) from error
+        # outside the except clause, whose traceback holds the tensors of the failed step: only now
+        # is there anything to free
         del trainer
         free_memory()
         micro = smaller
@@ -256,6 +258,7 @@ def _smaller_batches(plan: Schedule, micro: Schedule) -> dict[str, int]:
 
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, object]:
+    # one process cuts the log and sets broken checkpoints aside; the others look afterwards
     if distributed.first():
         _restore_metrics(folder, checkpoints.newest(folder))
     coordinate.barrier()
@@ -278,6 +281,9 @@ def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, 
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Exception as error:
             raise _explained(error, folder) from error
+    # In this order. A halt asked the trainer to stop, and so did a signal: both leave fewer steps
+    # than planned, and the halt says why. Of a loss that is no number, the last to be looked at, no
+    # weights are kept. The other processes leave when nothing is left that all must do.
     if watch.halt:
         raise watch.halt[0]
     if caught or trainer.state.global_step < plan.steps:

@@ -101,9 +101,11 @@ def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any)
     from torch.utils.checkpoint import checkpoint
 
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+    # the state at a token predicts the next one: the last state and the first label have no partner
     hidden = getattr(causal, causal.base_model_prefix)(**inputs, use_cache=False)[0][:, :-1]
     targets, weights = labels[:, 1:], weights[:, 1:]
     trained = targets != -100
+    # (trained tokens, ...): rows and columns are one axis from here on
     hidden, targets, weights = hidden[trained], targets[trained], weights[trained]
     head = causal.get_output_embeddings()
 
@@ -111,9 +113,11 @@ def weighted_loss(model: Any, inputs: dict[str, Any], labels: Any, weights: Any)
         losses = torch.nn.functional.cross_entropy(head(states).float(), wanted, reduction="none")
         return (losses * weight).sum()
 
+    # a zero that hangs on the model: without trained tokens there is still a gradient, of zeros
     total = hidden.sum() * 0.0
     for start in range(0, len(targets), CHUNK):
         part = slice(start, start + CHUNK)
+        # the logits of a chunk are dropped here, and made again on the way back
         total = total + checkpoint(
             of_chunk, hidden[part], targets[part], weights[part], use_reentrant=False
         )

@@ -70,6 +70,7 @@ def encode(row: Rendered, template: Template) -> Encoded:
     for piece, trained in pieces(row):
         new = template.encode(piece)
         ids += new
+        # the loss of a label is that of predicting this very token: the model shifts by one itself
         labels += new if trained else [IGNORED] * len(new)
     return Encoded(ids, labels)
 
@@ -104,6 +105,8 @@ def _question(record: Record, turn: int) -> str:
 def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     """The ids of a step's prompt: the beginning of the ids of the training row."""
     end = next(span.start for span in row.spans if span.turn == turn and span.asked)
+    # The same spans up to there, and so the same cuts: encoded as one text, the tokens at an edge
+    # could differ from those of the training row.
     before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
     return [token for piece, _ in pieces(before) for token in template.encode(piece)]
 

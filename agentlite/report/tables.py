@@ -50,6 +50,7 @@ class Figures(NamedTuple):
     @property
     def turned(self) -> "Figures":
         """The same table with rows and columns exchanged."""
+        # a name for each row's labels, and for each figure its values down the rows
         names = [" ".join(labels) for labels, _ in self.rows]
         columns = [[figures[index] for _, figures in self.rows] for index in range(len(self.names))]
         return Figures(

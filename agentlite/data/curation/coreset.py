@@ -66,11 +66,14 @@ def coreset(
     if target is None or target >= len(ids):
         notes = [f"coreset: {target} asked for, all {len(ids)} there are taken"] if target else []
         return Coreset(list(range(len(ids))), {"all": len(ids)}, notes)
+    # the pool: place -> index of a record. Strategies know places alone, and of equals they take
+    # the first place, so the order of the files decides nothing.
     order = sorted(range(len(ids)), key=lambda index: digest(f"{seed} coreset {ids[index]}"))
     known = [_loss(ids[index], losses or {}) for index in order] if strategy in LOSSES else []
     choice = STRATEGIES[strategy](
         CoresetPool(len(ids), known, lambda place: text(order[place])), target
     )
+    # back from places to indices, in the order of the records
     chosen = sorted(order[place] for places in choice.values() for place in places)
     return Coreset(chosen, {reason: len(places) for reason, places in choice.items()}, [])
 
@@ -111,6 +114,7 @@ def _loss(record_id: str, losses: Mapping[str, float]) -> float:
 
 
 def _hardest(pool: CoresetPool, target: int) -> Choice:
+    # sorted() is stable: of equal losses the first place wins
     return {"loss": sorted(range(pool.size), key=lambda place: -pool.losses[place])[:target]}
 
 
@@ -144,6 +148,8 @@ def _farthest(pool: CoresetPool, target: int, chosen: Sequence[int]) -> list[int
     import numpy
 
     cosines = Vectors(map(pool.text, range(pool.size))).cosines
+    # by place: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin takes
+    # the first place; at inf it is chosen itself, and never taken again.
     nearest = numpy.full(pool.size, -numpy.inf)
     for place in chosen:
         numpy.maximum(nearest, cosines(place), out=nearest)
@@ -166,12 +172,16 @@ class Vectors:
     def __init__(self, texts: Iterable[str]):
         import numpy
 
+        # The entries of a sparse matrix (texts, tokens), twice. By text: features and weights, from
+        # starts[text] to starts[text + 1]. By token: owners (the texts) and shares (their weights),
+        # from ends[feature - 1] to ends[feature].
         self.starts, self.features, counts = _counted(texts)
         self.size = len(self.starts) - 1
         owners = numpy.repeat(numpy.arange(self.size, dtype=numpy.int32), numpy.diff(self.starts))
         spread = numpy.bincount(self.features, minlength=FEATURES)
         rarity = 1 + numpy.log((1 + self.size) / (1 + spread))
         weights = (1 + numpy.log(counts)) * rarity[self.features]
+        # unit length: each entry by the root of the sum of squares of its text
         weights /= numpy.sqrt(numpy.bincount(owners, weights**2, minlength=self.size))[owners]
         by_feature = numpy.argsort(self.features, kind="stable")
         self.weights = weights
@@ -183,6 +193,7 @@ class Vectors:
         import numpy
 
         own = slice(self.starts[place], self.starts[place + 1])
+        # for each token of this text, the entries of all texts that have it
         found = [
             slice(self.ends[feature - 1] if feature else 0, self.ends[feature])
             for feature in self.features[own]
@@ -192,6 +203,7 @@ class Vectors:
             for where, weight in zip(found, self.weights[own], strict=True)
         ]
         owners = numpy.concatenate([self.owners[where] for where in found])
+        # the products of one text are added up; a text that shares no token has 0
         return numpy.bincount(owners, numpy.concatenate(products), minlength=self.size)
 
 

@@ -69,8 +69,11 @@ def _hashes(texts: Sequence[str]) -> tuple[Any, Any]:
     counts = numpy.maximum(1, lengths - SHINGLE + 1)
     offsets = numpy.concatenate([[0], numpy.cumsum(counts)])
     begins = numpy.cumsum(lengths + len(SEPARATOR)) - lengths - len(SEPARATOR)
+    # for each shingle, where its first character stands in `codes`: the running number of the
+    # shingle, moved by how much further its text begins in `codes` than its shingles in the list
     places = numpy.arange(offsets[-1]) + numpy.repeat(begins - offsets[:-1], counts)
     hashes = numpy.zeros(len(places), numpy.uint64)
+    # all shingles at once, a character further at each step; products wrap around at 64 bits
     for step in range(SHINGLE):
         hashes = (hashes + codes[places + step]) * MIXER
         hashes ^= hashes >> numpy.uint64(29)
@@ -94,6 +97,9 @@ def band_size(threshold: float) -> int:
     """The most slots a band can have, so that two texts of this Jaccard index meet in one of the
     bands.
     """
+    # Two slots agree with a chance of `threshold`, a whole band with threshold**size, none of the
+    # bands with (1 - threshold**size)**bands. A wider band names fewer texts that are not near, so
+    # the widest is taken that misses at most one near pair in a thousand.
     return max(
         (size for size in range(1, 17) if 1 - (1 - threshold**size) ** (SLOTS // size) >= SURE),
         default=1,
@@ -137,6 +143,7 @@ class MinHashIndex:
 def bands(sketch: bytes, size: int, kind: int = 0) -> Iterator[bytes]:
     """Keys of the bands: equal in two sketches where all slots of a band are, and the kind."""
     width, mark = 2 * size, kind.to_bytes(8, "little") if kind else b""
+    # the number of the band comes first: the same slots in another band are another key
     for number in range(SLOTS // size):
         yield b"%c%b%b" % (number, mark, sketch[number * width : (number + 1) * width])
 
@@ -151,6 +158,8 @@ def shared_bands(
         for sketch, kind in zip(sketches, kinds or [0] * len(sketches), strict=True)
     ]
     shared: set[bytes] = set()
+    # the first band of all sketches, then the second of all: a key stands for one band only, so
+    # `seen` need not outlive it
     for _ in range(SLOTS // size):
         seen: set[bytes] = set()
         for key in map(next, all_bands):
@@ -187,11 +196,12 @@ def near_ties(texts: Sequence[str], threshold: float) -> Iterator[tuple[int, int
     for number, own in enumerate(sketched):
         missed = 0
         for other in index.like(own):
+            # tied already, by way of others: another comparison would change nothing
             if root(parents, other) == root(parents, number):
                 continue
             if near(number, other):
                 tie(parents, [(other, number)])
                 yield other, number
-            elif (missed := missed + 1) == MOST:
+            elif (missed := missed + 1) == MOST:  # the likeliest came first: the rest is given up
                 break
         index.add(number, own)

@@ -47,6 +47,7 @@ def assign_splits(
     _check(dev, test, by)
     fractions = {"test": test, "dev": dev, "train": 1.0 - dev - test}
     found = [_side(record, fractions, seed, "tools" in by) for record in records]
+    # a record whose tools fall on two sides is left out before any tie: it would tie both together
     whole = [index for index, side in enumerate(found) if side]
     groups = [
         [whole[place] for place in group]
@@ -78,8 +79,10 @@ def near_query(records: Sequence[Traits]) -> Pairs:
     MinHash finds the candidates, the exact index decides.
     """
     texts = [record.query for record in records]
+    # from the last to the first, so that the first record with a text is the one that stays
     owners = {text: index for index, text in reversed(list(enumerate(texts)))}
     yield from ((owners[text], index) for index, text in enumerate(texts) if text)
+    # by text, not by file: which near texts are compared depends on their order
     unique = sorted(filter(None, owners))
     yield from (
         (owners[unique[one]], owners[unique[other]]) for one, other in near_ties(unique, NEAR)
@@ -131,6 +134,7 @@ def _same(keys: Iterable[Iterable[Hashable]]) -> Pairs:
     first: dict[Hashable, int] = {}
     for index, of_record in enumerate(keys):
         for key in filter(None, of_record):
+            # to the first record with the key: n - 1 pairs tie n records (the first to itself)
             yield first.setdefault(key, index), index
 
 
@@ -170,6 +174,7 @@ def _crossing(group: Group, records: Sequence[Traits], splits: Sequence[str]) ->
         return {}
     borne = {records[index].split for index in group} - {""}
     order = ("test", "dev", "train")
+    # max takes the first of equal counts: test before dev before train
     stays = next((side for side in order if side in borne), "") or max(
         order, key=lambda side: counts[side]
     )
