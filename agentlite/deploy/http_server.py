@@ -34,7 +34,7 @@ WAIT = 30.0  # seconds for a client to say what it wants
 class Server(ThreadingHTTPServer):
     """Raises UserError 2 for a port that cannot be had; port 0 is one that is free."""
 
-    # closing the server waits for no connection: a client that keeps one open would hold the process
+    # closing the server waits for no connection: one that a client keeps open would hold it up
     daemon_threads = True
     allow_reuse_address = True
 

@@ -148,8 +148,8 @@ def _farthest(pool: CoresetPool, target: int, chosen: Sequence[int]) -> list[int
     import numpy
 
     cosines = Vectors(map(pool.text, range(pool.size))).cosines
-    # by place: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin takes
-    # the first place; at inf it is chosen itself, and never taken again.
+    # By place: the cosine to the nearest of the chosen. At -inf none is chosen yet, and argmin
+    # takes the first place; at inf it is chosen itself, and never taken again.
     nearest = numpy.full(pool.size, -numpy.inf)
     for place in chosen:
         numpy.maximum(nearest, cosines(place), out=nearest)
