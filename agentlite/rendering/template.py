@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,8 +140,6 @@ class Template:
 
 def read_template(name: str, folder: Path) -> Template:
     """From the files of a tokenizer. Raises UserError 5."""
-    from tokenizers import Tokenizer
-
     if not (folder / "tokenizer.json").exists():
         raise UserError(
             "holds no tokenizer.json.",
@@ -151,12 +149,20 @@ def read_template(name: str, folder: Path) -> Template:
         )
     try:
         config = json.loads((folder / "tokenizer_config.json").read_bytes())
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        tokenizer = _tokenizer((folder / "tokenizer.json").read_bytes())
     except Exception as error:  # the tokenizers library raises a bare Exception
         raise UserError(
             f"the tokenizer cannot be read: {error}", "", location=str(folder), exit_code=MODEL
         ) from error
     return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(content: bytes) -> "Tokenizer":
+    """Kept, since reading one takes a quarter of a second and stages may share a process."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_buffer(content)
 
 
 def _chat_template(folder: Path, config: Mapping[str, object]) -> str:
