@@ -112,7 +112,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         return [i for i, message in enumerate(self.messages) if message.role == "assistant"]
 
     @property
-    def asked(self) -> list[int]:
+    def prompted_turns(self) -> list[int]:
         """The steps that are asked and judged: where there is something to choose, and the turn is
         one to learn.
         """
@@ -143,7 +143,7 @@ def accepted(value: object) -> Any:
 
 
 class Step(NamedTuple):
-    """A place where a model is asked to go on: an assistant turn of a record."""
+    """An assistant turn of a record: a position at which a model can be asked to continue."""
 
     record_id: str
     turn: int

@@ -96,7 +96,7 @@ class Ingested:
                 ended["filtered"] += 1
                 self.left_out[sample.code] += 1
                 self.personal.update(sample.done.get("personal") or {})
-                provenance = _provenance(sample.id, sample.place, row, sample.done)
+                provenance = _provenance(sample.id, sample.location, row, sample.done)
                 self._provenance.add(encode(provenance | {"code": sample.code}))
             else:
                 ended["rejected"] += 1
@@ -143,7 +143,9 @@ class Ingested:
 
     def _take(self, record: IngestedRecord, row: IngestedRow) -> None:
         self.rows.add(record.row)
-        self._provenance.add(encode(_provenance(record.traits.id, record.place, row, record.done)))
+        self._provenance.add(
+            encode(_provenance(record.traits.id, record.location, row, record.done))
+        )
         self.traits.append(record.traits)
         self.sizes.append(record.sized)
         self.sources.append(row.source)
@@ -182,11 +184,11 @@ def totals(by_file: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return counts
 
 
-def _provenance(record_id: str, place: str, row: IngestedRow, done: Row) -> Row:
+def _provenance(record_id: str, location: str, row: IngestedRow, done: Row) -> Row:
     done = {**({"repaired": list(row.repaired)} if row.repaired else {}), **done}
     return {
         "id": record_id,
-        "place": place,
+        "location": location,
         "format": row.format,
         **({"done": done} if done else {}),
     }

@@ -50,7 +50,7 @@ class IngestedRecord(NamedTuple):
     """
 
     row: bytes
-    place: str
+    location: str
     traits: Traits
     sized: Sized
     done: Row
@@ -62,7 +62,7 @@ class LeftOut(NamedTuple):
     """`id`: of the record, where it came to be one; `done`: what was found in it."""
 
     code: str
-    place: str
+    location: str
     id: str
     done: Row
 
@@ -176,16 +176,18 @@ def _sample(
         return (
             _reject(raw, error, number)
             if is_fault
-            else LeftOut(error.code, raw.place, record_id, done)
+            else LeftOut(error.code, raw.location, record_id, done)
         )
     ledger = None
     if kept is not record:
-        ledger = _ledger(raw.place, record, kept, sized, tokens)
+        ledger = _ledger(raw.location, record, kept, sized, tokens)
         done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
     if kept.id != record_id:
         done["was"] = record_id
     near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
-    return IngestedRecord(encode(to_row(kept)), raw.place, traits(kept), sized, done, ledger, near)
+    return IngestedRecord(
+        encode(to_row(kept)), raw.location, traits(kept), sized, done, ledger, near
+    )
 
 
 def clean(record: Record, settings: PrepSettings) -> CleanRecord:
@@ -235,9 +237,9 @@ def _fitting(record: Record, context: IngestContext) -> tuple[Record, Sized, int
     return shorter, measure(shorter, context), sized.longest
 
 
-def _ledger(place: str, record: Record, kept: Record, sized: Sized, tokens: int) -> Row:
+def _ledger(location: str, record: Record, kept: Record, sized: Sized, tokens: int) -> Row:
     return {
-        "place": place,
+        "location": location,
         "id": kept.id,
         "parent": kept.parent,
         "messages": len(kept.messages),
@@ -259,4 +261,4 @@ def _repaired(raw: Raw, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]:
 
 
 def _reject(raw: Raw | RawLine, error: RowError, part: int) -> Reject:
-    return Reject(raw.place, raw.content.removesuffix(b"\n"), error.code, error.reason, part)
+    return Reject(raw.location, raw.content.removesuffix(b"\n"), error.code, error.reason, part)

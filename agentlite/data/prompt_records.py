@@ -26,7 +26,7 @@ class Prompts(NamedTuple):
     them.
     """
 
-    place: str
+    location: str
     digest: str
     protocol: str
     prepared: bool
@@ -35,9 +35,9 @@ class Prompts(NamedTuple):
     def records(self) -> Iterator[Record]:
         """Every record, once. Raises UserError with file and line for a row that is none."""
         rows = (
-            map(from_row, read_rows(Path(self.place)))
+            map(from_row, read_rows(Path(self.location)))
             if self.prepared
-            else _read(self.place, self.content)
+            else _read(self.location, self.content)
         )
         return iter({record.id: record for record in rows}.values())
 
@@ -82,7 +82,7 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
                 "A prompt needs its gold: `gold`, or the right answer as last turn. Mend it; "
                 "prep sets bad rows aside."
             )
-            raise UserError(f"{error.code} {error.reason}.", fix, location=raw.place) from error
+            raise UserError(f"{error.code} {error.reason}.", fix, location=raw.location) from error
         for record in records:
             yield replace(
                 record, source=record.source or ("stdin" if source == "-" else Path(source).name)

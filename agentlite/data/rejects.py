@@ -16,7 +16,7 @@ from agentlite.data.formats import RawLine
 class Reject(NamedTuple):
     """`part`: which of the samples of the row, where it holds several; 0 otherwise."""
 
-    place: str
+    location: str
     content: bytes
     code: str
     reason: str
@@ -25,7 +25,7 @@ class Reject(NamedTuple):
 
 def reject_row(reject: Reject) -> Row:
     row = {
-        "place": reject.place,
+        "location": reject.location,
         "code": reject.code,
         "reason": reject.reason,
         "hint": CODES[reject.code].hint,
@@ -54,13 +54,13 @@ def edited_rows(path: Path) -> dict[str, list[bytes]]:
     for number, line in enumerate(lines, 1):
         row = _row(line)
         content = _content(row)
-        if not isinstance(row.get("place"), str) or content is None:
+        if not isinstance(row.get("location"), str) or content is None:
             raise UserError(
-                "is no row of rejects: an object with its place, and raw or raw_base64.",
+                "is not a row of rejects: it needs the keys location, and raw or raw_base64.",
                 "Edit `raw` alone, in a copy of rejects.jsonl.",
                 location=f"{path}:{number}",
             )
-        edited.setdefault(row["place"], []).append(content)
+        edited.setdefault(row["location"], []).append(content)
     return edited
 
 
@@ -94,21 +94,21 @@ class Edits:
 
         Raises UserError where they are not.
         """
-        if line.place not in self.edited:
+        if line.location not in self.edited:
             return line
-        self.used.add(line.place)
+        self.used.add(line.location)
         found = line.content.removesuffix(b"\n")
         changed = list(
-            dict.fromkeys(content for content in self.edited[line.place] if content != found)
+            dict.fromkeys(content for content in self.edited[line.location] if content != found)
         )
         if len(changed) > 1:
             raise UserError(
                 "was edited in two ways.",
                 "A row that holds several samples is whole in each of its "
                 "rejects: edit one of them, and take the others out.",
-                location=line.place,
+                location=line.location,
             )
-        return RawLine(line.place, changed[0] + b"\n") if changed else line
+        return RawLine(line.location, changed[0] + b"\n") if changed else line
 
     def unused(self) -> Iterator[str]:
-        return (place for place in self.edited if place not in self.used)
+        return (location for location in self.edited if location not in self.used)

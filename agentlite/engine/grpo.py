@@ -70,7 +70,7 @@ class SampledAnswer(NamedTuple):
 
     prompt: int
     trained: int
-    place: int
+    batch_index: int
     sample: local_sampler.Sample
 
 

@@ -16,7 +16,7 @@ from agentlite.data.formats.tool_calls import read_call
 from agentlite.data.openai_messages import wire_message
 from agentlite.rendering import PROTOCOLS, Prompt, render
 from agentlite.rendering.protocol_mix import reader_for
-from agentlite.rendering.renderer import said
+from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import Source
 
@@ -137,6 +137,9 @@ def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Endi
     except RowError:
         return json.dumps(reply.calls, ensure_ascii=False), ended
     row, span = next(
-        (row, span) for row in rows for span in row.spans if span.turn == prompt.turn and span.asked
+        (row, span)
+        for row in rows
+        for span in row.spans
+        if span.turn == prompt.turn and span.prompted
     )
-    return said(row, span, template), ended
+    return span_text(row, span, template), ended

@@ -112,7 +112,7 @@ def _dataset(found: Sequence[TrainingPair], pool: ToolPool) -> Any:
     return Dataset.from_dict(
         {
             "query": [pair.text for pair in found],
-            "tool": [texts[pair.place] for pair in found],
+            "tool": [texts[pair.tool_index] for pair in found],
             **{
                 f"negative_{number}": [texts[pair.negatives[number]] for pair in found]
                 for number in negatives

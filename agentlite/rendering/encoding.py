@@ -7,7 +7,7 @@ from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Ending, Record, Step
 from agentlite.rendering.loss_weights import Segment, Table, segments, weight_at
 from agentlite.rendering.protocol import Protocol
-from agentlite.rendering.renderer import Rendered, Span, render, said
+from agentlite.rendering.renderer import Rendered, Span, render, span_text
 from agentlite.rendering.template import Template
 
 IGNORED = -100
@@ -33,7 +33,7 @@ class Prompt(NamedTuple):
     turn: int
     protocol: str
     ids: list[int]
-    said: str
+    answer: str
     ended: Ending
 
     @property
@@ -104,7 +104,7 @@ def _question(record: Record, turn: int) -> str:
 
 def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     """The ids of a step's prompt: the beginning of the ids of the training row."""
-    end = next(span.start for span in row.spans if span.turn == turn and span.asked)
+    end = next(span.start for span in row.spans if span.turn == turn and span.prompted)
     # The same spans up to there, and so the same cuts: encoded as one text, the tokens at an edge
     # could differ from those of the training row.
     before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
@@ -127,12 +127,12 @@ def prompts(
                 "Run prep with this model: --model.",
                 location=template.name,
             ) from error
-        for turn in record.asked:
+        for turn in record.prompted_turns:
             row, span = next(
                 (row, span)
                 for row in rows
                 for span in row.spans
-                if span.turn == turn and span.asked
+                if span.turn == turn and span.prompted
             )
             ended: Ending = "turn" if row.text[: span.end].endswith(template.turn_end) else "stop"
             yield Prompt(
@@ -140,13 +140,13 @@ def prompts(
                 turn,
                 protocol.name,
                 encode_prompt(row, turn, template),
-                said(row, span, template),
+                span_text(row, span, template),
                 ended,
             )
 
 
-def encode_said(text: str, ended: Ending, template: Template) -> list[int]:
-    """The ids of what was said, with the end of turn, once, where the model had ended its turn."""
+def encode_answer(text: str, ended: Ending, template: Template) -> list[int]:
+    """The ids of an answer, with the end of turn, once, where the model had ended its turn."""
     return [
         *template.encode(text),
         *([template.token_id(template.turn_end)] if ended == "turn" else []),

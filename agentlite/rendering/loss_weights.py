@@ -22,13 +22,13 @@ class Table(NamedTuple):
     """Marks with their weights: (of the mark, of what follows). `whole`: of a mark that is a whole
     pattern, alone.
 
-    `asked`: the weight of everything that is said to a question with one of these texts in it.
+    `questions`: the weight of the whole answer to a question that contains one of these texts.
     """
 
     marks: Mapping[str, tuple[float, float]]
     pattern: str = ""
     whole: float = 1.0
-    asked: Mapping[str, float] = {}
+    questions: Mapping[str, float] = {}
 
 
 REACT = {
@@ -72,14 +72,16 @@ TABLES: dict[str, Table] = {
             "Final Answer:": (1.0, 1.0),
             "Observation:": (2.0, 0.0),
         },
-        asked=dict.fromkeys(QUESTIONS, 3.0),
+        questions=dict.fromkeys(QUESTIONS, 3.0),
     ),
 }
 
 
 def segments(text: str, table: Table, question: str = "") -> list[Segment]:
     """The parts of a text, in order and without gaps."""
-    if weight := next((weight for asked, weight in table.asked.items() if asked in question), 0.0):
+    if weight := next(
+        (weight for part, weight in table.questions.items() if part in question), 0.0
+    ):
         return [Segment(0, len(text), weight)]
     if table.pattern:
         matches = list(re.finditer(table.pattern, text, re.DOTALL))

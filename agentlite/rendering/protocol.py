@@ -12,13 +12,13 @@ DEEPEST = 64
 
 
 class PromptExchange(NamedTuple):
-    """One prompt and what is said to it. A step is asked at the exchange that is `asked`; others
+    """One prompt and its answer. A step is sampled at the exchange that is `prompted`; others
     are only learned.
     """
 
     prompt: str
-    said: str
-    asked: bool = True
+    answer: str
+    prompted: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Protocol:
     answer_tool: str = ""
     answer: Callable[[str], str] = lambda text: text
 
-    def said(self, message: Message, tools: Sequence[Tool]) -> str:
+    def write(self, message: Message, tools: Sequence[Tool]) -> str:
         """What the assistant writes at a turn: words, where there are no tools."""
         if not tools:
             return message.content

@@ -17,7 +17,7 @@ from agentlite.rendering.template import Template
 
 
 class Span(NamedTuple):
-    """What the assistant writes at a turn, its end included: text[start:end]. `asked`: its calls
+    """What the assistant writes at a turn, its end included: text[start:end]. `prompted`: its calls
     are read here.
     """
 
@@ -25,7 +25,7 @@ class Span(NamedTuple):
     start: int
     end: int
     trained: bool
-    asked: bool = True
+    prompted: bool = True
 
 
 class Rendered(NamedTuple):
@@ -81,7 +81,7 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
 def _plain_text(message: Message, template: Template) -> Rendered:
     """No dialog: trained whole, with the end that a turn has."""
     whole = message.content + template.turn_end
-    return Rendered(whole, (Span(0, 0, len(whole), trained=message.loss, asked=False),))
+    return Rendered(whole, (Span(0, 0, len(whole), trained=message.loss, prompted=False),))
 
 
 def _exchanged(
@@ -93,15 +93,15 @@ def _exchanged(
     for exchange in protocol.exchanges(record, turn):
         messages = [{"role": "user", "content": exchange.prompt}]
         before = template.render(messages, prompt=True)
-        whole = template.render([*messages, {"role": "assistant", "content": exchange.said}])
+        whole = template.render([*messages, {"role": "assistant", "content": exchange.answer}])
         if not whole.startswith(before):
             raise _no_beginning(template)
-        message = _Turn({"content": exchange.said}, ((turn, 0, -1),))
+        message = _Turn({"content": exchange.answer}, ((turn, 0, -1),))
         spans = _spans(record, message, template, whole, len(before))
-        yield Rendered(whole, tuple(span._replace(asked=exchange.asked) for span in spans))
+        yield Rendered(whole, tuple(span._replace(prompted=exchange.prompted) for span in spans))
 
 
-def said(row: Rendered, span: Span, template: Template) -> str:
+def span_text(row: Rendered, span: Span, template: Template) -> str:
     """What the assistant wrote in a span, without the end of turn: what a reader gets from a
     model.
     """
@@ -113,8 +113,8 @@ def check_reading(
 ) -> None:
     """parse(render(calls)) == calls, for this record. Raises RowError E215."""
     for row in rows:
-        for span in (span for span in row.spans if span.asked):
-            text = said(row, span, template)
+        for span in (span for span in row.spans if span.prompted):
+            text = span_text(row, span, template)
             if any(stop in text.removesuffix(stop) for stop in protocol.stops):
                 raise RowError(
                     "E215",
@@ -231,7 +231,7 @@ def _plain_turns(
                 _refuse_several(index, message, protocol)
                 turns.append(
                     _Turn(
-                        {"role": role, "content": protocol.said(message, tools)}, ((index, 0, -1),)
+                        {"role": role, "content": protocol.write(message, tools)}, ((index, 0, -1),)
                     )
                 )
     return turns
@@ -255,7 +255,7 @@ def _inline_turns(
             text = (
                 protocol.results([message])
                 if message.role == "tool"
-                else protocol.said(message, tools)
+                else protocol.write(message, tools)
             )
             if parts and parts[-1][2] < 0:
                 raise RowError(

@@ -111,7 +111,7 @@ def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
     """One command for all models and files of a data set; the prompts of each stand in its
     figures.
     """
-    all_prompts = [model.figures.get("asked", {}) for model in evaluation.models.values()]
+    all_prompts = [model.figures.get("prompt_set", {}) for model in evaluation.models.values()]
     named = [
         word
         for model, prompts in zip(evaluation.models.values(), all_prompts, strict=True)

@@ -34,9 +34,9 @@ class ToolOffers(NamedTuple):
         """Each with its new tools. A record without tools has nothing to choose, and stays as it
         is.
         """
-        return [self.one(record) for record in records]
+        return [self.offer(record) for record in records]
 
-    def one(self, record: Record) -> Record:
+    def offer(self, record: Record) -> Record:
         texts = questions(record)
         expected = _expected(record)
         if not record.tools or not texts or ANY_TOOL in expected:

@@ -13,14 +13,14 @@ class Query(NamedTuple):
     """What a user asks, at which step it is first answered, and the names that are due until the
     next question.
 
-    `places`: the very tools among the pool's entries, as the record offers them; a name may be due
-    that it does not.
+    `tool_indices`: these tools in `entries` of the pool, as the record offers them; a name may be
+    due that it does not.
     """
 
     step: Step
     text: str
     names: tuple[str, ...]
-    places: tuple[int, ...]
+    tool_indices: tuple[int, ...]
     task: str
 
 

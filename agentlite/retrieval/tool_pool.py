@@ -129,43 +129,47 @@ def _rows(file: str) -> Iterator[tuple[str, Any, RowError | None]]:
     for raw in read_raw(file, io.BytesIO()):
         value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value
         for one in value if isinstance(value, list) else [value]:
-            yield raw.place, one, raw.error
+            yield raw.location, one, raw.error
 
 
-def _read_row(place: str, value: object, error: RowError | None, read: ToolFile) -> None:
+def _read_row(location: str, value: object, error: RowError | None, read: ToolFile) -> None:
     try:
         if error:
             raise error
         if isinstance(value, dict) and sage_tools.fits(value):
-            _add(sage_tools.declared(value), str(value.get("category") or ""), place, read)
-            read.examples.extend(_examples(place, value, read))
+            _add(sage_tools.declared(value), str(value.get("category") or ""), location, read)
+            read.examples.extend(_examples(location, value, read))
         else:
             _add(
                 read_tool(value),
                 str(value.get("category") or "") if isinstance(value, dict) else "",
-                place,
+                location,
                 read,
             )
     except RowError as found:
-        read.problems.append({"place": place, "code": found.code, "problem": found.reason})
+        read.problems.append({"location": location, "code": found.code, "problem": found.reason})
 
 
-def _examples(place: str, value: dict[str, object], read: ToolFile) -> Iterator[Record]:
+def _examples(location: str, value: dict[str, object], read: ToolFile) -> Iterator[Record]:
     for part in sage_tools.parts(value) if value.get(sage_tools.EXAMPLES) else ():
         try:
             yield sage_tools.read(part)
         except RowError as error:
             read.problems.append(
-                {"place": place, "code": error.code, "problem": f"an example of it: {error.reason}"}
+                {
+                    "location": location,
+                    "code": error.code,
+                    "problem": f"an example of it: {error.reason}",
+                }
             )
 
 
-def _add(tool: Tool, category: str, place: str, read: ToolFile) -> None:
+def _add(tool: Tool, category: str, location: str, read: ToolFile) -> None:
     count = len(read.pool.entries)
     if read.pool.add(tool, category) == count and not tool.description.strip():
         read.problems.append(
             {
-                "place": place,
+                "location": location,
                 "code": "no description",
                 "problem": f"{tool.name} says nothing of what "
                 "it does: it is found by its name and parameters alone",

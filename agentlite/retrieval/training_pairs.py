@@ -31,7 +31,7 @@ class TrainingPair(NamedTuple):
     """
 
     text: str
-    place: int
+    tool_index: int
     negatives: tuple[int, ...]
     right: frozenset[str]
 
@@ -51,7 +51,7 @@ def pairs(
     groups = _groups(pool)
     for number, query in enumerate(queries):
         names = right[normal(query.text)]
-        for place in query.places:
+        for place in query.tool_indices:
             barred = names | {pool.entries[twin].tool.name for twin in twins[_content(pool, place)]}
             chance = random.Random(digest(f"{seed} {query.text} {place}"))
             group = groups[pool.entries[place].category] if pool.entries[place].category else []
@@ -100,18 +100,18 @@ def with_wrong(
 
 def to_row(pair: TrainingPair, pool: ToolPool) -> Row:
     """As it is on disk, for people to look at too."""
-    names = [pool.entries[place].tool.name for place in (pair.place, *pair.negatives)]
+    names = [pool.entries[place].tool.name for place in (pair.tool_index, *pair.negatives)]
     return {
         "query": pair.text,
         "tool": names[0],
         "negatives": names[1:],
-        "places": [pair.place, *pair.negatives],
+        "tool_indices": [pair.tool_index, *pair.negatives],
         "right": sorted(pair.right),
     }
 
 
 def from_row(row: Row) -> TrainingPair:
-    place, *negatives = row["places"]
+    place, *negatives = row["tool_indices"]
     return TrainingPair(row["query"], place, tuple(negatives), frozenset(row["right"]))
 
 
@@ -199,7 +199,7 @@ def _that_go_together(
     right: set[str] = set()
     names: set[str] = set()
     for index in dict.fromkeys(waiting):
-        name = pool.entries[found[index].place].tool.name
+        name = pool.entries[found[index].tool_index].tool.name
         if name not in right and names.isdisjoint(found[index].right):
             taken.append(index)
             right |= found[index].right

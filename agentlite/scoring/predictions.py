@@ -239,10 +239,10 @@ def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
     if record is None:
         return None
     turn = row.get(TURN)
-    if turn is None and len(record.asked) == 1:
-        return Step(name, record.asked[0])
-    if turn not in record.asked:
-        asked = ", ".join(map(str, record.asked)) or "none"
+    if turn is None and len(record.prompted_turns) == 1:
+        return Step(name, record.prompted_turns[0])
+    if turn not in record.prompted_turns:
+        asked = ", ".join(map(str, record.prompted_turns)) or "none"
         raise UserError(
             f"record {name} is not asked at turn {plain(turn)}.",
             f"It is at: {asked}.",

@@ -12,7 +12,7 @@ from agentlite.core.row_files import read_rows
 from agentlite.engine import deepspeed, dpo
 from agentlite.engine.dpo import Preference
 from agentlite.engine.planning.dry_run import dry_run_memory
-from agentlite.rendering import encode_said, prompts, settled
+from agentlite.rendering import encode_answer, prompts, settled
 from agentlite.rendering.template import Template
 from agentlite.scoring.preference_pairs import read_pairs
 from agentlite.stages.training import train_stage
@@ -122,7 +122,7 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
                 location=location,
             )
         chosen, rejected = (
-            encode_said(side.text, side.ended, template) for side in (pair.chosen, pair.rejected)
+            encode_answer(side.text, side.ended, template) for side in (pair.chosen, pair.rejected)
         )
         if pair.chosen.text.strip() == pair.rejected.text.strip():
             raise UserError(

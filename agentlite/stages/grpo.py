@@ -114,7 +114,7 @@ def _fitting_prompts(
     """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none
     does.
     """
-    with_tools = [record for record in prepared.records() if record.asked]
+    with_tools = [record for record in prepared.records() if record.prompted_turns]
     sampled = [with_tools[index] for index in sample(with_tools, settings.limit, settings.seed)]
     template = load_template(source.base)
     every = list(prompts(sampled, settled(prepared.protocol, template).of, template))
@@ -128,6 +128,6 @@ def _fitting_prompts(
         raise UserError(
             f"holds no prompt of at most {room} tokens with tools.",
             "Raise --max-length, or run prep on rows with tools.",
-            location=prepared.place,
+            location=prepared.location,
         )
     return fitting, len(every) - len(fitting)

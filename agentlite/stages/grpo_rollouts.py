@@ -57,7 +57,7 @@ class Rollouts:
         self.rows = {row.candidate.key: row for row in kept}
         self.file = PatientAppender(path)
         gold = [
-            Candidate(*one.step, one.protocol, GOLD, 0, one.said, one.ended, 0)
+            Candidate(*one.step, one.protocol, GOLD, 0, one.answer, one.ended, 0)
             for one in self.prompts
         ]
         self.add([candidate for candidate in gold if candidate.key not in self.rows])
@@ -117,7 +117,7 @@ class Rollouts:
                 self.prompts[one.prompt],
                 one.sample,
                 name,
-                one.trained * size + one.place,
+                one.trained * size + one.batch_index,
                 one.trained,
             )
             for one in answers

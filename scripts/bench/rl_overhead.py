@@ -119,15 +119,15 @@ def steps() -> list[Any]:
 
 def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
     """Of every step the prompt, the right call and a wrong one, the end of turn included."""
-    from agentlite.rendering import encode_said
+    from agentlite.rendering import encode_answer
     from agentlite.workspace.model_source import load_template
 
     template = load_template(ALIAS)
     return [
         (
             one.ids,
-            encode_said(one.said, one.ended, template),
-            encode_said(one.said.replace("add_numbers", "sum"), one.ended, template),
+            encode_answer(one.answer, one.ended, template),
+            encode_answer(one.answer.replace("add_numbers", "sum"), one.ended, template),
         )
         for one in steps()
     ]

@@ -39,7 +39,7 @@ for raw in read_raw(str(rows), sys.stdin.buffer):
         validate(record)
         records.append(record)
     except RowError as error:
-        print(f"rejected {raw.place}: {error.code} {error.reason}")
+        print(f"rejected {raw.location}: {error.code} {error.reason}")
 held_out = records.pop(4)
 print(f"{len(records)} records to train on, 1 held out\n")
 

@@ -72,7 +72,7 @@ def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
         "hub",
     ):
         assert name in names
-    assert all(set(one) == {"name", "state", "found", "fix"} for one in told["findings"])
+    assert all(set(one) == {"name", "state", "detail", "fix"} for one in told["findings"])
     assert all(bool(one["fix"]) == (one["state"] != "ok") for one in told["findings"])
     table = doctor("--run", tmp_path).stdout
     for name in names:
@@ -94,9 +94,9 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
     smi = f"case $1 in *driver_version*) echo 550.54.14;; *) echo '{card}';; esac"
     done = doctor("--json", PATH=driver(tmp_path, smi), CUDA_VISIBLE_DEVICES="0")
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"]}
-    assert "RTX 4090, 22.9 of 24.0 GB free, driver 550.54.14" in found["gpu"]["found"]
-    assert "profile rtx4090" in found["can train"]["found"]
-    assert "in 4 bit: up to Qwen/Qwen2.5-14B-Instruct" in found["can train"]["found"]
+    assert "RTX 4090, 22.9 of 24.0 GB free, driver 550.54.14" in found["gpu"]["detail"]
+    assert "profile rtx4090" in found["can train"]["detail"]
+    assert "in 4 bit: up to Qwen/Qwen2.5-14B-Instruct" in found["can train"]["detail"]
     if packages.version("torch").endswith("+cpu"):
         assert done.returncode == 1
         assert found["torch"]["state"] == "problem"
@@ -115,7 +115,7 @@ def test_a_driver_that_does_not_answer_as_it_should(tmp_path, smi, hidden, state
     done = doctor("--json", PATH=driver(tmp_path, smi), CUDA_VISIBLE_DEVICES=hidden)
     (found,) = (one for one in json.loads(done.stdout)["findings"] if one["name"] == "gpu")
     assert found["state"] == state
-    assert told in found["found"]
+    assert told in found["detail"]
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_what_differs_from_the_tested_set_is_named_with_the_file_to_go_back_by(i
     installed(transformers="5.16.1", click="8.2.0")
     (found,) = packages.tested(BARE)
     assert found.state == "warning"
-    assert f"transformers 5.16.1 (tested: {packages.tested_set()['transformers']})" in found.found
-    assert "click 8.2.0" in found.found
+    assert f"transformers 5.16.1 (tested: {packages.tested_set()['transformers']})" in found.detail
+    assert "click 8.2.0" in found.detail
     assert str(packages.tested_file()) in found.fix
     assert packages.tested_file().exists()
 
@@ -160,13 +160,13 @@ def test_without_the_extra_is_a_warning_and_with_half_of_it_a_problem(installed)
     assert "agentlite[train]" in found.fix
     installed(trl="")
     (found,) = packages.installed(BARE)
-    assert (found.state, found.found) == ("problem", "not installed: trl")
+    assert (found.state, found.detail) == ("problem", "not installed: trl")
 
 
 def test_a_torchvision_that_breaks_transformers_is_found(installed):
     installed(torch="2.13.0+cpu", torchvision="0.28.0")
     (found,) = packages.torch(BARE)
-    if "built for the CPU" in found.found:
+    if "built for the CPU" in found.detail:
         assert (found.state, found.fix) == ("problem", "pip uninstall torchvision")
 
 
@@ -176,10 +176,12 @@ def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     (found,) = machine.disk(BARE._replace(run=tmp_path / "not" / "yet"))
-    assert found.found.endswith("free for workspace, cache, models of the hub")
+    assert found.detail.endswith("free for workspace, cache, models of the hub")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     problems = [
-        one for one in machine.disk(BARE._replace(run=tmp_path)) if "cannot be written" in one.found
+        one
+        for one in machine.disk(BARE._replace(run=tmp_path))
+        if "cannot be written" in one.detail
     ]
     assert [one.fix for one in problems] == [
         f"Name another folder: {way}" for way in ("--run DIR", "AGENTLITE_CACHE=DIR", "HF_HOME=DIR")
@@ -197,7 +199,7 @@ def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch, card, state):
     monkeypatch.setattr("shutil.which", lambda name: None)
     (found,) = machine.compiler(BARE._replace(card=card))
     assert found.state == state
-    assert "a C compiler" in found.found
+    assert "a C compiler" in found.detail
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_offline_nobody_is_asked(monkeypatch):
     monkeypatch.setattr(probe, "unreached", never)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (found,) = hub(probe.ask(Path("runs/default")))
-    assert found.found.startswith("not asked: offline")
+    assert found.detail.startswith("not asked: offline")
 
 
 def test_who_does_not_answer_is_left_behind():
@@ -265,4 +267,4 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch):
     monkeypatch.setattr(checks, "CHECKS", (breaks, packages.python))
     found = checks.findings(Path("runs/default"))
     assert [one.name for one in found] == ["breaks", "python"]
-    assert "on fire" in found[0].found
+    assert "on fire" in found[0].detail

@@ -288,7 +288,7 @@ def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, co
             figures[key] for key in ("kept", "rejected", "duplicates", "filtered")
         )
         (reject,) = map(json.loads, rejects.read_bytes().splitlines())
-        assert reject["place"].endswith("rows.jsonl:2")
+        assert reject["location"].endswith("rows.jsonl:2")
         assert reject["raw"].encode() == content.splitlines()[1]
     elif rejects.exists():
         assert not (tmp_path / "run" / "prep" / "done.json").exists()

@@ -168,8 +168,8 @@ def test_the_steps_to_judge_are_the_learned_turns_where_there_are_tools():
     )
     with_tools = Record(messages=messages, tools=(Tool("f"),))
     assert with_tools.turns == [1, 3]
-    assert with_tools.asked == [3]
-    assert Record(messages=messages).asked == []
+    assert with_tools.prompted_turns == [3]
+    assert Record(messages=messages).prompted_turns == []
 
 
 def test_a_plain_text_is_one_assistant_turn_that_is_marked_as_whole():

@@ -24,7 +24,7 @@ def test_a_reject_keeps_the_bytes_of_its_row(tmp_path_factory: Any, content: byt
 
 def test_a_reject_says_what_is_wrong_what_to_do_and_which_sample_it_is() -> None:
     row = reject_row(Reject("a:3", b"{", "E121", "no JSON", 2))
-    expected = {"place": "a:3", "code": "E121", "reason": "no JSON", "hint": CODES["E121"].hint}
+    expected = {"location": "a:3", "code": "E121", "reason": "no JSON", "hint": CODES["E121"].hint}
     assert row == {**expected, "part": "2", "raw": "{"}
     assert "part" not in reject_row(Reject("a:3", b"{", "E121", "no JSON"))
     assert reject_row(Reject("a:3", b"\xff", "E109", "no UTF-8"))["raw_base64"] == "/w=="
@@ -36,17 +36,17 @@ def test_a_reject_says_what_is_wrong_what_to_do_and_which_sample_it_is() -> None
         "",
         "3",
         "{",
-        '{"place": "a:1"}',
-        '{"place": 3, "raw": "x"}',
+        '{"location": "a:1"}',
+        '{"location": 3, "raw": "x"}',
         '{"raw": "x"}',
-        '{"place": "a:1", "raw": 3}',
-        '{"place": "a:1", "raw_base64": "/w"}',
-        '{"place": "a:1", "raw_base64": "/w==!"}',
+        '{"location": "a:1", "raw": 3}',
+        '{"location": "a:1", "raw_base64": "/w"}',
+        '{"location": "a:1", "raw_base64": "/w==!"}',
     ],
 )
 def test_a_row_that_is_no_reject_is_named_with_its_line(line: str, tmp_path: Path) -> None:
     path = tmp_path / "rejects.jsonl"
-    path.write_text(f'{{"place": "a:1", "raw": "x"}}\n{line}\n')
+    path.write_text(f'{{"location": "a:1", "raw": "x"}}\n{line}\n')
     with pytest.raises(UserError) as caught:
         edited_rows(path)
     assert caught.value.location == f"{path}:2"

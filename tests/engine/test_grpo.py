@@ -148,7 +148,7 @@ def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_pat
 
     def judge(answers):
         seen.append([answer.prompt for answer in answers])
-        assert [answer.place for answer in answers] == list(range(len(answers)))
+        assert [answer.batch_index for answer in answers] == list(range(len(answers)))
         return [verdict(answer) for answer in answers]
 
     group_relative.train(

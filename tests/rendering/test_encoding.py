@@ -36,12 +36,12 @@ def test_a_prompt_knows_what_was_said_to_it_and_how_that_ended(name, ended, smol
     (row,) = render(dialog, chosen(name, smollm2), smollm2)
     whole = encoding.encode(row, smollm2).input_ids
     for one in found:
-        assert "<|im_end|>" not in one.said
+        assert "<|im_end|>" not in one.answer
         assert smollm2.decode(one.ids).endswith(("<|im_start|>assistant\n", ' {"rain_mm": 4}\n'))
         # prompt and answer are the beginning of the row that is trained
-        ids = one.ids + encoding.encode_said(one.said, one.ended, smollm2)
+        ids = one.ids + encoding.encode_answer(one.answer, one.ended, smollm2)
         assert whole[: len(ids)] == ids
-    assert [one.said.split("\n")[-1] for one in found] == (
+    assert [one.answer.split("\n")[-1] for one in found] == (
         ["</tool_call>", "Yes, about 4 mm.", "Quite sure."]
         if name == "hermes"
         else ["Observation:", "Final Answer: Yes, about 4 mm.", "Final Answer: Quite sure."]
@@ -66,7 +66,7 @@ def test_only_turns_that_are_learned_are_asked_and_a_protocol_that_cannot_hold_a
 
 @pytest.mark.parametrize("ended", ["turn", "stop", "cut"])
 def test_the_end_of_a_turn_is_written_only_where_the_model_had_ended_it(ended, smollm2):
-    ids = encoding.encode_said("Yes.", ended, smollm2)
+    ids = encoding.encode_answer("Yes.", ended, smollm2)
     assert smollm2.decode(ids) == ("Yes.<|im_end|>" if ended == "turn" else "Yes.")
 
 

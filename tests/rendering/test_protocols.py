@@ -83,7 +83,7 @@ def test_what_is_rendered_reads_back(protocol_name, template_name, templates, ar
         assert any(mark in thought for mark in ("<", ":"))
         return
     (span,) = [span for row in rows for span in row.spans]
-    read = protocol.parse(renderer.said(rows[0], span, template))
+    read = protocol.parse(renderer.span_text(rows[0], span, template))
     assert [(c.name, c.arguments) for c in read.calls] == [("get_weather", arguments)]
 
 
@@ -404,7 +404,7 @@ def test_an_answer_is_a_call_of_finish_and_reads_back_as_an_answer(smollm2, dial
     protocol = chosen("toolllama", smollm2)
     (row,) = render(dialog, protocol, smollm2)
     assert '"name": "Finish"' in row.text
-    text = renderer.said(row, row.spans[-1], smollm2)
+    text = renderer.span_text(row, row.spans[-1], smollm2)
     assert text == (
         'Action: Finish\nAction Input: {"return_type": "give_answer", "final_answer": "Quite '
         'sure."}'
@@ -434,15 +434,15 @@ def test_every_step_has_its_own_prompt_with_what_was_done_before_and_an_answer_c
     rows = render(dialog, chosen(name, smollm2), smollm2)
     spans = [span for row in rows for span in row.spans]
     answers = [turn for turn in dialog.turns if not dialog.messages[turn].calls]
-    assert [span.turn for span in spans if span.asked] == dialog.turns
-    assert [span.turn for span in spans if not span.asked] == answers
+    assert [span.turn for span in spans if span.prompted] == dialog.turns
+    assert [span.turn for span in spans if not span.prompted] == answers
     first, planned, concluded = rows[:3]
     assert "Completed tasks: []" in first.text and '"result": "{\\"rain_mm\\": 4}"' in planned.text
-    assert renderer.said(planned, planned.spans[0], smollm2).endswith(
+    assert renderer.span_text(planned, planned.spans[0], smollm2).endswith(
         '"command": {"name": "task_complete", "args": {}}}'
     )
     assert (
-        renderer.said(concluded, concluded.spans[0], smollm2)
+        renderer.span_text(concluded, concluded.spans[0], smollm2)
         == dialog.messages[concluded.spans[0].turn].content
     )
     assert "Commands:" in planned.text and "Commands:" not in concluded.text

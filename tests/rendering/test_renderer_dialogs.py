@@ -381,7 +381,7 @@ def test_a_plain_text_is_trained_whole_with_the_end_of_a_turn(smollm2):
     text = Record(messages=(Message("assistant", "Once upon a time."),), meta={"whole": True})
     assert text.is_text
     (row,) = render(text, choose("hermes", smollm2).protocols["hermes"], smollm2)
-    assert row.text == "Once upon a time.<|im_end|>" and not row.spans[0].asked
+    assert row.text == "Once upon a time.<|im_end|>" and not row.spans[0].prompted
     assert encoding.pieces(row) == [(row.text, True)]
     renderer.check_reading(text, [row], PROTOCOLS["hermes"], smollm2)
 

@@ -231,7 +231,7 @@ def test_a_setting_is_given_where_it_is_not_the_default(tmp_path):
 def test_an_evaluation_is_one_command_of_all_models_and_files(tmp_path):
     folder = tmp_path / "eval-2" / "prep"
     made(folder / "sft", "eval", {"model": "sft", "split": "test", "seed": 7}, metrics={})
-    asked = {"asked": {"predictions": "said.jsonl", "limit": 3}}
+    asked = {"prompt_set": {"predictions": "said.jsonl", "limit": 3}}
     made(folder / "said", "eval", {}, figures=asked, metrics={})
     (line,) = commands(read_run(tmp_path))
     words = shlex.split(line)

@@ -376,12 +376,12 @@ def test_a_tool_without_a_description_and_a_broken_example_are_problems_with_the
     path, read = pool_file(tmp_path, tool("mute", " ").schema, sage, tool("mute", " ").schema)
     mute, broken = read.problems
     assert mute == {
-        "place": f"{path}:1",
+        "location": f"{path}:1",
         "code": "no description",
         "problem": "mute says nothing of what it does: it is found by its name and parameters "
         "alone",
     }
-    assert {*broken} == {"place", "code", "problem"} and broken["place"] == f"{path}:2"
+    assert {*broken} == {"location", "code", "problem"} and broken["location"] == f"{path}:2"
     assert broken["code"] == "E201" and broken["problem"].startswith("an example of it: ")
     assert [one.messages[0].content for one in read.examples] == ["Wet?", "Is it wet?"]
 
@@ -391,7 +391,7 @@ def test_the_tools_of_records_come_before_those_of_files(tmp_path):
     record = asking("x", tools=(TRAIN, RAIN))
     read = read_pool([record], [str(path)])
     assert [*read.pool.names] == ["train", "rain", "mail"]
-    assert [problem["place"] for problem in read.problems] == [f"record {record.id}", f"{path}:1"]
+    assert [problem["location"] for problem in read.problems] == [f"record {record.id}", f"{path}:1"]
 
 
 def test_a_record_made_from_another_keeps_its_parent_and_its_meta():

@@ -72,7 +72,7 @@ def test_what_is_wrong_with_a_file_of_tools_is_named_by_its_line_and_the_rest_is
     path.write_text("\n".join([*map(json.dumps, rows), '{"name": "torn']) + "\n", encoding="utf-8")
     read = read_pool([], [str(path)])
     assert [*read.pool.names] == ["get_rain", "mute", "rain_001", "find_train", "toss_coin"]
-    assert [(one["place"], one["code"]) for one in read.problems] == [
+    assert [(one["location"], one["code"]) for one in read.problems] == [
         (f"{path}:2", "E212"),
         (f"{path}:3", "no description"),
         (f"{path}:6", "E121"),
@@ -300,9 +300,9 @@ def test_a_wrong_tool_is_never_one_that_is_due_nor_the_same_under_another_name(c
         for text in {query.text for query in asked}
     }
     found = training_pairs.pairs(asked, pool, {"bm25": BY_WORDS["bm25"](pool.texts)}, count, seed=1)
-    assert len(found) == sum(len(query.places) for query in asked)
+    assert len(found) == sum(len(query.tool_indices) for query in asked)
     for pair in found:
-        right = pool.entries[pair.place].tool
+        right = pool.entries[pair.tool_index].tool
         wrong = [pool.entries[place].tool for place in pair.negatives]
         same = {
             one.tool.name
@@ -330,7 +330,7 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
     for start in range(0, 160, 8):
         batch = rows[start : start + 8]
         names = [
-            {pool.entries[place].tool.name for place in (pair.place, *pair.negatives)}
+            {pool.entries[place].tool.name for place in (pair.tool_index, *pair.negatives)}
             for pair in batch
         ]
         assert all(len(pair.negatives) == 2 for pair in batch)
@@ -340,7 +340,7 @@ def test_in_a_batch_no_rows_right_tool_stands_among_anothers():
             for other in range(8)
             if number != other
         )
-    seen = [sum(pair.place == one.place for pair in rows) for one in found]
+    seen = [sum(pair.tool_index == one.tool_index for pair in rows) for one in found]
     assert (min(seen), max(seen)) in ((4, 6), (5, 6))  # 160 rows for 30 pairs, epoch after epoch
 
 
@@ -367,7 +367,7 @@ def offers(k: int, missing: str = "left out") -> ToolOffers:
 
 
 def test_a_record_is_offered_what_is_retrieved_and_what_is_missing_is_written_down():
-    retrieved = offers(1).one(record("how much rain is in town", "get_rain"))
+    retrieved = offers(1).offer(record("how much rain is in town", "get_rain"))
     assert [one.name for one in retrieved.tools] == ["get_rain"]
     assert retrieved.meta[META] == {
         "k": 1,
@@ -376,14 +376,14 @@ def test_a_record_is_offered_what_is_retrieved_and_what_is_missing_is_written_do
         "missing": [],
         "other_schema": [],
     }
-    lost = offers(1).one(record("departures of a train", "get_rain"))
+    lost = offers(1).offer(record("departures of a train", "get_rain"))
     assert [one.name for one in lost.tools] == ["find_train"]
     assert lost.meta[META]["missing"] == ["get_rain"]
     assert counted(lost)["missing"] == 1
 
 
 def test_to_be_learned_a_due_tool_takes_the_place_of_the_least_likely():
-    found = offers(2, "added").one(record("departures of trains between two towns", "toss_coin"))
+    found = offers(2, "added").offer(record("departures of trains between two towns", "toss_coin"))
     assert sorted(one.name for one in found.tools) == ["find_train", "toss_coin"]
     assert found.meta[META]["missing"] == ["toss_coin"]
     assert found.parent
@@ -392,14 +392,14 @@ def test_to_be_learned_a_due_tool_takes_the_place_of_the_least_likely():
 def test_to_be_learned_a_due_tool_has_the_schema_that_its_record_has():
     own = tool("get_rain", "Rain", "place")
     asked = record("how much rain is in town", "get_rain", tools=(own,))
-    assert own in offers(2, "added").one(asked).tools
-    told = offers(2).one(asked)
+    assert own in offers(2, "added").offer(asked).tools
+    told = offers(2).offer(asked)
     assert RAIN in told.tools
     assert told.meta[META]["other_schema"] == ["get_rain"]
 
 
 def test_where_no_call_is_due_its_own_tools_stay_among_unlikely_ones():
-    found = offers(2).one(record("how much rain is in town", tools=(COIN,)))
+    found = offers(2).offer(record("how much rain is in town", tools=(COIN,)))
     assert len(found.tools) == 2
     assert COIN in found.tools
     assert RAIN not in found.tools
@@ -407,7 +407,7 @@ def test_where_no_call_is_due_its_own_tools_stay_among_unlikely_ones():
 
 def test_a_record_without_tools_or_with_any_call_due_stays_as_it_is():
     plain = record("hi there, how are you", tools=())
-    assert offers(2).one(plain) is plain
+    assert offers(2).offer(plain) is plain
 
 
 def test_each_question_has_its_first_tool_before_any_has_its_second():
@@ -450,7 +450,7 @@ def test_what_prep_added_was_not_retrieved_and_loses_nothing():
     asked = record("departures of trains between two towns", "toss_coin")
     wrong = {"tool_selection_accuracy": 0.0, "exact_call": 0.0}
     for missing, lost in (("added", 0), ("left out", 1)):
-        one = offers(2, missing).one(asked)
+        one = offers(2, missing).offer(asked)
         loss = retrieval_loss.retrieval_loss(
             [Prediction(one.id, 1, "", "", (), wrong, {})], {one.id: one}, 0
         )

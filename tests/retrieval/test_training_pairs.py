@@ -46,7 +46,7 @@ def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere(
     (pair,) = pairs(asked, pool, rankers, 2, seed=0)
     # a: 1; b: 11, since 1 is taken and 0 is right; and so on: two wanted and six to spare
     assert pair.negatives == (1, 11, 2, 12, 3, 13, 4, 5)
-    assert (pair.text, pair.place, pair.right) == ("what now", 0, {"t0"})
+    assert (pair.text, pair.tool_index, pair.right) == ("what now", 0, {"t0"})
     (alone,) = pairs(asked, pool, {}, 2, seed=0)
     assert len(set(alone.negatives)) == 8 and 0 not in alone.negatives
     assert pairs(asked, pool, {}, 2, seed=0) == [alone] != pairs(asked, pool, {}, 2, seed=1)
@@ -79,7 +79,7 @@ def test_what_is_right_for_an_equal_question_is_never_wrong():
     pool = pool_of(*MANY)
     asked = [query("How wet?", "t0", pool=pool), query("how wet", "t1", "t2", pool=pool)]
     found = pairs(asked, pool, {"a": ranking(0, 1, 2, 3)}, 3, seed=0)
-    assert [pair.place for pair in found] == [0, 1, 2]
+    assert [pair.tool_index for pair in found] == [0, 1, 2]
     assert all(pair.right == {"t0", "t1", "t2"} and pair.negatives[0] == 3 for pair in found)
 
 
@@ -107,7 +107,7 @@ def test_every_pair_comes_once_before_any_comes_again_and_each_epoch_has_an_orde
     first, second = rows[:50], rows[50:]
     assert len(rows) == 100
     # nothing here keeps two apart, so that an epoch ends before the next begins
-    assert {row.place for row in first} == {row.place for row in second} == set(range(50))
+    assert {row.tool_index for row in first} == {row.tool_index for row in second} == set(range(50))
     assert first != second and first != found
     assert batches(found, pool, 5, 20, 0, seed=0) == rows != batches(found, pool, 5, 20, 0, seed=1)
 
@@ -120,7 +120,7 @@ def test_a_pair_that_does_not_go_with_a_batch_comes_in_a_later_one():
     rows = batches(found, pool, 4, 8, 0, seed=random.Random(5).randint(0, 99))
     for start in range(0, 32, 4):
         batch = rows[start : start + 4]
-        assert sum(row.place in (0, 1) for row in batch) <= 1
+        assert sum(row.tool_index in (0, 1) for row in batch) <= 1
         assert len({row.text for row in batch}) == 4
 
 
@@ -132,7 +132,7 @@ def test_a_pair_comes_back_from_its_row():
         "query": "x",
         "tool": "t3",
         "negatives": ["t7", "t5"],
-        "places": [3, 7, 5],
+        "tool_indices": [3, 7, 5],
         "right": ["t1", "t3"],
     }
     assert training_pairs.from_row(row) == pair

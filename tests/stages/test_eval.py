@@ -245,7 +245,7 @@ def records(workspace: Path) -> list[Record]:
 
 def right(record: Record) -> dict[str, Any]:
     """What the record itself says, in the protocol's form."""
-    (turn,) = record.asked
+    (turn,) = record.prompted_turns
     return {"record_id": record.id, "turn": turn, "text": assistant(record.messages[turn])}
 
 
@@ -270,7 +270,9 @@ def test_right_texts_and_right_calls_from_elsewhere_score_1(
     calls = [
         {
             "id": record.id,
-            "calls": [to_builtins(call) for call in record.messages[record.asked[0]].calls],
+            "calls": [
+                to_builtins(call) for call in record.messages[record.prompted_turns[0]].calls
+            ],
         }
         for record in records(workspace)
     ]
@@ -512,7 +514,9 @@ def test_a_judge_scores_the_answers_once(
         }
         found = scored(workspace, file, **how)
         server.shutdown()
-    expected = sum(bool(record.messages[record.asked[0]].calls) for record in records(workspace))
+    expected = sum(
+        bool(record.messages[record.prompted_turns[0]].calls) for record in records(workspace)
+    )
     count = len(records(workspace))
     assert found["judge"]["judge_usable"]["mean"] == pytest.approx(expected / count)
     assert scored(workspace, file, **how)["judge"] == found["judge"]  # nobody answers any more

@@ -81,7 +81,7 @@ def test_every_kind_of_bad_input_gets_its_code_and_costs_no_other_row(
     assert figures["read"] == sum(figures[end] for end in ENDS)
     found = rejects(tmp_path)
     assert {reject["code"] for reject in found} == ({kind.code} if kind.code else set())
-    assert all(reject["hint"] and reject["place"].startswith(str(path)) for reject in found)
+    assert all(reject["hint"] and reject["location"].startswith(str(path)) for reject in found)
     if not kind.file:
         expected = 4 if kind.code or figures["duplicates"] else 5
         assert figures["kept"] == expected
@@ -167,7 +167,7 @@ def test_rejects_that_were_mended_are_read_in_their_places(tmp_path: Path) -> No
 def test_edited_rejects_of_other_sources_are_refused_with_the_place(tmp_path: Path) -> None:
     path, edited = tmp_path / "rows.jsonl", tmp_path / "edited.jsonl"
     path.write_bytes(good())
-    edited.write_text(json.dumps({"place": "other.jsonl:3", "raw": "{}"}) + "\n")
+    edited.write_text(json.dumps({"location": "other.jsonl:3", "raw": "{}"}) + "\n")
     with pytest.raises(UserError, match=r"other\.jsonl:3"):
         run(path, tmp_path, retry_rejects=str(edited))
     edited.write_text('{"code": "E121"}\n')

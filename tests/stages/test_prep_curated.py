@@ -124,7 +124,7 @@ def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
     folder = tmp_path / "r" / "prep"
     (copy,) = why(folder, f"{files['tools']}:61")
     assert copy["code"] == "D401"
-    assert {row["place"] for row in why(folder, copy["id"])} == {
+    assert {row["location"] for row in why(folder, copy["id"])} == {
         f"{files['tools']}:{n}" for n in (1, 61)
     }
     assert "D401 The same dialog" in as_text(copy)
@@ -147,7 +147,7 @@ def test_why_follows_a_record_that_was_made_of_others(tmp_path):
     made = next(one for one in read_rows(folder / "train.jsonl") if "names masked" in one["meta"])
     first, parent = why(folder, made["id"])
     assert (first["end"], first["of"]) == ("made", [parent["id"]])
-    assert parent["place"].startswith(str(source))
+    assert parent["location"].startswith(str(source))
     (reject,) = why(folder, f"{source}:7")
     assert reject["code"] == "E206"
     assert all(validate(from_row(one)) is None for one in read_rows(folder / "train.jsonl"))
@@ -267,7 +267,7 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
     learned = {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")}
     assert len(learned & before) == second["replayed"] == second["train_rows"] - second["train"]
     assert {
-        row["id"] for row in provenance(tmp_path / "r", "second") if row["place"] == "the buffer"
+        row["id"] for row in provenance(tmp_path / "r", "second") if row["location"] == "the buffer"
     } == learned & before
     assert run(tmp_path / "r", other, **replay, out="second").status == "up to date"
     assert (
@@ -298,7 +298,7 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
         out="second",
     )
     second_rows = provenance(tmp_path / "r", "second")
-    again = {row["id"] for row in second_rows if row["place"] == "the buffer"}
+    again = {row["id"] for row in second_rows if row["location"] == "the buffer"}
     assert len(again) == done.figures["replayed"] > 0
     train = (tmp_path / "r" / "second" / "train.jsonl").read_text(encoding="utf-8")
     assert "ann@mail.org" not in train
@@ -308,7 +308,7 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
     ]
     for question in (*test, *(one["messages"][0]["content"] for one in rows[:3])):
         assert json.dumps(question) not in train
-    assert not again & {row["id"] for row in second_rows if row["place"] != "the buffer"}
+    assert not again & {row["id"] for row in second_rows if row["location"] != "the buffer"}
 
 
 def test_where_no_row_is_left_the_reasons_are_told(files, tmp_path):

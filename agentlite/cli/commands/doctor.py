@@ -31,7 +31,7 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
         rows = [["", "", ""]]
         for finding in results:
             rows += [
-                [finding.state, finding.name, finding.found],
+                [finding.state, finding.name, finding.detail],
                 *([["", "", f"-> {finding.fix}"]] if finding.fix else []),
             ]
         print_table(rows, words=3)

@@ -40,4 +40,4 @@ def findings(run: Path) -> list[Finding]:
         except Exception as error:
             name = check.__name__.replace("_", " ")
             found.append(Finding(name, "warning", f"cannot be told: {error}", "Please report it."))
-    return [replace(one, found=hidden(one.found), fix=hidden(one.fix)) for one in found]
+    return [replace(one, detail=hidden(one.detail), fix=hidden(one.fix)) for one in found]

@@ -12,5 +12,5 @@ class Finding(Struct, frozen=True):
 
     name: str
     state: State
-    found: str
+    detail: str
     fix: str = ""

@@ -32,7 +32,7 @@ class HeldOut(NamedTuple):
     """
 
     traits: list[Traits]
-    places: list[str]
+    locations: list[str]
     unread: Counter[str]
 
 
@@ -71,7 +71,7 @@ def read_held_out(
                 name, parts = samples(raw.value)
                 found = [traits(change(to_record(part, name, options))) for part in parts]
                 held_out.traits.extend(found)
-                held_out.places.extend([raw.place] * len(found))
+                held_out.locations.extend([raw.location] * len(found))
             except RowError as error:
                 held_out.unread[error.code] += 1
         if len(held_out.traits) == before:

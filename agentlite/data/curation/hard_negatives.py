@@ -140,7 +140,7 @@ def without_right_tool(record: Record, expected: Iterable[str], answer: str) -> 
     call that is due, or shares a telling word of its name or much of its description with the right
     one.
     """
-    turn = next((turn for turn in record.asked if record.expected(turn).calls), None)
+    turn = next((turn for turn in record.prompted_turns if record.expected(turn).calls), None)
     if turn is None:
         return "no call is due"
     if any(message.calls for message in record.messages[:turn]):

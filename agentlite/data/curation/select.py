@@ -201,7 +201,10 @@ def _drop_leaks(selection: Selection, context: SelectionContext) -> Selection:
         return selection
     leaking = leaks(_traits(selection, context), held_out.traits, threshold=context.settings.near)
     return selection.without(
-        {selection.kept[at]: End("F331", held_out.places[leak.of]) for at, leak in leaking.items()}
+        {
+            selection.kept[at]: End("F331", held_out.locations[leak.of])
+            for at, leak in leaking.items()
+        }
     )
 
 

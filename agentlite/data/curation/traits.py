@@ -17,8 +17,8 @@ class Traits(NamedTuple):
     small.
 
     `query`: the first user turn that is long enough to ask something, normal; the first one, if
-    none is. `asked`: 8 bytes for that and for each later such turn. `parents`: its own id, that of
-    the record it was made from, and those it was joined from.
+    none is. `packed_queries`: 8 bytes for that and for each later such turn. `parents`: its own id,
+    that of the record it was made from, and those it was joined from.
     """
 
     id: str
@@ -26,14 +26,17 @@ class Traits(NamedTuple):
     source: str
     task: str
     query: str
-    asked: bytes
+    packed_queries: bytes
     tools: tuple[str, ...]
     parents: tuple[str, ...]
     packed_keys: bytes
 
     @property
     def queries(self) -> list[bytes]:
-        return [self.asked[start : start + 8] for start in range(0, len(self.asked), 8)]
+        return [
+            self.packed_queries[start : start + 8]
+            for start in range(0, len(self.packed_queries), 8)
+        ]
 
     @property
     def keys(self) -> Keys:

@@ -114,7 +114,7 @@ class RawLine(NamedTuple):
     wrong with it.
     """
 
-    place: str
+    location: str
     content: bytes
     error: RowError | None = None
 
@@ -122,7 +122,7 @@ class RawLine(NamedTuple):
 class Raw(NamedTuple):
     """A row as it was found: where, its bytes, and its decoded JSON or what was wrong with it."""
 
-    place: str
+    location: str
     content: bytes
     value: Any
     error: RowError | None
@@ -175,11 +175,11 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
         empty = False
         yield line
     if empty:
-        place = "stdin" if source == "-" else source
+        location = "stdin" if source == "-" else source
         raise UserError(
             "no rows in it.",
             "Give a file with one JSON object a line.",
-            location=place,
+            location=location,
             exit_code=REJECTS,
         )
 
@@ -273,15 +273,18 @@ def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> It
 
 
 def decoded(line: RawLine) -> Raw:
-    place, content = line.place, line.content.removesuffix(b"\n")
+    location, content = line.location, line.content.removesuffix(b"\n")
     if line.error:
-        return Raw(place, content, None, line.error)
+        return Raw(location, content, None, line.error)
     try:
-        return Raw(place, content, _object(_unmarked(content)), None)
+        return Raw(location, content, _object(_unmarked(content)), None)
     except RowError as error:
         torn = not line.content.endswith(b"\n") and error.code == "E121"
         return Raw(
-            place, content, None, RowError("E122", f"looks cut: {error.reason}") if torn else error
+            location,
+            content,
+            None,
+            RowError("E122", f"looks cut: {error.reason}") if torn else error,
         )
 
 
@@ -297,7 +300,7 @@ def _object(content: bytes) -> dict[str, object]:
     return value
 
 
-def _too_long(file: BinaryIO, line: bytes, place: str) -> RawLine:
+def _too_long(file: BinaryIO, line: bytes, location: str) -> RawLine:
     """Reads on to the end of the line without keeping it."""
     digest, length, kept = hashlib.sha256(), 0, line[:KEPT_OF_LONGER]
     while line:
@@ -309,7 +312,7 @@ def _too_long(file: BinaryIO, line: bytes, place: str) -> RawLine:
         f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 "
         f"{digest.hexdigest()}; its start is kept)"
     )
-    return RawLine(place, kept, RowError("E120", reason))
+    return RawLine(location, kept, RowError("E120", reason))
 
 
 def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
@@ -325,13 +328,13 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
     start = _after_blanks(text, end)
     line += text.count("\n", 0, start)
     while start < len(text) and text[start] != "]":
-        place = f"{name}:{line}"
+        location = f"{name}:{line}"
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            yield _unread(place, text[start:], f"looks cut, or broken: {error}")
+            yield _unread(location, text[start:], f"looks cut, or broken: {error}")
             return
-        yield RawLine(place, text[start:end].encode("utf-8") + b"\n")
+        yield RawLine(location, text[start:end].encode("utf-8") + b"\n")
         comma = _after_blanks(text, end)
         separator = text[comma : comma + 1]
         following = _after_blanks(text, comma + 1) if separator == "," else comma
@@ -346,8 +349,8 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
         yield _unread(f"{name}:{line}", rest, "something stands behind the array")
 
 
-def _unread(place: str, text: str, reason: str) -> RawLine:
-    return RawLine(place, text.encode("utf-8"), RowError("E105", reason))
+def _unread(location: str, text: str, reason: str) -> RawLine:
+    return RawLine(location, text.encode("utf-8"), RowError("E105", reason))
 
 
 def _after_blanks(text: str, start: int) -> int:

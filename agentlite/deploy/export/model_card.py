@@ -11,7 +11,7 @@ from agentlite.deploy.export.golden_dialogs import dialogs
 from agentlite.deploy.export.verify import Proof
 from agentlite.rendering import Protocol, render
 from agentlite.rendering.protocols import hermes
-from agentlite.rendering.renderer import said
+from agentlite.rendering.renderer import span_text
 from agentlite.report import tables
 from agentlite.report.markdown import as_table, described
 from agentlite.report.read_run import ReportedStage
@@ -113,10 +113,10 @@ def _example(protocol: Protocol, subject: ExportedModel) -> Iterator[str]:
     """A prompt, and what is said to it."""
     record = dialogs(protocol.several)[EXAMPLE]
     row = render(record, protocol, subject.template)[0]
-    span = next(span for span in row.spans if span.asked)
+    span = next(span for span in row.spans if span.prompted)
     yield f"A prompt ({protocol.name}), and the answer that it was trained to give:"
     yield f"{FENCE}text\n{row.text[: span.start]}\n{FENCE}"
-    yield f"{FENCE}text\n{said(row, span, subject.template)}\n{FENCE}"
+    yield f"{FENCE}text\n{span_text(row, span, subject.template)}\n{FENCE}"
 
 
 def _vllm(subject: ExportedModel) -> str:

@@ -129,7 +129,7 @@ def exchanges(record: Record, turn: int, language: AutoGptTexts) -> list[PromptE
     finished = _command(language.done, DONE, {})
     return [
         PromptExchange(planned, finished),
-        PromptExchange(_filled(language.conclude, shown), message.content, asked=False),
+        PromptExchange(_filled(language.conclude, shown), message.content, prompted=False),
     ]
 
 

@@ -57,10 +57,12 @@ class Prices(NamedTuple):
 
 
 class JudgeResult(NamedTuple):
-    """By item. Tokens and cost are those of all verdicts, `asked` how many of them are new."""
+    """By item. Tokens and cost count all verdicts; `new_verdicts` is how many were requested
+    now.
+    """
 
     verdicts: dict[str, JudgeVerdict]
-    asked: int
+    new_verdicts: int
     problems: dict[str, int]
     prompt_tokens: int
     completion_tokens: int

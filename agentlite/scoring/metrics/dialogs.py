@@ -40,7 +40,7 @@ def dialogs(predictions: Sequence[Prediction], records: Mapping[str, Record]) ->
     return [
         _dialog(records[record_id], sorted(steps, key=lambda one: one.turn))
         for record_id, steps in by_record.items()
-        if len(steps) == len(records[record_id].asked)
+        if len(steps) == len(records[record_id].prompted_turns)
     ]
 
 

@@ -33,7 +33,7 @@ class CallCounts(NamedTuple):
     called: int = 0
     expected: int = 0
     right: int = 0
-    given: int = 0  # parameters
+    supplied: int = 0  # parameters
     needed: int = 0
     agreeing: int = 0
     offered: int = 0  # calls of tools that are on offer
@@ -76,7 +76,7 @@ def count(answer: AnsweredStep) -> CallCounts:
         called=len(calls),
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
-        given=sum(len(call.arguments) for call in calls),
+        supplied=sum(len(call.arguments) for call in calls),
         needed=sum(len(_needed(gold, call)) for gold, call in pairs),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
         offered=len(offered),
@@ -102,9 +102,9 @@ SHARES: dict[str, Callable[[CallCounts], Figure | None]] = {
     "name_precision": lambda c: _share(c.right, c.called),
     "name_recall": lambda c: _share(c.right, c.expected),
     "name_f1": lambda c: _f1(c.right, c.called, c.expected),
-    "parameter_precision": lambda c: _share(c.agreeing, c.given),
+    "parameter_precision": lambda c: _share(c.agreeing, c.supplied),
     "parameter_recall": lambda c: _share(c.agreeing, c.needed),
-    "parameter_f1": lambda c: _f1(c.agreeing, c.given, c.needed),
+    "parameter_f1": lambda c: _f1(c.agreeing, c.supplied, c.needed),
     "schema_validity": lambda c: _share(c.valid, c.offered),
     "hallucinated_tools": lambda c: _share(c.called - c.offered, c.called),
     "repeated_calls": lambda c: _share(c.repeated, c.called),

@@ -20,7 +20,7 @@ class CallMatch(NamedTuple):
     """
 
     right: int
-    given: int
+    supplied: int
     named: int  # given, and the gold has such a parameter
     missing: int
     casts: int  # right only after a cast
@@ -29,7 +29,7 @@ class CallMatch(NamedTuple):
     @property
     def grade(self) -> float:
         """1 if the call satisfies the expected one, and only then."""
-        return (1 + self.right) / (1 + self.given + self.missing)
+        return (1 + self.right) / (1 + self.supplied + self.missing)
 
     @property
     def strict(self) -> bool:

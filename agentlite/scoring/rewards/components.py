@@ -77,7 +77,7 @@ def arguments(attempt: Attempt) -> float:
     for expected, fit in attempt.matches:
         most += 1 + (fit.named + fit.missing if fit else len(needed(expected, {})))
         if fit:
-            every = fit.given + fit.missing
+            every = fit.supplied + fit.missing
             earned += fit.right + (fit.named / every if every else 1.0)
     return earned / most
 

@@ -203,7 +203,7 @@ def _dry_run(
         folder = base / slug(subject.name)
         if not target.force:
             run_folder.compare(folder, subject.plan)
-        steps = {Step(record.id, turn) for record in data.records for turn in record.asked}
+        steps = {Step(record.id, turn) for record in data.records for turn in record.prompted_turns}
         answered = set() if target.force else answered_steps(folder)
         is_local = subject.source and not subject.source.endpoint
         memory = (
@@ -318,10 +318,14 @@ def _evaluate(
                 for name, figure in {**metrics.metrics, **metrics.dialogs}.items()
                 if figure
             }
-            asked = {"limit": settings.limit, "seed": settings.seed, "predictions": subject.file}
+            prompt_set = {
+                "limit": settings.limit,
+                "seed": settings.seed,
+                "predictions": subject.file,
+            }
             stage.finish(
                 [ANSWERS, *outputs] if source else outputs,
-                {"steps": key, "asked": asked, **key_figures},
+                {"steps": key, "prompt_set": prompt_set, **key_figures},
             )
         return Evaluated(
             folder, metrics, scores(predictions, whole), stage.outcome, stage.done.seconds

@@ -117,7 +117,7 @@ def _samples(
     again.
     """
     keys = {one.step: prompt_key(one) for one in prompts}
-    asked = digest(
+    request = digest(
         canonical(
             [
                 source.digest,
@@ -132,7 +132,7 @@ def _samples(
     with Appender(file) as rows:
         for row in read_rows(file):
             candidate = msgspec.convert(row["candidate"], Candidate)
-            if row["asked"] == asked and row["prompt"] == keys.get(candidate.step):
+            if row.get("request") == request and row["prompt"] == keys.get(candidate.step):
                 by_step[candidate.step][candidate.sample] = candidate
         left = [
             one
@@ -146,7 +146,7 @@ def _samples(
                 for candidate in sampler(batch) if sampler else ():
                     by_step[candidate.step][candidate.sample] = candidate
                     row = {
-                        "asked": asked,
+                        "request": request,
                         "prompt": keys[candidate.step],
                         "candidate": msgspec.to_builtins(candidate),
                     }

@@ -162,7 +162,7 @@ def _model(settings: config.EvalSettings, source: Source, name: str, data: EvalD
 
 def _from_file(settings: config.EvalSettings, file: str, data: EvalData) -> EvalSubject:
     """Its plan holds the content of the file, wherever it lies."""
-    steps = [Step(record.id, turn) for record in data.records for turn in record.asked]
+    steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     answers = read_external(Path(file), steps, data.every)
     if count := missing(steps, answers):
         console.notice(f"eval: {count} of {len(steps)} steps have no row in {file}: they score 0")

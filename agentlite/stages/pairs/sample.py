@@ -21,13 +21,13 @@ from agentlite.workspace.model_source import Source
 
 
 def chosen_records(settings: PairsSettings, prepared: Prompts) -> list[Record]:
-    records = [record for record in prepared.records() if record.asked]
+    records = [record for record in prepared.records() if record.prompted_turns]
     if not records:
         raise UserError(
             "holds no record with tools.",
             "There must be something to choose: run prep on rows with tools,"
             " or with a smaller --test and --dev.",
-            location=prepared.place,
+            location=prepared.location,
         )
     return [records[index] for index in sample(records, settings.limit, settings.seed)]
 
@@ -69,7 +69,7 @@ def sample_candidates(
     with Appender(path) as file:
         known = {candidate.key for candidate in read_candidates(path)}
         for prompt in asked:
-            gold = Candidate(*prompt.step, prompt.protocol, GOLD, 0, prompt.said, prompt.ended, 0)
+            gold = Candidate(*prompt.step, prompt.protocol, GOLD, 0, prompt.answer, prompt.ended, 0)
             if gold.key not in known:
                 file.append(msgspec.structs.asdict(gold))
         keys = [

@@ -106,5 +106,5 @@ def expected_calls(records: Iterable[Record]) -> dict[Step, bool]:
     return {
         Step(record.id, turn): bool(record.expected(turn).calls)
         for record in records
-        for turn in record.asked
+        for turn in record.prompted_turns
     }

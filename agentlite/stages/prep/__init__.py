@@ -206,7 +206,7 @@ def _with_retriever(job: Job, run: Path) -> Job:
     chosen = offers(job.settings, run, "added")
 
     def add_tools(record: Record) -> tuple[Record, Counter[str]]:
-        record = chosen.one(record)
+        record = chosen.offer(record)
         return record, counted(record)
 
     return job._replace(context=job.context._replace(add_tools=add_tools))

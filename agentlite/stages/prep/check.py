@@ -94,7 +94,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         raise UserError(
             f"{unknown[0].reason}: rows may be missing.",
             "Fetch or repair the file; or take what was read of it: --max-rejects 1.",
-            location=unknown[0].place,
+            location=unknown[0].location,
             exit_code=REJECTS,
         )
     if len(rejects) > 1 and len(rejects) > settings.max_rejects * read:
@@ -188,7 +188,7 @@ def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
         first.setdefault(reject.code, reject)
     counts = Counter(reject.code for reject in rejects)
     return [
-        f"{reject.place}: {code} {reject.reason}"
+        f"{reject.location}: {code} {reject.reason}"
         + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
         for code, reject in first.items()
     ]

@@ -40,7 +40,7 @@ def why(folder: Path, query: str) -> list[Row]:
 def as_text(row: Row) -> str:
     """A row of `why` in a few lines."""
     lines = [
-        f"{row['id'] or 'a row'}  from {row['place']}"
+        f"{row['id'] or 'a row'}  from {row['location']}"
         + (f", read as {row['format']}" if row.get("format") else "")
     ]
     lines += [f"  {name}: {_plain(value)}" for name, value in row.get("done", {}).items()]
@@ -56,13 +56,13 @@ def as_text(row: Row) -> str:
 
 def _matches(folder: Path, queries: set[str]) -> Iterator[Row]:
     for row in read_rows(folder / "provenance.jsonl"):
-        if queries & {row["id"], row["place"], row.get("done", {}).get("was")}:
+        if queries & {row["id"], row["location"], row.get("done", {}).get("was")}:
             yield row
     for row in read_rows(folder / "rejects.jsonl"):
-        if row["place"] in queries:
+        if row["location"] in queries:
             yield {
                 "id": "",
-                "place": row["place"],
+                "location": row["location"],
                 "end": "rejected",
                 "code": row["code"],
                 "reason": row["reason"],
@@ -89,7 +89,7 @@ def _made(folder: Path, record_id: str) -> Iterator[Row]:
                 of: Sequence[str] = meta.get("joined") or [row["parent"]]
                 yield {
                     "id": record_id,
-                    "place": "prep",
+                    "location": "prep",
                     "done": done,
                     "end": "made",
                     "split": split,

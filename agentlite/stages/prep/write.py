@@ -47,7 +47,7 @@ def write_all(
             (
                 {
                     "id": row["id"],
-                    "place": "the buffer",
+                    "location": "the buffer",
                     "format": "agentlite",
                     "end": "kept",
                     "split": "train",

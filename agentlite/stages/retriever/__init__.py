@@ -97,7 +97,7 @@ def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: P
     status = "new" if target.force else run_folder.compare(target.folder, plan)
     work = _read(settings, data)
     problems = _report_problems(work.problems)
-    count = sum(len(query.places) for query in work.queries["train"])
+    count = sum(len(query.tool_indices) for query in work.queries["train"])
     steps = settings.max_steps
     if steps is None:
         steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
@@ -126,7 +126,7 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
         }
     lost = [
         {
-            "place": f"record {query.step.record_id}",
+            "location": f"record {query.step.record_id}",
             "code": "not in the pool",
             "problem": f"{name} is expected, but no record or file has it",
         }
@@ -136,13 +136,13 @@ def _read(settings: RetrieverSettings, data: Path) -> Work:
     ]
     several = [
         {
-            "place": name,
+            "location": name,
             "code": "several schemas",
             "problem": f"{count} tools of one name: each is kept",
         }
         for name, count in read.pool.versions.items()
     ]
-    if settings.max_steps != 0 and not any(query.places for query in by_split["train"]):
+    if settings.max_steps != 0 and not any(query.tool_indices for query in by_split["train"]):
         raise UserError(
             "no question in train needs a tool.",
             "Prepare dialogs with calls; or --max-steps 0, for an index by the model as it is.",
@@ -162,7 +162,7 @@ def _new_examples(read: ToolFile, records: Mapping[str, Sequence[Record]]) -> li
     ]
     if left := len(read.examples) - len(kept):
         problem = f"{left} examples ask what dev or test ask: not learned"
-        read.problems.append({"place": "--tools", "code": "held out", "problem": problem})
+        read.problems.append({"location": "--tools", "code": "held out", "problem": problem})
     return kept
 
 
@@ -176,7 +176,7 @@ def _report_problems(problems: Sequence[Row]) -> dict[str, int]:
     for code, count in counts.items():
         first = next(one for one in problems if one["code"] == code)
         more = f"  [+{count - 1} more, see problems.jsonl]" if count > 1 else ""
-        console.notice(f"{first['place']}: {code}: {first['problem']}{more}")
+        console.notice(f"{first['location']}: {code}: {first['problem']}{more}")
     return counts
 
 

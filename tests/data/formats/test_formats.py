@@ -117,7 +117,7 @@ def test_what_was_written_as_json_is_read_as_it_was(
 ) -> None:
     line = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8")
     (raw,) = from_stdin(line + b"\r\n")
-    assert (raw.place, raw.value, raw.error) == ("stdin:1", value, None)
+    assert (raw.location, raw.value, raw.error) == ("stdin:1", value, None)
 
 
 BAD_LINES = {
@@ -144,8 +144,8 @@ BAD_LINES = {
 def test_a_bad_line_is_rejected_with_its_code_and_the_rest_goes_on(line: bytes) -> None:
     bad, good = from_stdin(line + b'\n\n{"good": 1}\n')
     assert bad.error is not None
-    assert (bad.error.code, bad.content, bad.place) == (BAD_LINES[line], line, "stdin:1")
-    assert (good.value, good.place) == ({"good": 1}, "stdin:3")
+    assert (bad.error.code, bad.content, bad.location) == (BAD_LINES[line], line, "stdin:1")
+    assert (good.value, good.location) == ({"good": 1}, "stdin:3")
 
 
 def test_a_row_may_nest_as_deep_as_64() -> None:
@@ -183,7 +183,7 @@ def test_a_line_that_is_too_long_is_rejected_without_being_kept() -> None:
 def test_a_json_file_is_an_array_or_lines_as_its_first_byte_says(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_bytes(b' [\n {"a": 1},\n\n {"a": 2}, 3\n]\n')
-    assert [(raw.place, raw.value) for raw in rows_of(path)] == [
+    assert [(raw.location, raw.value) for raw in rows_of(path)] == [
         (f"{path}:2", {"a": 1}),
         (f"{path}:4", {"a": 2}),
         (f"{path}:4", None),
@@ -230,7 +230,7 @@ def test_parquet_rows_are_read_with_their_number(tmp_path: Path) -> None:
 
     path = tmp_path / "rows.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{"a": "x"}, {"a": "é"}]), path)
-    assert [(raw.place, raw.value, json.loads(raw.content)) for raw in rows_of(path)] == [
+    assert [(raw.location, raw.value, json.loads(raw.content)) for raw in rows_of(path)] == [
         (f"{path}:1", {"a": "x"}, {"a": "x"}),
         (f"{path}:2", {"a": "é"}, {"a": "é"}),
     ]
@@ -953,7 +953,7 @@ def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category:
         answered = category not in ANY_CALL and raw.value["id"] not in UNWRITABLE
         assert not answered or not calls_problem(
             record.messages[turn].calls, record.expected(turn), record.tools
-        ), raw.place
+        ), raw.location
         assert turn in record.gold
         assert record.meta == {"bfcl_id": raw.value["id"], "category": category}
         assert bool(record.messages[turn].calls) == (category not in (*NO_CALL, *ANY_CALL))
@@ -1005,7 +1005,7 @@ def test_where_bfcl_wants_any_call_there_is_none_to_learn() -> None:
     row = {**json.loads(FORMATS["bfcl"].example), "id": "live_relevance_3"}
     del row["ground_truth"]
     record = to_record(row)
-    assert (record.split, record.asked, record.expected(1)) == (
+    assert (record.split, record.prompted_turns, record.expected(1)) == (
         "test",
         [1],
         Gold((GoldCall(ANY_TOOL),)),

@@ -103,7 +103,7 @@ def test_every_answer_is_judged_once_and_a_second_run_asks_nothing(cache):
         first = judge(ITEMS, endpoint(server), cache, prices=Prices(2.0, 10.0))
         again = judge(ITEMS, endpoint(server), cache, prices=Prices(2.0, 10.0))
     assert first.scores == again.scores == {item.name: 5 for item in ITEMS}
-    assert (first.asked, again.asked, len(server.bodies)) == (6, 0, 6)
+    assert (first.new_verdicts, again.new_verdicts, len(server.bodies)) == (6, 0, 6)
     assert (first.prompt_tokens, first.completion_tokens) == (600, 120)
     assert first.cost == again.cost == pytest.approx((600 * 2 + 120 * 10) / 1e6)
     assert {path for path, _ in server.headers} == {"/v1/chat/completions"}
@@ -129,8 +129,8 @@ def test_whatever_matters_is_asked_anew(changed, cache):
         item = ITEMS[0]._replace(**{changed: "x"}) if changed in Item._fields else ITEMS[0]
         other = one._replace(model="judge-2") if changed == "model" else one
         more = {"parameters": {"temperature": 1}} if changed == "parameters" else {}
-        assert judge([item], other, cache, **more).asked == 1
-        assert judge([item._replace(name="renamed")], other, cache, **more).asked == 0
+        assert judge([item], other, cache, **more).new_verdicts == 1
+        assert judge([item._replace(name="renamed")], other, cache, **more).new_verdicts == 0
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -195,7 +195,7 @@ def test_what_is_no_chat_completion_is_a_counted_problem_and_asked_again_next_ti
     with serving(lambda n, body: (200, {}, content) if n == 1 else GOOD) as server:
         found = judge(ITEMS, endpoint(server), cache, workers=1)
         assert len(found.scores) == 5 and sum(found.problems.values()) == 1
-        assert judge(ITEMS, endpoint(server), cache).asked == 1
+        assert judge(ITEMS, endpoint(server), cache).new_verdicts == 1
 
 
 def test_an_item_that_is_refused_is_counted_and_the_others_go_on(cache):
@@ -210,7 +210,7 @@ def test_an_endpoint_that_never_answers_is_given_up_and_what_is_judged_is_kept(c
             judge(ITEMS, endpoint(server, tries=2), cache, workers=1)
         assert caught.value.exit_code == NETWORK
         server.say = lambda n, body: GOOD
-        assert judge(ITEMS, endpoint(server), cache).asked == 4
+        assert judge(ITEMS, endpoint(server), cache).new_verdicts == 4
 
 
 def test_nobody_at_the_address_is_an_error(cache):
@@ -276,7 +276,7 @@ def test_killed_half_way_and_run_again_it_asks_only_what_is_missing(cache):
         assert child.exitcode == 9
         kept = cache.read_bytes()
         cache.write_bytes(kept + kept[:40])  # and a line that was torn
-        assert judge(ITEMS, endpoint(server), cache).asked == 3
+        assert judge(ITEMS, endpoint(server), cache).new_verdicts == 3
 
 
 def test_a_cache_with_something_else_in_it_is_an_error_with_its_line(cache):

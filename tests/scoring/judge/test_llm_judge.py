@@ -62,8 +62,8 @@ def test_a_verdict_with_text_is_paid_for_once_and_only_a_missing_one_is_asked_ag
     server = Judge(monkeypatch, reply)
     first = judge(items(1), ENDPOINT, cache, prices=Prices(2.0, 10.0))
     again = judge(items(1), ENDPOINT, cache, prices=Prices(2.0, 10.0))
-    assert (first.asked, again.asked) == (1, 0 if kept else 1)
-    assert len(server.requests) == 1 + again.asked
+    assert (first.new_verdicts, again.new_verdicts) == (1, 0 if kept else 1)
+    assert len(server.requests) == 1 + again.new_verdicts
     assert first.problems == again.problems == ({problem: 1} if problem else {})
     assert first.verdicts == again.verdicts and first.cost == again.cost
     assert first.cost == pytest.approx(
@@ -88,15 +88,15 @@ def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
     twins = [Item("a", "q", "the same"), Item("b", "q", "the same"), Item("c", "q", "another")]
     found = judge(twins, ENDPOINT, cache, advance=steps.append)
     assert found.scores == {"a": 4, "b": 4, "c": 4} and steps == [1, 2]
-    assert len(server.requests) == found.asked == 2
+    assert len(server.requests) == found.new_verdicts == 2
     assert (found.prompt_tokens, found.completion_tokens, found.cost) == (14, 4, None)
 
 
 def test_a_verdict_of_another_address_is_asked_for_anew(cache, monkeypatch):
     Judge(monkeypatch, GOOD)
     judge(items(1), ENDPOINT, cache)
-    assert judge(items(1), ENDPOINT._replace(url="http://127.0.0.1:9/v2"), cache).asked == 1
-    assert judge(items(1), ENDPOINT._replace(url=ENDPOINT.url + "/"), cache).asked == 0
+    assert judge(items(1), ENDPOINT._replace(url="http://127.0.0.1:9/v2"), cache).new_verdicts == 1
+    assert judge(items(1), ENDPOINT._replace(url=ENDPOINT.url + "/"), cache).new_verdicts == 0
 
 
 def test_the_judge_gets_the_rubric_the_question_the_reference_and_the_answer(cache, monkeypatch):

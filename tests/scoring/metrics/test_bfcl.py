@@ -208,7 +208,7 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
         assert category_of(record) == category
         if category in ANY_CALL or raw.value["id"] in UNWRITABLE:
             continue
-        assert check(category, calls, expected, tools) == "", raw.place
+        assert check(category, calls, expected, tools) == "", raw.location
         at = generator.randrange(len(calls)) if calls else 0
         extra = Call(tools[0].name if tools else "f", {"no such parameter": 1})
         changed = [[*calls, extra]]
@@ -229,7 +229,7 @@ def test_the_answer_of_every_row_is_right_and_its_changed_ones_are_wrong(categor
                 *([*calls[:at], one, *calls[at + 1 :]] for one in swapped),
             ]
         for wrong in changed:
-            assert check(category, wrong, expected, tools), (raw.place, wrong)
+            assert check(category, wrong, expected, tools), (raw.location, wrong)
 
 
 # --- values of Java and JavaScript ---

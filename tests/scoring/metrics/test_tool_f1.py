@@ -91,7 +91,7 @@ def test_counts_are_summed_before_they_are_divided():
 def test_the_parameters_of_every_call_of_a_step_are_counted():
     gold = Gold((GoldCall("time", {"city": ["Oslo"]}), GoldCall("time", {"city": ["Rome"]})))
     both = count(answer(Call("time", {"city": "Rome"}), Call("time", {"city": "Oslo"}), gold=gold))
-    assert (both.given, both.needed, both.agreeing) == (2, 2, 2)
+    assert (both.supplied, both.needed, both.agreeing) == (2, 2, 2)
 
 
 def test_values_are_compared_as_text():
