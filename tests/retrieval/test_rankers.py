@@ -209,7 +209,7 @@ def test_the_likeliest_tools_are_offered_in_an_order_that_says_nothing():
     orders = set()
     for n in range(30):
         asked = asking(f"a question, number {n}", calls=("t1",), tools=(own,))
-        found = offers(3).one(asked)
+        found = offers(3).offer(asked)
         assert names(found) == {"t0", "t1", "t2"} and found.parent == asked.id
         orders.add(tuple(one.name for one in found.tools))
     assert len(orders) == 6
@@ -230,7 +230,7 @@ def test_expected_tools_take_the_places_of_the_least_likely_that_are_not_expecte
 ):
     own = tuple(tool(name, f"word{name[1:]}") for name in expected if name != "unknown")
     asked = asking("a question of some length", calls=expected, tools=own)
-    found = offers(3, "added").one(asked)
+    found = offers(3, "added").offer(asked)
     assert names(found) == offered
     missing = sorted({*expected} - {"t0", "t1", "t2"})
     assert found.meta[META] == {
@@ -240,7 +240,7 @@ def test_expected_tools_take_the_places_of_the_least_likely_that_are_not_expecte
         "missing": missing,
         "other_schema": [],
     }
-    assert names(offers(3).one(asked)) == {"t0", "t1", "t2"}
+    assert names(offers(3).offer(asked)) == {"t0", "t1", "t2"}
     assert counted(found) == {
         "records": 1,
         "without_call": 0,
@@ -253,11 +253,11 @@ def test_expected_tools_take_the_places_of_the_least_likely_that_are_not_expecte
 def test_where_no_call_is_expected_the_rest_are_of_the_less_likely_half(k, declared, count):
     own = tuple(tool(f"own{n}") for n in range(declared))
     asked = asking("what do you think of it", tools=own)
-    found = offers(k).one(asked)
+    found = offers(k).offer(asked)
     assert names(found) >= {one.name for one in own} and len(found.tools) == count
     assert {int(name[1:]) for name in names(found) if name[0] == "t"} <= {*range(10, 20)}
     assert found.meta[META] == {"k": k, "by": "bm25", "expected": 0}
-    assert counted(found)["without_call"] == 1 and offers(k).one(asked) == found
+    assert counted(found)["without_call"] == 1 and offers(k).offer(asked) == found
     assert not counted(asked)
 
 
@@ -391,24 +391,27 @@ def test_the_tools_of_records_come_before_those_of_files(tmp_path):
     record = asking("x", tools=(TRAIN, RAIN))
     read = read_pool([record], [str(path)])
     assert [*read.pool.names] == ["train", "rain", "mail"]
-    assert [problem["location"] for problem in read.problems] == [f"record {record.id}", f"{path}:1"]
+    assert [problem["location"] for problem in read.problems] == [
+        f"record {record.id}",
+        f"{path}:1",
+    ]
 
 
 def test_a_record_made_from_another_keeps_its_parent_and_its_meta():
     asked = asking("a question of some length", calls=("t1",), tools=(tool("t1", "word1"),))
     child = replace(asked, parent="first", meta={"level": "hard"})
-    found = offers(3).one(child)
+    found = offers(3).offer(child)
     assert found.parent == "first" and {*found.meta} == {"level", META}
-    assert offers(3).one(asked).parent == asked.id
+    assert offers(3).offer(asked).parent == asked.id
 
 
 def test_only_an_expected_tool_has_the_schema_that_its_record_declares():
     own = (tool("t0", "another t0"), tool("t1", "another t1"))
     asked = asking("a question of some length", calls=("t1",), tools=own)
-    found = offers(3, "added").one(asked)
+    found = offers(3, "added").offer(asked)
     assert by_name(found) == [tool("t0", "word0"), own[1], tool("t2", "word2")]
     assert found.meta[META]["other_schema"] == ["t1"] and counted(found)["other_schema"] == 1
-    assert by_name(offers(3).one(asked)) == [tool(f"t{n}", f"word{n}") for n in range(3)]
+    assert by_name(offers(3).offer(asked)) == [tool(f"t{n}", f"word{n}") for n in range(3)]
 
 
 def by_name(record):
