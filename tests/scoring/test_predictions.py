@@ -26,6 +26,7 @@ from agentlite.scoring.predictions import (
 )
 
 HERMES = PROTOCOLS["hermes"]
+OSLO = Call("get_weather", {"city": "Oslo"})
 RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
 
@@ -212,3 +213,20 @@ def test_a_gate_fails_for_each_condition_that_does_not_hold():
         "recall<0.5: it is 0.5",
         "specificity<=0.5: it is 0.5",
     ]
+
+
+@pytest.mark.parametrize(
+    ("category", "count", "parsed", "right"),
+    [
+        ("simple_python", 1, Parsed("", (OSLO,)), 1.0),
+        ("simple_python", 1, Parsed("", (OSLO,), "torn"), 0.0),
+        ("irrelevance", 0, Parsed("", (OSLO,)), 0.0),
+        ("irrelevance", 0, Parsed("", (OSLO,), "torn"), 1.0),
+        ("irrelevance", 0, Parsed("Hm."), 1.0),
+    ],
+)
+def test_to_bfcl_a_text_that_cannot_be_read_has_made_no_calls(category, count, parsed, right):
+    record = replace(
+        with_calls(count), tools=(WEATHER,), meta={"category": category, "bfcl_id": "1"}
+    )
+    assert predicted(prompt(record, 1), parsed, "", 0).metrics["bfcl"] == right

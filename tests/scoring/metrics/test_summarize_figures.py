@@ -152,6 +152,10 @@ def test_a_call_is_repeated_only_if_it_was_made_before_its_step(dialog):
         found = figures([answered(dialog, turn)], [], records, 0)
         assert found.tools["repeated_calls"].mean == repeated
     assert found.retrieval is UNSET and found.bfcl is UNSET
+    # the call that the record has at the step itself is not one that the model was shown
+    other = replace(dialog, gold={2: Gold((GoldCall("get_time", {}),))})
+    found = figures([answered(other, 2)], [], {other.id: other}, 0)
+    assert found.tools["repeated_calls"].mean == 0.0
     torn = figures([answered(dialog, 2, (), "torn"), answered(dialog, 4)], [], records, 0)
     assert {name: share.mean for name, share in torn.parse_problems.items()} == {"torn": 0.5}
 
