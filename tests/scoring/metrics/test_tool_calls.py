@@ -1,0 +1,62 @@
+"""Which metrics apply to a step, what each says of an answer, and what spelling is forgiven."""
+
+import pytest
+from support.samples import TIME, WEATHER
+
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed
+from agentlite.scoring.metrics.tool_calls import calls_problem, score_step, standard
+
+OSLO, ROME = Call("get_weather", {"city": "Oslo"}), Call("get_weather", {"city": "Rome"})
+CLOCK, UNKNOWN = Call("get_time", {"city": "Oslo"}), Call("fly", {})
+ODD = Call("get_weather", {"city": 3})
+DUE = Gold((GoldCall("get_weather", {"city": ["Oslo"]}),))
+NAMES = ("tool_selection_accuracy", "exact_call", "call_decision", "format_compliance")
+
+
+@pytest.mark.parametrize(
+    ("gold", "calls", "problem", "values"),
+    [
+        (DUE, [OSLO], "", (1, 1, 1, 1)),
+        (DUE, [OSLO], "torn", (0, 0, 1, 0)),
+        (DUE, [ROME], "", (1, 0, 1, 1)),
+        (DUE, [ODD], "", (1, 0, 1, 0)),
+        (DUE, [CLOCK], "", (0, 0, 1, 1)),
+        (DUE, [UNKNOWN], "", (0, 0, 1, 0)),
+        (DUE, [OSLO, OSLO], "", (0, 0, 1, 1)),
+        (DUE, [], "", (0, 0, 0, 1)),
+        (DUE, [], "torn", (0, 0, 0, 0)),
+        (Gold(), [], "", (None, None, 1, 1)),
+        (Gold(), [], "torn", (None, None, 0, 0)),
+        (Gold(), [OSLO], "", (None, None, 0, 1)),
+        (Gold((GoldCall(ANY_TOOL, {}),)), [CLOCK], "", (None, None, 1, 1)),
+        (Gold((GoldCall(ANY_TOOL, {}),)), [], "", (None, None, 0, 1)),
+    ],
+)
+def test_a_step_has_the_metrics_that_apply_to_it(gold, calls, problem, values):
+    found = score_step(Parsed("", tuple(calls), problem), gold, (WEATHER, TIME))
+    expected = dict(zip(NAMES, values, strict=True))
+    assert found == {name: value for name, value in expected.items() if value is not None}
+
+
+@pytest.mark.parametrize("mark", list(" ,./-_*^"))
+def test_a_mark_that_bfcl_forgives_is_left_out_of_a_text(mark):
+    assert standard(f"a{mark}B") == "ab"
+
+
+def test_other_marks_count_but_for_quotes_which_are_alike():
+    assert {standard(f"a{mark}b") for mark in ":;+()"} == {f"a{mark}b" for mark in ":;+()"}
+    assert standard("it's") == standard('it"s') == 'it"s' and standard(3.5) == 3.5
+
+
+def test_each_expected_call_takes_the_first_call_left_that_satisfies_it():
+    either, only = (
+        GoldCall("get_weather", {"city": cities}) for cities in (["Oslo", "Rome"], ["Rome"])
+    )
+    tools = (WEATHER,)
+    assert calls_problem([OSLO, ROME], Gold((either, only)), tools) == ""
+    assert calls_problem([ROME, OSLO], Gold((either, only)), tools).startswith(
+        "no call left satisfies get_weather: city"
+    )
+    assert calls_problem([ROME, OSLO], Gold((only, either)), tools) == ""
+    assert calls_problem([OSLO], Gold((either, only)), tools) == "1 calls where 2 are due"
+    assert calls_problem([CLOCK], Gold((only,)), tools) == "calls get_time, not get_weather"
