@@ -354,7 +354,7 @@ def test_pairs_and_their_figures_are_written(tmp_path):
     settings = PairsSettings(weights={"exact": 1.0})
     figures = rank(settings, tmp_path, ranked)
     [pair] = read_rows(tmp_path / "pairs.jsonl")
-    assert (pair["chosen"], pair["rejected"]) == ("a0", "a1")
+    assert (pair["chosen"]["text"], pair["rejected"]["text"]) == ("a0", "a1")
     assert figures["steps"] == 2 and figures["pairs"] == 1
     assert figures["candidates"] == 4  # the gold is none
     assert figures["mean_margin"] == 1.0
