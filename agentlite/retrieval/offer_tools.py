@@ -12,7 +12,7 @@ from agentlite.retrieval.queries import questions
 from agentlite.retrieval.rankers import Ranker
 from agentlite.retrieval.tool_pool import ToolPool
 
-META = "retrieved"  # in a record's meta: what was retrieved for it, see ToolOffers.one
+META = "retrieved"  # in a record's meta: what was retrieved for it, see ToolOffers.offer
 Missing = Literal["added", "left out"]
 
 

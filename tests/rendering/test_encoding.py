@@ -358,7 +358,7 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
         messages=(Message("user", "x"), Message("assistant", "", (call,))), tools=(WEATHER,)
     )
     (prompt,) = written(record, "chat", bare)
-    assert prompt.said == text
+    assert prompt.answer == text
     odd = Template("odd", smollm2.tokenizer, BARE.replace('"name"', '"tool"'), {})
     with pytest.raises(UserError, match="calls in protocol chat cannot be read back"):
         choose("chat", odd)

@@ -193,8 +193,8 @@ def test_more_failures_than_the_share_of_all_end_the_scoring(tmp_path, failing, 
 
 def test_whether_a_call_is_expected_is_known_for_every_step(dialog: Record):
     expected = score.expected_calls([dialog])
-    assert {*expected} == {Step(dialog.id, turn) for turn in dialog.asked}
-    assert next(expected[Step(dialog.id, turn)] for turn in sorted(dialog.asked)) is True
+    assert {*expected} == {Step(dialog.id, turn) for turn in dialog.prompted_turns}
+    assert next(expected[Step(dialog.id, turn)] for turn in sorted(dialog.prompted_turns)) is True
 
 
 # --- stored candidates ---

@@ -204,11 +204,11 @@ def test_a_run_in_a_replay_buffer_is_known_by_contents_and_not_by_names():
 def prepared(tmp_path: Path) -> Path:
     folder = tmp_path / "prep"
     rows = [
-        {"id": "r1", "place": "a:1", "format": "openai", "end": "kept", "split": "train"},
-        {"id": "r2", "place": "a:2", "format": "openai", "end": "kept", "split": "test"},
+        {"id": "r1", "location": "a:1", "format": "openai", "end": "kept", "split": "train"},
+        {"id": "r2", "location": "a:2", "format": "openai", "end": "kept", "split": "test"},
         {
             "id": "r3",
-            "place": "a:3",
+            "location": "a:3",
             "done": {"was": "old", "cut": ["x", "y"], "personal": {"email": 2}},
             "end": "duplicate",
             "of": "r1",
@@ -216,7 +216,7 @@ def prepared(tmp_path: Path) -> Path:
     ]
     with open_stage(folder, Plan("prep", {}, {}), force=False) as stage:
         write_rows(folder / "provenance.jsonl", rows)
-        reject = {"place": "a:4", "code": "E206", "reason": "no name"}
+        reject = {"location": "a:4", "code": "E206", "reason": "no name"}
         write_rows(folder / "rejects.jsonl", [reject])
         joined = {"id": "j1", "parent": "", "meta": '{"joined": ["r1", "r9"]}'}
         write_rows(folder / "train.jsonl", [joined])
