@@ -23,7 +23,7 @@ from agentlite.data.curation.sample import sample
 from agentlite.data.curation.split import TIES, Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, normal, traits
 from agentlite.data.curation.truncate import cut
-from agentlite.data.curation.validate import validate
+from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.scoring.metrics.tool_calls import format_compliance
 
 BY = ("query", "near", "parent", "tools")
@@ -136,6 +136,71 @@ def test_two_tools_of_one_name_and_gold_beside_an_assistant_turn_are_refused() -
 def test_a_value_that_the_gold_accepts_may_have_another_type_than_the_schema_says() -> None:
     gold = {1: Gold((GoldCall("weather", {"city": [3]}),))}
     validate(Record(messages=(ASK, calling(city=3)), tools=(WEATHER,), gold=gold))
+
+
+WITH_SCHEMA = [
+    ({"required": ["a"]}, {"a": 1}, None),
+    ({"properties": {}}, {"a": 1}, "E210"),
+    ({"properties": {}, "additionalProperties": True}, {"a": 1}, None),
+    ({"properties": {}, "additionalProperties": False}, {"a": 1}, "E210"),
+    ({"properties": {}, "additionalProperties": {"type": "string"}}, {"a": 1}, None),
+    ({"properties": {"a": {"type": ["integer", "null"]}}}, {"a": None}, None),
+    ({"properties": {"a": {"type": "integer"}}}, {"a": None}, "E210"),
+    ({"properties": {"a": {}}}, {"a": None}, None),
+    ({"properties": {"a": {}}, "required": ["a"]}, {}, "E210"),
+    ({}, {"a": 1}, None),
+]
+
+
+@pytest.mark.parametrize(("schema", "arguments", "code"), WITH_SCHEMA)
+def test_arguments_are_held_to_the_schema_and_to_no_more(
+    schema: dict[str, Any], arguments: dict[str, Any], code: str | None
+) -> None:
+    call = Message("assistant", "", (Call("f", arguments, "a"),))
+    record = Record(messages=(ASK, call), tools=(Tool("f", "", schema),))
+    found = None
+    try:
+        validate(record)
+    except RowError as error:
+        found = error.code
+    assert found == code
+
+
+def test_gold_lifts_the_types_and_nothing_else() -> None:
+    for message, code in ((calling(days=3), "E210"), (calling(city="Oslo", town=1), "E210")):
+        gold = {1: Gold((GoldCall("weather", {}),))}
+        with pytest.raises(RowError) as caught:
+            validate(Record(messages=(ASK, message), tools=(WEATHER,), gold=gold))
+        assert caught.value.code == code
+
+
+def test_a_nul_is_refused_wherever_it_stands() -> None:
+    for record in (
+        replace(GOOD, messages=(Message("user", "a\0b"), ANSWER)),
+        replace(GOOD, tools=(replace(WEATHER, description="a\0b"),)),
+        replace(GOOD, tools=(WEATHER, Tool("f", "", {"properties": {"a\0": {}}}))),
+        replace(GOOD, messages=(ASK, calling(city="Oslo", hours=[{"a": ["\0"]}]))),
+    ):
+        with pytest.raises(RowError) as caught:
+            check_dialog(record)
+        assert caught.value.code == "E112"
+    check_dialog(replace(GOOD, messages=(Message("user", "a\\u0000b"), ANSWER)))
+
+
+def test_only_a_joined_dialog_asks_on_before_its_results_are_there() -> None:
+    asks_on = replace(GOOD, messages=(ASK, CALL, ASK, calling(city="Bergen")))
+    validate(replace(asks_on, meta={"joined": ["x", "y"]}))
+    with pytest.raises(RowError) as caught:
+        validate(asks_on)
+    assert caught.value.code == "E204"
+
+
+def test_a_plain_text_need_not_take_turns() -> None:
+    said = (Message("assistant", "Once upon a time."),)
+    validate(Record(messages=said, meta={"whole": True}))
+    with pytest.raises(RowError) as caught:
+        validate(Record(messages=said))
+    assert caught.value.code == "E203"
 
 
 # --- duplicates ---

@@ -208,6 +208,24 @@ def test_copies_by_calls_have_the_same_arguments_and_ask_much_alike(name: str) -
     assert bool(calls_of(dialog(TEXT, [trip(seats=2)]), other)) == is_copy
 
 
+@pytest.mark.parametrize(("shared", "more"), [(12, 12), (20, 20), (12, 13), (20, 21)])
+def test_equal_calls_are_copies_from_queries_that_are_half_alike_on(shared: int, more: int) -> None:
+    """By character 5-grams: as many as both share, of those of the longer one."""
+    text = "whichferryleavestheoldharbouronsundaymorningatnoon"
+    pair = [dialog(text[: length + 4], [trip(seats=2)]) for length in (shared, shared + more)]
+    assert bool(calls_of(*pair)) == (shared >= more)
+
+
+@pytest.mark.parametrize(("shared", "more"), [(24, 6), (24, 7)])
+def test_dialogs_are_near_copies_from_an_index_of_eight_tenths_on(shared: int, more: int) -> None:
+    text = "whichferryleavestheoldharbouronsundaymorningatnoon"
+    pair = [
+        Record(messages=(Message("user", "q"), Message("assistant", text[: length + 3])))
+        for length in (shared, shared + more)
+    ]
+    assert bool(near_of(pair)) == (shared >= 0.8 * (shared + more))
+
+
 def test_calls_of_one_turn_have_no_order_and_turns_have() -> None:
     one, two = trip(), call("weather", 1, city="Bergen")
     assert calls_of(dialog(TEXT, [one, two]), dialog(TEXT, [two, one]))

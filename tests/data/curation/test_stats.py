@@ -1,0 +1,146 @@
+"""agentlite.data.curation.stats, sample and truncate: what is counted, drawn and cut, by hand."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.core.records import Gold, Message, Record
+from agentlite.data.curation.sample import sample
+from agentlite.data.curation.stats import Sized, script, statistics
+from agentlite.data.curation.traits import Traits, traits
+from agentlite.data.curation.truncate import cut
+
+
+def asking(query: str, answer: str = "a", **fields: str) -> Record:
+    messages = (Message("user", query), Message("assistant", answer))
+    return Record(messages=messages, **fields)  # type: ignore[arg-type]
+
+
+def sized(longest: int, offered: tuple[str, ...] = (), called: tuple[str, ...] = ()) -> Sized:
+    return Sized("react", 10 * longest, longest, longest, 1, "Latin", offered, called)
+
+
+def test_statistics_by_hand() -> None:
+    records = [asking(str(n), source="ba"[n > 0], task="general") for n in range(4)]
+    sizes = [
+        sized(4, ("f", "g"), ("f", "f")),
+        sized(1, ("g",), ("h",)),
+        sized(3),
+        sized(2)._replace(protocol="hermes", script="Han", turns=5),
+    ]
+    found = statistics([traits(record) for record in records], sizes)
+    assert found == {
+        "by_source": {"a": 3, "b": 1},
+        "by_task": {"general": 4},
+        "by_protocol": {"react": 3, "hermes": 1},
+        "by_script": {"Latin": 3, "Han": 1},
+        "turns": {"50%": 1, "90%": 5, "99%": 5, "100%": 5},
+        "length": {"50%": 2, "90%": 4, "99%": 4, "100%": 4},
+        "tokens": {"all": 100, "trained": 10, "trained_share": 0.1},
+        "tools": {
+            "offered": 2,
+            "called": 2,
+            "calls": 3,
+            "most_called": {"f": 2, "h": 1},
+            "offered_at_once": {"50%": 0, "90%": 2, "99%": 2, "100%": 2},
+        },
+    }
+    assert list(found["by_source"]) == ["a", "b"]
+    empty = statistics([], [])
+    assert (empty["tokens"]["trained_share"], empty["length"]) == (0.0, {})
+
+
+def test_of_the_tools_that_are_called_the_ten_most_called_are_named() -> None:
+    sizes = [sized(1, (), tuple(f"f{n}" for n in range(12) for _ in range(n + 1)))]
+    most = statistics([traits(asking("q"))], sizes)["tools"]["most_called"]
+    assert most == {f"f{n}": n + 1 for n in range(11, 1, -1)}
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=300))
+def test_a_quantile_is_the_smallest_value_that_so_many_do_not_exceed(values: list[int]) -> None:
+    records = [traits(asking("q"))] * len(values)
+    found = statistics(records, [sized(value) for value in values])["length"]
+    for name, hundredths in {"50%": 50, "90%": 90, "99%": 99, "100%": 100}.items():
+        enough = [
+            v for v in values if 100 * sum(w <= v for w in values) >= hundredths * len(values)
+        ]
+        assert found[name] == min(enough)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("天気はどう?", "Kana"),
+        ("漢字 날씨", "Hangul"),
+        ("Oslo 天气", "Han"),
+        ("Погода в Oslo", "Cyrillic"),
+        ("الطقس Oslo", "Arabic"),
+        ("मौसम Oslo", "Devanagari"),
+        ("Été?", "Latin"),
+        ("É", "Latin"),
+        ("3 + 4?", "other"),
+    ],
+)
+def test_the_script_of_a_dialog_is_that_of_its_first_question(text: str, name: str) -> None:
+    assert script(asking(text, "天")) == name
+    assert script(Record(messages=(Message("assistant", text),))) == name
+
+
+# --- samples ---
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(0, 40), st.integers(0, 9))
+def test_a_sample_is_spread_evenly_and_a_small_source_gives_what_it_has(
+    sources: list[str], limit: int, seed: int
+) -> None:
+    records = [asking(str(n), source=source) for n, source in enumerate(sources)]
+    chosen = sample(records, limit, seed)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(limit, len(records))
+    taken, there = Counter(sources[index] for index in chosen), Counter(sources)
+    for one in there:
+        assert taken[one] == there[one] or taken[one] >= max(taken.values(), default=0) - 1
+    shuffled = random.Random(seed).sample(range(len(records)), len(records))
+    again = sample([records[index] for index in shuffled], limit, seed)
+    assert sorted(shuffled[index] for index in again) == chosen
+
+
+def test_a_sample_depends_on_the_seed_and_without_a_limit_is_all() -> None:
+    records: list[Traits] = [traits(asking(str(n))) for n in range(40)]
+    assert sample(records, 20, 1) != sample(records, 20, 2)
+    assert sample(records, None, 1) == list(range(40))
+
+
+# --- dialogs that are cut ---
+
+
+@given(st.integers(1, 20), st.integers(0, 45), st.integers(0, 20))
+def test_a_dialog_is_cut_behind_the_last_turn_that_fits(steps: int, room: int, unlearned: int):
+    """Of as many questions, the first turns not learned; with room for as many messages."""
+    messages = []
+    for n in range(steps):
+        answer = Message("assistant", f"a{n}", loss=n >= unlearned)
+        messages += [Message("user", f"q{n}"), answer]
+    gold = {2 * n + 1: Gold() for n in range(steps)}
+    record = Record(messages=tuple(messages), gold=gold, meta={"k": "v"})
+    asked = []
+
+    def fits(part: Record) -> bool:
+        asked.append(part)
+        return len(part.messages) <= room
+
+    shorter = cut(record, fits)
+    kept = 2 * min(room // 2, steps - 1)
+    assert len(asked) <= math.log2(steps) + 1
+    if kept <= 2 * unlearned or not kept:
+        assert shorter is None
+        return
+    assert shorter is not None
+    assert shorter.messages == record.messages[:kept]
+    assert shorter.gold == {turn: Gold() for turn in gold if turn < kept}
+    assert shorter.meta == {"k": "v", "cut_from": 2 * steps}
+    assert shorter.parent == record.id
