@@ -373,6 +373,21 @@ def test_of_a_group_on_two_sides_the_larger_part_stays_unless_one_bears_a_split(
     assert set(staying(borne, split(borne, dev=0.2, test=0.3)).values()) == {"dev"}
 
 
+@pytest.mark.parametrize(
+    "borne", [("test", "dev"), ("test", "train"), ("dev", "train"), ("test", "dev", "train")]
+)
+def test_of_the_splits_that_a_group_bears_test_stays_before_dev_and_dev_before_train(
+    borne: tuple[str, ...],
+) -> None:
+    text = "Which of the ferries to the island leaves from the old harbour on Sunday at %s"
+    for order in itertools.permutations(borne):
+        many = [*order, borne[-1], borne[-1], borne[-1]]  # whatever most of them bear
+        group = [asking(text % n, split=side) for n, side in enumerate(many)]
+        result = split(group)
+        assert set(staying(group, result).values()) == {borne[0]}
+        assert set(result.crossing.values()) == {many.index(borne[0])}
+
+
 def test_near_queries_are_found_in_any_script() -> None:
     chinese = "请帮我查询一下明天上海浦东机场飞往北京首都机场的所有航班以及它们的票价和余票数量"
     twins = [

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, Message, Record, Tool, to_row
+from agentlite.core.records import SPLITS, Call, Message, Record, Tool, to_row
 from agentlite.data.curation import minhash
 from agentlite.data.curation.contradictions import contradictions
 from agentlite.data.curation.decontaminate import check_held_out, leaks, read_held_out
@@ -224,6 +224,16 @@ def test_dialogs_are_near_copies_from_an_index_of_eight_tenths_on(shared: int, m
         for length in (shared, shared + more)
     ]
     assert bool(near_of(pair)) == (shared >= 0.8 * (shared + more))
+
+
+@pytest.mark.parametrize("kept", ["", *SPLITS])
+@pytest.mark.parametrize("copy", ["", *SPLITS])
+def test_test_goes_before_dev_and_dev_before_train_where_copies_bear_splits(
+    kept: str, copy: str
+) -> None:
+    pair = [traits(dialog(TEXT))._replace(split=split) for split in (copy, kept)]
+    order = ["test", "dev", "train", ""]
+    assert borne(pair, {0: 1}) == {1: min(kept, copy, key=order.index)}
 
 
 def test_calls_of_one_turn_have_no_order_and_turns_have() -> None:

@@ -222,6 +222,18 @@ def test_an_identity_number_holds_a_day_that_there_was() -> None:
         assert find(saying(f"ID {digits}{'10X98765432'[total % 11]}"))["identity"] == found
 
 
+@pytest.mark.parametrize(
+    ("word", "number", "kind"),
+    [("phone", "2125550147", "phone"), ("visa", "9111111111111110", "card")],
+)
+def test_a_word_says_what_a_number_is_from_within_24_characters(
+    word: str, number: str, kind: str
+) -> None:
+    """The word, and letters up to as many before the number."""
+    assert find(saying(f"{word.ljust(24, 'q')} {number}")) == {kind: 1}
+    assert not find(saying(f"{word.ljust(25, 'q')} {number}"))
+
+
 # the numbers that issuers publish for tests
 CARDS = [
     "4111111111111111",

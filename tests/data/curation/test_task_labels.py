@@ -113,5 +113,15 @@ def test_of_many_tools_the_right_one_has_to_be_retrieved() -> None:
     )
 
 
+def test_from_20_tools_on_there_are_many_and_from_3_that_are_due_at_once_it_is_a_plan() -> None:
+    for count, rule in ((19, "a call"), (20, "many tools on offer")):
+        tools = (TOOLS[0], *(Tool(f"tool_{number}") for number in range(count - 1)))
+        asked = replace(dialog("?Weather?", "!weather", ".Wet."), tools=tools)
+        assert classified(asked)[1] == rule
+    for due, rule in (("weather,book", "a call"), ("weather,book,mail", "many tools due")):
+        assert classified(dialog("?Please.", f"!{due}", ".Done."))[1] == rule
+    assert classified(dialog("?Please.", "!mail,mail,mail", ".Done."))[1] == "a call"
+
+
 def test_every_rule_is_shown_above() -> None:
     assert {rule for _, _, rule in TABLE} | {"many tools on offer"} == set(RULES)

@@ -1,6 +1,7 @@
 """agentlite.data.formats: bytes become rows, rows become records, and what cannot says why."""
 
 import gzip
+import hashlib
 import importlib.util
 import io
 import json
@@ -32,7 +33,7 @@ from agentlite.core.records import (
 from agentlite.data.curation.split import TIES
 from agentlite.data.curation.traits import traits
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, Raw, files_of, read_raw, to_record
+from agentlite.data.formats import FORMATS, Raw, files_of, read_raw, readers, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
 from agentlite.data.formats.readers import FOREIGN, LONGEST_LINE, PACKED
 from agentlite.scoring.metrics.tool_calls import calls_problem, score_step
@@ -180,6 +181,36 @@ def test_a_line_that_is_too_long_is_rejected_without_being_kept() -> None:
     assert (long.error.code, len(long.content) < 5000, good.value) == ("E120", True, {"good": 1})
 
 
+def test_a_line_may_have_as_many_bytes_as_the_limit_its_break_included(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert LONGEST_LINE == 16 * 1024 * 1024
+    monkeypatch.setattr(readers, "LONGEST_LINE", 3000)
+    for length in (2999, 3000, 3001, 9001):
+        line = b'{"a": "%b"}' % (b"x" * (length - 9))
+        for content, size in ((line[:-3] + b'"}\n', length), (line, length)):
+            (first, *more) = from_stdin(content + (b'{"b": 1}\n' if content != line else b""))
+            if size <= 3000:
+                assert first.error is None
+                assert first.content == content.removesuffix(b"\n")
+            else:
+                assert first.error is not None
+                assert first.error.code == "E120"
+                assert f"{size} bytes" in first.error.reason
+                assert hashlib.sha256(content).hexdigest() in first.error.reason
+                assert first.content == content[:1024]
+            assert [(raw.place, raw.value) for raw in more] == (
+                [("stdin:2", {"b": 1})] if content != line else []
+            )
+
+
+def test_several_packed_members_one_after_another_are_read_as_one(tmp_path: Path) -> None:
+    for how in ("gzip", "zstd"):
+        path = tmp_path / how
+        path.write_bytes(packed(b'{"a": 1}\n{"a"', how) + packed(b": 2}\n", how))
+        assert [raw.value for raw in rows_of(path)] == [{"a": 1}, {"a": 2}]
+
+
 def test_a_json_file_is_an_array_or_lines_as_its_first_byte_says(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_bytes(b' [\n {"a": 1},\n\n {"a": 2}, 3\n]\n')
@@ -320,6 +351,13 @@ def test_a_folder_is_its_files_of_rows_by_name(tmp_path: Path) -> None:
     assert files_of(str(tmp_path)) == [
         str(tmp_path / name) for name in ("a.json", "b.jsonl", "inner/c.jsonl.gz")
     ]
+    suffixes = ("jsonl", "json", "parquet", "jsonl.gz", "json.gz", "jsonl.zst", "json.zst")
+    (tmp_path / "all").mkdir()
+    for suffix in (*suffixes, "csv", "jsonl.bz2"):
+        (tmp_path / f"all/rows.{suffix}").touch()
+    (tmp_path / "all/folder.jsonl").mkdir()
+    found = sorted(str(tmp_path / f"all/rows.{suffix}") for suffix in suffixes)
+    assert files_of(str(tmp_path / "all")) == found
     assert files_of("-") == ["-"]
     assert files_of("bfcl:multiple") == ["bfcl:multiple"]
     (tmp_path / "empty").mkdir()
@@ -612,6 +650,17 @@ def test_missing_ids_are_filled_in_where_only_one_call_can_be_meant() -> None:
         )
     )
     assert rejected(lambda: validate(unclear)) == "E205"
+
+
+def test_the_results_of_a_turn_are_put_in_the_order_of_its_calls() -> None:
+    calls = [{"id": n, "function": {"name": "f", "arguments": {}}} for n in "abc"]
+    asked = {"role": "assistant", "tool_calls": calls}
+    results = [{"role": "tool", "tool_call_id": n, "content": n.upper()} for n in "cab"]
+    said = {"role": "assistant", "content": "Done."}
+    rows = (asked, *results, said), (asked, *results[:2], {**results[2], "tool_call_id": "x"}, said)
+    for messages, order in zip(rows, ("ABC", "CAB"), strict=True):
+        record = to_record(openai_row(*messages, tools=[{"name": "f"}]))
+        assert "".join(m.content for m in record.messages if m.role == "tool") == order
 
 
 def test_a_legacy_function_call_and_its_result_are_a_call_and_a_tool_turn() -> None:

@@ -1,0 +1,168 @@
+"""agentlite.data.curation: fingerprints, traits and sketches of records, by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool, digest
+from agentlite.data.curation.fingerprints import (
+    Keys,
+    comparable,
+    dialog_text,
+    keys,
+    packed,
+    unpacked,
+)
+from agentlite.data.curation.minhash import band_size, jaccard, shingles, sketches
+from agentlite.data.curation.traits import always_expects_calls, expected_tools, normal, traits
+
+ASKED = Message("user", "Is it wet in Oslo?")
+
+
+def calling(*calls: Call, loss: bool = True) -> Message:
+    return Message("assistant", "", calls, loss=loss)
+
+
+def record(*messages: Message, **fields: object) -> Record:
+    fields = {"tools": (Tool("f"), Tool("g")), **fields}
+    return Record(messages=(ASKED, *messages), **fields)  # type: ignore[arg-type]
+
+
+def test_values_that_are_meant_to_be_the_same_are_equal() -> None:
+    same = [
+        ("Oslo", " oslo "),
+        ("New  York", "new\tyork"),
+        ("ｎｙｃ", "NYC"),
+        (3.0, 3),
+        ({"a": [1.0, " X"]}, {"a": [1, "x"]}),
+    ]
+    other = [(True, 1), (3.5, 3), ("3", 3), (None, ""), ([1, 2], [2, 1]), ({"a": 1}, {"A": 1})]
+    for one, two in same:
+        assert comparable(one) == comparable(two)
+    for one, two in other:
+        ones, twos = (record(calling(Call("f", {"x": value}))) for value in (one, two))
+        assert keys(ones).calls != keys(twos).calls
+
+
+def test_the_keys_of_calls_are_those_of_their_names_arguments_and_turns() -> None:
+    f, g = Call("f", {"a": 1}), Call("g", {"a": 1})
+    calls = keys(record(calling(f, g)))
+    assert keys(record(calling(g, f))) == calls
+    assert keys(record(calling(f), calling(g))).calls != calls.calls
+    assert keys(record(calling(f), calling(g))).shape != calls.shape
+    assert keys(record(calling(f), calling(Call("g", {"a": 2})))).shape == (
+        keys(record(calling(f), calling(g))).shape
+    )
+    assert keys(record(calling(Call("f")), calling(Call("g")))).calls == 0
+    assert keys(record(calling(f, g), tools=(Tool("g"), Tool("f")))) == calls
+    assert keys(record(calling(f, g), tools=(Tool("f"),))).shape != calls.shape
+    described = keys(record(calling(f, g), tools=(Tool("f", "d"), Tool("g"))))
+    assert described == calls
+    typed = keys(record(calling(f, g), tools=(Tool("f", "", {"type": "array"}), Tool("g"))))
+    assert (typed.shape, typed.calls, typed.first) == (calls.shape, calls.calls, calls.first)
+    assert typed.context != calls.context
+
+
+def test_the_context_ends_before_the_first_turn_to_learn() -> None:
+    given = calling(Call("f", {"a": 1}), loss=False)
+    one = keys(record(given, Message("tool", "x"), calling(Call("f"))))
+    assert keys(record(given, Message("tool", "x."), calling(Call("g")))).context == one.context
+    assert keys(record(given, Message("tool", "y"), calling(Call("f")))).context != one.context
+    assert keys(record(calling(Call("f")))).first == one.first
+
+
+def test_the_bytes_of_values_are_those_of_texts_and_numbers_at_any_depth() -> None:
+    calls = [
+        Call("f", {"a": "天x", "b": [12, True, None], "c": {"long_name": -1.5}}),
+        Call("g", {"d": "y"}),
+    ]
+    assert keys(record(calling(*calls), calling(calls[1]))).value_bytes == 4 + 2 + 4 + 1 + 1
+
+
+@given(st.tuples(*[st.integers(0, 2**64 - 1)] * 5))
+def test_keys_are_packed_in_40_bytes(values: tuple[int, int, int, int, int]) -> None:
+    assert len(packed(Keys(*values))) == 40
+    assert unpacked(packed(Keys(*values))) == Keys(*values)
+
+
+def test_the_text_of_a_dialog_is_all_but_its_system_turn_and_its_tools() -> None:
+    messages = (
+        Message("system", "Be kind."),
+        ASKED,
+        Message("assistant", "I look.", (Call("f", {"b": 1, "a": "天"}),)),
+        Message("tool", ""),
+    )
+    text = dialog_text(Record(messages=messages, tools=(Tool("f", "Does f."),)))
+    assert text == 'Is it wet in Oslo?\nI look.\nf {"b": 1, "a": "天"}'
+
+
+def test_traits_by_hand() -> None:
+    gold = {1: Gold((GoldCall("h"), GoldCall(ANY_TOOL)))}
+    asking = record(
+        calling(Call("f")),
+        Message("user", "ok!"),
+        calling(Call("g")),
+        Message("user", "And in Bergen, later on?"),
+        Message("assistant", "Dry."),
+        gold=gold,
+        parent="p",
+        source="s",
+        split="dev",
+        task="timing_decision",
+        meta={"joined": ["x", "y"]},
+    )
+    found = traits(asking)
+    assert found.parents == (asking.id, "p", "x", "y")
+    assert found.tools == ("g", "h")
+    assert (found.split, found.source, found.task) == ("dev", "s", "timing_decision")
+    assert found.query == "andinbergenlateron"  # the first is "isitwetinoslo", of 13 bytes
+    assert found.queries == [bytes.fromhex(digest("andinbergenlateron"))]
+    assert found.keys == keys(asking)
+    short = traits(Record(messages=(ASKED, Message("assistant", "Yes."))))
+    assert (short.query, short.queries) == ("isitwetinoslo", [bytes.fromhex(digest(short.query))])
+    assert traits(Record(messages=(Message("assistant", "a"),))).queries == []
+
+
+def test_a_query_is_compared_without_case_blanks_and_punctuation() -> None:
+    assert normal(" Is it_WET, in Ｏslo?") == "isitwetinoslo"
+    assert normal("ÆØÅ 天气？") == "æøå天气"
+    assert normal("?!") == "?!"
+
+
+def test_calls_are_always_expected_where_some_are_and_no_turn_expects_none() -> None:
+    called = record(calling(Call("f")))
+    assert expected_tools(called) == {"f"}
+    assert always_expects_calls(called)
+    assert not always_expects_calls(record(Message("assistant", "No.")))
+    assert not always_expects_calls(record(calling(Call("f")), gold={1: Gold()}))
+    assert not always_expects_calls(record(calling(), gold={1: Gold((GoldCall(ANY_TOOL),))}))
+
+
+# --- sketches ---
+
+
+@pytest.mark.parametrize(
+    ("threshold", "size"), [(0.8, 5), (0.5, 2), (0.95, 12), (1.0, 16), (0.01, 1)]
+)
+def test_bands_are_as_wide_as_they_can_be_and_still_meet(threshold: float, size: int) -> None:
+    """Of 128 slots: at .8, 25 bands of 5 slots all differ once in 20,000 times, 21 of 6 in 600."""
+    assert band_size(threshold) == size
+
+
+@given(st.text("ab", max_size=30), st.text("ab", max_size=30))
+def test_the_index_is_that_of_the_sets_of_character_5_grams(one: str, other: str) -> None:
+    def grams(text: str) -> set[str]:
+        return {text[start : start + 5] for start in range(max(1, len(text) - 4))}
+
+    a, b = grams(one), grams(other)
+    assert len(shingles(one)) == len(a)
+    if min(len(one), len(other)) >= 5:
+        index = len(a & b) / len(a | b)
+        assert jaccard(shingles(one), shingles(other)) == pytest.approx(index)
+
+
+def test_a_sketch_does_not_depend_on_the_texts_around_it() -> None:
+    texts = [f"{'text ' * (n % 7)}{n}" for n in range(30)]
+    assert list(sketches(texts)) == [sketch for text in texts for sketch in sketches([text])]
+    assert {len(sketch) for sketch in sketches(texts)} == {256}
+    assert len(set(sketches(texts))) == 30
