@@ -97,7 +97,7 @@ def test_a_child_ends_with_its_parent_and_only_a_leader_takes_its_group_along(le
     monkeypatch.setattr(user_code.multiprocessing, "parent_process", lambda: parent)
     monkeypatch.setattr(os, "killpg", lambda *given: calls.append(given))
     monkeypatch.setattr(os, "_exit", calls.append)
-    user_code.end_with_parent(leads)
+    user_code.end_with_parent(*([True] if leads else []))
     group = [(0, signal.SIGKILL)] if leads else []
     assert calls == ["the parent has ended", *group, 1]
 

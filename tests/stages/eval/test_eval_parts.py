@@ -1,0 +1,368 @@
+"""The parts of eval that load no model: what is asked again, what a plan holds, how folders are
+named.
+"""
+
+import importlib
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentlite.config.settings import EvalSettings, fields
+from agentlite.core.errors import UserError
+from agentlite.core.records import GreedyAnswer, Record, Step, to_row
+from agentlite.core.row_files import read_rows, write_json, write_rows
+from agentlite.rendering import Prompt
+from agentlite.scoring.predictions import prompt_key
+from agentlite.stages import eval as stage_of_eval
+from agentlite.stages.eval import compare_folders, subjects
+from agentlite.stages.eval.subjects import EvalData, data_folder, slug
+from agentlite.workspace.model_source import Source
+from agentlite.workspace.run_folder import Plan, open_stage
+
+ask = importlib.import_module("agentlite.stages.eval.ask")
+SETTINGS = EvalSettings(max_length=100, max_new_tokens=40)
+SOURCE = Source("m", "base", None, "digest")
+
+
+def prompt(name: str, length: int) -> Prompt:
+    record: Any = SimpleNamespace(id=name)
+    return Prompt(record, 1, "hermes", [7] * length, "", "turn")
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Answers whatever it is asked; the names of what it was asked, run by run."""
+    asked: list[list[str]] = []
+
+    def answer(settings: Any, source: Any, prompts: Any, protocols: Any, keys: Any) -> Any:
+        asked.append([one.record.id for one in prompts])
+        for one in prompts:
+            yield GreedyAnswer(*one.step, keys[one.step], f"to {one.record.id}", "turn", 3)
+
+    monkeypatch.setattr(ask, "_ask_model", answer)
+    return asked
+
+
+def run(folder: Path, *prompts: Prompt) -> dict[str, str]:
+    with open_stage(folder, Plan("eval", {}, {}), force=False) as stage:
+        found = ask.ask(SETTINGS, SOURCE, prompts, {}, stage)
+        stage.finish([ask.ANSWERS], {})
+    return {step.record_id: answer.text for step, answer in found.items()}
+
+
+def test_only_what_was_not_asked_with_these_very_words_is_asked(tmp_path, model, capsys):
+    folder = tmp_path / "m"
+    assert run(folder, prompt("a", 5), prompt("b", 6)) == {"a": "to a", "b": "to b"}
+    assert "eval: m, 2 prompts\n" in capsys.readouterr().err
+    assert run(folder, prompt("a", 5)) == {"a": "to a"}
+    assert run(folder, prompt("a", 5), prompt("b", 9), prompt("c", 3)).keys() == {*"abc"}
+    assert "eval: m, 2 prompts, 1 there already\n" in capsys.readouterr().err
+    assert model == [["a", "b"], ["b", "c"]]
+    rows = [row["record_id"] for row in read_rows(folder / "answers.jsonl")]
+    assert rows == ["a", "b", "b", "c"]
+
+
+def test_a_prompt_without_room_for_an_answer_is_cut_and_no_model_is_loaded_for_it(
+    tmp_path, model, capsys
+):
+    found = run(tmp_path / "m", prompt("fits", 60), prompt("long", 61))
+    assert found == {"fits": "to fits", "long": ""} and model == [["fits"]]
+    assert "1 prompts are longer than 60 tokens: they score 0" in capsys.readouterr().err
+    assert run(tmp_path / "other", prompt("long", 61)) == {"long": ""} and len(model) == 1
+    [row] = read_rows(tmp_path / "other/answers.jsonl")
+    assert (row["ended"], row["prompt"]) == ("cut", "")
+
+
+def test_answers_that_were_changed_are_asked_again(tmp_path, model):
+    folder = tmp_path / "m"
+    run(folder, prompt("a", 5))
+    (folder / "answers.jsonl").write_bytes(b"")
+    assert run(folder, prompt("a", 5)) == {"a": "to a"} and len(model) == 2
+    assert (folder / "answers.jsonl.broken").read_bytes() == b""
+
+
+def test_a_run_that_stops_leaves_its_answers_and_no_finished_stage(tmp_path, model, monkeypatch):
+    folder = tmp_path / "m"
+    run(folder, prompt("a", 5))
+
+    def stops(settings: Any, source: Any, prompts: Any, protocols: Any, keys: Any) -> Any:
+        yield GreedyAnswer("b", 1, keys[Step("b", 1)], "to b", "turn", 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ask, "_ask_model", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, prompt("a", 5), prompt("b", 6), prompt("c", 7))
+    assert not (folder / "done.json").exists()
+    assert ask.answered_steps(folder) == {Step("a", 1), Step("b", 1)}
+    with open(folder / "answers.jsonl", "ab") as file:
+        file.write(b'{"record_id": "c", "turn"')
+    assert ask.answered_steps(folder) == {Step("a", 1), Step("b", 1)}
+    assert ask.answered_steps(tmp_path / "none") == set()
+
+
+def test_a_server_is_asked_greedily_for_as_many_tokens_as_a_model(tmp_path, monkeypatch):
+    asked: list[Any] = []
+
+    def replies(endpoint: Any, requests: Any, template: Any, parameters: Any) -> Any:
+        asked.append((endpoint, len(requests), parameters))
+        for number in (1, 0):  # in any order
+            yield SimpleNamespace(request=number, text=f"r{number}", ended="cut", new_tokens=4)
+
+    monkeypatch.setattr(ask, "replies", replies)
+    monkeypatch.setattr(ask, "load_template", lambda base: None)
+    source: Any = SOURCE._replace(endpoint="the server")
+    prompts = [prompt("a", 5), prompt("b", 6)]
+    with open_stage(tmp_path / "m", Plan("eval", {}, {}), force=False) as stage:
+        found = ask.ask(SETTINGS, source, prompts, {}, stage)
+    assert asked == [("the server", 2, {"max_tokens": 40, "temperature": 0})]
+    assert found[Step("b", 1)] == GreedyAnswer("b", 1, prompt_key(prompts[1]), "r1", "cut", 4)
+    assert found[Step("a", 1)].text == "r0"
+
+
+# --- names and plans ---
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("sft", "sft"),
+        ("Qwen/Qwen2.5-1.5B", "Qwen-Qwen2.5-1.5B"),
+        ("../up", "up"),
+        ("./a b/", "a-b"),
+        ("..", "model"),
+        ("", "model"),
+        ("模型", "model"),
+        ("a__b.c", "a__b.c"),
+    ],
+)
+def test_a_name_as_a_folder(name, folder):
+    assert slug(name) == folder and not re.search(r"[/\\]|^\.", folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "folder"),
+    [
+        ({}, "prep"),
+        ({"data": "runs/a/prep"}, "runs-a-prep"),
+        ({"retrieve_by": "bm25"}, "prep"),
+        ({"retrieve": 5}, "prep-retrieve-5"),
+        ({"retrieve": 5, "retrieve_by": "bm25"}, "prep-retrieve-5-bm25"),
+        ({"retrieve": 5, "retrieve_by": "tuned", "data": "b"}, "b-retrieve-5"),
+    ],
+)
+def test_an_evaluation_lies_under_its_data_and_how_tools_were_retrieved(changes, folder):
+    assert data_folder(EvalSettings(**changes)) == folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> EvalData:
+    plan = Plan("prep", {"protocol": "hermes", "model": "base"}, {})
+    with open_stage(tmp_path / "prep", plan, force=False):
+        pass
+    return EvalData([], {}, tmp_path / "prep", "rows")
+
+
+OF_THE_ANSWER = {  # by hand: what changes a completion
+    "split",
+    "retrieve",
+    "retrieve_by",
+    "engine",
+    "max_length",
+    "max_new_tokens",
+    "load_in_4bit",
+    "load_in_8bit",
+}
+
+
+def test_a_plan_holds_what_changes_a_completion_and_nothing_else(data):
+    found = subjects._model(EvalSettings(), SOURCE, "m", data)
+    assert set(found.plan.settings) == OF_THE_ANSWER | {"model", "protocol"}
+    assert set(fields("eval")) >= OF_THE_ANSWER
+    assert found.plan.settings["model"] == "m" and found.plan.settings["protocol"] == "hermes"
+    assert found.plan.inputs == {"data": "rows", "model": "digest"} and found.name == "m"
+    served: Any = SOURCE._replace(name="m on a server", endpoint="e")
+    assert subjects._model(EvalSettings(), served, "m", data).name == "m on a server"
+
+
+def test_the_plan_of_a_file_holds_its_content_and_nothing_of_a_model(data, tmp_path, monkeypatch):
+    (tmp_path / "others.v2.jsonl").write_bytes(b"")
+    monkeypatch.setattr(subjects, "read_external", lambda *_: {})
+    found = subjects._from_file(EvalSettings(), str(tmp_path / "others.v2.jsonl"), data)
+    assert set(found.plan.settings) == {"split", "retrieve", "retrieve_by", "protocol"}
+    assert found.name == "others" and set(found.plan.inputs) == {"data", "predictions"}
+
+
+@pytest.mark.parametrize(
+    ("models", "predictions", "names"),
+    [
+        ((), (), ["sft"]),
+        ((), ("p.jsonl",), ["p"]),
+        (("a", "b", "a"), (), ["a", "b"]),
+        (("a",), ("p.jsonl", "p.jsonl"), ["p", "a"]),
+    ],
+)
+def test_files_come_first_and_each_is_evaluated_once(
+    models, predictions, names, data, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.jsonl").write_bytes(b"")
+    monkeypatch.setattr(subjects, "read_external", lambda *_: {})
+    monkeypatch.setattr(
+        subjects, "find_model", lambda name, run: Source(name, "base", None, f"of {name}")
+    )
+    settings = EvalSettings(model=models, predictions=predictions)
+    assert [one.name for one in subjects.find_subjects(settings, data, tmp_path)] == names
+
+
+def test_two_models_of_one_folder_are_refused(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(subjects, "find_model", lambda name, run: SOURCE)
+    settings = EvalSettings(model=("b", "a/b", "a-b"))
+    with pytest.raises(UserError, match="two models share the folder a-b"):
+        subjects.find_subjects(settings, data, tmp_path)
+
+
+def test_records_without_tools_are_not_asked(tmp_path, dialog):
+    plain = Record(messages=dialog.messages[:2] + dialog.messages[6:7])
+    folder = tmp_path / "prep"
+    with open_stage(folder, Plan("prep", {}, {}), force=False) as stage:
+        for split in ("train", "dev"):
+            write_rows(folder / f"{split}.jsonl", [to_row(plain)])
+        write_rows(folder / "test.jsonl", [to_row(plain), to_row(dialog)])
+        stage.finish(["train.jsonl", "dev.jsonl", "test.jsonl"], {})
+    found = subjects.load_data(EvalSettings(), tmp_path)
+    assert [one.id for one in found.records] == [dialog.id] and {*found.every} == {dialog.id}
+    done = msgspec.json.decode((folder / "done.json").read_bytes())
+    assert found.digest == done["outputs"]["test.jsonl"] and found.folder == folder
+    with pytest.raises(UserError, match="holds no record with tools") as refused:
+        subjects.load_data(EvalSettings(split="dev"), tmp_path)
+    assert refused.value.location.endswith("dev.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_new_tokens": 2048}, "leaves no room for a prompt"),
+        ({"max_new_tokens": 2047}, ""),
+        ({"judge_prices": (0.5,)}, "are two"),
+        ({"judge_prices": (0.5, 1.5, 2.0)}, "are two"),
+        ({"judge_prices": (0.5, 1.5)}, ""),
+        ({"judge": "http://h/v1"}, "which model is the judge"),
+        ({"judge": "http://h/v1", "judge_model": "m"}, ""),
+        ({"endpoint": "http://h/v1"}, "which of its models"),
+        ({"endpoint": "http://h/v1", "model": ("m",)}, ""),
+        (
+            {"endpoint": "http://h/v1", "model": ("m",), "num_samples": 2},
+            "needs the model itself",
+        ),
+        ({"endpoint": "http://h/v1", "model": ("m",), "general": "g"}, "needs the model itself"),
+        ({"retrieve": 3, "predictions": ("p",)}, "have prompts without the tools"),
+        ({"retrieve": 3}, ""),
+        ({"predictions": ("p",)}, ""),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_go_together_are_refused_first(changes, message):
+    if not message:
+        stage_of_eval._check_settings(EvalSettings(**changes))
+        return
+    with pytest.raises(UserError, match=message) as refused:
+        stage_of_eval._check_settings(EvalSettings(**changes))
+    assert refused.value.exit_code == 2 and refused.value.fix and refused.value.location
+
+
+def test_the_key_figure_names_what_was_measured():
+    figures = {"exact_call": 0.256, "tool_selection_accuracy": 0.5, "other": 1.0}
+    assert stage_of_eval.key_figure(figures) == "right tool 50 %, exact 26 %"
+    assert stage_of_eval.key_figure({"other": 1.0}) == ""
+
+
+# --- folders side by side ---
+
+
+def finished(folder: Path, data: str = "d", command: str = "eval", finish: bool = True) -> Path:
+    with open_stage(folder, Plan(command, {}, {"data": data}), force=False) as stage:
+        for name in ("dialogs.jsonl", "predictions.jsonl"):
+            write_rows(folder / name, [])
+        if finish:
+            stage.finish(["dialogs.jsonl", "predictions.jsonl"], {})
+    return folder
+
+
+def test_earlier_models_are_those_finished_on_the_same_data_and_left_as_they_were(tmp_path):
+    for name in ("same", "now", "changed", "old"):
+        finished(tmp_path / name)
+    finished(tmp_path / "other", data="e")
+    finished(tmp_path / "half", finish=False)
+    (tmp_path / "changed/predictions.jsonl").write_bytes(b"\n")
+    (tmp_path / "old/dialogs.jsonl").unlink()
+    now: Any = {"now": {}}
+    assert [*compare_folders.earlier_scores(tmp_path, "d", now)] == ["same"]
+    more: Any = {"now": {Step("a", 1): 1}}  # which the earlier one was not asked
+    assert compare_folders.earlier_scores(tmp_path, "d", more) == {}
+
+
+def test_a_folder_stands_for_itself_or_for_all_evaluations_in_it(tmp_path):
+    run = tmp_path / "run"
+    one = finished(run / "eval/prep/a")
+    two = finished(run / "eval/prep/b")
+    finished(run / "eval/prep/half", finish=False)
+    finished(run / "prep", command="prep")
+    assert compare_folders._finished(one, run) == [one]
+    assert compare_folders._finished(Path("eval/prep/a"), run) == [one]
+    assert sorted(compare_folders._finished(run, run)) == [one, two]
+    for name in ("eval/prep/half", "prep", "none"):
+        with pytest.raises(UserError, match="holds no finished evaluation"):
+            compare_folders._finished(Path(name), run)
+    (two / "dialogs.jsonl").write_bytes(b"\n")
+    with pytest.raises(UserError, match="is not as the stage left it"):
+        compare_folders._finished(run, run)
+
+
+def test_folders_are_named_by_as_much_as_tells_them_apart(tmp_path):
+    folders = [tmp_path / name for name in ("x/prep/a", "x/prep/b", "y/prep/a")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    names = compare_folders._short_names
+    assert names(folders[:2]) == {"a": folders[0], "b": folders[1]}
+    assert names(folders) == {
+        "x/prep/a": folders[0],
+        "x/prep/b": folders[1],
+        "y/prep/a": folders[2],
+    }
+    assert names([folders[0], folders[0]]) == {"a": folders[0]}
+
+
+def test_a_comparison_keeps_the_order_in_which_models_first_came(tmp_path, monkeypatch):
+    base = tmp_path / "eval"
+    for name in ("a", "b", "c"):
+        finished(base / name)
+    compared: list[list[str]] = []
+
+    class Comparison(msgspec.Struct, frozen=True):
+        models: list[str]
+        predictions: dict[str, str] = {}
+
+    def compare(by_model: Any, seed: int) -> Any:
+        compared.append([*by_model])
+        return Comparison([*by_model])
+
+    monkeypatch.setattr(stage_of_eval, "compare", compare)
+
+    def evaluated(*names: str) -> Any:
+        return {name: SimpleNamespace(folder=base / name, scores={}) for name in names}
+
+    monkeypatch.setattr(stage_of_eval, "earlier_scores", lambda base, digest, now: {})
+    stage_of_eval._write_comparison(base, evaluated("b"), "d", 0)
+    assert not (base / "compare.json").exists()  # one model alone is compared with nothing
+    stage_of_eval._write_comparison(base, evaluated("b", "a"), "d", 0)
+    stage_of_eval._write_comparison(base, evaluated("a", "c", "b"), "d", 0)
+    assert compared == [["b", "a"], ["b", "a", "c"]]
+    written = msgspec.json.decode((base / "compare.json").read_bytes())
+    assert [*written["predictions"]] == ["b", "a", "c"]
+    write_json(base / "compare.json", {"models": ["gone", "c"]})
+    stage_of_eval._write_comparison(base, evaluated("a", "c"), "d", 0)
+    assert compared[-1] == ["c", "a"]
