@@ -1,6 +1,7 @@
 """Rows, settings and tasks that train the tiny model, for the tests of the trainers."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
@@ -20,6 +21,7 @@ FIVE_CITIES = ("Oslo", "Bergen", "Paris", "Rome", "Lyon")
 WEIGHTS = {"even": 1.0, "long": 0.5, "timeout": -0.25}
 
 
+@cache
 def rows() -> list[Encoded]:
     """Seven rows of different lengths, so that seven is no multiple of any batch."""
     template = load_template("smollm2-135m")
@@ -64,6 +66,7 @@ def source(folder: Path, adapter: Path | None = None) -> Source:
     return Source("tiny", str(folder), adapter, "")
 
 
+@cache
 def preferences() -> list[Preference]:
     """Five pairs of different lengths, so that five is no multiple of any batch."""
     template = load_template("smollm2-135m")
@@ -93,6 +96,7 @@ def dpo(**changes: object) -> DpoSettings:
     )
 
 
+@cache
 def prompts() -> list[list[int]]:
     template = load_template("smollm2-135m")
     return [
