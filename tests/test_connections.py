@@ -9,7 +9,7 @@ import sys
 import pytest
 from support.samples import DATA
 
-from agentlite.config.hardware import PRIVATE
+from agentlite.config.gpu_profiles import PRIVATE
 from agentlite.config.settings import SftSettings
 
 PROGRAM = """

@@ -133,7 +133,7 @@ def test_a_metric_stands_in_the_figures(checkout):
 from agentlite.core.records import Call, GoldCall, Gold, Message, Parsed, Record, Tool
 from agentlite.rendering.encoding import Prompt
 from agentlite.scoring.gates import parse_gate
-from agentlite.scoring.metrics.all_figures import figures
+from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.predictions import predicted
 call = Call("f", {})
 messages = (Message("user", "?"), Message("assistant", calls=(call,)))

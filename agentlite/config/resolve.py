@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_origin
 import msgspec
 from msgspec import Struct
 
-from agentlite.config.hardware import Chosen, auto_profile
+from agentlite.config.gpu_profiles import Chosen, auto_profile
 from agentlite.config.settings import COMMANDS, default, describe, fields, plain_type
 from agentlite.core.errors import UserError, nearest
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from agentlite.config.hardware import SWITCHES, has_gpu, keep_private
+from agentlite.config.gpu_profiles import SWITCHES, has_gpu, keep_private
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import MODEL, UserError

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from agentlite.config.hardware import gpu_has_bf16
+from agentlite.config.gpu_profiles import gpu_has_bf16
 from agentlite.config.pipeline import STAGES
 from agentlite.config.resolve import find_file
 from agentlite.config.settings import TrainerSettings, default

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config.hardware import has_gpu
+from agentlite.config.gpu_profiles import has_gpu
 from agentlite.config.settings import Engine, EvalSettings, PairsSettings, TrainerSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agentlite.config.hardware import auto_profile, has_gpu
+from agentlite.config.gpu_profiles import auto_profile, has_gpu
 from agentlite.config.resolve import Given, Resolved, own_files, resolve
 from agentlite.core import distributed
 from agentlite.core.console import notice

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentlite.config import hardware
+from agentlite.config import gpu_profiles
 from agentlite.config.settings import SftSettings
 from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
@@ -81,7 +81,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
             "memory_gib": dry_run_memory("sft", settings, source.base, longest),
             "disk_free_gb": round(shutil.disk_usage(data).free / 1e9, 1),
         }
-        if source.base in EMBEDDED and not hardware.has_gpu():
+        if source.base in EMBEDDED and not gpu_profiles.has_gpu():
             figures["minutes_on_two_cores"] = round(seen / TOKENS_A_SECOND / 60, 1)
         return figures
 

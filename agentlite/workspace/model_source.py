@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.config.hardware import keep_private
+from agentlite.config.gpu_profiles import keep_private
 from agentlite.config.pipeline import TRAINERS
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError

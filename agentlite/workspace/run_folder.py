@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentlite.config.hardware import SWITCHES, has_gpu
+from agentlite.config.gpu_profiles import SWITCHES, has_gpu
 from agentlite.config.resolve import plain_defaults
 from agentlite.core import distributed
 from agentlite.core.console import notice

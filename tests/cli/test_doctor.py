@@ -13,13 +13,12 @@ import pytest
 from support.samples import ROOT
 
 from agentlite.cli import doctor as checks
-from agentlite.cli.doctor import hardware as machine
-from agentlite.cli.doctor import packages, probe
+from agentlite.cli.doctor import hardware, packages, probe
 from agentlite.cli.doctor.environment import hub
 from agentlite.cli.doctor.probe import HUB, MIRROR, ProbedFacts
-from agentlite.config import hardware
+from agentlite.config import gpu_profiles
 
-CARD = hardware.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
+CARD = gpu_profiles.Gpu("NVIDIA GeForce RTX 4090", 24.0, 23.0)
 BARE = ProbedFacts(Path("runs/default"), None, None, {})
 
 
@@ -175,12 +174,12 @@ def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem
 ):
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    (found,) = machine.disk(BARE._replace(run=tmp_path / "not" / "yet"))
+    (found,) = hardware.disk(BARE._replace(run=tmp_path / "not" / "yet"))
     assert found.detail.endswith("free for workspace, cache, models of the hub")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     problems = [
         one
-        for one in machine.disk(BARE._replace(run=tmp_path))
+        for one in hardware.disk(BARE._replace(run=tmp_path))
         if "cannot be written" in one.detail
     ]
     assert [one.fix for one in problems] == [
@@ -191,13 +190,13 @@ def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem
 @pytest.mark.parametrize(("free", "state"), [(500e9, "ok"), (5e9, "warning"), (0.5e9, "problem")])
 def test_little_disk_is_a_warning_and_none_a_problem(tmp_path, monkeypatch, free, state):
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": free})())
-    assert {one.state for one in machine.disk(BARE._replace(run=tmp_path))} == {state}
+    assert {one.state for one in hardware.disk(BARE._replace(run=tmp_path))} == {state}
 
 
 @pytest.mark.parametrize(("card", "state"), [(None, "ok"), (CARD, "problem")])
 def test_a_compiler_is_missed_on_a_gpu_only(monkeypatch, card, state):
     monkeypatch.setattr("shutil.which", lambda name: None)
-    (found,) = machine.compiler(BARE._replace(card=card))
+    (found,) = hardware.compiler(BARE._replace(card=card))
     assert found.state == state
     assert "a C compiler" in found.detail
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 import agentlite
 from agentlite.cli.main import group
-from agentlite.config import hardware, resolve
-from agentlite.config.hardware import PROFILES, Gpu, card, keep_private, profile_for
+from agentlite.config import gpu_profiles, resolve
+from agentlite.config.gpu_profiles import PROFILES, Gpu, card, keep_private, profile_for
 from agentlite.config.resolve import Given, parse_weights, plain_defaults
 from agentlite.config.settings import (
     COMMANDS,
@@ -60,7 +60,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(resolve, "config_folder", lambda: profiles)
-    monkeypatch.setattr(hardware, "card", lambda: None)
+    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
     return tmp_path / "here"
 
 

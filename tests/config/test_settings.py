@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from agentlite.config.hardware import PROFILES
+from agentlite.config.gpu_profiles import PROFILES
 from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
 from agentlite.config.settings import COMMANDS, describe, fields
 from agentlite.core.errors import UserError

@@ -24,8 +24,8 @@ from agentlite.core.records import (
     to_row,
 )
 from agentlite.core.row_files import write_json, write_rows
-from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.summarize import compare, scores
 from agentlite.scoring.metrics.tool_calls import score_step
 from agentlite.workspace.digests import file_digest

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.cli.stage_options import StageCommand, run_options
-from agentlite.config.hardware import SWITCHES, profile_for
+from agentlite.config.gpu_profiles import SWITCHES, profile_for
 from agentlite.config.pipeline import TRAINED, TRAINERS
 from agentlite.config.resolve import Given
 from agentlite.config.settings import COMMANDS

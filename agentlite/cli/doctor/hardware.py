@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from agentlite.cli.doctor.finding import Finding
 from agentlite.cli.doctor.probe import SECONDS, ProbedFacts
-from agentlite.config import hardware, resolve
+from agentlite.config import gpu_profiles, resolve
 from agentlite.config.pipeline import TRAINERS
 from agentlite.engine.planning.gpus import machine_of
 from agentlite.engine.planning.model_shape import PUBLISHED, shape_of
@@ -154,7 +154,7 @@ def trains(facts: ProbedFacts) -> Iterator[Finding]:
     """The largest of the models whose shape is known, for which the profile's own settings fit."""
     if facts.late:
         return
-    machine, chosen = machine_of("auto"), hardware.auto_profile()
+    machine, chosen = machine_of("auto"), gpu_profiles.auto_profile()
     bits = "4 bit" if machine.gpu else "32 bit"
     trainer = TRAINERS[0]
     settings = resolve.resolve(trainer, resolve.Given()).settings

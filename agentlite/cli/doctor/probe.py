@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config import hardware
+from agentlite.config import gpu_profiles
 
 SECONDS = 2.0
 HUB, MIRROR = "https://huggingface.co", "https://hf-mirror.com"
@@ -25,7 +25,7 @@ class ProbedFacts(NamedTuple):
     """
 
     run: Path
-    card: hardware.Gpu | None
+    card: gpu_profiles.Gpu | None
     driver: str | None
     unreached: Mapping[str, str]
     late: bool = False
@@ -35,7 +35,7 @@ def ask(run: Path) -> ProbedFacts:
     servers = (
         {} if offline() else {url: partial(unreached, url) for url in (HUB, endpoint(), MIRROR)}
     )
-    facts = answers({"card": hardware.card, "driver": driver, **servers}, SECONDS)
+    facts = answers({"card": gpu_profiles.card, "driver": driver, **servers}, SECONDS)
     late = not {"card", "driver"} <= facts.keys()
     return ProbedFacts(
         run,

@@ -11,7 +11,7 @@ from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.optional_deps import how
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
 from agentlite.core.row_files import read_rows
-from agentlite.data.formats.bfcl_literals import LANGUAGES, as_text, written
+from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, as_text, written
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.config import hardware
+from agentlite.config import gpu_profiles
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.memory import GIB
 from agentlite.engine.planning.time_and_disk import CARDS, GpuSpeed
@@ -27,7 +27,7 @@ def machine_of(profile: str, fit: str = "") -> Machine:
         return with_memory(gigabytes(fit))
     if profile in CARDS and CARDS[profile].memory:
         return with_memory(CARDS[profile].memory)
-    card = None if profile == "cpu" else hardware.card()
+    card = None if profile == "cpu" else gpu_profiles.card()
     if not card:
         return Machine(False, CARDS["cpu"], _host_bytes())
     return with_memory(card.total)._replace(capacity=card.free * GIB)

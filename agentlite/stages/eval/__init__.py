@@ -23,10 +23,10 @@ from agentlite.rendering import prompts as prompts_of
 from agentlite.rendering import settled
 from agentlite.report import write_report
 from agentlite.scoring.gates import failures, parse_gate
-from agentlite.scoring.judge.figures import judge_metrics, write_sheets
 from agentlite.scoring.judge.llm_judge import Prices
-from agentlite.scoring.metrics.all_figures import figures
+from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
 from agentlite.scoring.metrics.dialogs import dialogs
+from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.model_metrics import (
     HEADLINE,
     ForgettingSource,

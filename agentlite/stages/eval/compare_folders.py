@@ -10,7 +10,7 @@ from agentlite.config.settings import EvalSettings
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
 from agentlite.scoring.gates import Condition, failures
-from agentlite.scoring.judge.figures import read_ratings
+from agentlite.scoring.judge.rate_answers import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.dialogs import Dialog
 from agentlite.scoring.metrics.model_metrics import means, read_metrics

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlite.cli.main import group
-from agentlite.config import hardware, resolve
+from agentlite.config import gpu_profiles, resolve
 from agentlite.config.settings import SftSettings
 from agentlite.core.errors import UserError
 from agentlite.engine.planning.estimate import RowLengths, data_of, load_of, plan
@@ -535,7 +535,7 @@ def test_a_dry_run_that_cannot_know_the_model_says_so(monkeypatch):
 def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     from agentlite.engine.planning.dry_run import dry_run_memory
 
-    monkeypatch.setattr(hardware, "card", lambda: hardware.Gpu("RTX 3060", 12.0, 12.0))
+    monkeypatch.setattr(gpu_profiles, "card", lambda: gpu_profiles.Gpu("RTX 3060", 12.0, 12.0))
     told = dry_run_memory(
         "sft", settings_of("sft", batch_size=64), "Qwen/Qwen2.5-7B-Instruct", 2000
     )
@@ -543,7 +543,7 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     assert "what fits: --set sft.load_in_4bit=true" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("profile", sorted(hardware.PROFILES))
+@pytest.mark.parametrize("profile", sorted(gpu_profiles.PROFILES))
 @pytest.mark.parametrize("command", ["sft", "dpo", "grpo", "pairs", "eval"])
 def test_a_7b_model_fits_the_card_that_a_profile_is_named_for(profile: str, command: str) -> None:
     settings = resolve.resolve(command, resolve.Given(profile=profile)).settings

@@ -10,11 +10,11 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record
-from agentlite.scoring.metrics.all_figures import figures
 from agentlite.scoring.metrics.bfcl import category_of
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.forgetting import GeneralResults, forgetting, is_right
+from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.model_metrics import (
     GROUPS,
     JudgeMetrics,

@@ -130,14 +130,15 @@ def test_stopped_at_any_candidate_the_missing_ones_are_sampled_batch_by_batch(
 
 
 def test_records_without_a_step_to_ask_are_refused():
-    prepared: Any = SimpleNamespace(records=lambda: iter([]), place="train.jsonl")
+    prepared: Any = SimpleNamespace(records=lambda: iter([]), location="train.jsonl")
     with pytest.raises(UserError, match="holds no record with tools") as refused:
         sample.chosen_records(SETTINGS, prepared)
     assert refused.value.location == "train.jsonl"
     records: Any = [
-        SimpleNamespace(id=str(n), source="s", asked=[1] if n % 2 else []) for n in range(6)
+        SimpleNamespace(id=str(n), source="s", prompted_turns=[1] if n % 2 else [])
+        for n in range(6)
     ]
-    prepared = SimpleNamespace(records=lambda: iter(records), place="train.jsonl")
+    prepared = SimpleNamespace(records=lambda: iter(records), location="train.jsonl")
     assert [one.id for one in sample.chosen_records(SETTINGS, prepared)] == ["1", "3", "5"]
     few = PairsSettings(limit=2)
     assert len(sample.chosen_records(few, prepared)) == 2

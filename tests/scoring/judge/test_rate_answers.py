@@ -6,8 +6,8 @@ from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Prediction
 from agentlite.scoring.judge import llm_judge
-from agentlite.scoring.judge.figures import items, judge_metrics, read_ratings
 from agentlite.scoring.judge.llm_judge import Item, Prices
+from agentlite.scoring.judge.rate_answers import items, judge_metrics, read_ratings
 
 
 def said(turn, text):
