@@ -454,3 +454,27 @@ def test_a_redirect_is_not_followed():
     ):
         asked(requests)
     assert "redirects" in refused.value.fix and other == []
+
+
+def test_an_endpoint_is_asked_with_these_limits_where_nothing_else_is_said():
+    assert Endpoint("http://h/v1", "m") == Endpoint(
+        "http://h/v1", "m", key="OPENAI_API_KEY", timeout=60.0, tries=5, pause=1.0
+    )
+
+
+def test_a_long_reply_is_read_whole_and_a_long_refusal_in_part():
+    long = json.dumps({"choices": [{"message": {"content": "x" * 500_000}}]}).encode()
+    with serving(lambda client, _: client.sendall(response("200 OK", long))) as requests:
+        assert asked(requests).text == "x" * 500_000
+    sent = 0
+
+    def refuse(client: socket.socket, _: int) -> None:
+        nonlocal sent
+        client.sendall(b"HTTP/1.1 400 Bad\r\nConnection: close\r\n\r\n")
+        while sent < 1 << 28:
+            sent += client.send(b"x" * (1 << 16))
+
+    with serving(refuse) as requests:
+        assert asked(requests, timeout=20).detail == "x" * 200
+        time.sleep(0.1)
+    assert sent < 8 << 20  # what the buffers of the system held

@@ -1,0 +1,128 @@
+"""Where the results of a chat's calls come from, and what they look like."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from support.samples import WEATHER_TOOL
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Tool
+from agentlite.deploy import tool_results
+from agentlite.deploy.tool_results import executed, read_toolbox, recorded
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([WEATHER_TOOL]),
+        json.dumps({"tools": [WEATHER_TOOL]}),
+        json.dumps({"messages": [], "tools": [WEATHER_TOOL]}) + "\n{}\n",
+        "\n " + json.dumps({"tools": [WEATHER_TOOL]}) + "\nno JSON",
+    ],
+)
+def test_tools_are_a_list_or_in_an_object_or_in_a_first_row(tmp_path, text):
+    (tmp_path / "tools.json").write_text(text, encoding="utf-8")
+    [tool] = read_toolbox(str(tmp_path / "tools.json"))
+    assert tool.name == WEATHER_TOOL["function"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "cannot be read: it is no UTF-8"),
+        (b"{", "is no JSON"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"[]", "holds no tool"),
+        (b"{}", "holds no tool|list"),
+        (json.dumps([WEATHER_TOOL, WEATHER_TOOL]).encode(), "has two tools named get_weather"),
+    ],
+)
+def test_a_file_without_tools_is_refused_by_its_name(tmp_path, content, message):
+    path = tmp_path / "tools.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as refused:
+        read_toolbox(str(path))
+    assert refused.value.location == str(path) and refused.value.exit_code == 2
+    with pytest.raises(UserError, match="cannot be read: No such file"):
+        read_toolbox(str(tmp_path / "none.json"))
+
+
+def dialog(*pairs: tuple[str, dict[str, Any], str]) -> str:
+    messages: list[Any] = [{"role": "user", "content": "?"}]
+    for number, (name, arguments, result) in enumerate(pairs):
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": result})
+    messages.append({"role": "assistant", "content": "!"})
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+        for name in dict.fromkeys(name for name, _, _ in pairs)
+    ]
+    return json.dumps({"messages": messages, "tools": tools}) + "\n"
+
+
+def test_recorded_results_are_given_by_call_in_order_and_the_last_one_again(tmp_path, capsys):
+    rows = [
+        dialog(("f", {"a": 1, "b": 2}, "one"), ("f", {"b": 2, "a": 1}, "two"), ("g", {}, "three")),
+        "no JSON\n",
+        dialog(("f", {"a": 1, "b": 2}, "four")),
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(rows), encoding="utf-8")
+    result = recorded(str(tmp_path / "rows.jsonl"))
+    call = Call("f", {"b": 2, "a": 1})
+    assert [result(call) for _ in range(5)] == ["one", "two", "four", "four", "four"]
+    assert [result(Call("g")) for _ in range(2)] == ["three", "three"]
+    assert result(Call("f", {"a": 1})) is None and result(Call("h")) is None
+    assert "rows.jsonl: 1 rows cannot be read" in capsys.readouterr().err
+
+
+class Code:
+    """In place of the child process."""
+
+    made: ClassVar[list["Code"]] = []
+
+    def __init__(self, named: Any, use: Any, seconds: float):
+        self.named, self.use, self.seconds, self.calls = named, use, seconds, list[str]()
+        Code.made.append(self)
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def ask(self, function: str, payload: Any) -> tuple[Any, str]:
+        return ("wet", "") if function == "f" else (None, "raised KeyError")
+
+
+def test_functions_are_asked_by_the_names_of_the_tools_and_end_with_the_chat(tmp_path, monkeypatch):
+    monkeypatch.setattr(tool_results, "UserCode", Code)
+    path = str(tmp_path / "mine.py")
+    with pytest.raises(UserError, match="no such file"), executed(path, [Tool("f")], 1.5):
+        pass
+    Path(path).write_text("", encoding="utf-8")
+    with executed(path, [Tool("f"), Tool("g")], 1.5) as observe:
+        code = Code.made[-1]
+        assert code.named == [(path, "f"), (path, "g")] and code.seconds == 1.5
+        assert observe(Call("f")) == "wet"
+        assert json.loads(observe(Call("g"))) == {"error": "raised KeyError"}
+        assert json.loads(observe(Call("h"))) == {"error": "no tool h"}
+    assert code.calls == ["start", "stop"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("wet", "wet"),
+        ({"mm": 4}, '{"mm": 4}'),
+        (None, "null"),
+        ("雨", "雨"),
+        (["雨"], '["雨"]'),
+        ({"at": Path("/a")}, '{"at": "/a"}'),
+    ],
+)
+def test_a_result_is_text_as_a_model_is_shown_it(value, text):
+    assert tool_results._call(lambda city: value, {"city": "Oslo"}) == (text, "")
