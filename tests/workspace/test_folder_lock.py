@@ -1,12 +1,15 @@
 """A folder is held by one process at a time, and a killed one holds nothing."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from agentlite.core.errors import UserError
+from agentlite.workspace.folder_lock import held, holder, in_turn
 from agentlite.workspace.run_folder import Plan, open_stage
 
 
@@ -47,3 +50,31 @@ def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
     ]
     assert [one.communicate(timeout=60)[1] for one in both] == [b"", b""]
     assert json.loads((tmp_path / "compare.json").read_bytes()) == {"number": 99}
+
+
+def test_who_holds_a_folder_is_known_while_it_is_held_and_no_longer(tmp_path):
+    assert holder(tmp_path / "none") == "" == holder(tmp_path)
+    with held(tmp_path):
+        who = holder(tmp_path)
+        assert re.fullmatch(rf"process {os.getpid()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d", who)
+        assert sorted(os.listdir(tmp_path)) == [".holder", ".lock"]
+        with pytest.raises(UserError, match="is in use by process") as refused, held(tmp_path):
+            pass
+        assert refused.value.exit_code == 75 and refused.value.location == str(tmp_path)
+        assert holder(tmp_path) == who
+    assert holder(tmp_path) == "" and not (tmp_path / ".holder").exists()
+    (tmp_path / ".holder").write_text("process 1, which was killed", encoding="utf-8")
+    assert holder(tmp_path) == ""
+    with pytest.raises(KeyboardInterrupt), held(tmp_path):
+        raise KeyboardInterrupt
+    with held(tmp_path), in_turn(tmp_path.parent):
+        pass
+
+
+def test_asking_who_holds_a_folder_lets_it_be_held_afterwards(tmp_path):
+    with held(tmp_path):
+        pass
+    (tmp_path / ".holder").write_text("process 1", encoding="utf-8")
+    assert holder(tmp_path) == ""
+    with held(tmp_path):
+        pass

@@ -1,0 +1,140 @@
+"""Which sentence encoder a name means, and which digest stands for it: no model is loaded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentlite.core.errors import MODEL, UserError
+from agentlite.workspace import encoder_source
+from agentlite.workspace.encoder_source import find_encoder, is_static
+from agentlite.workspace.run_folder import Plan, open_stage
+
+KIND = "sentence_transformers.models.Transformer"
+
+
+def encoder(folder: Path, weights: bytes = b"w", kind: str = KIND) -> Path:
+    (folder / "1_Pooling").mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "modules.json").write_text(json.dumps([{"type": kind}]), encoding="utf-8")
+    (folder / "1_Pooling/config.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+def retriever(folder: Path, trained: bool, model: str = "base") -> None:
+    plan = Plan("retriever", {"model": model}, {"model": find_encoder(model, folder).digest})
+    with open_stage(folder, plan, force=False) as stage:
+        (folder / "index.json").write_bytes(b"{}")
+        files = ["index.json"]
+        if trained:
+            encoder(folder / "model", b"trained")
+            files += ["model/model.safetensors", "model/modules.json"]
+        stage.finish(files, {})
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    encoder(tmp_path / "base")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "run"
+
+
+def test_a_stage_comes_before_a_folder_and_a_folder_before_an_alias(run):
+    encoder(run.parent / "all-minilm-l6-v2", b"others")
+    found = find_encoder("all-minilm-l6-v2", run)
+    assert found.base == str(run.parent / "all-minilm-l6-v2")
+    retriever(run / "all-minilm-l6-v2", trained=True)
+    found = find_encoder("all-minilm-l6-v2", run)
+    assert found.base == str(run / "all-minilm-l6-v2/model") and found.adapter is None
+
+
+def test_a_stage_that_only_made_an_index_stands_for_the_model_it_used(run):
+    retriever(run / "index", trained=False)
+    assert find_encoder("index", run).base == str(run.parent / "base")
+    (run.parent / "base/model.safetensors").write_bytes(b"other")
+    with pytest.raises(UserError, match="was made with base, which has changed since") as refused:
+        find_encoder("index", run)
+    assert refused.value.exit_code == MODEL and "--force" in refused.value.fix
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "modules.json", "1_Pooling/config.json"])
+def test_every_weight_and_every_configuration_is_in_the_digest(run, name):
+    before = find_encoder("base", run).digest
+    assert find_encoder("base", run).digest == before
+    path = run.parent / "base" / name
+    path.write_bytes(path.read_bytes() + b" ")
+    assert find_encoder("base", run).digest != before
+
+
+def test_the_weights_that_a_stage_trained_are_its_digest(run):
+    retriever(run / "one", trained=True)
+    (run / "two/model").mkdir(parents=True)
+    assert find_encoder("one", run).digest != find_encoder("base", run).digest
+    assert len(find_encoder("one", run).digest.split(",")) == 2  # the index is no weight
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        (KIND, False),
+        ("sentence_transformers_evil.Layer", True),
+        ("someone.Layer", True),
+        ("x.sentence_transformers.Layer", True),
+    ],
+)
+def test_a_layer_of_another_package_is_refused(run, kind, refused):
+    encoder(run.parent / "other", kind=kind)
+    if not refused:
+        find_encoder("other", run)
+        return
+    with pytest.raises(UserError, match=f"not part of sentence-transformers: {kind}") as caught:
+        find_encoder("other", run)
+    assert caught.value.exit_code == MODEL
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[{}]", "3"])
+def test_layers_that_cannot_be_read_are_refused(run, text):
+    (run.parent / "base/modules.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="cannot be read") as refused:
+        find_encoder("base", run)
+    assert refused.value.exit_code == MODEL
+
+
+@pytest.mark.parametrize(
+    ("gone", "missing"),
+    [("model.safetensors", r"\*\.safetensors"), ("modules.json", r"modules\.json")],
+)
+def test_a_folder_that_is_no_encoder_is_refused(run, gone, missing):
+    (run.parent / "base" / gone).unlink()
+    with pytest.raises(UserError, match=f"holds no {missing}") as refused:
+        find_encoder("base", run)
+    assert refused.value.exit_code == MODEL
+
+
+@pytest.mark.parametrize("name", ["org/name", "name", "a/b/c", "./name", "/no/name", "~/name"])
+def test_a_name_with_one_slash_is_one_of_the_hub(run, name, monkeypatch):
+    monkeypatch.setattr(encoder_source, "hub_revision", lambda name: "c" * 40)
+    if name == "org/name":
+        found = find_encoder(name, run)
+        assert (found.base, found.digest) == ("org/name", "c" * 40)
+        return
+    with pytest.raises(UserError, match="there is no sentence encoder") as refused:
+        find_encoder(name, run)
+    assert refused.value.exit_code == MODEL and "all-minilm-l6-v2" in refused.value.fix
+
+
+def test_a_static_model_is_made_anew_from_other_weights_or_in_another_way(run, monkeypatch):
+    encoder(run.parent / "embedded", b"embedded")
+    monkeypatch.setenv("AGENTLITE_CACHE", str(run.parent / "cache"))
+    monkeypatch.setattr(encoder_source, "_embedded", lambda alias: run.parent / "embedded")
+    first = find_encoder("static-minilm", run)
+    assert first.base.startswith(str(run.parent / "cache/models/static-minilm-"))
+    monkeypatch.setattr(encoder_source, "STATIC_VERSION", 2)
+    second = find_encoder("static-minilm", run)
+    (run.parent / "embedded/model.safetensors").write_bytes(b"other")
+    third = find_encoder("static-minilm", run)
+    assert len({one.base for one in (first, second, third)}) == 3
+    assert len({one.digest for one in (first, second, third)}) == 3
+    assert is_static(first) and not is_static(find_encoder("base", run))
+    encoder(run.parent / "static", kind="sentence_transformers.models.StaticEmbedding")
+    assert is_static(find_encoder("static", run))
