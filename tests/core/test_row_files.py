@@ -152,6 +152,18 @@ def test_files_are_synced_and_then_each_of_their_folders_once(tmp_path, disk_cal
     assert disk_calls == ["fsync 1", "fsync 2", "fsync 3", "fsync a", "fsync b"]
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_what_was_written_and_synced_leaves_no_file_open(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for n in range(5):
+        write_json(tmp_path / "plan.json", {"n": n})
+        with Appender(tmp_path / "rows.jsonl") as file:
+            file.append({"n": n})
+        sync_all([tmp_path / "plan.json"])
+        refuse_unwritable(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_json_is_indented_and_ends_with_a_line_break(tmp_path):
     write_json(tmp_path / "plan.json", {"a": [1], "b": "æ"})
     text = '{\n  "a": [\n    1\n  ],\n  "b": "æ"\n}\n'
