@@ -5,11 +5,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.records import Call, Message, Record, from_row, to_row
 from agentlite.core.row_files import encode
+from agentlite.data import worker_pool
 from agentlite.data.curation.select import End
 from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import traits
@@ -88,6 +91,21 @@ def test_counts_that_do_not_add_up_are_never_written() -> None:
     counts = {"read": 3, "kept": 1, "rejected": 1, "duplicates": 0, "filtered": 0}
     with pytest.raises(AssertionError):
         totals({"a": counts})
+
+
+@given(st.lists(st.integers(0, 40), max_size=40))
+def test_workers_are_handed_whole_rows_in_their_order_about_as_many_bytes_at_a_time(
+    sizes: list[int],
+) -> None:
+    lines = [("f", RawLine(f"f:{n}", b"x" * size)) for n, size in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker_pool, "AT_ONCE", 100)
+        chunks = list(worker_pool._chunks(lines))
+    assert [line for chunk in chunks for line in chunk] == lines
+    for chunk in chunks[:-1]:
+        total = sum(len(line.content) for _, line in chunk)
+        assert 100 <= total < 100 + len(chunk[-1][1].content)
+    assert all(chunks)
 
 
 # --- one row ---

@@ -376,3 +376,12 @@ def test_a_buffer_that_another_run_has_changed_meanwhile_is_left_as_it_is(tmp_pa
 def test_the_proxy_loss_by_hand():
     four = Record(messages=(Message("user", "a b"), Message("assistant", "c d")))
     assert proxy_loss(four) == pytest.approx(4 / 512 + math.log(4) / 5)
+
+
+@pytest.mark.parametrize("loss", [True, math.nan, math.inf, "2", None])
+def test_a_loss_of_the_row_that_is_no_number_is_not_taken_for_one(loss: object) -> None:
+    assert proxy_loss(said("yes", meta={"loss": loss})) == proxy_loss(said("yes"))
+
+
+def test_a_loss_of_the_row_is_taken_as_it_is() -> None:
+    assert [proxy_loss(said("yes", meta={"loss": loss})) for loss in (0, 9, -1.5)] == [0, 9, -1.5]

@@ -1,5 +1,6 @@
 """agentlite.data.curation: what is refused, dropped, kept apart and put together."""
 
+import hashlib
 import itertools
 import random
 from collections import Counter
@@ -435,6 +436,18 @@ def test_the_split_does_not_depend_on_the_order_of_the_records(seed: int, count:
     sides, others = split(records, seed=seed), split(shuffled, seed=seed)
     assert sides.groups == others.groups
     assert staying(records, sides) == staying(shuffled, others)
+
+
+def test_a_side_is_a_share_of_all_hashes_and_of_the_tests_nothing_moves_with_a_larger_dev() -> None:
+    records = assorted(300)
+    shares = [
+        int(hashlib.sha256(f"5 {first_query(record)}".encode()).hexdigest()[:16], 16) / 2**64
+        for record in records
+    ]
+    for dev in (0.1, 0.3, 0.0):
+        assert split(records, ("query",), dev=dev, test=0.2, seed=5).splits == [
+            "test" if share < 0.2 else "dev" if share < 0.2 + dev else "train" for share in shares
+        ]
 
 
 def test_another_seed_gives_another_split() -> None:

@@ -177,6 +177,29 @@ def test_no_right_tool_is_removed_where_another_might_do(record: Record, reason:
     assert without_right_tool(record, (), "No.") == reason
 
 
+@pytest.mark.parametrize(
+    ("words", "stays"),
+    [
+        (("tide ebb", "tide ebb flow rise fall rest"), True),  # 2 of 6 words
+        (("tide ebb flow", "tide ebb flow a1 b1 c1"), True),
+        (("ja jb jc jd je", "ja jb jc jf jg jh ji jk"), True),  # 3 of 10
+        (("ja jb jc jd je", "ja jb jc jf jg jh ji jk jl"), False),  # 3 of 11
+        (("get the list of all", "send the list by mail"), False),  # words that say nothing
+        (("ties", "tie"), True),
+        (("", ""), False),
+    ],
+)
+def test_tools_are_alike_from_three_tenths_of_the_words_of_their_descriptions_on(
+    words: tuple[str, str], stays: bool
+) -> None:
+    tools = tuple(
+        Tool(name, text, {"type": "object", "properties": {key: {"type": "string"}}})
+        for name, text, key in zip(("jump", "rest"), words, ("x", "y"), strict=True)
+    )
+    variant = without_right_tool(asking("Now?", tools, x="1"), (), "No.")
+    assert isinstance(variant, str) == stays
+
+
 def test_a_tool_that_is_due_for_the_same_question_elsewhere_is_removed_too() -> None:
     record = asking("Wet?", (WEATHER, LIGHT, RATE), city="Oslo")
     others = [record, asking("wet", (LIGHT,))]

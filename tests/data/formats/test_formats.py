@@ -833,6 +833,60 @@ def test_a_call_block_that_is_not_closed_is_rejected_also_after_one_that_is(text
     assert rejected(lambda: to_record({"conversations": turns})) == "E206"
 
 
+def test_the_thought_before_a_sharegpt_call_is_what_the_turn_says() -> None:
+    call = '{"name": "f", "arguments": {}}'
+    for turns, content in (
+        ([("function_call", f"<think>I look.</think>\n{call}")], "I look."),
+        ([("function_call", f" <think>I\nlook.</think> [{call}]")], "I\nlook."),
+        ([("gpt", "So."), ("function_call", f"<think>I look.</think>{call}")], "So.\n\nI look."),
+        ([("gpt", "So."), ("function_call", call)], "So."),
+        ([("function_call", call)], ""),
+    ):
+        said = [{"from": by, "value": value} for by, value in (("human", "q"), *turns)]
+        record = to_record({"conversations": said, "tools": [{"name": "f"}]})
+        expected = Message("assistant", content, (Call("f", {}, "call_0"),))
+        assert record.messages == (Message("user", "q"), expected)
+    one, other = {"from": "gpt", "value": "So."}, {"from": "function_call", "value": call}
+    for turns in ([{**one, "loss": False}, other], [one, {**other, "loss": False}]):
+        row = {"conversations": [{"from": "human", "value": "q"}, *turns]}
+        assert rejected(lambda row=row: to_record(row)) == "E201"
+
+
+def test_what_a_model_thought_stands_before_what_it_said() -> None:
+    said = {"role": "assistant", "content": "Wet."}
+    for thoughts, content in (
+        ({"reasoning_content": "It rains."}, "It rains.\n\nWet."),
+        ({"reasoning": "It rains."}, "It rains.\n\nWet."),
+        ({"reasoning": "2", "reasoning_content": "1"}, "1\n\n2\n\nWet."),
+        ({"reasoning_content": None, "reasoning": ""}, "Wet."),
+        ({"reasoning": "It rains.", "content": None}, "It rains."),
+    ):
+        record = to_record(openai_row({**said, **thoughts}), "openai")
+        assert record.messages[1] == Message("assistant", content)
+        assert "turns" not in record.meta
+
+
+def test_an_id_that_is_made_is_not_one_that_a_later_call_has() -> None:
+    def asked(*ids: str | None) -> dict[str, Any]:
+        calls = [{"id": n, "function": {"name": "f", "arguments": {}}} for n in ids]
+        return {"role": "assistant", "tool_calls": calls}
+
+    row = openai_row(asked(None), asked("call_0", None), asked("call_2", None))
+    calls = [call.id for message in to_record(row, "openai").messages for call in message.calls]
+    assert calls == ["call_1", "call_0", "call_3", "call_2", "call_4"]
+
+
+def test_what_a_format_does_not_know_is_kept_beside_the_id_of_the_row() -> None:
+    said = {"role": "assistant", "content": "a", "mood": "glad", "empty": None}
+    record = to_record(openai_row(said, id=0, lang="en", none=None, task="general"))
+    assert record.meta == {
+        "source_id": "0",
+        "extra": {"lang": "en"},
+        "turns": {"2": {"mood": "glad"}},
+    }
+    assert to_record(openai_row({"role": "assistant", "content": "a"}, id="")).meta == {}
+
+
 def answering(*results: str, calls: int = 2) -> list[tuple[str, str]]:
     """The result turns of a ShareGPT row that makes as many calls."""
     call = '<tool_call>{"name": "f"}</tool_call>'
