@@ -1,0 +1,227 @@
+"""The bytes of every term of memory, counted by hand from a model's shape."""
+
+from typing import Any
+
+import pytest
+
+from agentlite.config import resolve
+from agentlite.engine.planning import memory as terms
+from agentlite.engine.planning.estimate import load_of
+from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, memory
+from agentlite.engine.planning.model_shape import Shape, find_shape
+from agentlite.engine.planning.time_and_disk import (
+    CARDS,
+    disk,
+    efficiency,
+    operations,
+    sampling_seconds,
+)
+
+# Linear layers of a block: queries 10 x 20, keys and values 10 x 4, output 20 x 10, MLP 3 x 10 x 30:
+# 200 + 2 * 40 + 200 + 900 = 1380. Three blocks: 4140. Embeddings and head: 2 * 50 * 10 = 1000.
+APART = Shape(3, 10, 5, 1, 4, 30, 50, False, 4096)
+# Queries 8 x 8, keys and values 8 x 4, output 8 x 8, MLP 3 x 8 x 16: 64 + 64 + 64 + 384 = 576.
+# Two blocks: 1152. Embeddings that are the head as well: 100 * 8 = 800.
+TIED = Shape(2, 8, 2, 1, 4, 16, 100, True, 4096)
+PARAMETERS = {APART: (4140, 1000), TIED: (1152, 800)}
+# Inputs and outputs of each linear layer of a block, added up: what a rank of 1 has.
+# APART: (10 + 20) + 2 * (10 + 4) + (20 + 10) + 3 * (10 + 30) = 208; TIED: 16 + 24 + 16 + 72 = 128.
+ADAPTER = {APART: 3 * 208, TIED: 2 * 128}
+# Values of a token in a block: 4 hidden + 3 queries + 2 keys + 5 intermediate.
+BLOCK = {APART: 40 + 60 + 8 + 150, TIED: 32 + 24 + 8 + 80}
+NF4 = (4 + 1 / 8 + 1 / 512) / 8  # bytes: 4 bits, 8 bits for 64 of them, 32 bits for 64 * 256
+
+KEPT = Regime("kept", overhead=7, cache_copies=2)
+WIDTHS = [(4, 2), (8, 2), (16, 2), (32, 4)]  # bits of the weights, bytes of an activation
+
+
+def expected_fixed(shape: Shape, bits: int, full: bool, optimizer: str) -> dict[str, float]:
+    linear, embeddings = PARAMETERS[shape]
+    width = 4 if bits == 32 else 2
+    weights = linear * {4: NF4, 8: 1, 16: 2, 32: 4}[bits] + embeddings * width
+    adapter = 2 * ADAPTER[shape]  # of rank 2
+    trained = linear + embeddings if full else adapter
+    return {
+        "weights": weights,
+        "adapter": 0 if full else 4 * adapter,
+        "gradients": trained * (width if full else 4),
+        "optimizer": trained * {"adamw_8bit": 2, "adamw_torch": 8}[optimizer],
+        "reference": weights if full else 4 * adapter,
+        "overhead": 7,
+    }
+
+
+@pytest.mark.parametrize("shape", [APART, TIED], ids=["apart", "tied"])
+@pytest.mark.parametrize("optimizer", ["adamw_8bit", "adamw_torch"])
+@pytest.mark.parametrize("full", [True, False], ids=["full", "lora"])
+@pytest.mark.parametrize("bits", [4, 8, 16, 32])
+def test_what_stays_from_the_first_step_to_the_last_takes_the_bytes_counted_by_hand(
+    shape: Shape, optimizer: str, full: bool, bits: int
+) -> None:
+    load = Load(
+        shape, KEPT, bits, 2, optimizer=optimizer, full=full, reference=True, rows=1, length=5
+    )
+    found = {name: term(load) for name, term in terms.FIXED.items()}
+    assert found == pytest.approx(expected_fixed(shape, bits, full, optimizer))
+    without = load._replace(reference=False)
+    assert terms.reference(without) == 0
+    idle = load._replace(rows=0, cached=10)  # sampling alone has no gradients and no moments
+    assert (terms.gradients(idle), terms.optimizer(idle)) == (0, 0)
+
+
+@pytest.mark.parametrize(("bits", "width"), WIDTHS)
+@pytest.mark.parametrize(
+    ("checkpoints", "excess"), [("offloaded", 1.0), ("kept", 1.0), ("none", 1.0), ("none", 1.5)]
+)
+def test_the_moments_of_a_step_take_the_bytes_counted_by_hand(
+    checkpoints: Any, excess: float, bits: int, width: int
+) -> None:
+    """Two rows of five tokens: 10 tokens, hidden states of 10 values, three blocks."""
+    regime = Regime(checkpoints, overhead=7, excess=excess)
+    load = Load(APART, regime, bits, 2, rows=2, length=5)
+    block, unpacked = 10 * width * BLOCK[APART], 2 * 10 * 30 if bits < 16 else 0
+    inputs = 10 * 10 * width
+    waiting = {"offloaded": 2 * inputs, "kept": 3 * inputs, "none": 3 * block * excess}
+    again = 0 if checkpoints == "none" else block
+    logits = 4 * 10 * 10 + 4 * 10 * 50  # in float32: hidden states' gradient, and all positions
+    fixed = sum(expected_fixed(APART, bits, False, "adamw_8bit").values()) - 8 * 3 * 208
+    moments = memory(load).moments
+    assert {name: total - fixed for name, total in moments.items()} == pytest.approx(
+        {
+            "backward": waiting[checkpoints] + unpacked + again,
+            "loss": waiting[checkpoints] + logits,
+        }
+    )
+
+
+@pytest.mark.parametrize(("bits", "width"), WIDTHS)
+@pytest.mark.parametrize("copies", [1, 2])
+def test_sampling_takes_the_bytes_counted_by_hand(bits: int, width: int, copies: int) -> None:
+    """7 tokens of prompts, 4 answers, 19 tokens in the cache; keys and values of 4 in 3 blocks."""
+    load = Load(APART, KEPT._replace(cache_copies=copies), bits, sampled=4, cached=19, prompted=7)
+    found = memory(load)
+    assert (found.moment, [*found.moments]) == ("sampling", ["sampling"])
+    unpacked = 600 if bits < 16 else 0
+    assert found.terms["activations"] == unpacked + 7 * width * (2 * 10 + 3 * 30) + 2 * 4 * 4 * 50
+    assert found.terms["kv_cache"] == 19 * (2 * 3 * 4 * width) * copies
+    weights = expected_fixed(APART, bits, False, "adamw_8bit")["weights"]
+    assert found.terms["weights"] == pytest.approx(weights)
+    assert found.total == pytest.approx(sum(found.terms.values()))
+
+
+def test_peft_makes_embeddings_float32_only_to_train_on_quantised_weights() -> None:
+    upcast = KEPT._replace(upcast=True)
+    for bits, rows, width in ((4, 1, 4), (8, 1, 4), (16, 1, 2), (4, 0, 2), (8, 0, 2), (32, 1, 4)):
+        load = Load(APART, upcast, bits, 2, rows=rows, length=5, cached=9)
+        linear = 4140 * {4: NF4, 8: 1, 16: 2, 32: 4}[bits]
+        assert terms.weights(load) == pytest.approx(linear + 1000 * width)
+
+
+@pytest.mark.parametrize(
+    ("targets", "parameters"),
+    [
+        (("q_proj",), 3 * 30),
+        (("k_proj", "down_proj"), 3 * (14 + 40)),
+        (("all-linear",), 3 * 208),
+        (("all",), 3 * 208 + 60),
+        (("embed_tokens",), 60),
+        (("v_proj", "v_proj"), 3 * 14),
+    ],
+)
+def test_an_adapter_has_the_layers_that_are_named_each_once(
+    targets: tuple[str, ...], parameters: int
+) -> None:
+    assert terms.adapter_parameters(APART, 4, targets) == 4 * parameters
+    assert terms.adapter_parameters(APART, 0, targets) == 0
+
+
+def test_a_total_fits_with_8_percent_to_spare() -> None:
+    assert fits(100, 108) and fits(0, 0) and not fits(100, 107.9)
+
+
+def test_what_an_engine_keeps_is_the_published_behaviour_of_each() -> None:
+    """Unsloth offloads the inputs of blocks; PEFT upcasts, and its cache is copied as it grows."""
+    unsloth, hf, cpu = (REGIMES[name] for name in ("unsloth", "hf", "cpu"))
+    assert (unsloth.checkpoints, unsloth.upcast, unsloth.cache_copies) == ("offloaded", False, 1)
+    assert (hf.checkpoints, hf.upcast, hf.cache_copies) == ("kept", True, 2)
+    assert (cpu.checkpoints, cpu.upcast, cpu.cache_copies) == ("none", False, 1)
+    assert unsloth.overhead == hf.overhead == GIB
+    assert all(regime.fused for regime in REGIMES.values())
+
+
+def settings_of(command: str, **changed: Any) -> Any:
+    return resolve.resolve(command, resolve.Given(changed, profile="rtx4090")).settings
+
+
+@pytest.mark.parametrize(
+    ("gpu", "changed", "bits", "optimizer", "checkpoints"),
+    [
+        (True, {"load_in_4bit": True}, 4, "adamw_8bit", "offloaded"),
+        (True, {"load_in_4bit": False, "load_in_8bit": True}, 8, "adamw_8bit", "offloaded"),
+        (True, {"load_in_4bit": False}, 16, "adamw_8bit", "offloaded"),
+        (False, {"load_in_4bit": False}, 32, "adamw_torch", "none"),
+        (True, {"engine": "hf"}, 4, "adamw_8bit", "kept"),
+        (True, {"max_length": 511}, 4, "adamw_8bit", "kept"),
+        (True, {"max_length": 512}, 4, "adamw_8bit", "offloaded"),
+        (True, {"trl": {"gradient_checkpointing": False}}, 4, "adamw_8bit", "none"),
+        (True, {"trl": {"optim": "adamw_torch"}}, 4, "adamw_torch", "offloaded"),
+        (True, {"trl": {"optim": "adafactor"}}, 4, "adamw_torch", "offloaded"),
+    ],
+)
+def test_settings_and_the_machine_say_what_is_in_memory(
+    gpu: bool, changed: dict[str, Any], bits: int, optimizer: str, checkpoints: str
+) -> None:
+    load = load_of("sft", settings_of("sft", **changed), APART, gpu)
+    assert (load.bits, load.optimizer, load.regime.checkpoints) == (bits, optimizer, checkpoints)
+
+
+def test_the_longest_row_is_planned_for_and_never_more_than_max_length() -> None:
+    settings = settings_of("sft", max_length=1000)
+    lengths = [load_of("sft", settings, APART, True, longest).length for longest in (0, 300, 5000)]
+    assert lengths == [1000, 300, 1000]
+
+
+def test_files_take_the_gigabytes_counted_by_hand() -> None:
+    """Rank 16 on 1.5B: 10^6 values a rank. Three checkpoints hold the result and the moments."""
+    big = Shape(20, 2000, 20, 4, 100, 6000, 100_000, True, 4096)
+    # 20 * (2 * 2000 * 2000 + 2 * 2000 * 400 + 3 * 2000 * 6000) = 912 million; 200 million embedded
+    assert big.parameters == 1_112_000_000
+    # 20 * (4000 + 2 * 2400 + 4000 + 3 * 8000) = 736,000 values a rank
+    adapter = 16 * 736_000 * 4 / 1e9
+    lora = Load(big, KEPT, 16, 16, optimizer="adamw_8bit", rows=1, length=9)
+    assert disk(lora) == pytest.approx(
+        {"checkpoints": 3 * 1.5 * adapter, "adapter": adapter, "merged": 2.224}, abs=0.0006
+    )
+    full = lora._replace(full=True, optimizer="adamw_torch")
+    assert disk(full) == pytest.approx(
+        {"checkpoints": 3 * (2.224 + 8 * 1.112), "model": 2.224, "merged": 2.224}, abs=0.0006
+    )
+
+
+def test_sampling_reads_prompts_once_and_weights_and_cache_for_each_token() -> None:
+    """On an RTX 3060: 25.6 * 10^12 operations and 360 GB a second."""
+    shape = find_shape("Qwen/Qwen2.5-7B-Instruct")
+    load = Load(shape, KEPT, 16, length=1000, sampled=8, cached=8000, prompted=4000)
+    card = CARDS["rtx3060"]
+    forward = 2 * (shape.linear + shape.vocab * shape.hidden) + 2 * 28 * 28 * 128 * 1000
+    reading = 4000 * forward / (25.6e12 * 0.5)  # a 7B model reaches half of the peak
+    token = (2 * shape.parameters + 2 * 28 * 4 * 128 * 2 * 8000) / 360e9
+    assert sampling_seconds(load, card, 100) == pytest.approx(reading + 100 * token)
+    fast = sampling_seconds(Load(TIED, KEPT, 16, sampled=1, cached=9), card, 100)
+    assert fast == pytest.approx(100 * 0.025)  # the host's share, for any size
+
+
+def test_a_small_model_reaches_a_smaller_share_of_the_peak() -> None:
+    shares = [
+        efficiency(Load(find_shape(f"Qwen/Qwen2.5-{size}-Instruct"), KEPT, 16))
+        for size in ("0.5B", "1.5B", "3B", "7B")
+    ]
+    assert shares == [0.3, 0.3, 0.5, 0.5]
+
+
+def test_without_checkpoints_nothing_is_computed_again() -> None:
+    load = Load(APART, KEPT, 16, 2, rows=1, length=10)
+    none = load._replace(regime=KEPT._replace(checkpoints="none"))
+    forward = 2 * (4140 + 50 * 10) + 2 * 3 * 5 * 4 * 10
+    assert operations(load) - operations(none) == forward
+    assert operations(none._replace(full=True)) == 3 * forward
