@@ -17,7 +17,7 @@ from agentlite.engine.planning.time_and_disk import (
     sampling_seconds,
 )
 
-# Linear layers of a block: queries 10 x 20, keys and values 10 x 4, output 20 x 10, MLP 3 x 10 x 30:
+# Linear layers of a block: queries 10 x 20, keys, values 10 x 4, output 20 x 10, MLP 3 x 10 x 30:
 # 200 + 2 * 40 + 200 + 900 = 1380. Three blocks: 4140. Embeddings and head: 2 * 50 * 10 = 1000.
 APART = Shape(3, 10, 5, 1, 4, 30, 50, False, 4096)
 # Queries 8 x 8, keys and values 8 x 4, output 8 x 8, MLP 3 x 8 x 16: 64 + 64 + 64 + 384 = 576.
