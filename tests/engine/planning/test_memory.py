@@ -6,7 +6,8 @@ import pytest
 
 from agentlite.config import resolve
 from agentlite.engine.planning import memory as terms
-from agentlite.engine.planning.estimate import load_of
+from agentlite.engine.planning.estimate import RowLengths, load_of, plan
+from agentlite.engine.planning.gpus import with_memory
 from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, memory
 from agentlite.engine.planning.model_shape import Shape, find_shape
 from agentlite.engine.planning.time_and_disk import (
@@ -15,6 +16,7 @@ from agentlite.engine.planning.time_and_disk import (
     efficiency,
     operations,
     sampling_seconds,
+    training_seconds,
 )
 
 # Linear layers of a block: queries 10 x 20, keys, values 10 x 4, output 20 x 10, MLP 3 x 10 x 30:
@@ -225,3 +227,53 @@ def test_without_checkpoints_nothing_is_computed_again() -> None:
     forward = 2 * (4140 + 50 * 10) + 2 * 3 * 5 * 4 * 10
     assert operations(load) - operations(none) == forward
     assert operations(none._replace(full=True)) == 3 * forward
+
+
+def test_cards_have_the_figures_of_their_data_sheets() -> None:
+    """GiB, 10^12 dense operations a second in 16 bit, GB a second."""
+    assert {name: tuple(card) for name, card in CARDS.items() if name != "cpu"} == {
+        "t4": (15, 65, 320),  # sold with 16 GB, a part of which is for ECC
+        "rtx3060": (12, 25.6, 360),
+        "rtx4090": (24, 165.2, 1008),
+        "a100": (80, 312, 2039),
+        "h100": (80, 989, 3350),
+        "h200": (141, 989, 4800),
+    }
+
+
+def test_a_load_has_nothing_in_memory_but_what_it_names() -> None:
+    assert [*memory(Load(TIED, Regime("none"), 16, rows=1, length=3)).moments] == [
+        "backward",
+        "loss",
+    ]
+    assert Load(TIED, KEPT, 16)[-5:] == (0, 0, 0, 0, 0)
+    assert Regime("kept") == Regime("kept", True, False, 1.0, GIB, 1.0)
+
+
+def test_a_step_takes_its_training_and_its_sampling_and_a_run_all_its_steps() -> None:
+    """100 prompts, groups of 8, 16 answers a step: 50 steps an epoch."""
+    shape, machine = find_shape("Qwen/Qwen2.5-7B-Instruct"), with_memory(24)
+    numbers = {"batch_size": 4, "gradient_accumulation": 4, "group_size": 8, "engine": "hf"}
+    settings = settings_of("grpo", num_epochs=2.0, max_length=1000, max_new_tokens=100, **numbers)
+    data = RowLengths(100, 900, 300)
+    load = load_of("grpo", settings, shape, True, 900)
+    sampling = sampling_seconds(load, machine.card, 100)
+    training = training_seconds(load, machine.card, 4, 300)
+    assert load.sampled == 16
+    time = plan("grpo", settings, shape, machine, data).time
+    assert time["seconds_a_step"] == pytest.approx(training + sampling, abs=0.005)
+    assert time["steps"] == 100
+    assert time["hours"] == pytest.approx(100 * (training + sampling) / 3600, abs=0.005)
+    short = settings_of("grpo", max_steps=7, max_length=1000, max_new_tokens=100, **numbers)
+    assert plan("grpo", short, shape, machine, data).time["steps"] == 7
+    assert "steps" not in plan("grpo", settings, shape, machine, RowLengths()).time
+    sft = settings_of("sft", batch_size=4, gradient_accumulation=4, num_epochs=3.0)
+    time = plan("sft", sft, shape, machine, RowLengths(101, 900, 300)).time
+    alone = load_of("sft", sft, shape, True, 900)
+    assert time["steps"] == 19  # 303 rows, 16 a step
+    seconds = training_seconds(alone, machine.card, 4, 300)
+    assert time["seconds_a_step"] == pytest.approx(seconds, abs=0.005)
+
+
+def test_the_positions_of_a_model_are_those_of_its_config() -> None:
+    assert find_shape("Qwen/Qwen2.5-7B-Instruct").max_positions == 32768

@@ -1,0 +1,436 @@
+"""What every trainer shares, as far as it needs no model: schedules, arguments and refusals."""
+
+import json
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.trainers import sft
+
+from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
+from agentlite.core import distributed
+from agentlite.core.errors import DISK, MODEL, OUT_OF_MEMORY, UserError
+from agentlite.engine import checkpoints, coordinate, deepspeed, dpo, grpo, trainer
+from agentlite.engine.signals import Stopped
+from agentlite.engine.trainer import Schedule
+from agentlite.engine.watch import Watch
+from agentlite.rendering import Encoded
+
+
+@pytest.fixture
+def no_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`on_gpu` and the type of weights without asking torch."""
+
+    def machine(gpu: bool, dtype: str) -> None:
+        monkeypatch.setattr(trainer, "on_gpu", lambda: gpu)
+        monkeypatch.setattr(trainer, "load_dtype", lambda: f"torch.{dtype}")
+
+    machine(False, "float32")
+    return machine
+
+
+def test_the_arguments_of_a_trainer_are_the_settings(no_torch: Any, tmp_path: Path) -> None:
+    settings = sft(
+        learning_rate=3e-4, warmup_ratio=0.1, lr_scheduler="linear", save_steps=7, seed=5
+    )
+    plan = Schedule(41, 3, 6)
+    known = trainer.arguments(settings, tmp_path, plan, with_dev=True)
+    expected = {
+        "output_dir": str(tmp_path / "checkpoints"),
+        "max_steps": 41,
+        "per_device_train_batch_size": 3,
+        "per_device_eval_batch_size": 3,
+        "gradient_accumulation_steps": 6,
+        "learning_rate": 3e-4,
+        "warmup_steps": 5,
+        "lr_scheduler_type": "linear",
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "eval_strategy": "steps",
+        "eval_steps": 7,
+        "save_strategy": "steps",
+        "save_steps": 7,
+        "report_to": "none",
+        "seed": 5,
+        "optim": "adamw_torch",
+        "deepspeed": None,
+        "bf16": False,
+        "fp16": False,
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "train_sampling_strategy": "sequential",
+    }
+    assert {key: known[key] for key in expected} == expected
+    without = trainer.arguments(settings, tmp_path, plan, with_dev=False)
+    assert without["eval_strategy"] == "no"
+
+
+def test_on_a_gpu_the_optimizer_is_small_and_blocks_are_computed_again(
+    no_torch: Any, tmp_path: Path
+) -> None:
+    for dtype in ("bfloat16", "float16"):
+        no_torch(True, dtype)
+        known = trainer.arguments(sft(), tmp_path, Schedule(1, 1, 1), with_dev=False)
+        assert (known["bf16"], known["fp16"]) == (dtype == "bfloat16", dtype == "float16")
+        assert known["optim"] == "adamw_8bit" and known["gradient_checkpointing"]
+        assert not known["use_cpu"] and known["dataloader_pin_memory"]
+
+
+def test_the_users_own_arguments_of_trl_come_last(
+    no_torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    settings = sft(trl={"optim": "sgd", "report_to": "wandb"})
+    known = trainer.arguments(settings, tmp_path, Schedule(1, 1, 1), with_dev=False)
+    assert known["optim"] == "sgd" and known["report_to"] == "wandb"
+    assert "WANDB_MODE" not in trainer.os.environ
+    trainer.arguments(sft(), tmp_path, Schedule(1, 1, 1), with_dev=False)
+    assert trainer.os.environ["WANDB_MODE"] == "disabled"  # nothing is sent unless asked for
+
+
+@pytest.mark.parametrize(
+    ("rows", "changed", "processes", "steps"),
+    [
+        (24, {}, 1, 9),  # 24 * 3 / 8
+        (25, {}, 1, 10),  # a part of a step is one
+        (24, {"epochs": 0.5}, 1, 2),
+        (1, {"epochs": 0.01}, 1, 1),
+        (24, {}, 2, 5),
+        (24, {"max_steps": 4}, 2, 4),
+        (24, {"gradient_accumulation": 1}, 1, 36),
+    ],
+)
+def test_a_run_has_as_many_steps_as_its_epochs_need(
+    rows: int, changed: dict[str, Any], processes: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "count", lambda: processes)
+    numbers = {"epochs": 3.0, "max_steps": None, "batch_size": 2, "gradient_accumulation": 4}
+    plan = trainer.schedule(rows, **{**numbers, **changed})
+    assert plan.steps == steps and plan.processes == processes
+    accumulated = changed.get("gradient_accumulation", 4)
+    assert plan.rows_a_step == 2 * accumulated * processes
+    assert plan.rows == steps * plan.rows_a_step
+
+
+def test_halves_have_the_rows_of_a_step_down_to_one() -> None:
+    plan: Schedule | None = Schedule(5, 12, 1)
+    sizes = []
+    while plan := plan.in_smaller():
+        sizes.append((plan.batch_size, plan.gradient_accumulation))
+    assert sizes == [(6, 2), (3, 4), (1, 12)]
+    found = Schedule(5, 7, 3).in_smaller()
+    assert found == Schedule(5, 3, 7)  # 21 rows in micro-batches of 3
+
+
+def test_micro_batches_hold_rows_of_like_length_and_each_epoch_has_its_own_order() -> None:
+    lengths = list(range(1, 65))
+    plan = Schedule(32, 4, 1)
+    order = trainer.row_order(lengths, plan, 0)
+    spans = []
+    for start in range(0, len(order), 4):
+        batch = [lengths[row] for row in order[start : start + 4]]
+        spans.append(max(batch) - min(batch))
+    assert sum(spans) / len(spans) < 12  # at random: about 39
+    assert lengths[order[0]] == 64 and order[0] == max(order[:4])
+    assert sorted(order[:64]) != order[:64] and order[:64] != order[64:]
+    assert order != trainer.row_order(lengths, plan, 1)
+
+
+def test_a_run_that_was_halved_goes_on_in_halves(tmp_path: Path) -> None:
+    plan = Schedule(9, 8, 3)
+    assert trainer._fitting(tmp_path, plan) == plan
+    (tmp_path / trainer.MICRO_BATCH).write_text('{"batch_size": 2}', encoding="utf-8")
+    micro = trainer._fitting(tmp_path, plan)
+    assert micro == Schedule(9, 2, 12)
+    assert trainer._smaller_batches(plan, plan) == {}
+    assert trainer._smaller_batches(plan, micro) == {"batch_size": 2, "gradient_accumulation": 12}
+
+
+def out_of_memory(*_: Any) -> Any:
+    raise UserError("memory.", exit_code=OUT_OF_MEMORY)
+
+
+def test_several_processes_are_not_halved_but_say_which_settings_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "count", lambda: 2)
+    monkeypatch.setattr(trainer, "_run", out_of_memory)
+    with pytest.raises(UserError) as error:
+        trainer.train(lambda micro: None, tmp_path, Schedule(9, 4, 3, 2))
+    assert error.value.exit_code == OUT_OF_MEMORY
+    assert "batch_size 2 and gradient_accumulation 6" in error.value.fix
+
+
+def test_another_error_is_never_taken_for_a_lack_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise UserError("full.", exit_code=DISK)
+
+    made: list[Schedule] = []
+    monkeypatch.setattr(trainer, "_run", full)
+    with pytest.raises(UserError, match="full"):
+        trainer.train(made.append, tmp_path, Schedule(9, 4, 3))
+    assert made == [Schedule(9, 4, 3)]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (type("OutOfMemoryError", (RuntimeError,), {})("x"), OUT_OF_MEMORY),
+        (RuntimeError("CUDA out of memory"), OUT_OF_MEMORY),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), OUT_OF_MEMORY),
+        (type("UnpicklingError", (Exception,), {})("x"), MODEL),
+        (OSError(28, "No space left on device"), DISK),
+        (RuntimeError("shapes differ"), None),
+        (ValueError("out of memory"), None),
+    ],
+)
+def test_errors_of_libraries_become_those_that_a_user_can_fix(
+    error: Exception, code: int | None, tmp_path: Path
+) -> None:
+    found = trainer._explained(error, tmp_path)
+    assert (found.exit_code if isinstance(found, UserError) else None) == code
+    assert code is not None or found is error
+
+
+class FakeTrainer:
+    """A trainer that says how it was started, and takes `steps`."""
+
+    def __init__(self, steps: int):
+        self.model = SimpleNamespace(named_parameters=list, parameters=list)
+        self.state = SimpleNamespace(global_step=0)
+        self.steps, self.resumed = steps, "not started"
+
+    def train(self, resume_from_checkpoint: Any) -> None:
+        self.resumed, self.state.global_step = resume_from_checkpoint, self.steps
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is followed, saved or kept."""
+    for name in ("listen", "follower"):
+        monkeypatch.setattr(trainer, name, lambda *_: None)
+    monkeypatch.setattr(checkpoints, "keep", lambda *_: None)
+    monkeypatch.setattr(trainer, "_keep_best", lambda folder: {"kept": 1})
+
+
+def test_a_run_that_ends_before_its_last_step_was_stopped(loop: None, tmp_path: Path) -> None:
+    with pytest.raises(Stopped) as error:
+        trainer.train(lambda micro: FakeTrainer(8), tmp_path, Schedule(9, 1, 1))
+    assert error.value.exit_code == 128 + signal.SIGTERM
+    for steps in (9, 10):
+        figures = trainer.train(
+            lambda micro, steps=steps: FakeTrainer(steps), tmp_path, Schedule(9, 1, 1)
+        )
+        assert figures == {"kept": 1}
+
+
+def test_what_halts_a_run_is_raised_though_all_steps_were_taken(loop: None, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        trainer.train(
+            lambda micro: FakeTrainer(9),
+            tmp_path,
+            Schedule(9, 1, 1),
+            Watch(halt=[ZeroDivisionError(), KeyError()]),
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "named"),
+    [
+        ({"trl": {"warmup_ratio": 1}}, "sft.warmup_ratio", "sft.trl.warmup_ratio"),
+        ({"trl": {"per_device_train_batch_size": 1}}, "sft.batch_size", "trl"),
+        ({"trl": {"eval_steps": 1}}, "sft.save_steps", "trl"),
+        ({"trl": {"output_dir": "x"}}, "sft.out", "trl"),
+        ({"trl": {"save_total_limit": 1}}, "is fixed", "trl"),
+        ({"trl": {"mine": 1}}, "is fixed", "trl"),
+        ({"trl": {"wait_decay": 1}}, "no such setting", "sft.trl.wait_decay"),
+        ({"peft": {"r": 1}}, "sft.lora_r", "sft.peft.r"),
+        ({"peft": {"target_modules": "x"}}, "sft.lora_target_modules", "peft"),
+        ({"peft": {"rslora": 1}}, "no such setting", "sft.peft.rslora"),
+    ],
+)
+@pytest.mark.torch
+def test_what_passes_through_is_known_and_set_in_one_way(
+    settings: dict[str, Any], said: str, named: str
+) -> None:
+    fields = dict.fromkeys(["weight_decay", "warmup_ratio", "save_total_limit", "eval_steps"])
+    library = SimpleNamespace(__dataclass_fields__=fields)
+    with pytest.raises(UserError) as error:
+        trainer.check_passed_through("sft", sft(**settings), library, {}, {"mine": "A reason."})
+    assert said in str(error.value) and named in str(error.value.location)
+    trainer.check_passed_through(
+        "sft", sft(trl={"weight_decay": 1}, peft={"use_rslora": True}), library, {}
+    )
+
+
+def test_an_epoch_of_grpo_takes_a_whole_group_of_answers_to_each_prompt() -> None:
+    settings = GrpoSettings(batch_size=4, gradient_accumulation=2, group_size=4, num_epochs=2.0)
+    plan = grpo.schedule(settings, 5)
+    assert (plan.steps, plan.batch_size, plan.gradient_accumulation) == (5, 4, 2)
+    order = grpo.prompt_order(5, plan, 4, 0)
+    assert len(order) == 10 and sorted(order[:5]) == sorted(order[5:]) == [0, 1, 2, 3, 4]
+    assert order[:5] != order[5:] and order == grpo.prompt_order(5, plan, 4, 0)
+    assert grpo.prompt_order(50, Schedule(25, 4, 1), 4, 1) != grpo.prompt_order(
+        50, Schedule(25, 4, 1), 4, 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"flat": 0.5}, "50% of groups"),
+        ({"flat": 0.49}, ""),
+        ({"reward/timeout": 0.5}, "50% of completions"),
+        ({"reward/timeout": 0.49}, ""),
+        ({"reward/timeout": 1.0}, "every completion"),
+        ({"kl": 1.01}, "KL 1"),
+        ({"kl": 1.0}, ""),
+    ],
+)
+def test_a_complaint_begins_at_half_of_the_groups_half_of_the_answers_and_a_kl_above_1(
+    row: dict[str, float], said: str
+) -> None:
+    found = grpo.complaints([row])
+    assert (len(found) == 1 and said in found[0]) if said else found == []
+
+
+def test_complaints_are_made_every_five_steps_and_at_the_last_of_those_steps_alone(
+    tmp_path: Path, capsys: Any
+) -> None:
+    look = grpo._Look(tmp_path / "grpo", 12)
+    spoken = []
+    for step in range(1, 13):
+        look(step, {"kl": 9.0 if step in (2, 12) else 0.0})
+        spoken.append(capsys.readouterr().err)
+    assert [step for step, text in enumerate(spoken, 1) if text] == [5, 12]
+    assert "steps 1 to 5" in spoken[4] and "steps 11 to 12" in spoken[11]
+
+
+def test_flat_steps_are_counted_in_a_row_with_those_before_a_stop(tmp_path: Path) -> None:
+    rows = [{"step": step, "flat": flat} for step, flat in enumerate((1, 0.5, 1), 1)]
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
+    flat = grpo._Flat(tmp_path, 3)
+    assert flat(4, {"flat": 1}) is None
+    error = flat(5, {"flat": 1})
+    assert error is not None and "for 3 steps" in error.problem
+    assert flat(6, {"flat": 0.99}) is None
+    assert all(flat(step, {"flat": 1}) is None for step in (7, 8))
+    assert flat(9, {"flat": 1}) is not None
+    assert grpo._Flat(tmp_path, 0)(4, {"flat": 1}) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {"sigmoid": 1.0}),
+        ({"loss_type": "ipo"}, {"ipo": 1.0}),
+        ({"sft_weight": 0.5}, {"sigmoid": 1.0, "sft": 0.5}),
+        ({"label_smoothing": 0.1}, {"sigmoid": 1.8, "robust": -0.8}),
+        ({"label_smoothing": 0.25, "sft_weight": 2}, {"sigmoid": 1.5, "robust": -0.5, "sft": 2}),
+    ],
+)
+def test_losses_of_dpo_are_mixed_by_their_weights(
+    settings: dict[str, Any], expected: dict[str, float]
+) -> None:
+    found = dpo.losses(DpoSettings(**settings))
+    mixed = dict(zip(found["loss_type"], found["loss_weights"], strict=True))
+    assert mixed == pytest.approx(expected)
+    assert found["label_smoothing"] == settings.get("label_smoothing", 0.0)
+
+
+def test_a_pair_has_its_prompt_twice_and_drifts_are_in_nats() -> None:
+    assert dpo.Preference([1, 2, 3], [4, 5], [6]).tokens == 9
+    rows = [
+        {"margin": 1.0, "accuracy": 0.5, "chosen_reward": 0.2, "rejected_reward": -0.4},
+        {"margin": 3.0, "accuracy": 1.0, "chosen_reward": 0.4, "rejected_reward": -0.8},
+    ]
+    expected = {"margin": 2.0, "accuracy": 0.75}
+    drifts = {"chosen_drift": 0.6, "rejected_drift": -1.2}
+    assert dpo._figures(DpoSettings(beta=0.5), rows) == {**expected, **drifts}
+    assert dpo._figures(DpoSettings(beta=0.5, reference_free=True), rows) == expected
+
+
+@pytest.mark.parametrize("side", ["chosen_reward", "rejected_reward"])
+@pytest.mark.parametrize(
+    ("dtype", "nats", "refused"),
+    [
+        ("float32", 0.009, False),
+        ("float32", 0.011, True),
+        ("float32", -0.011, True),
+        ("bfloat16", 0.9, False),
+        ("bfloat16", -1.1, True),
+        ("float32", float("nan"), True),
+    ],
+)
+def test_a_start_that_differs_from_its_reference_is_refused_on_either_side(
+    side: str, dtype: str, nats: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dpo, "load_dtype", lambda: f"torch.{dtype}")
+    row = {"chosen_reward": 0.0, "rejected_reward": 0.0, side: 0.2 * nats}
+    if not refused:
+        dpo._refuse_other_start(row, 0.2)
+        return
+    with pytest.raises(UserError, match=side.split("_")[0]) as error:
+        dpo._refuse_other_start(row, 0.2)
+    assert error.value.exit_code == MODEL
+
+
+def test_packed_rows_fill_sequences_and_a_micro_batch_its_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from agentlite.engine import sft as supervised
+
+    rows = [Encoded([1] * 30, [1] * 30) for _ in range(20)]  # 600 tokens: 6 sequences and a part
+    settings = SftSettings(
+        packing=True, max_length=99, batch_tokens=200, num_epochs=1.0, gradient_accumulation=2
+    )
+    for gpu, steps, size in ((True, 2, 2), (False, 5, 2)):
+        monkeypatch.setattr(supervised, "on_gpu", lambda gpu=gpu: gpu)
+        plan = supervised.schedule(settings, rows)
+        assert (plan.steps, plan.batch_size) == (steps, size)
+
+
+def test_a_plan_keeps_the_deepspeed_file_and_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.json"
+    path.write_text("{}", encoding="utf-8")
+    settings = SftSettings(engine="hf", deepspeed=str(path))
+    assert deepspeed.inputs(SftSettings()) == {}
+    found = []
+    for count, content in ((1, "{}"), (2, "{}"), (2, '{"a": 1}')):
+        monkeypatch.setattr(distributed, "count", lambda count=count: count)
+        path.write_text(content, encoding="utf-8")
+        found.append(deepspeed.inputs(settings))
+    assert [one["processes"] for one in found] == ["1", "2", "2"]
+    assert found[0]["deepspeed"] == found[1]["deepspeed"] != found[2]["deepspeed"]
+
+
+@pytest.mark.parametrize("command", ["sft", "dpo", "grpo"])
+def test_all_weights_get_a_tenth_of_the_default_of_each_command(command: str) -> None:
+    kinds = {"sft": SftSettings, "dpo": DpoSettings, "grpo": GrpoSettings}
+    default = kinds[command]().learning_rate
+    assert deepspeed.inherited(command, kinds[command]()) == {}
+    inherited = deepspeed.inherited(command, kinds[command](full=True))
+    assert inherited == {"learning_rate": (pytest.approx(default / 10), "--full")}
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "1"])
+def test_a_deepspeed_file_that_holds_no_object_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match="JSON"):
+        deepspeed.read(str(path))
+
+
+def test_one_process_neither_waits_nor_leaves() -> None:
+    assert (coordinate.any_of(True), coordinate.any_of(False)) == (True, False)
+    coordinate.barrier()
+    coordinate.go()
+    coordinate.leave()
