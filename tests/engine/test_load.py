@@ -1,0 +1,214 @@
+"""How a model is loaded and its answers end, as far as it needs no model."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentlite.config.settings import EvalSettings, PairsSettings, SftSettings
+from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
+from agentlite.engine import load, local_sampler
+from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
+from agentlite.engine.load import Loading, explained, loading_of, weight_files
+from agentlite.engine.local_sampler import SampleRequest
+
+
+def test_a_model_is_loaded_as_the_settings_of_its_stage_say() -> None:
+    sizes: dict[str, Any] = {"engine": "hf", "max_length": 77}
+    for settings in (SftSettings, PairsSettings, EvalSettings):
+        assert loading_of(settings(**sizes)) == Loading("hf", 77)
+        found = loading_of(settings(**sizes, load_in_4bit=True))
+        assert (found.load_in_4bit, found.load_in_8bit, found.quantized) == (True, False, True)
+        found = loading_of(settings(**sizes, load_in_8bit=True))
+        assert (found.load_in_4bit, found.load_in_8bit, found.quantized) == (False, True, True)
+    found = loading_of(SftSettings(**sizes, full=True, deepspeed="x"))
+    assert found.full and found.sharded and not found.quantized
+
+
+@pytest.mark.parametrize("bits", ["load_in_4bit", "load_in_8bit"])
+@pytest.mark.parametrize(
+    ("by_name", "by_file", "by_torch", "refused"),
+    [
+        (False, False, False, True),
+        (True, False, False, True),  # a driver, but torch cannot use it
+        (False, True, True, False),
+        (True, False, True, False),
+    ],
+)
+def test_few_bits_are_refused_where_no_gpu_can_be_used(
+    bits: str,
+    by_name: bool,
+    by_file: bool,
+    by_torch: bool,
+    refused: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(load, "has_gpu", lambda: by_name)
+    monkeypatch.setattr(load.os.path, "exists", lambda path: by_file)
+    monkeypatch.setattr(load, "on_gpu", lambda: by_torch)
+    monkeypatch.setattr(load, "load_libraries", loaded.append)
+    loading = Loading("hf", 9)._replace(**{bits: True})
+    if refused:
+        with pytest.raises(UserError, match="need a CUDA GPU") as error:
+            load.prepare(loading)
+        assert error.value.exit_code == 2
+        assert bool(loaded) == by_name  # without a driver nothing slow is imported first
+    else:
+        load.prepare(loading)
+    load.prepare(Loading("hf", 9))
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("CUDA out of memory"), OUT_OF_MEMORY),
+        (type("OutOfMemoryError", (Exception,), {})("x"), OUT_OF_MEMORY),
+        (ValueError("Please pass trust_remote_code=True"), MODEL),
+        (OSError("We couldn't connect to the hub"), NETWORK),
+        (OSError("Cannot find it in offline mode"), NETWORK),
+        (OSError("no file named model.safetensors"), MODEL),
+        (ValueError("unknown model type"), MODEL),
+        (KeyError("x"), MODEL),
+        (RuntimeError("sizes differ"), MODEL),
+        (UserError("mine.", exit_code=3), 3),
+        (ZeroDivisionError(), None),
+    ],
+)
+def test_errors_of_libraries_become_those_that_a_user_can_fix(
+    error: Exception, code: int | None
+) -> None:
+    found = explained(error, "the-model")
+    assert (found.exit_code if isinstance(found, UserError) else None) == code
+    if isinstance(found, UserError) and found is not error:
+        assert found.location == "the-model"
+    else:
+        assert found is error
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "left_out"),
+    [
+        ("adapter", ["adapter_config.json", "adapter_model.safetensors"], ["config.json"]),
+        (
+            "model",
+            [
+                "config.json",
+                "generation_config.json",
+                "model-1-of-2.safetensors",
+                "model-2-of-2.safetensors",
+                "model.safetensors.index.json",
+            ],
+            ["tokenizer.json", "optimizer.pt", "trainer_state.json"],
+        ),
+    ],
+)
+def test_a_result_is_the_configuration_and_all_the_weights_of_a_checkpoint(
+    kind: str, files: list[str], left_out: list[str], tmp_path: Path
+) -> None:
+    for name in [*files, *left_out]:
+        (tmp_path / name).touch()
+    found, paths = weight_files(tmp_path)
+    assert (found, sorted(path.name for path in paths)) == (kind, sorted(files))
+
+
+def test_the_last_model_for_answers_is_kept_and_only_while_it_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loads: list[Any] = []
+    monkeypatch.setattr(load, "_kept", {})
+    monkeypatch.setattr(load, "prepare", lambda loading: None)
+    monkeypatch.setattr(load, "free_memory", lambda: loads.append("freed"))
+    monkeypatch.setattr(load, "_switch_to_inference", lambda model: None)
+
+    def loaded(source: Any, loading: Any, trainable: bool) -> Any:
+        loads.append((source.name, trainable))
+        return load.Loaded(source.name, None)
+
+    monkeypatch.setattr(load, "_load", loaded)
+    first, second = (load.Source(name, name, None, "") for name in "ab")
+    for source in (first, first, second, first):
+        assert load.load_for_inference(source, Loading("hf", 9)).model == source.name
+    load.load_for_inference(first, Loading("hf", 10))
+    again = ["freed", ("a", False)]
+    assert loads == [("a", False), "freed", ("b", False), *again, *again]
+
+
+@pytest.mark.parametrize(
+    ("text", "stops", "expected"),
+    [
+        ("a stop b stop", ("stop",), "a stop"),
+        ("xx END yy STOP", ("STOP", "END"), "xx END"),
+        ("none", ("stop",), ""),
+        ("none", (), ""),
+        ("stop", ("stop",), "stop"),
+    ],
+)
+def test_an_answer_ends_with_the_first_stop_string_included(
+    text: str, stops: tuple[str, ...], expected: str
+) -> None:
+    assert until_stop(text, stops) == expected
+
+
+@pytest.mark.parametrize(
+    ("configured", "turn_end", "expected"),
+    [(2, None, {2}), (2, 7, {2, 7}), ([2, 3], 7, {2, 3, 7}), (None, 7, {7}), (0, None, {0})],
+)
+def test_an_answer_ends_at_the_turn_and_at_what_the_model_names(
+    configured: Any, turn_end: int | None, expected: set[int]
+) -> None:
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=configured))
+    assert ends_of(model, turn_end) == expected
+
+
+def test_the_window_holds_the_longest_stop_string_a_character_a_token(smollm2: Any) -> None:
+    assert window(()) == 4 and window(("ab", "abcdef", "abc")) >= 6 + 3
+    decoding = Decoding(5, 0.5, 0.9).under(smollm2)
+    assert decoding == Decoding(5, 0.5, 0.9, turn_end=smollm2.token_id("<|im_end|>"))
+
+
+def test_a_batch_is_halved_by_prompts_and_a_single_prompt_by_its_samples() -> None:
+    one = SampleRequest([1, 2], ("a", "b", "c"), ("x",))
+    prompts = local_sampler._halves([one] * 5)
+    assert [(len(half.requests), half.prompts, half.samples) for half in prompts] == [
+        (2, 0, 0),
+        (3, 2, 0),
+    ]
+    samples = local_sampler._halves([one])
+    assert [(half.requests[0].seeds, half.prompts, half.samples) for half in samples] == [
+        (("a",), 0, 0),
+        (("b", "c"), 0, 1),
+    ]
+    assert all(half.requests[0][::2] == ([1, 2], ("x",)) for half in samples)
+    assert local_sampler._halves([one._replace(seeds=("a",))]) == []
+
+
+def test_batches_have_the_longest_prompts_first_and_no_more_than_their_size() -> None:
+    assert local_sampler.plan_batches([3, 9, 3, 7, 9], 2) == [[1, 4], [3, 0], [2]]
+    assert local_sampler.plan_batches([], 2) == []
+
+
+class Tokenizer:
+    """Each id is a letter."""
+
+    def decode(self, ids: Any, **_: Any) -> str:
+        return "".join(chr(96 + one) for one in ids)
+
+
+@pytest.mark.parametrize(
+    ("ids", "stops", "kept", "text", "ended"),
+    [
+        ([1, 2, 9], (), [1, 2, 9], "ab", "turn"),
+        ([1, 2, 3], (), [1, 2, 3], "abc", "cut"),
+        ([1, 2, 3, 4, 9], ("bc",), [1, 2, 3], "abc", "stop"),
+        ([9], (), [9], "", "turn"),
+        ([], (), [], "", "cut"),
+        ([1, 9, 2], (), [1, 9, 2], "aib", "cut"),  # an end counts where it is the last
+    ],
+)
+def test_a_sample_says_its_text_and_how_it_ended(
+    ids: list[int], stops: tuple[str, ...], kept: list[int], text: str, ended: str
+) -> None:
+    found = local_sampler.read(Tokenizer(), ids, {9}, stops, (3, 5))
+    assert found == (3, 5, kept, text, ended)
