@@ -1,0 +1,176 @@
+"""rollouts.jsonl of GRPO: what a resumed run keeps, what is screened out, what is judged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlite.config.settings import GrpoSettings
+from agentlite.core.errors import REJECTS, UserError
+from agentlite.core.records import GOLD, Record, Score
+from agentlite.core.row_files import read_rows
+from agentlite.engine import checkpoints, grpo, local_sampler
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded
+from agentlite.rendering import PROTOCOLS, Prompt, prompts
+from agentlite.scoring.rewards import WEIGHTS
+from agentlite.stages.grpo_rollouts import Rollouts
+
+
+def scored(number: float) -> dict[str, float]:
+    return {**dict.fromkeys(WEIGHTS, 0.0), "task_completion": number}
+
+
+class FakeScorer:
+    """A text earns what it says as a number; `fail` is a reward function that failed."""
+
+    user_functions: dict[str, Any] = {}  # noqa: RUF012  (never changed)
+    protocols = PROTOCOLS
+
+    def __call__(self, candidates: Any) -> Any:
+        for one in candidates:
+            failed = one.text == "fail"
+            number = 0.0 if failed or one.model == GOLD else float(one.text)
+            yield Score(*one.key, scored(number), "", "it failed" if failed else "")
+
+
+@pytest.fixture
+def asked(dialog: Record, templates: Any) -> list[Prompt]:
+    template = templates["smollm2"]
+    return list(prompts([dialog], lambda record: PROTOCOLS["hermes"], template))
+
+
+def rollouts_of(folder: Path, asked: list[Prompt], **changed: Any) -> Rollouts:
+    folder.mkdir(exist_ok=True)
+    settings = GrpoSettings(model="start", group_size=2, **changed)
+    return Rollouts(folder, settings, FakeScorer(), asked)  # type: ignore[arg-type]
+
+
+def answers(texts: list[str], trained: int) -> list[grpo.SampledAnswer]:
+    return [
+        grpo.SampledAnswer(
+            0, trained, place, local_sampler.Sample(0, place, [1, 2, 3], text, "turn")
+        )
+        for place, text in enumerate(texts)
+    ]
+
+
+def kept(folder: Path) -> list[tuple[str, int, int]]:
+    return [
+        (row["model"], row["sample"], row["trained"])
+        for row in read_rows(folder / "rollouts.jsonl")
+        if row["model"] != GOLD
+    ]
+
+
+def test_the_gold_is_scored_once_and_answers_are_numbered_through_the_run(
+    tmp_path: Path, asked: list[Prompt]
+) -> None:
+    folder = tmp_path / "grpo"
+    with rollouts_of(folder, asked) as rollouts:
+        found = rollouts.verdicts(answers(["0.5", "fail"], 0))
+        rollouts.verdicts(answers(["0.25", "1"], 3))
+    assert [one.parts for one in found] == [scored(0.5), None]
+    assert kept(folder) == [("grpo", 0, 0), ("grpo", 1, 0), ("grpo", 6, 3), ("grpo", 7, 3)]
+    rows = list(read_rows(folder / "rollouts.jsonl"))
+    assert [row["model"] for row in rows].count(GOLD) == len(asked)
+    assert rows[-1]["new_tokens"] == 3 and rows[-1]["components"] == scored(1.0)
+    assert rollouts.failed == 1
+
+
+def test_a_resumed_run_keeps_the_answers_before_its_checkpoint_and_screens_that_did_not_fail(
+    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "grpo"
+    with rollouts_of(folder, asked) as rollouts:
+        for step in range(4):
+            rollouts.verdicts(answers(["0.5", "0.5"], step))
+        screened = [
+            rollouts._candidate(
+                asked[0], local_sampler.Sample(0, n, [1], text, "turn"), "start", n, 0
+            )
+            for n, text in enumerate(["0.5", "fail"])
+        ]
+        rollouts.add(screened)
+    monkeypatch.setattr(checkpoints, "newest", lambda folder: folder / "checkpoint-2")
+    monkeypatch.setattr(checkpoints, "restore_log", lambda *_: None)
+    with rollouts_of(folder, asked):
+        pass
+    expected = [("grpo", number, number // 2) for number in range(4)]
+    assert kept(folder) == [*expected, ("start", 0, 0)]
+    monkeypatch.setattr(checkpoints, "newest", lambda folder: None)
+    with rollouts_of(folder, asked):
+        pass
+    assert kept(folder) == [("start", 0, 0)]
+    assert [row["model"] for row in read_rows(folder / "rollouts.jsonl")].count(GOLD) == len(asked)
+
+
+def test_too_many_failed_rewards_make_the_step_the_last_one(
+    tmp_path: Path, asked: list[Prompt]
+) -> None:
+    with rollouts_of(tmp_path / "grpo", asked, max_failures=0.5) as rollouts:
+        rollouts.verdicts(answers(["0.5", "fail"], 0))
+        assert not rollouts.halt
+        rollouts.verdicts(answers(["fail"] * 20, 1))
+        (error,) = rollouts.halt
+    assert isinstance(error, UserError) and error.exit_code == REJECTS
+    assert "carries on" in error.fix
+
+
+def screened(
+    rollouts: Rollouts, texts: dict[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> list[int]:
+    """The turns of the prompts that stay, where a prompt's answers are these texts."""
+
+    def sample(loaded: Any, requests: Any, decoding: Any) -> list[local_sampler.Sample]:
+        by_ids = {tuple(one.ids): one.turn for one in rollouts.prompts}
+        assert all(len({*one.seeds}) == 2 for one in requests)
+        return [
+            local_sampler.Sample(index, n, [1], text, "turn")
+            for index, one in enumerate(requests)
+            for n, text in enumerate(texts[by_ids[tuple(one.prompt)]])
+        ]
+
+    monkeypatch.setattr(local_sampler, "sample", sample)
+    left = rollouts._unsolved(Loaded(None, None), Decoding(3))
+    return [one.turn for one in left]
+
+
+def test_prompts_whose_answers_score_the_same_are_left_out(
+    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    first, *others = [one.turn for one in asked]
+    texts = {first: ["0.5", "0.25"]} | {turn: ["0.5", "0.5"] for turn in others}
+    with rollouts_of(tmp_path / "grpo", asked) as rollouts:
+        assert screened(rollouts, texts, monkeypatch) == [first]
+    assert f"{len(others)} of {len(asked)} prompts left out" in capsys.readouterr().err
+    with rollouts_of(tmp_path / "grpo", asked) as rollouts:  # what is there is not sampled again
+        monkeypatch.setattr(local_sampler, "sample", lambda *_: pytest.fail("sampled again"))
+        assert [one.turn for one in rollouts._unsolved(Loaded(None, None), Decoding(3))] == [first]
+
+
+def test_where_no_answer_teaches_anything_the_run_is_refused(
+    tmp_path: Path, asked: list[Prompt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = {one.turn: ["0.3", "0.3000000000001"] for one in asked}  # rounding is no difference
+    with (
+        rollouts_of(tmp_path / "grpo", asked) as rollouts,
+        pytest.raises(UserError, match="no prompt is left"),
+    ):
+        screened(rollouts, same, monkeypatch)
+
+
+def test_the_task_has_the_decoding_stops_and_ids_of_its_prompts(
+    tmp_path: Path, asked: list[Prompt]
+) -> None:
+    from agentlite.workspace.model_source import Source, load_template
+
+    changed: dict[str, Any] = {"temperature": 0.75, "top_p": 0.5, "max_new_tokens": 33}
+    source = Source("smollm2-135m", "smollm2-135m", None, "")
+    with rollouts_of(tmp_path / "grpo", asked, **changed) as rollouts:
+        task = rollouts.task(Loaded(None, None), source)
+    end = load_template("smollm2-135m").token_id("<|im_end|>")
+    assert task.decoding == Decoding(33, 0.75, 0.5, turn_end=end)
+    assert [*task.prompts] == [one.ids for one in asked]
+    assert [*task.stops] == [PROTOCOLS["hermes"].stops] * len(asked)
+    assert task.weights["task_completion"] > 0 and task.halt is rollouts.halt

@@ -1,0 +1,210 @@
+"""sft, dpo and grpo before they train: what they read, refuse, forecast and suggest."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.generated_run import stage
+from support.samples import DATA
+
+import agentlite
+from agentlite.config.settings import DpoSettings, SftSettings
+from agentlite.core.errors import UserError
+from agentlite.core.records import PreferencePair, Side, from_row
+from agentlite.core.row_files import read_rows
+from agentlite.rendering import PROTOCOLS, training_rows
+from agentlite.stages import dpo, grpo, sft
+from agentlite.stages.training import evaluated_on
+from agentlite.workspace import run_folder
+from agentlite.workspace.model_source import load_template
+
+SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with a prep for the embedded model."""
+    run = tmp_path_factory.mktemp("stages")
+    agentlite.prep(str(DATA / "weather.jsonl"), run=str(run), model="smollm2-135m", seed=3)
+    return run
+
+
+@pytest.fixture(scope="module")
+def lengths(run: Path) -> list[int]:
+    """Tokens of each training row, in order."""
+    template, protocol = load_template("smollm2-135m"), prepared_protocol(run)
+    rows = [from_row(row) for row in read_rows(run / "prep" / "train.jsonl")]
+    return [
+        len(encoded.input_ids)
+        for row in rows
+        for encoded in training_rows(row, PROTOCOLS[protocol], template)
+    ]
+
+
+def prepared_protocol(run: Path) -> str:
+    return str(run_folder.read_plan(run / "prep").settings["protocol"])
+
+
+def forecast(command: Any, run: Path, **changed: Any) -> dict[str, Any]:
+    return dict(command(run=str(run), dry_run=True, out="never", **{**SMALL, **changed}).figures)
+
+
+def test_a_dry_run_of_sft_says_its_steps_and_tokens(run: Path, lengths: list[int]) -> None:
+    figures = forecast(agentlite.sft, run, num_epochs=2.0)
+    assert figures["rows"] == len(lengths) and figures["longest_row"] == max(lengths)
+    assert figures["steps"] == math.ceil(2 * len(lengths) / 6)
+    tokens = sum(lengths) / len(lengths) * 6 * figures["steps"]
+    assert figures["tokens"] == pytest.approx(tokens, abs=1)
+    assert figures["minutes_on_two_cores"] == pytest.approx(tokens / 155 / 60, abs=0.06)
+    assert figures["folder"] == "new" and figures["memory_gib"]["total"] > 0
+    short = forecast(agentlite.sft, run, max_steps=2)
+    assert short["steps"] == 2
+    assert short["tokens"] == pytest.approx(sum(lengths) / len(lengths) * 12, abs=1)
+
+
+def test_a_row_longer_than_max_length_is_refused_with_its_line_and_the_length_it_needs(
+    run: Path, lengths: list[int]
+) -> None:
+    template, longest = load_template("smollm2-135m"), max(lengths)
+    settings = SftSettings(model="smollm2-135m", max_length=longest)
+    rows = sft.read_encoded(settings, run / "prep", "train", template)
+    assert [len(row.input_ids) for row in rows] == lengths
+    shorter = SftSettings(model="smollm2-135m", max_length=longest - 1)
+    with pytest.raises(UserError, match=f"{longest} tokens") as error:
+        sft.read_encoded(shorter, run / "prep", "train", template)
+    assert f"--max-length {longest}" in error.value.fix
+    assert error.value.location.endswith(f"train.jsonl:{lengths.index(longest) + 1}")
+
+
+def test_rows_are_weighed_only_where_a_table_is_named(run: Path) -> None:
+    template = load_template("smollm2-135m")
+    for table, weighed in (("none", False), ("hermes", True)):
+        settings = SftSettings(model="smollm2-135m", segment_weights=table)  # type: ignore[arg-type]
+        rows = sft.read_encoded(settings, run / "prep", "train", template)
+        assert all(bool(row.weights) == weighed for row in rows)
+
+
+def test_the_key_figure_is_the_dev_loss_or_the_last_loss() -> None:
+    assert sft.key_figure({"dev_loss": 0.25, "last_loss": 1.0}) == "dev loss 0.250"
+    assert sft.key_figure({"dev_loss": None, "last_loss": 1.0}) == "loss 1.000"
+    assert sft.key_figure({"dev_loss": 0.0, "last_loss": 1.0}) == "dev loss 0.000"
+    assert dpo.key_figure({"margin": 0.5, "accuracy": 0.755}) == "margin 0.50, accuracy 76 %"
+    assert grpo.key_figure({"first_reward": 0.1, "last_reward": 0.9}) == "reward 0.10 -> 0.90"
+    assert (evaluated_on("prep"), evaluated_on("prep-5")) == ("", " --data prep-5")
+
+
+def test_what_sft_inherits_is_the_model_of_its_prep(run: Path) -> None:
+    assert sft.inherit(SftSettings(), run) == {"model": ("smollm2-135m", "prep")}
+    full = sft.inherit(SftSettings(full=True), run)
+    assert full["learning_rate"] == (pytest.approx(2e-5), "--full")
+
+
+def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> Path:
+    """A finished pairs of one record, with these chosen and rejected answers."""
+    row = next(read_rows(run / "prep" / "train.jsonl"))
+    record, protocol = from_row(row), prepared_protocol(run)
+    pairs = [
+        PreferencePair(
+            record.id,
+            record.asked[0],
+            protocol,
+            Side(chosen, "turn", "m", 0, 1.0),
+            Side(rejected, "turn", "m", 1, 0.5),
+        )
+        for chosen, rejected in texts
+    ]
+    settings = {"split": split, "model": "smollm2-135m", "protocol": protocol}
+    folder = run / "-".join(["pairs", split, str(len(list(run.iterdir())))])
+    stage(
+        folder,
+        {"command": "pairs", "settings": settings, "inputs": {}},
+        {"records.jsonl": [row], "pairs.jsonl": map(msgspec.to_builtins, pairs)},
+        {"pairs": len(pairs)},
+    )
+    return folder
+
+
+def read_pairs(folder: Path, max_length: int = 2048) -> list[Any]:
+    settings = DpoSettings(model="smollm2-135m", max_length=max_length)
+    return list(dpo.read_preferences(settings, folder, load_template("smollm2-135m")))
+
+
+def test_a_dry_run_of_dpo_says_its_steps_and_tokens(run: Path) -> None:
+    folder = pairs_of(run, [("Yes, it rains.", "No"), ("Yes", "No, it is dry."), ("a", "b c d")])
+    rows = read_pairs(folder)
+    figures = forecast(agentlite.dpo, run, data=folder.name, model="smollm2-135m", num_epochs=5.0)
+    assert (figures["pairs"], figures["steps"]) == (3, 3)  # 15 of 6 a step
+    tokens = [2 * len(row.prompt) + len(row.chosen) + len(row.rejected) for row in rows]
+    assert figures["longest_pair"] == max(tokens)
+    assert figures["tokens"] == round(sum(tokens) / 3 * 18)
+    template = load_template("smollm2-135m")
+    end = template.token_id("<|im_end|>")
+    assert rows[0].chosen == [*template.encode("Yes, it rains."), end]
+    assert rows[0].rejected == [*template.encode("No"), end]
+    assert dpo.inherit(DpoSettings(model="", data=folder.name), run) == {
+        "model": ("smollm2-135m", folder.name)
+    }
+
+
+def test_a_pair_longer_than_max_length_is_refused_with_its_line_and_the_length_it_needs(
+    run: Path,
+) -> None:
+    folder = pairs_of(run, [("a", "b"), ("a", "b " * 50), ("c " * 20, "d")])
+    rows = read_pairs(folder)
+    needed = max(len(row.prompt) + max(len(row.chosen), len(row.rejected)) for row in rows)
+    assert len(read_pairs(folder, needed)) == 3
+    with pytest.raises(UserError, match=f"{needed} tokens") as error:
+        read_pairs(folder, needed - 1)
+    assert error.value.fix.endswith(f"--max-length {needed}.")
+    assert error.value.location.endswith("pairs.jsonl:2")
+
+
+@pytest.mark.parametrize(
+    ("split", "settings", "said"),
+    [
+        ("test", {}, "test records"),
+        ("train", {"label_smoothing": 0.1, "loss_type": "hinge"}, "hinge has no label smoothing"),
+    ],
+)
+def test_pairs_of_test_records_and_smoothing_of_other_losses_are_refused(
+    split: str, settings: dict[str, Any], said: str, run: Path
+) -> None:
+    folder = pairs_of(run, [("a", "b")], split)
+    with pytest.raises(UserError, match=said):
+        forecast(agentlite.dpo, run, data=folder.name, model="smollm2-135m", **settings)
+
+
+def test_a_dry_run_of_grpo_says_its_steps_and_answers(run: Path) -> None:
+    given = {"model": "smollm2-135m", "group_size": 3, "num_epochs": 2.0, "max_new_tokens": 20}
+    figures = forecast(agentlite.grpo, run, **given)
+    prompts, longest = figures["prompts"], figures["longest_prompt"]
+    assert figures["steps"] == math.ceil(2 * 3 * prompts / 6)
+    assert figures["answers"] == 6 * figures["steps"] and figures["too_long"] == 0
+    exact = forecast(agentlite.grpo, run, **given, max_length=longest + 20)
+    assert (exact["prompts"], exact["too_long"]) == (prompts, 0)
+    short = forecast(agentlite.grpo, run, **given, max_length=longest + 19)
+    assert short["too_long"] > 0 and short["prompts"] + short["too_long"] == prompts
+    with pytest.raises(UserError, match="no prompt of at most 1 tokens"):
+        forecast(agentlite.grpo, run, **given, max_length=21)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "fix"),
+    [
+        ({"group_size": 4}, "a step holds 6 answers", "2, 3, 6"),
+        ({"group_size": 12}, "a step holds 6 answers", "2, 3, 6"),
+        ({"group_size": 3, "max_new_tokens": 64, "max_length": 64}, "no room", "--max-length"),
+    ],
+)
+def test_what_grpo_cannot_do_is_refused_with_what_it_can(
+    settings: dict[str, Any], said: str, fix: str, run: Path
+) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        forecast(agentlite.grpo, run, model="smollm2-135m", **settings)
+    assert fix in error.value.fix
+
+
+def test_limits_that_do_not_change_what_is_learned_are_no_part_of_a_plan_of_grpo() -> None:
+    assert {*grpo.NOT_OF_THE_PLAN} == {"reward_seconds", "max_failures", "max_flat_steps"}
