@@ -1,0 +1,201 @@
+"""What a listing says of a stage, from its files alone, and what `runs --rm` may take away."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlite.cli import run_listing
+from agentlite.cli.run_listing import free, in_words, inventory, size
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import write_rows
+from agentlite.workspace.folder_lock import held
+from agentlite.workspace.run_folder import Plan, StageFolder, open_stage
+
+
+def stage(folder: Path, command: str = "sft", **settings: Any) -> Any:
+    return open_stage(folder, Plan(command, settings, {}), force=False)
+
+
+def checkpoint(folder: Path, step: int, max_steps: int | None = 9, whole: bool = True) -> None:
+    path = folder / f"checkpoints/checkpoint-{step}"
+    path.mkdir(parents=True)
+    (path / "trainer_state.json").write_text(json.dumps({"max_steps": max_steps}))
+    (path / "weights").write_bytes(b"x" * 100)
+    if whole:
+        (path / "manifest.json").write_text("{}")
+
+
+def listed(run: Path) -> dict[str, tuple[str, str, str]]:
+    return {one.stage: (one.state, one.detail, one.figure) for one in inventory(run)}
+
+
+def test_a_half_trained_stage_carries_on_from_its_last_whole_checkpoint(tmp_path):
+    with stage(tmp_path / "none", max_steps=7):
+        pass
+    with stage(tmp_path / "unlimited"):
+        pass
+    with stage(tmp_path / "some"):
+        for step in (2, 10):
+            checkpoint(tmp_path / "some", step, max_steps=30)
+        checkpoint(tmp_path / "some", 12, whole=False)
+        rows = [{"step": 11, "loss": 1.23456}, {"step": 12, "loss": None}]
+        write_rows(tmp_path / "some/metrics.jsonl", rows[:1])
+        with open(tmp_path / "some/metrics.jsonl", "ab") as file:
+            file.write(b'{"step": 12, "lo')  # it is being written
+        assert listed(tmp_path)["some"] == ("running", "step 11 of 30", "loss 1.235")
+    assert listed(tmp_path) == {
+        "none": ("half", "step 0 of 7", ""),
+        "unlimited": ("half", "step 0", ""),
+        "some": ("half", "step 10 of 30", "loss 1.235"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "file"), [("pairs", "candidates.jsonl"), ("eval", "answers.jsonl")]
+)
+def test_a_stage_that_asks_says_how_many_answers_are_there(tmp_path, command, file):
+    with stage(tmp_path / "a", command):
+        pass
+    with stage(tmp_path / "b", command):
+        (tmp_path / "b" / file).write_bytes(b"{}\n{}\n")
+    name = file.removesuffix(".jsonl")
+    found = {key: value[:2] for key, value in listed(tmp_path).items()}
+    assert found == {"a": ("half", f"0 {name}"), "b": ("half", f"2 {name}")}
+
+
+def test_a_stage_is_done_failed_broken_or_half_done(tmp_path):
+    for name in ("done", "failed", "broken", "sealed", "half"):
+        with stage(tmp_path / name, "prep") as one:
+            assert isinstance(one, StageFolder)
+            (one.folder / "out").write_bytes(b"x")
+            if name == "failed":
+                one.fail()
+            elif name != "half":
+                one.finish(["out"], {"kept": 3, "read": 5})
+    (tmp_path / "broken/out").write_bytes(b"y")
+    text = (tmp_path / "sealed/plan.json").read_text()
+    (tmp_path / "sealed/plan.json").write_text(text.replace("prep", "eval"))
+    assert listed(tmp_path) == {
+        "done": ("done", "", "3 of 5 rows kept"),
+        "failed": ("failed", "the same command starts over", ""),
+        "broken": ("broken", "out is not as it was left", "3 of 5 rows kept"),
+        "sealed": ("broken", "plan.json was changed since it was written", ""),
+        "half": ("half", "", ""),
+    }
+
+
+def test_stages_come_in_the_order_in_which_they_were_begun_with_sizes_and_ages(
+    tmp_path, monkeypatch
+):
+    for number, name in enumerate(("c", "a", "b")):
+        with stage(tmp_path / name) as one:
+            checkpoint(one.folder, 1)
+            (one.folder / "log").write_bytes(b"x" * 7)
+        for path in (tmp_path / name).glob("*.json*"):
+            os.utime(path, (1000 + number, 1000 + number))
+    monkeypatch.setattr(run_listing.time, "time", lambda: 1010.04)
+    found = inventory(tmp_path)
+    assert [one.stage for one in found] == ["c", "a", "b"]
+    assert [one.age for one in found] == [10.0, 9.0, 8.0]
+    for one in found:
+        folder = tmp_path / one.stage
+        assert (
+            one.bytes
+            == size(folder)
+            == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        )
+        state = folder / "checkpoints/checkpoint-1/trainer_state.json"
+        assert one.checkpoint_bytes == 100 + 2 + state.stat().st_size
+        assert (one.run, one.command) == (str(tmp_path), "sft")
+
+
+def test_evaluations_are_listed_and_other_workspaces_inside_are_not(tmp_path):
+    for name, command in (("prep", "prep"), ("eval/prep/sft", "eval"), ("a/b/sft", "sft")):
+        with stage(tmp_path / name, command):
+            pass
+    assert {one.stage for one in inventory(tmp_path)} == {"prep", "eval/prep/sft"}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "fix"),
+    [
+        ("none", "no such workspace", "agentlite init DIR"),
+        ("empty", "holds no stage", "agentlite init DIR"),
+        ("outer", "holds no stage", "agentlite runs RUN/*"),
+    ],
+)
+def test_a_folder_that_is_no_workspace_is_refused_with_a_way_on(tmp_path, name, problem, fix):
+    (tmp_path / "empty").mkdir()
+    with stage(tmp_path / "outer/run/sft"):
+        pass
+    with pytest.raises(UserError, match=problem) as refused:
+        inventory(tmp_path / name)
+    assert fix.replace("RUN", str(tmp_path / name)) in refused.value.fix
+
+
+def finished(folder: Path) -> None:
+    with stage(folder) as one:
+        checkpoint(folder, 1)
+        one.finish([], {})
+
+
+def test_checkpoints_are_freed_once_and_nothing_else(tmp_path):
+    finished(tmp_path / "a")
+    finished(tmp_path / "b")
+    taken = size(tmp_path / "a/checkpoints")
+    found = free(tmp_path, ["a", "a"])
+    assert [(one.run, one.stage, one.bytes) for one in found] == [(str(tmp_path), "a", taken)]
+    assert sorted(os.listdir(tmp_path / "a")) == [".lock", "done.json", "plan.json"]
+    assert (tmp_path / "b/checkpoints").exists()
+    assert [one.bytes for one in free(tmp_path, ["a"])] == [0]
+
+
+@pytest.mark.parametrize("damage", ["half", "held", "failed", "missing"])
+def test_of_several_stages_none_is_freed_where_one_still_needs_its_checkpoints(tmp_path, damage):
+    finished(tmp_path / "a")
+    if damage in ("half", "failed"):
+        with stage(tmp_path / "b") as one:
+            checkpoint(tmp_path / "b", 1)
+            if damage == "failed":
+                one.fail()
+    elif damage == "held":
+        finished(tmp_path / "b")
+    message, code = {
+        "half": ("is not done \\(half done, step 1 of 9\\)", 2),
+        "failed": ("is not done \\(failed, the same command starts over\\)", 2),
+        "held": ("is in use by", 75),
+        "missing": ("no such stage", 2),
+    }[damage]
+    if damage == "held":
+        with held(tmp_path / "b"), pytest.raises(UserError, match=message) as refused:
+            free(tmp_path, ["a", "b"])
+    else:
+        with pytest.raises(UserError, match=message) as refused:
+            free(tmp_path, ["a", "b"])
+    assert refused.value.exit_code == code
+    assert (tmp_path / "a/checkpoints/checkpoint-1/weights").exists()
+
+
+def test_a_kill_while_checkpoints_are_freed_leaves_none_that_looks_whole(tmp_path, monkeypatch):
+    finished(tmp_path / "a")
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_listing.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            free(tmp_path, ["a"])
+    assert not (tmp_path / "a/checkpoints").exists()
+    assert [one.bytes > 0 for one in free(tmp_path, ["a"])] == [True]
+    assert sorted(os.listdir(tmp_path / "a")) == [".lock", "done.json", "plan.json"]
+
+
+def test_a_state_in_words():
+    assert in_words("half", "step 2 of 3") == "half done, step 2 of 3"
+    assert in_words("half", "") == "half done"
+    assert in_words("broken", "x is gone") == "broken, x is gone"
+    assert in_words("done", "") == "done"
