@@ -1,0 +1,137 @@
+"""The figures that prep writes, counted by hand; and a dry run that says what the run then does."""
+
+import io
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.samples import DATA
+
+from agentlite import prep
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import read_rows
+from agentlite.data.curation.select import Selection
+from agentlite.stages.prep.write import _new_tools, by_file, happened
+
+
+def test_test_records_that_call_none_of_the_trained_tools_are_counted():
+    tools = {0: {"a"}, 1: {"b"}, 2: {"a", "c"}, 3: {"c"}, 4: set(), 5: {"d"}}
+    ingested: Any = SimpleNamespace(traits=[SimpleNamespace(tools=tools[n]) for n in range(6)])
+    splits = {0: "train", 1: "dev", 2: "test", 3: "test", 4: "test", 5: "test"}
+    # record 2 calls a, which is trained; 4 calls nothing; b is only in dev
+    assert _new_tools(ingested, Selection([*range(6)], {}, splits)) == 2
+    assert _new_tools(ingested, Selection([0, 2, 4], {}, splits)) == 0
+
+
+def test_what_happened_is_counted_and_what_did_not_is_left_out():
+    ingested: Any = SimpleNamespace(
+        left_out=Counter(D1=1),
+        rejects=[SimpleNamespace(code=code) for code in ("E2", "E1", "E2")],
+        cuts=[{}, {}],
+        repaired=Counter(),
+        personal=Counter(email=3),
+        retrieved=Counter(),
+    )
+    ends: Any = {0: SimpleNamespace(code="D2"), 3: SimpleNamespace(code="D1")}
+    assert happened(ingested, Selection([], ends)) == {
+        "rejects": {"E2": 2, "E1": 1},
+        "left_out": {"D1": 2, "D2": 1},
+        "cut": 2,
+        "personal": {"email": 3},
+    }
+    assert list(happened(ingested, Selection([], ends))["rejects"]) == ["E2", "E1"]
+
+
+def test_the_rows_of_a_source_stand_beside_its_formats():
+    counts = {"a": {"read": 2, "kept": 1}, "b": {"read": 1, "kept": 1}}
+    formats = {"a": Counter(openai=2), "b": Counter()}
+    ingested: Any = SimpleNamespace(formats=formats, by_file=lambda ends: counts)
+    assert by_file(ingested, Selection([])) == {
+        "a": {"formats": {"openai": 2}, "read": 2, "kept": 1},
+        "b": {"formats": {}, "read": 1, "kept": 1},
+    }
+
+
+OPTIONS: dict[str, Any] = {"model": "smollm2-135m", "dev": 0.2, "test": 0.3, "max_rejects": 0.5}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Good rows, one of them twice, and one that is no JSON."""
+    lines = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "rows.jsonl").write_bytes(b"".join([*lines, lines[0], b"no JSON\n"]))
+    return tmp_path / "rows.jsonl"
+
+
+def test_a_dry_run_says_what_the_run_then_says_and_writes_nothing(rows, tmp_path):
+    dry = prep(str(rows), run=str(tmp_path / "run"), dry_run=True, **OPTIONS)
+    assert dry.status == "dry run" and not (tmp_path / "run").exists() and dry.outputs == []
+    done = prep(str(rows), run=str(tmp_path / "run"), **OPTIONS)
+    said = {key: value for key, value in done.figures.items() if key in dry.figures}
+    assert dry.figures == said and {"kept", "read", "rejects", "by_file"} <= dry.figures.keys()
+
+
+def test_the_figures_add_up_and_are_those_of_the_files(rows, tmp_path):
+    done = prep(str(rows), run=str(tmp_path / "run"), **OPTIONS)
+    figures, folder = done.figures, tmp_path / "run/prep"
+    count = len(rows.read_bytes().splitlines())
+    assert (figures["read"], figures["rejected"], figures["duplicates"]) == (count, 1, 1)
+    assert figures["kept"] == count - 2
+    for split in ("train", "dev", "test"):
+        found = [*read_rows(folder / f"{split}.jsonl")]
+        assert len(found) == figures[split] and {row["split"] for row in found} <= {split}
+    assert figures["train_rows"] >= figures["train"] > 0 and figures["trained_tokens"] > 0
+    ends = Counter(row["end"] for row in read_rows(folder / "provenance.jsonl"))
+    assert ends["kept"] == count - 2 and ends.total() == count - 1
+    assert set(done.outputs) == {path.name for path in folder.glob("[!.]*.json*")} - {
+        "plan.json",
+        "done.json",
+    }
+    stats = json.loads((folder / "stats.json").read_bytes())
+    assert {key: stats[key] for key in figures} == figures and "notes" in stats
+    assert done.next == f"agentlite sft --run {tmp_path / 'run'}"
+    other = prep(str(rows), run=str(tmp_path / "run"), out="b", **OPTIONS)
+    assert other.next == f"agentlite sft --data b --run {tmp_path / 'run'}"
+
+
+def test_workers_change_no_plan_and_an_input_that_changed_is_refused(rows, tmp_path):
+    run = str(tmp_path / "run")
+    assert prep(str(rows), run=run, **OPTIONS).status == "done"
+    assert prep(str(rows), run=run, workers=2, **OPTIONS).status == "up to date"
+    rows.write_bytes(rows.read_bytes().replace(b"no JSON", b"no json"))
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match="input ") as refused:
+            prep(str(rows), run=run, dry_run=dry_run, **OPTIONS)
+        assert refused.value.exit_code == 3
+    assert prep(str(rows), run=run, dry_run=True, force=True, **OPTIONS).status == "dry run"
+
+
+def test_too_many_rejects_leave_their_file_and_the_next_run_starts_over(rows, tmp_path):
+    options = {**OPTIONS, "max_rejects": 0.0}
+    bad = rows.read_bytes() + b"also no JSON\n"
+    rows.write_bytes(bad)
+    with pytest.raises(UserError, match=r"2 of .* rows rejected") as refused:
+        prep(str(rows), run=str(tmp_path / "run"), **options)
+    assert refused.value.exit_code == 4
+    places = [row["location"] for row in read_rows(tmp_path / "run/prep/rejects.jsonl")]
+    assert len(places) == 2 and all(place.startswith(str(rows)) for place in places)
+    assert not (tmp_path / "run/prep/plan.json").exists()
+    rows.write_bytes(bad.replace(b"also no JSON\n", b""))
+    assert prep(str(rows), run=str(tmp_path / "run"), **options).status == "done"
+
+
+def test_rows_of_stdin_are_an_input_by_their_content(rows, tmp_path, monkeypatch):
+    def run() -> str:
+        stream = io.TextIOWrapper(io.BytesIO(content))
+        monkeypatch.setattr(sys, "stdin", stream)
+        return prep("-", run=str(tmp_path / "run"), **OPTIONS).status
+
+    content = rows.read_bytes()
+    assert [run(), run()] == ["done", "up to date"]
+    content = content.replace(b"no JSON", b"no json")
+    with pytest.raises(UserError, match="input - "):
+        run()
