@@ -164,9 +164,19 @@ def test_a_row_may_have_as_many_tokens_as_max_length(smollm2: Template) -> None:
 def test_a_row_has_the_name_of_its_file_as_source_unless_it_has_one(smollm2: Template) -> None:
     (line,) = lines(openai_row("q", "a"))
     for source, name in (("dir/f.jsonl", "f.jsonl"), ("-", "stdin")):
-        (sample,) = take(source, line, context(smollm2)).samples
+        row = take(source, line, context(smollm2))
+        assert (row.source, row.format, row.repaired) == (source, "openai", ())
+        (sample,) = row.samples
         assert isinstance(sample, IngestedRecord)
-        assert sample.traits.source == name
+        assert (sample.traits.source, sample.location) == (name, "f:1")
+        assert from_row(json.loads(sample.row)).source == name
+
+
+def test_a_row_that_names_its_source_keeps_it(smollm2: Template) -> None:
+    stored = to_row(replace(asking("q"), source="mine"))
+    (sample,) = take("dir/f", lines(stored)[0], context(smollm2)).samples
+    assert isinstance(sample, IngestedRecord)
+    assert sample.traits.source == "mine"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def read(row: dict[str, Any]) -> Record:
     messages: list[Message] = []
     tools: list[Tool] = []
     system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
-    for number, turn in enumerate([*system_turns, *sharegpt.turns_of(row)], 1):
+    turns = [*system_turns, *sharegpt.turns_of(row)]
+    for number, turn in enumerate(turns, 1 - len(system_turns)):
         speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
         if speaker == "system":
             tools += _apis(text)

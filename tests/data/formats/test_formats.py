@@ -33,7 +33,7 @@ from agentlite.core.records import (
 from agentlite.data.curation.split import TIES
 from agentlite.data.curation.traits import traits
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import FORMATS, Raw, files_of, read_raw, readers, to_record
+from agentlite.data.formats import FORMATS, Raw, detected, files_of, read_raw, readers, to_record
 from agentlite.data.formats.bfcl import ANY_CALL, CATEGORIES, NO_CALL, NO_CALL_ANSWER, TUPLE
 from agentlite.data.formats.readers import FOREIGN, LONGEST_LINE, PACKED
 from agentlite.scoring.metrics.tool_calls import calls_problem, score_step
@@ -199,7 +199,7 @@ def test_a_line_may_have_as_many_bytes_as_the_limit_its_break_included(
                 assert f"{size} bytes" in first.error.reason
                 assert hashlib.sha256(content).hexdigest() in first.error.reason
                 assert first.content == content[:1024]
-            assert [(raw.place, raw.value) for raw in more] == (
+            assert [(raw.location, raw.value) for raw in more] == (
                 [("stdin:2", {"b": 1})] if content != line else []
             )
 
@@ -288,6 +288,13 @@ def test_a_file_that_cannot_be_read_is_an_error_with_a_way_out(tmp_path: Path) -
         assert problem in caught.value.problem
         assert fix in caught.value.fix
         assert (caught.value.exit_code == REJECTS) == (name == "rows.jsonl")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_stdin_without_rows_is_an_error_that_names_it(content: bytes) -> None:
+    with pytest.raises(UserError) as caught:
+        from_stdin(content)
+    assert (caught.value.location, caught.value.exit_code) == ("stdin", REJECTS)
 
 
 def packed(content: bytes, how: str) -> bytes:
@@ -866,6 +873,48 @@ def test_what_a_model_thought_stands_before_what_it_said() -> None:
         assert "turns" not in record.meta
 
 
+def test_openai_content_is_text_or_parts_of_text_and_a_result_may_be_any_json() -> None:
+    parts = [{"type": "text", "text": "wet "}, {"type": "text", "text": "and cold"}]
+    call = {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f"}}]}
+    for content, text in (
+        (parts, "wet and cold"),
+        ("wet", "wet"),
+        (None, ""),
+        ({"mm": [4]}, '{"mm": [4]}'),
+        ([1, 2], "[1, 2]"),
+        (4, "4"),
+    ):
+        row = openai_row(call, {"role": "tool", "tool_call_id": "x", "content": content})
+        assert to_record(row, "openai").messages[2].content == text
+        if isinstance(content, str) or content is parts:
+            said = openai_row({"role": "assistant", "content": content})
+            assert to_record(said, "openai").messages[1].content == text
+    picture = [parts[0], {"type": "image_url", "image_url": {"url": "x"}}]
+    for role, content in (
+        ("tool", picture),
+        ("user", {"mm": 4}),
+        ("assistant", 4),
+        ("user", ["wet"]),
+        ("user", [{"type": "text", "text": 4}]),
+    ):
+        row = openai_row({"role": role, "content": content})
+        assert rejected(lambda row=row: to_record(row, "openai")) == "E216"
+
+
+def test_the_task_and_the_gold_of_a_row_are_kept_where_they_are_known() -> None:
+    said = {"role": "assistant", "content": "a"}
+    assert to_record(openai_row(said, task="timing_decision"), "openai").task == "timing_decision"
+    assert to_record(openai_row(said, task="cooking"), "openai").task == "general"
+    gold = {"1": {"calls": [{"name": "f", "arguments": {"a": [1, ""]}}], "optimal_steps": 2}}
+    expected = {1: Gold((GoldCall("f", {"a": [1, ""]}),), 2)}
+    for written in (gold, json.dumps(gold)):
+        assert to_record(openai_row(said, gold=written), "openai").gold == expected
+    assert to_record(openai_row(said, gold=""), "openai").gold == {}
+    for bad in ({"1": 3}, {"one": {}}, {"1": {"call": []}}, [1]):
+        row = openai_row(said, gold=bad)
+        assert rejected(lambda row=row: to_record(row, "openai")) == "E201"
+
+
 def test_an_id_that_is_made_is_not_one_that_a_later_call_has() -> None:
     def asked(*ids: str | None) -> dict[str, Any]:
         calls = [{"id": n, "function": {"name": "f", "arguments": {}}} for n in ids]
@@ -937,6 +986,70 @@ def test_a_turn_that_says_so_is_not_learned_in_any_format_of_turns(mark: dict[st
             assert not [m for m in messages if m.role == "assistant" and m.loss], (name, row)
             assert all(m.loss for m in messages if m.role != "assistant") or name == "openai"
     assert len(formats) == 11
+
+
+def sample_rows(*names: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in names:
+        for line in (DATA / f"formats/{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            yield name, json.loads(line)
+
+
+def test_a_system_text_beside_the_turns_comes_first_in_every_format_that_has_one() -> None:
+    tested = set()
+    for name, row in sample_rows(
+        *("agentinstruct", "alpaca", "anthropic", "apigen_mt", "hermes_fc", "ms_agent"),
+        *("ms_agent_exec", "ms_bench", "ms_swift", "sharegpt", "toolace"),
+    ):
+        record = to_record(row)
+        if row.get("system") or record.messages[0].role == "system":
+            continue
+        with_system = to_record({**row, "system": "Be kind."}, detected(row))
+        expected = (Message("system", "Be kind."), *record.messages)
+        assert with_system.messages == expected, (name, row)
+        tested.add(name)
+    assert len(tested) == 11
+
+
+@pytest.mark.parametrize(
+    "name", ["sharegpt", "toolace", "hermes_fc", "ms_agent", "ms_agent_exec", "toolllama"]
+)
+@pytest.mark.parametrize("beside", [{}, {"system": "Be kind."}], ids=str)
+def test_a_turn_is_named_by_its_number_among_the_turns_of_the_row(
+    name: str, beside: dict[str, str]
+) -> None:
+    turns = [{"from": "human", "value": "q"}, {"from": "critic", "value": "no"}]
+    with pytest.raises(RowError, match=r"turn 2\)") as caught:
+        to_record({**beside, "conversations": turns}, name)
+    assert caught.value.code == "E202"
+
+
+def test_turns_under_the_keys_of_openai_are_read_like_those_of_sharegpt() -> None:
+    for name, row in sample_rows("apigen_mt", "ms_agent", "ms_agent_exec", "ms_bench", "sharegpt"):
+        key = "conversations" if "conversations" in row else "conversation"
+        keys = {"from": "role", "value": "content"}
+        turns = [{keys.get(k, k): value for k, value in turn.items()} for turn in row[key]]
+        assert to_record({**row, key: turns}) == to_record(row), name
+
+
+def test_the_categories_of_bfcl_are_those_of_a_single_turn() -> None:
+    called = {"simple_python", "simple_java", "simple_javascript", "multiple", "parallel"}
+    called |= {"parallel_multiple", *(f"live_{one}" for one in ("simple", "multiple", "parallel"))}
+    called.add("live_parallel_multiple")
+    assert {*CATEGORIES} == called | {"irrelevance", "live_irrelevance", "live_relevance"}
+    for category in CATEGORIES:
+        row = json.loads(FORMATS["bfcl"].example) | {"id": f"{category}_0"}
+        if category not in called:
+            del row["ground_truth"]
+        record = to_record(row, "bfcl")
+        expected = "tool_selection" if category in called else "timing_decision"
+        assert (record.task, record.meta["category"]) == (expected, category)
+        assert record.split == ("test" if category == "live_relevance" else "")
+        anything = GoldCall(ANY_TOOL)
+        assert (record.gold[1].calls == (anything,)) == (category == "live_relevance")
+        assert (record.gold[1].calls == ()) == category.endswith("irrelevance")
+    for other in ("multi_turn_base_0", "simple_0", "irrelevanc_0"):
+        row = json.loads(FORMATS["bfcl"].example) | {"id": other}
+        assert rejected(lambda row=row: to_record(row, "bfcl")) == "E201"
 
 
 def test_an_ms_agent_chain_is_split_at_its_observations() -> None:

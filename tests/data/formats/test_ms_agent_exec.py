@@ -154,6 +154,12 @@ def test_tools_listed_over_several_lines_are_read_once() -> None:
     assert record.messages[0] == Message("system", "Tools:\nEnd.")
 
 
+def test_a_list_that_holds_something_else_beside_tools_is_text() -> None:
+    system = 'As said:\n[{"name": "a", "description": "A."}, {"city": "Oslo"}]'
+    record = modelscope.read(row_of("Good morning", system))
+    assert (record.messages[0], record.tools) == (Message("system", system), ())
+
+
 def test_a_year_is_no_number_of_a_list() -> None:
     system = 'As of 2024. {"name": "a", "description": "A."}'
     record = modelscope.read(row_of("Good morning", system))

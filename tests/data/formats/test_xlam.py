@@ -136,6 +136,18 @@ def test_a_type_of_python_is_one_of_json_schema_or_any(
     assert tool.parameters.get("required", []) == (["a"] if required else [])
 
 
+def test_what_has_a_default_or_says_that_it_is_not_required_may_be_left_out() -> None:
+    parameters = {
+        "a": {"type": "str"},
+        "b": {"type": "str", "default": None},
+        "c": {"type": "str", "required": False},
+        "d": {"type": "str", "required": True},
+        "e": {"type": "str, default 3"},
+    }
+    (tool,) = xlam.read(row_of([{"name": "f", "parameters": parameters}])).tools
+    assert tool.parameters["required"] == ["a", "d"]
+
+
 def row_of(tools: Any, answers: Any = "[]", query: Any = "q") -> Row:
     return {
         "id": 1,
