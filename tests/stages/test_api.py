@@ -1,0 +1,90 @@
+"""What Python callers give and what is said before a stage runs."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import agentlite
+from agentlite.config.gpu_profiles import Chosen
+from agentlite.config.resolve import Given
+from agentlite.core.errors import UserError
+from agentlite.stages import api
+
+LINE = "profile t4: 13.0 GB are free; --profile chooses another\n"
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    chosen = Chosen("t4", "13.0 GB are free")
+    monkeypatch.setattr(api, "has_gpu", lambda: True)
+    monkeypatch.setattr(api, "auto_profile", lambda: chosen)
+    monkeypatch.setattr("agentlite.config.resolve.auto_profile", lambda: chosen)
+
+
+@pytest.mark.parametrize(
+    ("command", "profile", "said"),
+    [("eval", "auto", LINE), ("eval", "cpu", ""), ("prep", "auto", "")],
+)
+def test_the_profile_that_was_chosen_is_said_where_it_matters(
+    gpu, command, profile, said, tmp_path, capsys
+):
+    flags = {"sources": "x"} if command == "prep" else {}
+    api.settle(command, Given(flags, profile=profile), tmp_path)
+    assert capsys.readouterr().err == said
+
+
+def test_without_a_gpu_no_profile_is_said_and_the_file_of_the_folder_is(
+    gpu, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(api, "has_gpu", lambda: False)
+    api.settle("eval", Given(), tmp_path)
+    assert capsys.readouterr().err == ""
+    (tmp_path / "agentlite.yaml").write_text("eval: {seed: 1}\n", encoding="utf-8")
+    assert api.settle("eval", Given(), tmp_path).settings.seed == 1
+    assert capsys.readouterr().err == "settings: agentlite.yaml\n"
+
+
+def test_what_an_earlier_stage_fixed_stands_in_for_a_default_and_for_nothing_else(
+    gpu, tmp_path, monkeypatch
+):
+    module: Any = SimpleNamespace(inherit=lambda settings, run: {"seed": (7, f"from {run.name}")})
+    monkeypatch.setitem(sys.modules, "agentlite.stages.eval", module)
+    run = tmp_path / "run"
+    found = api.settle("eval", Given(profile="cpu"), run)
+    assert (found.settings.seed, found.origin["seed"]) == (7, "from run")
+    found = api.settle("eval", Given({"seed": 0}, profile="cpu"), run)
+    assert (found.settings.seed, found.origin["seed"]) == (0, "--seed")
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_files_and_assignments_are_one_or_several_and_none_is_a_default(
+    gpu, tmp_path, monkeypatch, listed
+):
+    monkeypatch.setattr(api, "execute", lambda command, settings, target: settings)
+    (tmp_path / "a.yaml").write_text("eval: {limit: 5}\n", encoding="utf-8")
+    files, sets = "a.yaml", "eval.max_length=99"
+    found: Any = agentlite.evaluate(
+        config=[files] if listed else files,
+        set=[sets] if listed else sets,
+        profile="cpu",
+        seed=None,
+        batch_size=3,
+    )
+    assert (found.limit, found.max_length, found.seed, found.batch_size) == (5, 99, 0, 3)
+
+
+def test_a_stage_that_runs_alone_is_refused_in_one_of_several_processes(monkeypatch):
+    ran: list[str] = []
+    module: Any = SimpleNamespace(run=lambda settings, target: ran.append("ran"))
+    monkeypatch.setitem(sys.modules, "agentlite.stages.pairs", module)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="pairs runs in one process, and this is one of 2"):
+        api.execute("pairs", None, None)  # type: ignore[arg-type]
+    assert ran == []
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    api.execute("pairs", None, None)  # type: ignore[arg-type]
+    assert ran == ["ran"]
