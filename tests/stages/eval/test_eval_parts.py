@@ -13,12 +13,14 @@ import pytest
 
 from agentlite.config.settings import EvalSettings, fields
 from agentlite.core.errors import UserError
-from agentlite.core.records import GreedyAnswer, Record, Step, to_row
+from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, to_row
 from agentlite.core.row_files import read_rows, write_json, write_rows
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loading
 from agentlite.rendering import Prompt
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages import eval as stage_of_eval
-from agentlite.stages.eval import compare_folders, subjects
+from agentlite.stages.eval import compare_folders, extra_metrics, subjects
 from agentlite.stages.eval.subjects import EvalData, data_folder, slug
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import Plan, open_stage
@@ -366,3 +368,81 @@ def test_a_comparison_keeps_the_order_in_which_models_first_came(tmp_path, monke
     write_json(base / "compare.json", {"models": ["gone", "c"]})
     stage_of_eval._write_comparison(base, evaluated("a", "c"), "d", 0)
     assert compared[-1] == ["c", "a"]
+
+
+# --- pass^k ---
+
+
+def sampling(tmp_path: Path, monkeypatch: Any, decoding: Decoding, *prompts: Prompt) -> Any:
+    """The batches that were sampled, and which samples counted as right, by record."""
+    batches: list[list[str]] = []
+    counted: dict[str, list[bool]] = {}
+
+    def make(source: Any, name: str, loading: Any, decoding: Any) -> Any:
+        def answer(batch: Any) -> Any:
+            batches.append([one.record.id for one in batch])
+            for one in batch:
+                for n in range(decoding.num_samples):
+                    text = f"{one.record.id}{n}"
+                    yield Candidate(*one.step, one.protocol, name, n, text, "turn", 1)
+
+        return answer
+
+    def answered(prompt: Any, answer: Any, protocol: Any) -> Any:
+        right = answer.text.endswith("0")  # the first sample of each
+        exact = {"exact_call": float(right)} if prompt.record.id == "a" else {}
+        return SimpleNamespace(metrics={"call_decision": float(right), **exact})
+
+    def passes(right: Any, seed: int) -> Any:
+        counted.update({step.record_id: marks for step, marks in right.items()})
+        return {"seed": seed}
+
+    for name, value in (("make_sampler", make), ("answered", answered), ("passes", passes)):
+        monkeypatch.setattr(extra_metrics, name, value)
+    found = extra_metrics.pass_metrics(
+        SOURCE,
+        "m",
+        prompts,
+        {"hermes": None},  # type: ignore[dict-item]
+        Loading("hf", 100),
+        decoding,
+        tmp_path / "samples.jsonl",
+        batch_size=2,
+    )
+    assert found == {"seed": decoding.seed}
+    return batches, counted
+
+
+def test_every_step_is_sampled_once_and_one_that_is_too_long_is_wrong(tmp_path, monkeypatch):
+    decoding = Decoding(40, 0.7, seed=5, num_samples=3)
+    prompts = [prompt("a", 60), prompt("b", 61), prompt("c", 5), prompt("d", 5)]
+    batches, counted = sampling(tmp_path, monkeypatch, decoding, *prompts)
+    assert batches == [["a", "c"], ["d"]]
+    first = [True, False, False]
+    assert counted == {"a": first, "b": [False] * 3, "c": first, "d": first}
+    assert len(list(read_rows(tmp_path / "samples.jsonl"))) == 9
+    again, counted = sampling(tmp_path, monkeypatch, decoding, *prompts)
+    assert again == [] and counted["d"] == first
+    more = [*prompts[:3], prompt("d", 6)]  # asked with other words
+    assert sampling(tmp_path, monkeypatch, decoding, *more)[0] == [["d"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"),
+    [
+        ({}, False),
+        ({"num_samples": 1}, False),
+        ({"num_samples": 3}, True),
+        ({"seed": 6}, True),
+        ({"temperature": 0.8}, True),
+        ({"top_p": 0.9}, True),
+        ({"max_new_tokens": 39}, True),
+    ],
+    ids=str,
+)
+def test_samples_serve_again_if_they_were_drawn_alike(tmp_path, monkeypatch, changes, again):
+    decoding = Decoding(40, 0.7, seed=5, num_samples=2)
+    sampling(tmp_path, monkeypatch, decoding, prompt("a", 5))
+    other = decoding._replace(**changes)
+    batches, counted = sampling(tmp_path, monkeypatch, other, prompt("a", 5))
+    assert bool(batches) is again and len(counted["a"]) == other.num_samples
