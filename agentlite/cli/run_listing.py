@@ -5,7 +5,7 @@ import importlib
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -99,9 +99,14 @@ def _listed(run: Path, stage: StoredStage) -> ListedStage:
     # figures of another version, or null
     with contextlib.suppress(KeyError, TypeError, ValueError):
         if stage.done and command in STAGES:
-            figure = _key_figure(command, stage.done.figures)
+            figure = str(
+                importlib.import_module(f"agentlite.stages.{command}").key_figure(
+                    stage.done.figures
+                )
+            )
         else:
-            figure = _last_loss(folder)
+            loss = _last_row(folder / "metrics.jsonl").get("loss")
+            figure = f"loss {loss:.3f}" if loss is not None else ""
     written = max((path.stat().st_mtime for path in folder.glob("*.json*")), default=0.0)
     state = (
         StageState("running", _progress(stage, running=True))
@@ -193,17 +198,6 @@ def in_words(state: State, detail: str) -> str:
     """`half done, step 2 of 3`."""
     words = "half done" if state == "half" else state
     return f"{words}, {detail}" if detail else words
-
-
-def _key_figure(command: str, figures: Mapping[str, object]) -> str:
-    """What a stage says of itself in one line."""
-    stage = importlib.import_module(f"agentlite.stages.{command}")
-    return str(stage.key_figure(figures))
-
-
-def _last_loss(folder: Path) -> str:
-    row = _last_row(folder / "metrics.jsonl")
-    return f"loss {row['loss']:.3f}" if row.get("loss") is not None else ""
 
 
 def _last_row(path: Path) -> dict[str, Any]:

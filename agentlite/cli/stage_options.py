@@ -193,7 +193,8 @@ def _run(name: str, options: dict[str, Any]) -> None:
     if why:
         _print_provenance(run / out, why, options["as_json"])
         return
-    flags = {key: value for key, value in options.items() if key not in _names(run_options(name))}
+    not_settings = {option.name for option in run_options(name)}
+    flags = {key: value for key, value in options.items() if key not in not_settings}
     given = Given(_weightings(flags), options["sets"], options["config"], options["profile"])
     resolved = settle(name, given, run)
     if options["print_config"]:
@@ -204,10 +205,6 @@ def _run(name: str, options: dict[str, Any]) -> None:
     target = RunTarget(run, out, options["force"], options["dry_run"])
     result = execute(name, resolved.settings, target)
     _present(result, resolved.settings, options["as_json"], show, shape)
-
-
-def _names(options: list[click.Parameter]) -> set[str | None]:
-    return {option.name for option in options}
 
 
 def _print_provenance(folder: Path, name: str, as_json: bool) -> None:

@@ -150,12 +150,12 @@ class Handler(BaseHTTPRequestHandler):
             seed=seed_of(request),
             stops=request.stops,
         )
-        (self._stream if request.stream else self._whole)(request, dialog, decoding)
-
-    def _whole(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
+        if request.stream:
+            self._stream(request, dialog, decoding)
+            return
         with self.server.turn:
-            turn = self.server.chat_model.answer(dialog, decoding, lambda text: not self._gone())
-        self._send(200, response(new_completion(self.server.chat_model.name), request, turn))
+            turn = chat_model.answer(dialog, decoding, lambda text: not self._gone())
+        self._send(200, response(new_completion(chat_model.name), request, turn))
 
     def _stream(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
         """With tools on offer, words come once the answer is whole: before that, they may be half a

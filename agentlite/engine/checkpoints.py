@@ -198,12 +198,6 @@ def _put_in_place(made: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
-def _rotate(folder: Path) -> None:
-    kept = {*[*manifests(folder)][-KEPT:], best(folder)}
-    for path in manifests(folder).keys() - kept:
-        _drop(path)
-
-
 def _drop(checkpoint: Path) -> None:
     """Renamed first: a kill in between leaves none that looks whole."""
     dropped = checkpoint.parent / DROPPED
@@ -215,6 +209,12 @@ def _drop(checkpoint: Path) -> None:
 def _clear(folder: Path) -> None:
     for name in (ASIDE, DROPPED):
         shutil.rmtree(folder / "checkpoints" / name, ignore_errors=True)
+
+
+def _rotate(folder: Path) -> None:
+    kept = {*[*manifests(folder)][-KEPT:], best(folder)}
+    for path in manifests(folder).keys() - kept:
+        _drop(path)
 
 
 def newest(folder: Path) -> Path | None:
@@ -235,7 +235,8 @@ def newest(folder: Path) -> Path | None:
 def _whole(path: Path, folder: Path) -> bool:
     """If it is not, it is set aside by name."""
     if problem := _problem(path, folder):
-        aside = _aside(path)
+        names = (path.with_name(f"{path.name}.broken{number or ''}") for number in range(1000))
+        aside = next(name for name in names if not name.exists())
         path.rename(aside)
         console.notice(f"{path}: {problem}; set aside as {aside.name}")
     return not problem
@@ -261,11 +262,6 @@ def step_of(checkpoint: Path) -> int:
     """-1 for what is none."""
     number = checkpoint.name.removeprefix("checkpoint-")
     return int(number) if number.isdecimal() else -1
-
-
-def _aside(path: Path) -> Path:
-    names = (path.with_name(f"{path.name}.broken{number or ''}") for number in range(1000))
-    return next(name for name in names if not name.exists())
 
 
 _sound: set[tuple[Path, int]] = set()  # read through and found whole by this process

@@ -72,7 +72,9 @@ def prepare(loading: Loading) -> None:
 def load(source: Source, loading: Loading, *, trainable: bool) -> Loaded:
     """The base model, with the adapter of `source` if it has one. Raises UserError 2, 5, 7 or 8."""
     prepare(loading)
-    _drop_kept()
+    if _kept:  # two models at once may be more than the memory holds
+        _kept.clear()
+        free_memory()
     with console.waiting(f"loading {source.name}"):
         return _load(source, loading, trainable)
 
@@ -128,13 +130,6 @@ def _touches_tied(model: Any) -> bool:
     ends = {"embed_tokens", "lm_head", "wte"}
     adapted = {name for config in model.peft_config.values() for name in config.target_modules}
     return bool(model.config.get_text_config().tie_word_embeddings and ends & adapted)
-
-
-def _drop_kept() -> None:
-    """Two models at once may be more than the memory holds."""
-    if _kept:
-        _kept.clear()
-        free_memory()
 
 
 def free_memory() -> None:

@@ -10,20 +10,16 @@ WIDEST = 8  # a table with more figures than that is turned
 
 
 def markdown(run: WorkspaceRun) -> str:
-    blocks = [
-        f"# Report of {_cell(run.name)}",
-        *_evaluations(run),
-        *_retrievers(run),
-        *_stages(run),
-    ]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _evaluations(run: WorkspaceRun) -> Iterator[str]:
+    blocks = [f"# Report of {_cell(run.name)}"]
     if not any(evaluation.models for evaluation in run.evaluations):
-        yield tables.NO_EVALUATION
+        blocks.append(tables.NO_EVALUATION)
     for evaluation in run.evaluations:
-        yield from _evaluation(run, evaluation)
+        blocks += _evaluation(run, evaluation)
+    blocks += _retrievers(run)
+    if run.stages:
+        blocks.append("## Stages")
+    blocks += [*map(_cell, run.unread), *map(described, run.stages)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
@@ -38,8 +34,13 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     yield as_table(tables.models(metrics).cells)
     for figures in (*tables.slices(metrics), *tables.groups(metrics)):
         yield from _titled(figures)
-    yield from _differences(evaluation)
-    yield from _problems(tables.problems(metrics))
+    differences, outdated = tables.differences(evaluation), tables.outdated(evaluation)
+    if differences or outdated:
+        yield "### Paired differences"
+        yield "\n".join(f"- {_cell(tables.in_words(row))}" for row in differences) or outdated
+    problems = tables.problems(metrics)
+    yield f"### {problems.title}"
+    yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE
     yield "### How it was measured"
     yield "\n\n".join(map(described, evaluation.models.values()))
 
@@ -47,18 +48,6 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
 def _titled(figures: Figures) -> Iterator[str]:
     yield f"### {_cell(figures.title)}"
     yield as_table((figures.turned if len(figures.names) > WIDEST else figures).cells)
-
-
-def _differences(evaluation: Evaluation) -> Iterator[str]:
-    rows, outdated = tables.differences(evaluation), tables.outdated(evaluation)
-    if rows or outdated:
-        yield "### Paired differences"
-        yield "\n".join(f"- {_cell(tables.in_words(row))}" for row in rows) or outdated
-
-
-def _problems(problems: Figures) -> Iterator[str]:
-    yield f"### {problems.title}"
-    yield as_table(problems.cells) if problems.rows else tables.ALL_READABLE
 
 
 def _retrievers(run: WorkspaceRun) -> Iterator[str]:
@@ -71,14 +60,6 @@ def _retrievers(run: WorkspaceRun) -> Iterator[str]:
                 f"- {_cell(tables.in_words(row))}" for row in retrieval_tables.differences(figures)
             )
             yield retrieval_tables.milliseconds(figures)
-
-
-def _stages(run: WorkspaceRun) -> Iterator[str]:
-    """The stages of the run, finished or not, in the order they are run in."""
-    if run.stages:
-        yield "## Stages"
-    yield from map(_cell, run.unread)
-    yield from map(described, run.stages)
 
 
 def described(stage: ReportedStage) -> str:

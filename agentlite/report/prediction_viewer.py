@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from agentlite.core.records import Call, GoldCall, Record, Step
-from agentlite.core.row_files import Row
 from agentlite.report.predictions import Answers
 from agentlite.report.read_run import Json
 
@@ -124,7 +123,13 @@ def _step(
     source = answers.records.get(step.record_id)
     expected = _calls(source.expected(step.turn).calls, cut) if source else None
     predictions = [
-        _prediction(models.index(model), row, metrics, cut)
+        [
+            models.index(model),
+            cut(row["text"]),
+            row["problem"],
+            [row["metrics"].get(name) for name in metrics],
+            row.get("new_tokens", 0),
+        ]
         for model, rows in answers.by_step[step].items()
         for row in rows
     ]
@@ -134,10 +139,3 @@ def _step(
 
 def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[list[str]]:
     return [[call.name, cut(compact(call.arguments))] for call in calls]
-
-
-def _prediction(
-    model: int, row: Row, metrics: Sequence[str], cut: Callable[[str], str]
-) -> list[object]:
-    values = [row["metrics"].get(name) for name in metrics]
-    return [model, cut(row["text"]), row["problem"], values, row.get("new_tokens", 0)]

@@ -85,7 +85,12 @@ def commands(run: WorkspaceRun) -> list[str]:
     profiled = _profiled()
     return [
         *(
-            _command(stage.plan.command, stage.settings, _out(stage), profiled)
+            _command(
+                stage.plan.command,
+                stage.settings,
+                ["--out", stage.name] if stage.name != stage.plan.command else [],
+                profiled,
+            )
             for stage in run.stages
         ),
         *(_evaluation(evaluation, profiled) for evaluation in run.evaluations if evaluation.models),
@@ -134,10 +139,6 @@ def _evaluation(evaluation: Evaluation, profiled: set[tuple[str, str]]) -> str:
         [*(["--out", out] if out != "eval" else []), *named],
         profiled,
     )
-
-
-def _out(stage: ReportedStage) -> list[str]:
-    return ["--out", stage.name] if stage.name != stage.plan.command else []
 
 
 def _flag(command: str, key: str, value: object) -> list[str]:

@@ -38,7 +38,7 @@ class ToolOffers(NamedTuple):
 
     def offer(self, record: Record) -> Record:
         texts = questions(record)
-        expected = _expected(record)
+        expected = {call.name for turn in record.turns for call in record.expected(turn).calls}
         if not record.tools or not texts or ANY_TOOL in expected:
             return record
         scores = self.ranker(texts)
@@ -92,10 +92,6 @@ def counted(record: Record) -> Counter[str]:
             "other_schema": int(bool(meta.get("other_schema"))),
         }
     )
-
-
-def _expected(record: Record) -> set[str]:
-    return {call.name for turn in record.turns for call in record.expected(turn).calls}
 
 
 def _without_last(tools: Sequence[Tool], expected: set[str], count: int) -> list[Tool]:

@@ -45,7 +45,9 @@ class PlanReport(Struct, frozen=True):
 
 def report(request: PlanRequest, settings: Any, run: Path) -> PlanReport:
     """`settings`: of the planned command. Raises UserError 2, 5 or 8."""
-    model = _model(settings)
+    model = settings.model
+    if not isinstance(model, str):  # eval compares several: the last
+        model = model[-1] if model else TRAINED
     if not model and not request.config_json:
         raise UserError("no model is named.", "Add --model or --config-json.", location="--model")
     shape = (
@@ -70,12 +72,6 @@ def report(request: PlanRequest, settings: Any, run: Path) -> PlanReport:
     return PlanReport(
         request.command, name, settings.engine, planned, answers, switches, request.sweep
     )
-
-
-def _model(settings: Any) -> str:
-    """Of the models that eval compares, the last."""
-    named = settings.model
-    return named if isinstance(named, str) else named[-1] if named else TRAINED
 
 
 def present(answer: PlanReport, as_json: bool) -> None:

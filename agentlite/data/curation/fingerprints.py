@@ -67,7 +67,10 @@ def dialog_text(record: Record) -> str:
     return "\n".join(
         part
         for message in said
-        for part in (message.content, *map(_as_text, message.calls))
+        for part in (
+            message.content,
+            *(f"{call.name} {plain(call.arguments)}" for call in message.calls),
+        )
         if part
     )
 
@@ -92,10 +95,6 @@ def _comparable(calls: Sequence[Call]) -> list[tuple[str, dict[str, Any]]]:
 
 def _said_in(message: Message) -> tuple[str, str, Any]:
     return message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls)
-
-
-def _as_text(call: Call) -> str:
-    return f"{call.name} {plain(call.arguments)}"
 
 
 def _size(value: object) -> int:

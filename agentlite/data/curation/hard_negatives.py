@@ -116,7 +116,7 @@ def hard_negatives(
         "removed": (
             removed,
             lambda one: without_right_tool(
-                one, expected[first_query(one)], _said(one, answer, answer_zh)
+                one, expected[first_query(one)], answer_zh if script(one) == "Han" else answer
             ),
         ),
         "masked": (masked, lambda one: with_masked_names(one, seed)),
@@ -209,10 +209,6 @@ def _expected_by_query(records: Sequence[Record]) -> Mapping[str, set[str]]:
     for record in records:
         expected.setdefault(first_query(record), set()).update(expected_tools(record))
     return expected
-
-
-def _said(record: Record, answer: str, answer_zh: str) -> str:
-    return answer_zh if script(record) == "Han" else answer
 
 
 def _could_do(tool: Tool, right: Sequence[Tool], calls: Sequence[GoldCall]) -> bool:

@@ -114,7 +114,8 @@ def draw(
     chosen: list[int] = []
     for name, tasks in members.items():
         for task, count in scaled(drawable[name], sizes[name]).items():
-            chosen += _first(tasks[task], records, count, seed)
+            of_task = [records[index] for index in tasks[task]]
+            chosen += [tasks[task][place] for place in sample(of_task, count, seed)]
     by_task = Counter(records[index].task for index in chosen)
     return Mixed(sorted(chosen), sizes, dict(by_task.most_common()), notes)
 
@@ -219,7 +220,3 @@ def _sizes(
             notes.append(f"the group '{name}' has {count} rows, not {asked}: all of them are taken")
         sizes[name] = min(asked, count)
     return sizes
-
-
-def _first(indices: Sequence[int], records: Sequence[Traits], count: int, seed: int) -> list[int]:
-    return [indices[place] for place in sample([records[index] for index in indices], count, seed)]

@@ -191,7 +191,9 @@ def _write(found: BufferState, rows: Sequence[Row], kept: BufferCounts) -> None:
             file.write(content)
         runs = (*manifest.runs, ReplayRun(found.key, found.rows, name, *kept))
         write_json(found.folder / "manifest.json", BufferManifest(runs=runs))
-        _remove_others(found.folder, {found.rows, name})
+        files = {_path(found.folder, rows) for rows in (found.rows, name)}
+        for path in set(found.folder.glob("rows-*.jsonl")) - files:
+            path.unlink()
 
 
 def _manifest(folder: Path) -> BufferManifest:
@@ -239,9 +241,3 @@ def _rows(folder: Path, name: str, is_done: bool) -> list[Row]:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / f"rows-{name}.jsonl"
-
-
-def _remove_others(folder: Path, names: set[str]) -> None:
-    kept = {_path(folder, name) for name in names}
-    for path in set(folder.glob("rows-*.jsonl")) - kept:
-        path.unlink()

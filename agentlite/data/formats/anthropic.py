@@ -53,7 +53,7 @@ def read(row: dict[str, Any]) -> Record:
     """
     if not isinstance(row.get("messages"), list):
         raise RowError("E201", "messages are no list")
-    tools = read_tools(_renamed(row.get("tools")), _renamed_value)
+    tools = read_tools(_renamed(row.get("tools")), lambda text: _renamed(json_value(text)))
     dialog = _AnthropicDialog(tools)
     if system := _texts(row.get("system"), "\n\n", "system"):
         dialog.messages.append(Message("system", system))
@@ -66,10 +66,6 @@ def read(row: dict[str, Any]) -> Record:
             row, "messages", "tools", "system", is_error=dialog.failed, blocks=dialog.extra
         ),
     )
-
-
-def _renamed_value(text: str) -> object:
-    return _renamed(json_value(text))
 
 
 def _may_be_own(message: object) -> bool:

@@ -71,10 +71,6 @@ class ExportTarget(NamedTuple):
     times: int
 
 
-def _check_merged(asked: ExportRequest, subject: ExportedModel) -> None:
-    refuse_quantized(subject.source)
-
-
 def _merged(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     source, whole = subject.source, Path(subject.source.base)
     if source.adapter is None and any(whole.glob("*.safetensors")):
@@ -184,7 +180,7 @@ def _ollama(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Expor
 
 
 KINDS: dict[str, ExportTarget] = {
-    "merged": ExportTarget(_check_merged, _merged, 1),
+    "merged": ExportTarget(lambda asked, subject: refuse_quantized(subject.source), _merged, 1),
     "adapter": ExportTarget(_check_adapter, _adapter, 0),
     "gguf": ExportTarget(_check_gguf, _gguf, 3),
     "ollama": ExportTarget(_check_ollama, _ollama, 3),

@@ -99,7 +99,10 @@ def judge(
     if len(asked) < len(items):
         twice = Counter(item.name for item in items).most_common(1)[0][0]
         raise UserError(f"two answers to judge are named {twice}.", "Give each a name of its own.")
-    keys = {name: _key(endpoint, said, parameters) for name, said in asked.items()}
+    keys = {
+        name: digest(canonical([endpoint.address, endpoint.model, said, parameters]))
+        for name, said in asked.items()
+    }
     with Appender(cache) as file:
         known = {verdict.key: verdict for verdict in _read(cache)}
         missing = {keys[name]: said for name, said in asked.items() if keys[name] not in known}
@@ -155,10 +158,6 @@ def _objects(text: str) -> Iterator[dict[str, object]]:
         except ValueError:
             end = start + 1
         start = text.find("{", end)
-
-
-def _key(endpoint: Endpoint, said: Sequence[Message], parameters: Mapping[str, object]) -> str:
-    return digest(canonical([endpoint.address, endpoint.model, said, parameters]))
 
 
 def _shown(text: str) -> str:

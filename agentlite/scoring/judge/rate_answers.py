@@ -8,7 +8,7 @@ from msgspec import UNSET, to_builtins
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint
-from agentlite.core.records import Message, Prediction, Record, Step, plain
+from agentlite.core.records import Message, Prediction, Record, plain
 from agentlite.scoring.judge.human_ratings import rated, read_key, read_scores, write_sheet
 from agentlite.scoring.judge.llm_judge import Item, Prices, judge
 from agentlite.scoring.judge.rubric import usable
@@ -93,15 +93,11 @@ def _item(one: Prediction, record: Record) -> Item:
     question = next((message.content for message in reversed(before) if message.role == "user"), "")
     tools = ", ".join(tool.name for tool in record.tools)
     return Item(
-        _name(one.step),
+        f"{one.step.record_id} {one.step.turn}",
         f"{question}\n\nTools: {tools}",
         one.text,
         _reference(record.messages[one.turn]),
     )
-
-
-def _name(step: Step) -> str:
-    return f"{step.record_id} {step.turn}"
 
 
 def _reference(message: Message) -> str:

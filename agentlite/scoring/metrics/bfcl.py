@@ -6,7 +6,7 @@ Names are compared as the tools have them: BFCL's handlers of APIs that know no 
 for them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -302,15 +302,11 @@ def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
     measured = {category: values for category, values in by_category.items() if values}
     groups = {name: _group_score(group, measured) for name, group in GROUPS.items()}
     weighed = [(GROUPS[name].weight, score) for name, score in groups.items() if score is not None]
-    missing = [category for category in _all_categories() if category not in measured]
+    every = [category for group in GROUPS.values() for category in group.categories]
+    missing = [category for category in [*every, "live_relevance"] if category not in measured]
     weight_of_all = sum(weight for weight, _ in weighed)
     overall = sum(weight * score for weight, score in weighed) / weight_of_all if weighed else None
     return BfclScores(SUBSET if missing else WHOLE, overall, groups, missing)
-
-
-def _all_categories() -> Iterator[str]:
-    yield from (category for group in GROUPS.values() for category in group.categories)
-    yield "live_relevance"
 
 
 def _group_score(group: CategoryGroup, measured: Mapping[str, Sequence[float]]) -> float | None:

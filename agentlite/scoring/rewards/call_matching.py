@@ -96,7 +96,11 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
         wrong = argument_problem(name, value, expected, schema)
         if name in expected.arguments:
             named += 1
-            if wrong and not (wrong := _problem_after_cast(name, value, expected, schema)):
+            if wrong and not (
+                wrong := argument_problem(
+                    name, cast(value, schema_at(schema, "properties", name)), expected, schema
+                )
+            ):
                 casts += 1
         if not wrong:
             right += 1
@@ -112,12 +116,6 @@ def needed(expected: GoldCall, schema: Schema) -> list[str]:
     """The parameters that may not be left out: by the gold, or by the schema alone."""
     named = [name for name, accepted in expected.arguments.items() if "" not in accepted]
     return named + [name for name in schema.get("required") or () if name not in named]
-
-
-def _problem_after_cast(name: str, value: object, expected: GoldCall, schema: Schema) -> str:
-    return argument_problem(
-        name, cast(value, schema_at(schema, "properties", name)), expected, schema
-    )
 
 
 def cast(value: object, schema: Schema) -> object:

@@ -72,7 +72,8 @@ def arguments(attempt: Attempt) -> float:
     """
     if not attempt.gold.calls:
         return float(not attempt.made)
-    earned = _jaccard_of_tools(attempt)
+    numbers = [(len(use.expected), len(use.made)) for use in attempt.uses.values()]
+    earned = sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
     most = 1
     for expected, fit in attempt.matches:
         most += 1 + (fit.named + fit.missing if fit else len(needed(expected, {})))
@@ -80,11 +81,6 @@ def arguments(attempt: Attempt) -> float:
             every = fit.supplied + fit.missing
             earned += fit.right + (fit.named / every if every else 1.0)
     return earned / most
-
-
-def _jaccard_of_tools(attempt: Attempt) -> float:
-    numbers = [(len(use.expected), len(use.made)) for use in attempt.uses.values()]
-    return sum([min(pair) for pair in numbers]) / sum([max(pair) for pair in numbers])
 
 
 def exact(attempt: Attempt) -> float:
