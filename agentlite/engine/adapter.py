@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentlite.config.pipeline import TRAINERS
+from agentlite.config.settings import TrainerSettings
 from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import checkpoints, load_dtype
 from agentlite.engine.load import Loaded, Loading, loading_of, unsloth_checkpointing
@@ -68,7 +69,7 @@ def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def adapted(loaded: Loaded, settings: Any) -> Any:
+def adapted(loaded: Loaded, settings: TrainerSettings) -> Any:
     """The model with the adapter it came with, or with a new one as the settings say; with none if
     all is trained.
     """
@@ -88,7 +89,7 @@ def adapted(loaded: Loaded, settings: Any) -> Any:
     )
 
 
-def reference(settings: Any) -> dict[str, object]:
+def reference(settings: TrainerSettings) -> dict[str, object]:
     """How TRL is to load the frozen copy of a whole model: as the model itself, not in its
     float32.
     """

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config import settings as config
+from agentlite.config.settings import RetrieverSettings, TrainerSettings
 from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
 from agentlite.core.row_files import write_json
@@ -127,7 +128,9 @@ def row_order(lengths: Sequence[int], plan: Schedule, seed: int) -> list[int]:
     return [row for batch in batches for row in batch]
 
 
-def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) -> dict[str, Any]:
+def arguments(
+    settings: TrainerSettings, folder: Path, plan: Schedule, *, with_dev: bool
+) -> dict[str, Any]:
     """The arguments of TRL's trainers. The user's `trl` mapping comes last."""
     dtype = str(load_dtype()).removeprefix("torch.")
     return {
@@ -144,7 +147,7 @@ def arguments(settings: Any, folder: Path, plan: Schedule, *, with_dev: bool) ->
 
 
 def shared_arguments(
-    settings: Any, folder: Path, plan: Schedule, *, with_dev: bool
+    settings: TrainerSettings | RetrieverSettings, folder: Path, plan: Schedule, *, with_dev: bool
 ) -> dict[str, object]:
     """TrainingArguments of transformers, for any trainer."""
     if "report_to" not in settings.trl:

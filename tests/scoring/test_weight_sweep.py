@@ -1,5 +1,6 @@
 """From where two components count as the same, and what a comparison says of them."""
 
+import msgspec
 import pytest
 
 from agentlite.core.records import GOLD, Candidate, Score
@@ -39,10 +40,8 @@ def test_components_move_together_from_a_correlation_of_95_percent(other, togeth
     values = zip((0, 1, 2, 3), (0, 1, 2, other), strict=True)
     step = [said(f"t{one}", one=float(one), two=sign * float(two)) for one, two in values]
     report = report_components(grouped(step), {"one": 1.0, "two": 1.0}, {})
-    assert [pair["components"] for pair in report["together"]] == (
-        [["one", "two"]] if together else []
-    )
-    assert all(pair["r"] * sign > 0 for pair in report["together"])
+    assert [pair.components for pair in report.together] == ([("one", "two")] if together else [])
+    assert all(pair.r * sign > 0 for pair in report.together)
 
 
 def test_a_component_is_described_by_its_spread_over_the_sample_alone():
@@ -52,16 +51,16 @@ def test_a_component_is_described_by_its_spread_over_the_sample_alone():
         [said("d", exact=0.5), said("e", exact=0.5)],
     ]
     report = report_components(grouped(*steps), {"exact": 0.5}, {})
-    assert (report["steps"], report["candidates"]) == (3, 5)
-    assert report["components"]["exact"] == {
+    assert (report.steps, report.candidates) == (3, 5)
+    assert msgspec.structs.asdict(report.components["exact"]) == {
         "weight": 0.5,
         "mean": 0.5,
         "std": pytest.approx((0.5 / 4) ** 0.5),
         "differs": 0.5,
     }
-    assert report["components"]["wrong_tool"]["weight"] == 0.0
-    assert report["constant"] == ["missed_call", "wrong_tool"]
-    (line,) = report_components(grouped([said("a", exact=1.0)]), {"exact": 1.0}, {})["constant"][:1]
+    assert report.components["wrong_tool"].weight == 0.0
+    assert report.constant == ["missed_call", "wrong_tool"]
+    (line,) = report_components(grouped([said("a", exact=1.0)]), {"exact": 1.0}, {}).constant[:1]
     assert line == "missed_call"
 
 
@@ -83,8 +82,8 @@ def test_a_pair_needs_a_twentieth_unless_another_margin_is_given(difference, pai
     assert len(build_pairs(groups, weights, PairRule()).pairs) == pairs
     assert len(build_pairs(groups, weights, PairRule(margin=0.0)).pairs) == 1
     (row,) = compare_weightings(groups, {"w": weights}, PairRule())
-    assert row["no_pair"]["small margin"] == 1 - pairs
-    assert row["weights"] == weights and row["mean_margin"] == pytest.approx(pairs * difference)
+    assert row.no_pair["small margin"] == 1 - pairs
+    assert row.weights == weights and row.mean_margin == pytest.approx(pairs * difference)
 
 
 def test_a_pair_names_both_sides_with_their_totals():
