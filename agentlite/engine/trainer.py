@@ -212,19 +212,14 @@ def train(
     again in smaller ones, with as many rows a step. Raises UserError 6, 7 (one row alone does not
     fit) or 74, what `watch` raises, and Stopped after a signal.
     """
-    micro = plan
-    if (folder / MICRO_BATCH).exists():  # what fitted when this run was last carried on
-        rows = plan.batch_size * plan.gradient_accumulation
-        size = json.loads((folder / MICRO_BATCH).read_bytes())["batch_size"]
-        micro = plan._replace(batch_size=size, gradient_accumulation=rows // size)
+    micro = _fitting(folder, plan)
     while True:
         trainer = make(micro)
         try:
-            figures = _run(trainer, folder, plan, watch or Watch())
-            if micro != plan:
-                figures["batch_size"] = micro.batch_size
-                figures["gradient_accumulation"] = micro.gradient_accumulation
-            return figures
+            return {
+                **_run(trainer, folder, plan, watch or Watch()),
+                **_smaller_batches(plan, micro),
+            }
         except UserError as error:
             smaller = micro.in_smaller()
             if error.exit_code != OUT_OF_MEMORY or not smaller:
@@ -248,6 +243,21 @@ def train(
             f"{folder.name}: out of memory; going on with batch_size {micro.batch_size} and "
             f"gradient_accumulation {micro.gradient_accumulation}, the same steps"
         )
+
+
+def _fitting(folder: Path, plan: Schedule) -> Schedule:
+    """In the micro-batches that fitted when this run was last carried on."""
+    path, rows = folder / MICRO_BATCH, plan.batch_size * plan.gradient_accumulation
+    size = json.loads(path.read_bytes())["batch_size"] if path.exists() else plan.batch_size
+    return plan._replace(batch_size=size, gradient_accumulation=rows // size)
+
+
+def _smaller_batches(plan: Schedule, micro: Schedule) -> dict[str, int]:
+    return (
+        {}
+        if micro == plan
+        else {"batch_size": micro.batch_size, "gradient_accumulation": micro.gradient_accumulation}
+    )
 
 
 def _run(trainer: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, object]:
