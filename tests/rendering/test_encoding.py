@@ -403,3 +403,10 @@ def test_a_mixture_goes_by_seed_and_record_in_proportion_to_the_weights(smollm2)
     for names in taken:
         assert 60 <= names.count("hermes") <= 140
         assert names.count("hermes") + names.count("react") == 400
+
+
+def test_of_added_tokens_that_begin_alike_the_longest_is_taken(smollm2):
+    tokenizer = with_special(smollm2, "<|now|>", "<|now|><|then|>")
+    for text in ("a<|now|>b", "a<|now|><|then|>b", "<|now|><|now|><|then|>"):
+        expected = tokenizer.encode(text, add_special_tokens=False).ids
+        assert Template("m", tokenizer, TURN, {}).encode(text) == expected

@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import shlex
+import sys
 import zlib
 
 import pytest
@@ -377,3 +378,17 @@ def test_a_viewer_shows_the_messages_up_to_the_last_step_and_each_tool_once(tmp_
         [[1, "x", "", [0.5, None], 3]],
     ]
     assert found["steps"][1][3] == []
+
+
+def test_the_viewers_of_all_evaluations_share_the_budget_of_a_page(tmp_path, monkeypatch):
+    for data in ("prep", "other", "third"):
+        made(tmp_path / "eval" / data / "m", "eval", metrics={"metrics": {}})
+    budgets = []
+
+    def record_budget(answers, models, metrics, budget):
+        budgets.append(budget)
+        return pack(answers, models, metrics, budget)
+
+    monkeypatch.setattr(sys.modules["agentlite.report.page"], "pack", record_budget)
+    write_report(tmp_path)
+    assert budgets == [1_500_000] * 3

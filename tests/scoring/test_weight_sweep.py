@@ -101,3 +101,11 @@ def test_pairs_are_written_whole(tmp_path, disk_calls):
     write_pairs(tmp_path / "pairs.jsonl", pairs)
     assert "rename .pairs.jsonl.partial pairs.jsonl" in disk_calls
     assert list(read_pairs(tmp_path / "pairs.jsonl")) == pairs
+
+
+def test_balance_goes_by_the_lengths_of_all_pairs_before():
+    """Two steps lean by 5 each; of pairs of -5 and -10 the one that evens out both is taken."""
+    forced = [said("123456", exact=1.0), said("1")]
+    choice = [said("12", exact=1.0), said("1234567"), said("123456789012")]
+    made = build_pairs(grouped(forced, forced, choice), {"exact": 1.0}, PairRule(balance=True))
+    assert [len(pair.chosen.text) - len(pair.rejected.text) for pair in made.pairs] == [5, 5, -10]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from support.samples import TIME, WEATHER
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Prediction, Record, Step
 from agentlite.scoring.metrics.bfcl import category_of
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.dialogs import dialogs
@@ -22,6 +22,7 @@ from agentlite.scoring.metrics.model_metrics import (
     means,
     read_metrics,
 )
+from agentlite.scoring.metrics.pass_hat_k import passes
 from agentlite.scoring.metrics.retrieval_loss import in_words, retrieval_loss
 from agentlite.scoring.metrics.summarize import compare, scores, summarize
 
@@ -238,3 +239,11 @@ def test_the_figures_of_bfcl_are_those_of_its_own_records_alone():
     assert (found.bfcl["simple_python"].mean, found.bfcl["simple_python"].count) == (0.5, 2)
     assert found.bfcl_is == "BFCL-style subset" and "multiple" in found.bfcl_not_measured
     assert "simple_python" not in found.bfcl_not_measured
+
+
+def test_passes_go_up_to_the_fewest_samples_of_a_step():
+    found = passes({Step("a", 1): [True, True, False], Step("b", 1): [True, False]}, 0)
+    assert {name: figure.mean for name, figure in found.items()} == {
+        "pass^1": pytest.approx((2 / 3 + 1 / 2) / 2),
+        "pass^2": pytest.approx((1 / 3 + 0) / 2),
+    }
