@@ -434,3 +434,162 @@ def test_one_process_neither_waits_nor_leaves() -> None:
     coordinate.barrier()
     coordinate.go()
     coordinate.leave()
+
+
+def rows_of(folder: Path, rows: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps({"step": step, **row}) + "\n" for step, row in enumerate(rows, 1))
+    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_the_result_is_the_best_checkpoint_and_figures_say_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = tmp_path / "checkpoints" / "checkpoint-2"
+    best.mkdir(parents=True)
+    for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.pt"):
+        (best / name).write_text(name, encoding="utf-8")
+    monkeypatch.setattr(checkpoints, "best_whole", lambda folder: best)
+    facts = SimpleNamespace(step=2, dev_loss=0.25)
+    monkeypatch.setattr(checkpoints, "manifests", lambda folder: {best: facts})
+    rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}])
+    assert trainer._keep_best(tmp_path) == {
+        "steps": 3,
+        "kept_step": 2,
+        "first_loss": 3.0,
+        "last_loss": 1.0,
+        "dev_loss": 0.25,
+    }
+    made = {
+        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "adapter").iterdir()
+    }
+    assert made == {name: name for name in ("adapter_config.json", "adapter_model.safetensors")}
+
+
+def test_rows_after_the_last_checkpoint_go_and_without_one_all_go_and_are_named(
+    tmp_path: Path, capsys: Any
+) -> None:
+    checkpoint = tmp_path / "checkpoint-1"
+    (checkpoint / checkpoints.LOGS).mkdir(parents=True)
+    (checkpoint / checkpoints.LOGS / "metrics.jsonl").write_text('{"step":1}\n', encoding="utf-8")
+    rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}])
+    trainer._restore_metrics(tmp_path, checkpoint)
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == '{"step":1}\n'
+    assert not capsys.readouterr().err
+    rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}])
+    trainer._restore_metrics(tmp_path, None)
+    assert not (tmp_path / "metrics.jsonl").exists()
+    assert "no checkpoint of the 2 steps" in capsys.readouterr().err
+    trainer._restore_metrics(tmp_path, None)
+    assert not capsys.readouterr().err
+
+
+def trained(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, rows: list[dict[str, Any]]
+) -> list[Watch]:
+    """The watch of the next run of an engine, which leaves these rows and loads nothing."""
+    watches: list[Watch] = []
+
+    def train(make: Any, folder: Path, plan: Schedule, watch: Watch) -> dict[str, Any]:
+        watches.append(watch)
+        rows_of(folder, rows)
+        return {"steps": plan.steps}
+
+    for name in ("prepare", "check"):
+        monkeypatch.setattr(engine, name, lambda *_: None)
+    monkeypatch.setattr(engine, "load", lambda *_, **__: None)
+    monkeypatch.setattr(engine, "load_dtype", lambda: "torch.float32")
+    monkeypatch.setattr(trainer, "train", train)
+    return watches
+
+
+def grpo_task() -> Any:
+    return grpo.GrpoTask(
+        [[1], [2]], [(), ()], lambda answers: [], {"even": 1.0}, grpo.Decoding(3), []
+    )
+
+
+SOURCE: Any = None
+
+
+def test_grpo_watches_its_start_its_flat_steps_and_says_how_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"reward": float(step), "kl": step / 8, "flat": step % 2} for step in range(12)]
+    watches, task = trained(grpo, monkeypatch, tmp_path, rows), grpo_task()
+    settings = GrpoSettings(max_steps=12, max_flat_steps=2)
+    figures = grpo.train(SOURCE, settings, tmp_path, lambda loaded: task)
+    assert figures == {
+        "steps": 12,
+        "first_reward": 2.0,  # 0 to 4
+        "last_reward": 9.0,  # 7 to 11
+        "kl": 1.125,
+        "flat_groups": 0.5,
+    }
+    (watch,) = watches
+    assert watch.measures["rewards/even/mean"] == "reward/even" and watch.halt is task.halt
+    assert {"reward", "reward_std", "flat", "kl", "entropy", "new_tokens"} <= {
+        *watch.measures.values()
+    }
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(UserError, match="differ before the first step"):
+        watch.at_step(1, {"kl": 0.00011})
+    watch.at_step(1, {"kl": 0.00009, "flat": 1})
+    assert not task.halt
+    watch.at_step(2, {"kl": 5.0, "flat": 1})
+    assert len(task.halt) == 1
+    watch.at_step(12, {"kl": 5.0, "flat": 0})
+    assert len(task.halt) == 1
+
+
+def test_flat_steps_at_the_very_end_are_no_failure_and_without_beta_there_is_no_divergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watches, task = trained(grpo, monkeypatch, tmp_path, [{"reward": 1.0}]), grpo_task()
+    settings = GrpoSettings(max_steps=2, max_flat_steps=2, beta=0.0)
+    assert "kl" not in grpo.train(SOURCE, settings, tmp_path, lambda loaded: task)
+    watches[0].at_step(1, {"flat": 1})
+    watches[0].at_step(2, {"flat": 1})
+    assert not task.halt
+
+
+def test_dpo_watches_its_start_and_figures_are_the_mean_of_its_last_five_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("margin", "accuracy", "chosen_reward", "rejected_reward")
+    rows = [dict.fromkeys(names, float(step)) for step in range(10)]
+    watches = trained(dpo, monkeypatch, tmp_path, rows)
+    pairs = [dpo.Preference([1], [2], [3])] * 4
+    figures = dpo.train(SOURCE, DpoSettings(max_steps=7, beta=0.5), tmp_path, pairs)
+    drifts = {"chosen_drift": 14.0, "rejected_drift": 14.0}
+    assert figures == {"steps": 7, "margin": 7.0, "accuracy": 7.0, **drifts}
+    row = {"chosen_reward": 0.3, "rejected_reward": 0.0}
+    assert {*names, "chosen_logp", "rejected_logp"} == {*watches[0].measures.values()}
+    watches[0].at_step(2, row)
+    with pytest.raises(UserError, match="differ before the first step"):
+        watches[0].at_step(1, row)
+    dpo.train(SOURCE, DpoSettings(max_steps=7, reference_free=True), tmp_path, pairs)
+    watches[1].at_step(1, row)
+
+
+@pytest.mark.torch
+def test_names_of_the_libraries_and_of_our_settings_are_as_they_are() -> None:
+    """Each argument that is a setting here, or fixed, is one that the library takes."""
+    from peft import LoraConfig
+    from trl import DPOConfig, GRPOConfig, SFTConfig
+
+    from agentlite.config import settings as config
+
+    tables = {
+        "sft": (SFTConfig, {"packing": "packing"}, {}),
+        "dpo": (DPOConfig, dpo.OURS_OF_TRL, {}),
+        "grpo": (GRPOConfig, grpo.OURS_OF_TRL, grpo.FIXED),
+    }
+    later = {"save_only_model", "ignore_data_skip", "warmup_ratio", "auto_find_batch_size"}
+    for command, (library, ours, fixed) in tables.items():
+        known = {*library.__dataclass_fields__} | later | {"enable_jit_checkpoint"}
+        assert {*ours, *fixed, *trainer.FIXED, *trainer.OURS_OF_TRL} <= known, command
+        assert {*ours.values()} <= {"out", *config.fields(command)}, command
+        shared = {*trainer.OURS_OF_TRL.values(), *trainer.OURS_OF_PEFT.values()}
+        assert shared - {"deepspeed", "out"} <= {*config.fields(command)}
+    assert {*trainer.OURS_OF_PEFT} <= {*LoraConfig.__dataclass_fields__}

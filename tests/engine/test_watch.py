@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,7 +180,13 @@ def test_overfitting_is_said_above_two_percent_of_the_best(capsys: Any) -> None:
     assert not capsys.readouterr().err
 
 
-@pytest.mark.torch
+@pytest.fixture
+def no_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower's base class, which does nothing, without the seconds of its import."""
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
+
+
+@pytest.mark.usefixtures("no_transformers")
 def test_each_logged_step_is_a_row_and_shown_and_judged(tmp_path: Path) -> None:
     seen: list[Any] = []
     with Journal(tmp_path) as journal:
@@ -209,7 +216,16 @@ def test_each_logged_step_is_a_row_and_shown_and_judged(tmp_path: Path) -> None:
     assert seen[:2] == [(1, row), (1, "loss 0.123")]
 
 
-@pytest.mark.torch
+@pytest.mark.usefixtures("no_transformers")
+def test_float16_may_skip_steps_and_bfloat16_may_not(tmp_path: Path) -> None:
+    for fp16, skipped, bad in ((True, [1], []), (False, [], [1])):
+        run = run_of(tmp_path)
+        args, state = SimpleNamespace(fp16=fp16), SimpleNamespace(global_step=1)
+        watch.follower(run).on_log(args, state, None, {"loss": 1.0, "grad_norm": INF})
+        assert (run.skipped, run.bad) == (skipped, bad)
+
+
+@pytest.mark.usefixtures("no_transformers")
 def test_a_dev_loss_that_is_no_number_is_a_bad_step(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         run = run_of(tmp_path, journal=journal)
@@ -218,7 +234,7 @@ def test_a_dev_loss_that_is_no_number_is_a_bad_step(tmp_path: Path) -> None:
         assert run.bad == [4] and not journal.dev
 
 
-@pytest.mark.torch
+@pytest.mark.usefixtures("no_transformers")
 @pytest.mark.parametrize(
     ("step", "strategy", "caught", "halt", "expected"),
     [
