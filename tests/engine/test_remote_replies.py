@@ -58,6 +58,7 @@ def test_each_reply_has_the_number_of_its_request_its_text_and_its_tokens(answer
         ([0, 1, 1, 1, 1], True),
         ([1, 1, 1, 1, 0], True),
         ([1, 1, 1], False),
+        ([1, 0], False),
         ([1], True),  # the only one
     ],
 )

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from agentlite.config import resolve
+from agentlite.core.errors import UserError
 from agentlite.engine.planning import memory as terms
 from agentlite.engine.planning.estimate import RowLengths, load_of, plan
 from agentlite.engine.planning.gpus import with_memory
 from agentlite.engine.planning.memory import GIB, REGIMES, Load, Regime, fits, memory
-from agentlite.engine.planning.model_shape import Shape, find_shape
+from agentlite.engine.planning.model_shape import Shape, find_shape, shape_of
 from agentlite.engine.planning.time_and_disk import (
     CARDS,
     disk,
@@ -277,3 +278,21 @@ def test_a_step_takes_its_training_and_its_sampling_and_a_run_all_its_steps() ->
 
 def test_the_positions_of_a_model_are_those_of_its_config() -> None:
     assert find_shape("Qwen/Qwen2.5-7B-Instruct").max_positions == 32768
+
+
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
+def test_a_mixture_of_experts_is_refused_by_any_of_its_names(key: str) -> None:
+    config = {
+        "num_hidden_layers": 2,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "vocab_size": 100,
+    }
+    plain = shape_of({**config, key: 1}, "config.json")
+    assert plain == Shape(2, 8, 2, 2, 4, 16, 100, False, 2**31)
+    with pytest.raises(UserError, match="mixture of experts"):
+        shape_of({**config, key: 2}, "config.json")
+    grouped = {"num_key_value_heads": 1, "head_dim": 3, "tie_word_embeddings": True}
+    limited = shape_of({**config, **grouped, "max_position_embeddings": 77}, "config.json")
+    assert limited == Shape(2, 8, 2, 1, 3, 16, 100, True, 77)
