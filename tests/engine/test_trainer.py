@@ -121,6 +121,7 @@ def test_halves_have_the_rows_of_a_step_down_to_one() -> None:
     while plan := plan.in_smaller():
         sizes.append((plan.batch_size, plan.gradient_accumulation))
     assert sizes == [(6, 2), (3, 4), (1, 12)]
+    assert Schedule(5, 12, 2).rows == 120  # in one process
     found = Schedule(5, 7, 3).in_smaller()
     assert found == Schedule(5, 3, 7)  # 21 rows in micro-batches of 3
 
@@ -454,13 +455,14 @@ def test_the_result_is_the_best_checkpoint_and_figures_say_which(
     facts = SimpleNamespace(step=2, dev_loss=0.25)
     monkeypatch.setattr(checkpoints, "manifests", lambda folder: {best: facts})
     rows_of(tmp_path, [{"loss": 3.0}, {"loss": 2.0}, {"loss": 1.0}])
-    assert trainer._keep_best(tmp_path) == {
-        "steps": 3,
-        "kept_step": 2,
-        "first_loss": 3.0,
-        "last_loss": 1.0,
-        "dev_loss": 0.25,
-    }
+    for _ in range(2):  # a kill after the first copy leaves the folder there
+        assert trainer._keep_best(tmp_path) == {
+            "steps": 3,
+            "kept_step": 2,
+            "first_loss": 3.0,
+            "last_loss": 1.0,
+            "dev_loss": 0.25,
+        }
     made = {
         path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "adapter").iterdir()
     }

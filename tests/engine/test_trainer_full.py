@@ -154,6 +154,8 @@ def test_what_cannot_work_is_refused_with_what_can(given, source, said, mended, 
         deepspeed.refuse_unfit("sft", SftSettings(**given), source)
     assert said in str(told.value) and mended in told.value.fix
     assert told.value.exit_code == 2
+    if "cannot be read" not in said:
+        assert told.value.location == ("sft.full" if "full" in given else "sft.deepspeed")
 
 
 def refused(command: str, settings: Any) -> str:
