@@ -108,7 +108,7 @@ def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> P
     pairs = [
         PreferencePair(
             record.id,
-            record.asked[0],
+            record.prompted_turns[0],
             protocol,
             Side(chosen, "turn", "m", 0, 1.0),
             Side(rejected, "turn", "m", 1, 0.5),
