@@ -32,11 +32,10 @@ def said(text, model="sft", **components):
     return text, {"exact": 0.0, **components}, model
 
 
-@pytest.mark.parametrize(("other", "together"), [(3.0, True), (2.45, True), (2.0, False)])
+@pytest.mark.parametrize(("other", "together"), [(3.0, True), (2.05, True), (2.0, False)])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_components_move_together_from_a_correlation_of_95_percent(other, together, sign):
-    """Over 0, 1, 2, 3 against 0, 1, 2, x: r is 1 for 3, .962 for 2.45 and .943 for 2 (of 0, 1, 2,
-    2)."""
+    """Over 0, 1, 2, 3 against 0, 1, 2, x: r is 1 for 3, .951 for 2.05 and .944 for 2."""
     values = zip((0, 1, 2, 3), (0, 1, 2, other), strict=True)
     step = [said(f"t{one}", one=float(one), two=sign * float(two)) for one, two in values]
     report = report_components(grouped(step), {"one": 1.0, "two": 1.0}, {})
