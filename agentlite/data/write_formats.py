@@ -51,14 +51,14 @@ def llamafactory(record: Record) -> Row:
     system = "\n\n".join(m.content for m in record.messages if m.role == "system")
     turns: list[Row] = []
     for role, group in groupby(record.messages, key=lambda message: message.role):
-        said = list(group)
+        messages = list(group)
         if role == "tool":
-            results = [message.content for message in said]
+            results = [message.content for message in messages]
             turns.append(
                 {"from": "observation", "value": plain(results) if len(results) > 1 else results[0]}
             )
         elif role != "system":
-            turns += map(_factory_turn, said)
+            turns += map(_factory_turn, messages)
     return {
         "conversations": turns,
         "system": system,
@@ -96,27 +96,27 @@ SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt", "tool": "ob
 def _sharegpt_turns(message: Message) -> list[Row]:
     """What is said, and then what is called, if anything is."""
     silent = {} if message.loss or message.role != "assistant" else {"loss": False}
-    said = {"from": SHAREGPT[message.role], "value": message.content, **silent}
+    messages = {"from": SHAREGPT[message.role], "value": message.content, **silent}
     if not message.calls:
-        return [said]
+        return [messages]
     calls = [_named(call, call.arguments) for call in message.calls]
     called = {
         "from": "function_call",
         "value": plain(calls if len(calls) > 1 else calls[0]),
         **silent,
     }
-    return [said, called] if message.content else [called]
+    return [messages, called] if message.content else [called]
 
 
 def _swift_messages(message: Message) -> list[Row]:
     silent = {} if message.loss or message.role != "assistant" else {"loss": False}
     role = "tool_response" if message.role == "tool" else message.role
-    said = (
+    messages = (
         [{"role": role, "content": message.content, **silent}]
         if message.content or not message.calls
         else []
     )
-    return said + [
+    return messages + [
         {"role": "tool_call", "content": plain(_named(call, call.arguments)), **silent}
         for call in message.calls
     ]

@@ -162,13 +162,13 @@ class Handler(BaseHTTPRequestHandler):
         call.
         """
         about = new_completion(self.server.chat_model.name)
-        said: list[str] = []
+        pieces: list[str] = []
 
         def listener(text: str) -> bool:
             if self._gone():  # False ends the sampling: the turn is free for the next client
                 return False
             if text and not request.offered and not request.stops:
-                said.append(text)
+                pieces.append(text)
                 self._chunks([chunk(about, {"content": text})])
             return True
 
@@ -177,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
             self._chunks([chunk(about, {"role": "assistant", "content": ""})])
             try:
                 turn = self.server.chat_model.answer(dialog, decoding, listener)
-                rest = [*last_chunks(about, request, turn, "".join(said))]
+                rest = [*last_chunks(about, request, turn, "".join(pieces))]
             except UserError as error:
                 rest = [event(_failed(error).body)]
         # after the turn is given back: a client that reads slowly does not hold up the others

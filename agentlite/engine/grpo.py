@@ -264,17 +264,17 @@ def _rollout(
         step = trl_trainer.state.global_step
         groups = [int(prompt) for prompt in prompts[:: settings.group_size]]
         seeds = [
-            tuple(f"{settings.seed} {step} {place} {n}" for n in range(settings.group_size))
-            for place in range(len(groups))
+            tuple(f"{settings.seed} {step} {batch_index} {n}" for n in range(settings.group_size))
+            for batch_index in range(len(groups))
         ]
-        asked = [
+        requests = [
             local_sampler.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
-        samples = draw(trl_trainer, loaded, asked, task.decoding)
+        samples = draw(trl_trainer, loaded, requests, task.decoding)
         answered = [
-            SampledAnswer(groups[sample.prompt], step, place, sample)
-            for place, sample in enumerate(
+            SampledAnswer(groups[sample.prompt], step, batch_index, sample)
+            for batch_index, sample in enumerate(
                 sorted(samples, key=lambda sample: (sample.prompt, sample.sample))
             )
         ]
@@ -291,12 +291,12 @@ def _rollout(
 def _sampled(
     trl_trainer: Any,
     loaded: Loaded,
-    asked: Sequence[local_sampler.SampleRequest],
+    requests: Sequence[local_sampler.SampleRequest],
     decoding: Decoding,
 ) -> Iterable[local_sampler.Sample]:
     return local_sampler.sample(
         Loaded(trl_trainer.accelerator.unwrap_model(trl_trainer.model), loaded.tokenizer),
-        asked,
+        requests,
         decoding,
     )
 
@@ -304,19 +304,23 @@ def _sampled(
 def _by_vllm(
     trl_trainer: Any,
     loaded: Loaded,
-    asked: Sequence[local_sampler.SampleRequest],
+    requests: Sequence[local_sampler.SampleRequest],
     decoding: Decoding,
 ) -> Iterable[local_sampler.Sample]:
     """By the vLLM engine that TRL has started and keeps at the newest weights."""
-    prompts = [list(one.prompt) for one in asked for _ in one.seeds]
-    group_size = len(asked[0].seeds)
+    prompts = [list(one.prompt) for one in requests for _ in one.seeds]
+    group_size = len(requests[0].seeds)
     _, completions, _, _ = trl_trainer.vllm_generation.generate(
         prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
     )
     ends = ends_of(loaded.model, decoding.turn_end)
     return [
         local_sampler.read(
-            loaded.tokenizer, ids, ends, asked[index // group_size].stops, divmod(index, group_size)
+            loaded.tokenizer,
+            ids,
+            ends,
+            requests[index // group_size].stops,
+            divmod(index, group_size),
         )
         for index, ids in enumerate(completions)
     ]

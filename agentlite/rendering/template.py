@@ -86,9 +86,9 @@ class Template:
     @cached_property
     def turn_end(self) -> str:
         """The special token that ends an assistant turn."""
-        user, said = {"role": "user", "content": "x"}, "probe answer"
-        text = self.render([user, {"role": "assistant", "content": said}]).rstrip()
-        tail = text[text.rfind(said) + len(said) :].strip()
+        user, answer = {"role": "user", "content": "x"}, "probe answer"
+        text = self.render([user, {"role": "assistant", "content": answer}]).rstrip()
+        tail = text[text.rfind(answer) + len(answer) :].strip()
         ends = [token for token in self.control_tokens if tail.startswith(token)]
         if not ends:
             raise UserError(

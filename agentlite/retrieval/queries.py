@@ -41,7 +41,7 @@ def queries(records: Iterable[Record], pool: ToolPool) -> list[Query]:
 
 
 def _queries(record: Record, pool: ToolPool) -> list[Query]:
-    asked = iter(questions(record))
+    texts = iter(questions(record))
     text, expected, found = "", dict[str, int](), list[Query]()
 
     def close() -> None:
@@ -62,7 +62,7 @@ def _queries(record: Record, pool: ToolPool) -> list[Query]:
     for turn, message in enumerate(record.messages):
         if message.role == "user" and message.content.strip():
             close()
-            text, expected = next(asked), {}
+            text, expected = next(texts), {}
         elif message.role == "assistant":
             for call in record.expected(turn).calls:
                 if call.name != ANY_TOOL:

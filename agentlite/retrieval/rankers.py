@@ -35,9 +35,9 @@ def keyword(texts: Sequence[str]) -> Ranker:
     def scores(queries: Sequence[str]) -> Scores:
         import numpy
 
-        asked = [set(words(query)) for query in queries]
+        query_words = [set(words(query)) for query in queries]
         return numpy.array(
-            [[len(query & text) / max(1, len(query)) for text in known] for query in asked],
+            [[len(query & text) / max(1, len(query)) for text in known] for query in query_words],
             numpy.float32,
         )
 
@@ -68,7 +68,9 @@ def bm25(texts: Sequence[str]) -> Ranker:
         import numpy
 
         found = [
-            index.get_scores(asked) if (asked := words(query)) else numpy.zeros(len(texts))
+            index.get_scores(query_words)
+            if (query_words := words(query))
+            else numpy.zeros(len(texts))
             for query in queries
         ]
         return numpy.array(found, numpy.float32)

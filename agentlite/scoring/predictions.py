@@ -186,7 +186,7 @@ def read_external(
             )
         lines[step] = number
         if step in wanted:
-            found[step] = _said(row, where)
+            found[step] = _external_answer(row, where)
     if strangers:
         number, name = strangers[0]
         raise UserError(
@@ -242,16 +242,16 @@ def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
     if turn is None and len(record.prompted_turns) == 1:
         return Step(name, record.prompted_turns[0])
     if turn not in record.prompted_turns:
-        asked = ", ".join(map(str, record.prompted_turns)) or "none"
+        turns = ", ".join(map(str, record.prompted_turns)) or "none"
         raise UserError(
             f"record {name} is not asked at turn {plain(turn)}.",
-            f"It is at: {asked}.",
+            f"It is at: {turns}.",
             location=where,
         )
     return Step(name, int(turn))
 
 
-def _said(row: Row, where: str) -> ExternalAnswer:
+def _external_answer(row: Row, where: str) -> ExternalAnswer:
     text, calls = row.get("text", ""), row.get("calls")
     if not isinstance(text, str) or ("text" not in row and calls is None):
         raise UserError("has neither a text nor calls.", f"A row: {SHAPE}.", location=where)

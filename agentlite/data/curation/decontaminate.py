@@ -114,12 +114,12 @@ def _by_query(
     records: Sequence[Traits], held_out: Sequence[Traits], threshold: float
 ) -> Iterator[tuple[int, int]]:
     """Any user turn that is long enough to ask something, and the first one however short."""
-    asked: dict[bytes, int] = {}
+    by_query: dict[bytes, int] = {}
     for number, record in enumerate(held_out):
         for query in record.queries:
-            asked.setdefault(query, number)
+            by_query.setdefault(query, number)
     for index, record in enumerate(records):
-        yield from ((index, asked[query]) for query in record.queries if query in asked)
+        yield from ((index, by_query[query]) for query in record.queries if query in by_query)
 
 
 def _by_near_query(
@@ -171,9 +171,9 @@ def _near(
         sorted(owners), sketches(texts[place] for place in sorted(owners)), strict=True
     ):
         index.add(place, sketch)
-    asked = sorted({places[text] for text in queries.values() if text})
+    by_query = sorted({places[text] for text in queries.values() if text})
     nearest: dict[int, int] = {}
-    for place, sketch in zip(asked, sketches(texts[place] for place in asked), strict=True):
+    for place, sketch in zip(by_query, sketches(texts[place] for place in by_query), strict=True):
         found = next(
             (other for other in islice(index.like(sketch), MOST) if near(place, other)), None
         )

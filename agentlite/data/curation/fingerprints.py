@@ -36,7 +36,7 @@ def keys(record: Record) -> Keys:
         (turn for turn in record.turns if record.messages[turn].loss), len(record.messages)
     )
     schemas = sorted((tool.name, encoded(tool.parameters)) for tool in record.tools)
-    before = [_said_in(message) for message in record.messages[:learned]]
+    before = [_message_key(message) for message in record.messages[:learned]]
     return Keys(
         shape=_hash((offer, names)),
         calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
@@ -63,10 +63,10 @@ def dialog_text(record: Record) -> str:
     Without the system turn and the tools: they are the same in thousands of records that have
     nothing else in common.
     """
-    said = [message for message in record.messages if message.role != "system"]
+    messages = [message for message in record.messages if message.role != "system"]
     return "\n".join(
         part
-        for message in said
+        for message in messages
         for part in (
             message.content,
             *(f"{call.name} {plain(call.arguments)}" for call in message.calls),
@@ -93,7 +93,7 @@ def _comparable(calls: Sequence[Call]) -> list[tuple[str, dict[str, Any]]]:
     return sorted(((call.name, comparable(call.arguments)) for call in calls), key=encoded)
 
 
-def _said_in(message: Message) -> tuple[str, str, Any]:
+def _message_key(message: Message) -> tuple[str, str, Any]:
     return message.role, comparable(message.content).rstrip(".?!。"), _comparable(message.calls)
 
 

@@ -215,8 +215,10 @@ def _sizes(
         raise UserError("every ratio is 0: nothing would be drawn.", HOW, location="--mix")
     sizes: dict[str, int] = {}
     for name, count in there.items():
-        asked = round(there[first] * ratios[name] / ratios[first])
-        if asked > count:
-            notes.append(f"the group '{name}' has {count} rows, not {asked}: all of them are taken")
-        sizes[name] = min(asked, count)
+        wanted = round(there[first] * ratios[name] / ratios[first])
+        if wanted > count:
+            notes.append(
+                f"the group '{name}' has {count} rows, not {wanted}: all of them are taken"
+            )
+        sizes[name] = min(wanted, count)
     return sizes

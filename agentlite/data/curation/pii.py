@@ -231,14 +231,14 @@ def _is_phone(match: re.Match[str], before: str) -> bool:
         return False
     if match["bare"] or (match["mobile"] and match[0].isdigit()):
         return (
-            _is_said_to_be_a_phone(match, before)
+            _is_labelled_as_phone(match, before)
             and not THING.search(before)
             and not _is_a_limit(int(digits))
         )
     return bool(match["mobile"]) or not digits.startswith("1234567")
 
 
-def _is_said_to_be_a_phone(match: re.Match[str], before: str) -> bool:
+def _is_labelled_as_phone(match: re.Match[str], before: str) -> bool:
     """A word before it says so, or it is a Chinese mobile in Chinese words (or with all of its
     prefix).
     """

@@ -67,10 +67,10 @@ def statistics(records: Sequence[Traits], sizes: Sequence[Sized]) -> dict[str, o
 
 def script(record: Record) -> str:
     """That of what the user says first: what may be told of a language without guessing."""
-    said = next(
+    text = next(
         (m.content for m in record.messages if m.role == "user"), record.messages[0].content
     )
-    return next((name for name, letters in SCRIPTS.items() if letters.search(said)), "other")
+    return next((name for name, letters in SCRIPTS.items() if letters.search(text)), "other")
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:

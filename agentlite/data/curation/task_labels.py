@@ -106,7 +106,7 @@ def _many_expected(record: Record, exchanges: Exchanges) -> bool:
     return any(len(exchange.tools) >= MANY_DUE for exchange in exchanges)
 
 
-def _asked_back(record: Record, exchanges: Exchanges) -> bool:
+def _asks_back(record: Record, exchanges: Exchanges) -> bool:
     """The first question is met with words, a later one with a call."""
     return not exchanges[0].tools
 
@@ -130,7 +130,7 @@ RULES: dict[str, TaskRule] = {
     "a tool is sought": TaskRule("tool_retrieval", _tool_sought),
     "a call after a call": TaskRule("multi_step_planning", _call_after_call),
     "many tools due": TaskRule("multi_step_planning", _many_expected),
-    "asks back first": TaskRule("timing_decision", _asked_back),
+    "asks back first": TaskRule("timing_decision", _asks_back),
     "a condition": TaskRule("timing_decision", _conditional),
     "many tools on offer": TaskRule("tool_retrieval", _many_offered),
     "a call": TaskRule("tool_selection", _always),

@@ -45,8 +45,8 @@ class Traits(NamedTuple):
 
 def traits(record: Record) -> Traits:
     parents = (record.id, record.parent, *record.meta.get("joined", []))
-    queries = [text for text in _said(record) if _asks(text)] or [first_query(record)]
-    asked = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
+    queries = [text for text in _user_texts(record) if _asks(text)] or [first_query(record)]
+    query_hashes = b"".join(bytes.fromhex(digest(query)) for query in queries if query)
     tools = tuple(sorted(map(sys.intern, expected_tools(record))))
     return Traits(
         record.id,
@@ -54,7 +54,7 @@ def traits(record: Record) -> Traits:
         sys.intern(record.source),
         record.task,
         queries[0],
-        asked,
+        query_hashes,
         tools,
         tuple(filter(None, parents)),
         packed(keys(record)),
@@ -69,7 +69,7 @@ def normal(text: str) -> str:
 
 def first_query(record: Record) -> str:
     """What the user says first, or what a plain text says."""
-    return next(iter(_said(record)), "")
+    return next(iter(_user_texts(record)), "")
 
 
 def expected_tools(record: Record) -> set[str]:
@@ -82,7 +82,7 @@ def always_expects_calls(record: Record) -> bool:
     return bool(expected_tools(record)) and all(gold.calls for gold in record.gold.values())
 
 
-def _said(record: Record) -> list[str]:
+def _user_texts(record: Record) -> list[str]:
     turns = record.messages if record.is_text else [m for m in record.messages if m.role == "user"]
     return [normal(message.content) for message in turns]
 

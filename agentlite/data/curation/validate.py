@@ -92,10 +92,10 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
     has a result.
     """
     waiting: list[str] = []
-    asked: Sequence[Call] = ()
+    calls: Sequence[Call] = ()
     for number, message in enumerate(messages, 1):
         if message.role == "tool":
-            if not asked:
+            if not calls:
                 raise RowError("E204", f"a result without a call (message {number})")
             if waiting.count(message.call_id) != 1:
                 raise RowError(
@@ -105,9 +105,9 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
             continue
         if waiting and not (asks_on and message.role == "user"):
             raise RowError("E204", f"{len(waiting)} calls without a result before message {number}")
-        if asked or message.calls:
-            asked = message.calls
-            waiting = [call.id for call in asked]
+        if calls or message.calls:
+            calls = message.calls
+            waiting = [call.id for call in calls]
 
 
 def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:

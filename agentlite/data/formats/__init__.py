@@ -142,11 +142,11 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
     """
     calls: list[str] = []
     for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
-        said = list(group)
-        if is_result and {message.call_id for message in said} <= {*calls}:
-            said.sort(key=lambda message: calls.index(message.call_id))
-        calls = [call.id for call in said[-1].calls]
-        yield from said
+        turn = list(group)
+        if is_result and {message.call_id for message in turn} <= {*calls}:
+            turn.sort(key=lambda message: calls.index(message.call_id))
+        calls = [call.id for call in turn[-1].calls]
+        yield from turn
 
 
 def quick(line: RawLine) -> Record | None:

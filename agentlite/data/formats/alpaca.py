@@ -18,8 +18,8 @@ def read(row: dict[str, Any]) -> Record:
     """Raises RowError E201 for another shape, E216 for what is no text."""
     if not fits(row):
         raise RowError("E201", "a row of alpaca has an instruction and an output")
-    asked = "\n".join(filter(None, (row["instruction"], text_at(row, "input"))))
+    question = "\n".join(filter(None, (row["instruction"], text_at(row, "input"))))
     return Record(
-        messages=dialog(text_at(row, "system"), [*history(row), (asked, row["output"])]),
+        messages=dialog(text_at(row, "system"), [*history(row), (question, row["output"])]),
         meta=meta_of(row, "instruction", "input", "output", "system", "history"),
     )

@@ -124,18 +124,18 @@ class _AnthropicDialog:
             rest(message, "role", "content", "loss", "weight"),
             *(rest(block, *KNOWN) for block in blocks),
         ]
-        self.extra += [{"message": number, **said} for said in extra if said]
+        self.extra += [{"message": number, **texts} for texts in extra if texts]
 
     def _assistant(self, blocks: list[Block], loss: bool) -> None:
-        said, calls = [], []
+        texts, calls = [], []
         self.ids = {}
         for kind, group in groupby(blocks, lambda block: block["type"]):
             if kind == "tool_use":
                 calls += [self._call(block) for block in group]
             else:  # a text is split where a citation begins
-                said.append("".join(_text(block, kind) for block in group))
+                texts.append("".join(_text(block, kind) for block in group))
         self.messages.append(
-            Message("assistant", "\n\n".join(filter(None, said)), tuple(calls), loss=loss)
+            Message("assistant", "\n\n".join(filter(None, texts)), tuple(calls), loss=loss)
         )
 
     def _call(self, block: Block) -> Call:
@@ -157,8 +157,8 @@ class _AnthropicDialog:
         for kind, group in groupby(blocks, lambda block: block["type"]):
             if kind == "tool_result":
                 messages += map(self._result, group)
-            elif (said := "\n\n".join(_text(block, kind) for block in group)).strip():
-                messages.append(Message("user", said))
+            elif (texts := "\n\n".join(_text(block, kind) for block in group)).strip():
+                messages.append(Message("user", texts))
         self.messages += messages or [Message("user")]
 
     def _result(self, block: Block) -> Message:

@@ -91,7 +91,7 @@ def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
 def _read(row: dict[str, Any], no_call_answer: str) -> Record:
     category = _category(row["id"])
     tools = tools_of(row)
-    asked = _question(row["question"])
+    question = _question(row["question"])
     expected = _expected(row, category)
     for call in expected:
         _refuse_impossible(call, tools)
@@ -100,11 +100,11 @@ def _read(row: dict[str, Any], no_call_answer: str) -> Record:
         if category in ANY_CALL
         else tuple(_answer(call, tools, f"call_{i}") for i, call in enumerate(expected))
     )
-    said = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
+    answer = ANY_CALL_ANSWER if category in ANY_CALL else no_call_answer
     return Record(
-        messages=(*asked, Message("assistant", "" if calls else said, calls)),
+        messages=(*question, Message("assistant", "" if calls else answer, calls)),
         tools=tools,
-        gold={len(asked): Gold(expected)},
+        gold={len(question): Gold(expected)},
         task="tool_selection" if calls else "timing_decision",
         split="test" if category in ANY_CALL else "",
         meta={"bfcl_id": row["id"], "category": category},

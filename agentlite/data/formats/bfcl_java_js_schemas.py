@@ -21,8 +21,8 @@ def as_text(parameter: Parameter, language: str) -> Parameter:
     kept = {key: value for key, value in parameter.items() if key != "items"}
     name, inner = parameter["type"], (parameter.get("items") or {}).get("type")
     kind = f"{language} {name}<{inner}>" if inner else f"{language} {name}"
-    said = f"{parameter.get('description') or ''} (text: {kind})".lstrip()
-    return {**kept, "type": "string", "format": kind, "description": said}
+    description = f"{parameter.get('description') or ''} (text: {kind})".lstrip()
+    return {**kept, "type": "string", "format": kind, "description": description}
 
 
 def written(value: object, declared: str) -> str:

@@ -46,13 +46,13 @@ def read(row: dict[str, Any]) -> Record:
     """Raises RowError E201, E206, E208 or E216; E124, E211 or E212 for functions that cannot be
     read.
     """
-    before, *said = SPEAKER.split(text_at(row, "chat"))
-    if before.strip() or not said:
+    before, *pieces = SPEAKER.split(text_at(row, "chat"))
+    if before.strip() or not pieces:
         raise RowError("E201", f"the chat does not begin with who speaks: {shortened(before)}")
     tools, own_words = _taken_apart(text_at(row, "system"))
     messages = [Message("system", own_words)] if own_words else []
     waiting: list[Call] = []
-    for speaker, text in zip(said[::2], map(str.strip, said[1::2]), strict=True):
+    for speaker, text in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
         if speaker == "USER":
             messages.append(Message("user", text))
         elif speaker == "FUNCTION RESPONSE":

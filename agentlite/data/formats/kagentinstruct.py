@@ -41,11 +41,11 @@ def read(row: dict[str, Any]) -> Record:
     if not isinstance(samples, list) or len(samples) != 1 or not isinstance(samples[0], dict):
         raise RowError("E201", f"{SAMPLES} is no list of one sample")
     sample = samples[0]
-    asked = text_at(sample, "instruction") + text_at(sample, "input")
-    said = {key: row.get(key) for key in KEPT}
+    question = text_at(sample, "instruction") + text_at(sample, "input")
+    kept = {key: row.get(key) for key in KEPT}
     return Record(
-        messages=dialog("", [(asked, text_at(sample, "output"))]),
+        messages=dialog("", [(question, text_at(sample, "output"))]),
         meta=meta_of(
-            row, SAMPLES, *KEPT, sample=rest(sample, "instruction", "input", "output"), **said
+            row, SAMPLES, *KEPT, sample=rest(sample, "instruction", "input", "output"), **kept
         ),
     )

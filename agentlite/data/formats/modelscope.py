@@ -76,20 +76,20 @@ def read(row: dict[str, Any]) -> Record:
                 "E214",
                 f"a turn of its own for {turn.get('from')!r} beside marked results (turn {number})",
             )
-    said = {call_id: said for call_id, said in calls.items() if said}
+    kept = {call_id: kept for call_id, kept in calls.items() if kept}
     more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
     return Record(
         messages=tuple(messages),
         tools=tuple(tool for plugin in plugins for tool in _apis(plugin)),
-        meta=meta_of(row, "conversations", "conversation", "system", calls=said, plugins=more),
+        meta=meta_of(row, "conversations", "conversation", "system", calls=kept, plugins=more),
     )
 
 
 def _is_own(turn: dict[str, Any]) -> bool:
-    text, said_by = turn.get("value", turn.get("content")), str(turn.get("from", turn.get("role")))
+    text, sender = turn.get("value", turn.get("content")), str(turn.get("from", turn.get("role")))
     marks = {"assistant": ("<|startofthink|>", "<|startofexec|>"), "system": ('"plugin_name"',)}
     return isinstance(text, str) and any(
-        mark in text for mark in marks.get(sharegpt.SPEAKERS.get(said_by, ""), ())
+        mark in text for mark in marks.get(sharegpt.SPEAKERS.get(sender, ""), ())
     )
 
 
@@ -153,15 +153,15 @@ def _chain(text: str, loss: bool, calls: dict[str, dict[str, object]]) -> Iterat
         )
         call = Call(given.name, given.arguments, f"call_{len(calls)}")
         calls[call.id] = rest(value, "api_name", "parameters")
-        yield Message("assistant", _said(text[end : step.start()]), (call,), loss=loss)
+        yield Message("assistant", _without_marks(text[end : step.start()]), (call,), loss=loss)
         if step["result"] is not None:
             yield Message("tool", _unfenced(step["result"]), call_id=call.id)
         end = step.end()
-    if (said := _said(text[end:])) or not end:
-        yield Message("assistant", said, loss=loss)
+    if (kept := _without_marks(text[end:])) or not end:
+        yield Message("assistant", kept, loss=loss)
 
 
-def _said(text: str) -> str:
+def _without_marks(text: str) -> str:
     if mark := MARK.search(text):
         raise RowError("E214", f"{mark[0]} out of its place")
     return text.strip()

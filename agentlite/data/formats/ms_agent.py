@@ -116,16 +116,16 @@ def _chain(text: str, loss: bool, calls: int) -> Iterator[Message]:
     final = FINAL.search(text)
     head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
     before, *pieces = LABEL.split(head)
-    said, action, waiting = [before.strip()], "", ""
+    texts, action, waiting = [before.strip()], "", ""
     for label, piece in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
         if label == "Thought":
-            said.append(piece)
+            texts.append(piece)
         elif label == "Action" and not action and not waiting:
             action = piece
         elif label == "Action Input" and action:
             call = Call(action, read_arguments(piece, json_or_literal), f"call_{calls}")
-            yield Message("assistant", _joined(said), (call,), loss=loss)
-            said, action, waiting, calls = [], "", call.id, calls + 1
+            yield Message("assistant", _joined(texts), (call,), loss=loss)
+            texts, action, waiting, calls = [], "", call.id, calls + 1
         elif label == "Observation" and waiting:
             yield Message("tool", piece, call_id=waiting)
             waiting = ""
@@ -133,7 +133,7 @@ def _chain(text: str, loss: bool, calls: int) -> Iterator[Message]:
             raise RowError("E214", f"{label} out of its place in a chain: {piece[:60]!r}")
     if action:
         raise RowError("E214", f"the action {action!r} has no input")
-    content = _joined([*said, answer])
+    content = _joined([*texts, answer])
     if content or not calls or final:
         yield Message("assistant", content, loss=loss)
 

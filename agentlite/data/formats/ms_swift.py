@@ -38,8 +38,12 @@ DIALOGS = (
 
 
 def fits(row: dict[str, Any]) -> bool:
-    asked = isinstance(row.get("query"), str) and isinstance(row.get("response"), str)
-    return _has_own_messages(row) or _has_exchanges(row) or (asked and not self_cognition.fits(row))
+    has_texts = isinstance(row.get("query"), str) and isinstance(row.get("response"), str)
+    return (
+        _has_own_messages(row)
+        or _has_exchanges(row)
+        or (has_texts and not self_cognition.fits(row))
+    )
 
 
 def read(row: dict[str, Any]) -> Record:
@@ -128,8 +132,8 @@ class _MsSwiftDialog:
         if speaker == "tool":
             answered = self.waiting.pop(0) if self.waiting else ""
             content = turn.get("content")
-            said = plain(content) if isinstance(content, dict | list) else _text(turn, number)
-            self.messages.append(Message("tool", said, call_id=answered))
+            result = plain(content) if isinstance(content, dict | list) else _text(turn, number)
+            self.messages.append(Message("tool", result, call_id=answered))
         elif speaker == "call":
             self._call(turn, number)
         else:
@@ -163,18 +167,18 @@ class _MsSwiftDialog:
         """A turn has one weight: `loss: false` and `loss_scale: 0` take it out, any other scale is
         kept as it is.
         """
-        scale, place = turn.get("loss_scale"), len(self.messages) - 1
+        scale, index = turn.get("loss_scale"), len(self.messages) - 1
         if scale is not None and not isinstance(scale, int | float):
             raise RowError(
                 "E201", f"loss_scale is a {type(scale).__name__}, not a number (message {number})"
             )
         weight = scale if has_loss(turn) else 0
-        if self.weights.setdefault(place, weight) != weight:
+        if self.weights.setdefault(index, weight) != weight:
             raise RowError(
                 "E201",
                 f"what the assistant says and what it calls weigh differently (message {number})",
             )
-        self.messages[place] = replace(self.messages[place], loss=weight != 0)
+        self.messages[index] = replace(self.messages[index], loss=weight != 0)
 
 
 def _text(turn: dict[str, object], number: int) -> str:

@@ -98,8 +98,8 @@ def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
             and not before.calls
             and before.loss == message.loss
         ):
-            said = "\n\n".join(filter(None, (turns.pop().content, message.content)))
-            message = replace(message, content=said)
+            joined = "\n\n".join(filter(None, (turns.pop().content, message.content)))
+            message = replace(message, content=joined)
         turns.append(message)
     return tuple(turns)
 

@@ -26,7 +26,7 @@ class _Call(Struct, forbid_unknown_fields=True, gc=False):
     type: Literal["function"] | UnsetType = UNSET
 
 
-class _Said(Struct, forbid_unknown_fields=True, gc=False):
+class _RawMessage(Struct, forbid_unknown_fields=True, gc=False):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | UnsetType | None = UNSET
     tool_calls: list[_Call] | UnsetType = UNSET
@@ -35,7 +35,7 @@ class _Said(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Row(Struct, forbid_unknown_fields=True, gc=False):
-    messages: list[_Said]
+    messages: list[_RawMessage]
     tools: list[Raw] | UnsetType = UNSET
 
 
@@ -78,14 +78,14 @@ def _tool(content: bytes) -> tuple[Tool, int]:
     return _KNOWN[content]
 
 
-def _messages(said: list[_Said]) -> tuple[Message, ...] | None:
+def _messages(raw_messages: list[_RawMessage]) -> tuple[Message, ...] | None:
     """None where a result does not answer the next call in turn, or one speaks twice: two turns may
     be one.
     """
     messages: list[Message] = []
     waiting: list[str] = []
     before = ""
-    for one in said:
+    for one in raw_messages:
         role, content, loss = one.role, one.content or "", one.loss is not False
         if role == "tool":
             if not waiting or one.tool_call_id != waiting.pop(0) or one.tool_calls is not UNSET:

@@ -31,19 +31,19 @@ def read(row: dict[str, Any]) -> Record:
         raise RowError("E201", "gold is no list of calls")
     tools = read_tools(row.get("tools") or row.get("functions"))
     messages = row.get("messages") or [{"role": "user", "content": row.get("prompt")}]
-    asked = openai.read(
+    question = openai.read(
         {"messages": messages, "tools": row.get("tools") or row.get("functions")}
     ).messages
-    if not asked or asked[-1].role == "assistant":
+    if not question or question[-1].role == "assistant":
         raise RowError("E201", "gold is a list of calls, and the last message is no question to it")
     expected = tuple(_gold_call(call) for call in row["gold"])
     calls = tuple(
         Call(call.name, first_accepted(call, tools), f"call_{i}") for i, call in enumerate(expected)
     )
     return Record(
-        messages=(*asked, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),
+        messages=(*question, Message("assistant", "" if calls else NO_CALL_ANSWER, calls)),
         tools=tools,
-        gold={len(asked): Gold(expected)},
+        gold={len(question): Gold(expected)},
         task="tool_selection" if calls else "timing_decision",
         meta=meta_of(row, "prompt", "messages", "tools", "functions", "gold"),
     )

@@ -24,16 +24,16 @@ def history(row: dict[str, object]) -> list[tuple[str, str]]:
         if not (
             isinstance(exchange, list)
             and len(exchange) == 2
-            and all(isinstance(said, str) for said in exchange)
+            and all(isinstance(text, str) for text in exchange)
         ):
             raise RowError(
                 "E201", "history: an exchange is a list of two texts, a question and its answer"
             )
-    return [(asked, answered) for asked, answered in given]
+    return [(question, answered) for question, answered in given]
 
 
 def dialog(system: str, exchanges: Iterable[tuple[str, str]]) -> tuple[Message, ...]:
     messages = [Message("system", system)] if system else []
-    for asked, answered in exchanges:
-        messages += [Message("user", asked), Message("assistant", answered)]
+    for question, answered in exchanges:
+        messages += [Message("user", question), Message("assistant", answered)]
     return tuple(messages)

@@ -50,7 +50,7 @@ def read(row: dict[str, Any]) -> Record:
     known = ["sample_id", "task_type", "instruction", "context", "split"]
     known += ["candidate_tools"] if all(isinstance(tool, str) for tool in given) else []
     return Record(
-        messages=(Message("user", _asked(row)), Message("assistant", content, calls)),
+        messages=(Message("user", _question(row)), Message("assistant", content, calls)),
         tools=tools,
         gold={} if calls else {1: Gold(())},
         task=task,
@@ -59,7 +59,7 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def _asked(row: dict[str, object]) -> str:
+def _question(row: dict[str, object]) -> str:
     context = row.get("context") or ""
     return "\n\n".join(
         filter(

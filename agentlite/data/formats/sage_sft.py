@@ -50,7 +50,7 @@ def read(row: dict[str, Any]) -> Record:
             messages.append(Message(speaker, sharegpt.text_of(turn, number), loss=has_loss(turn)))
     named = {**row, "id": row.get("dialog_id")}
     extra = {
-        str(number): said for number, turn in enumerate(turns, 1) if (said := rest(turn, *TURN))
+        str(number): fields for number, turn in enumerate(turns, 1) if (fields := rest(turn, *TURN))
     }
     return Record(
         messages=tuple(messages),
@@ -68,13 +68,13 @@ def _add_result(messages: list[Message], turn: dict[str, object], number: int) -
     tool_id = turn.get("tool_id")
     if not isinstance(tool_id, str) or not tool_id:
         raise RowError("E205", f"a result that does not say of which tool (turn {number})")
-    asked = next((i for i in reversed(range(len(messages))) if messages[i].role != "tool"), None)
-    if asked is None or messages[asked].role != "assistant":
+    index = next((i for i in reversed(range(len(messages))) if messages[i].role != "tool"), None)
+    if index is None or messages[index].role != "assistant":
         raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
     made = sum(message.role == "tool" for message in messages)
     call = Call(tool_id, _arguments(turn), f"call_{made}")
-    messages[asked] = replace(messages[asked], calls=(*messages[asked].calls, call))
-    messages.append(Message("tool", _said(turn, number), call_id=call.id))
+    messages[index] = replace(messages[index], calls=(*messages[index].calls, call))
+    messages.append(Message("tool", _result_text(turn, number), call_id=call.id))
 
 
 def _arguments(turn: dict[str, object]) -> dict[str, object]:
@@ -84,7 +84,7 @@ def _arguments(turn: dict[str, object]) -> dict[str, object]:
     return {}
 
 
-def _said(turn: dict[str, object], number: int) -> str:
+def _result_text(turn: dict[str, object], number: int) -> str:
     """The text and, unless it is the same, the result."""
     text, result = sharegpt.text_of(turn, number), turn.get("result")
     written = "" if result is None else result if isinstance(result, str) else plain(result)

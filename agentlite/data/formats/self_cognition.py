@@ -33,12 +33,15 @@ def read(
         raise RowError(
             "E201", f"a row has a query, a response and a tag of {' or '.join(LANGUAGES)}"
         )
-    asked, answered = row["query"], row["response"]
+    question, answered = row["query"], row["response"]
     for placeholder, value in (("{{NAME}}", name), ("{{AUTHOR}}", author)):
         filled = value[min(LANGUAGES.index(row["tag"]), len(value) - 1)]
-        asked, answered = asked.replace(placeholder, filled), answered.replace(placeholder, filled)
+        question, answered = (
+            question.replace(placeholder, filled),
+            answered.replace(placeholder, filled),
+        )
     return Record(
-        messages=dialog("", [(asked, answered)]),
+        messages=dialog("", [(question, answered)]),
         task="self_cognition",
         meta=meta_of(row, "query", "response", "tag", tag=row["tag"]),
     )

@@ -85,11 +85,11 @@ def turns_of(row: dict[str, Any]) -> Any:
 
 def speaker_of(turn: object, number: int) -> Speaker:
     """Who speaks. Raises RowError E202 if the format knows no such role."""
-    said_by = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
-    speaker = SPEAKERS.get(str(said_by))
+    sender = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
+    speaker = SPEAKERS.get(str(sender))
     if speaker is None:
         raise RowError(
-            "E202", f"unknown role {said_by!r} (turn {number}); known: {', '.join(SPEAKERS)}"
+            "E202", f"unknown role {sender!r} (turn {number}); known: {', '.join(SPEAKERS)}"
         )
     return speaker
 
@@ -124,7 +124,7 @@ class _ShareGptDialog:
                 "</tool_call>"
             ):  # also: no search from every tag to the end
                 raise RowError("E206", "a <tool_call> that is not closed")
-            self._said(
+            self._add_answer(
                 CALL.sub("", text).strip() if CALL.search(text) else text,
                 CALL.findall(text),
                 has_loss(turn),
@@ -150,7 +150,7 @@ class _ShareGptDialog:
                     return [one if isinstance(one, str) else plain(one) for one in listed]
         return [text]
 
-    def _said(self, text: str, calls: list[str], loss: bool) -> None:
+    def _add_answer(self, text: str, calls: list[str], loss: bool) -> None:
         self.waiting = [self._numbered(call) for call in calls]
         self.messages.append(Message("assistant", text, tuple(self.waiting), loss=loss))
 

@@ -73,7 +73,9 @@ def read(row: dict[str, Any]) -> Record:
         {"about_tools": dialog.about} if dialog.about else {}
     )
     return Record(
-        messages=_last_trains(_asked(dialog.messages)), tools=_with_finish(dialog), meta=meta
+        messages=_last_trains(_with_question(dialog.messages)),
+        tools=_with_finish(dialog),
+        meta=meta,
     )
 
 
@@ -91,7 +93,7 @@ class _ToolLlamaDialog:
         speaker = "assistant" if agent else sharegpt.speaker_of(turn, number)
         text = sharegpt.text_of(turn, number)
         if speaker == "assistant":
-            self.messages.append(replace(self._said(text), loss=has_loss(turn)))
+            self.messages.append(replace(self._answered(text), loss=has_loss(turn)))
         elif speaker == "tool":
             calls = self.messages[-1].calls if self.messages else ()
             self.messages.append(Message("tool", text, call_id=calls[0].id if calls else ""))
@@ -122,7 +124,7 @@ class _ToolLlamaDialog:
             self.about, before = about[1].strip(), before[: about.start()]
         return FRAME.sub("", before + text[end:]).strip()
 
-    def _said(self, text: str) -> Message:
+    def _answered(self, text: str) -> Message:
         thought, action, given = text, ACTION.search(text), None
         if action:
             thought, given = text[: action.start()], text[action.end() :]
@@ -149,7 +151,7 @@ def _with_finish(dialog: _ToolLlamaDialog) -> tuple[Tool, ...]:
     return dialog.tools if declared or not (dialog.tools or called) else (*dialog.tools, FINISH)
 
 
-def _asked(messages: list[Message]) -> list[Message]:
+def _with_question(messages: list[Message]) -> list[Message]:
     """Alpha-UMi asks in the system turn alone."""
     if (
         messages

@@ -163,13 +163,15 @@ def _of(evaluation: Evaluation, own: str, base: str) -> Evaluation:
     """What was asked of the model's own weights, and of the base's beside them; nothing where they
     were not asked.
     """
-    asked = {
+    with_own_answers = {
         name: model
         for name, model in evaluation.models.items()
         if model.inputs.get("model") in (own, base)
     }
-    has_own = any(model.inputs.get("model") == own for model in asked.values())
-    return Evaluation(evaluation.folder, asked if has_own else {}, [], evaluation.compared)
+    has_own = any(model.inputs.get("model") == own for model in with_own_answers.values())
+    return Evaluation(
+        evaluation.folder, with_own_answers if has_own else {}, [], evaluation.compared
+    )
 
 
 def _digest(base: str, run: Path) -> str:

@@ -146,12 +146,12 @@ def read_facts(path: Path) -> GgufFacts:
             exit_code=MODEL,
         ) from error
 
-    def said(name: str, default: object) -> Any:
+    def fact(name: str, default: object) -> Any:
         return fields[f"tokenizer.{name}"].contents() if f"tokenizer.{name}" in fields else default
 
-    begins = said("ggml.model", "") == "llama" or said("ggml.pre", "") in BEGINS_WITH_BOS
+    begins = fact("ggml.model", "") == "llama" or fact("ggml.pre", "") in BEGINS_WITH_BOS
     return GgufFacts(
-        str(said("chat_template", "")),
-        int(said("ggml.eos_token_id", -1)),
-        bool(said("ggml.add_bos_token", begins)),
+        str(fact("chat_template", "")),
+        int(fact("ggml.eos_token_id", -1)),
+        bool(fact("ggml.add_bos_token", begins)),
     )

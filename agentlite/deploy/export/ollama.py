@@ -9,7 +9,7 @@ from agentlite.core.records import Message, Record, Tool
 from agentlite.rendering import Protocol, render
 from agentlite.rendering.template import Messages, Template
 
-SYSTEM, USER, SAID, AGAIN, RESULT = (
+SYSTEM, USER, ANSWER, AGAIN, RESULT = (
     "probesystem",
     "probeuser",
     "probesaid",
@@ -45,24 +45,24 @@ def turns_of(template: Template) -> TurnMarks:
     """Found by asking: whether it is all of the template, only a proof can tell. Raises UserError
     5.
     """
-    user, said = {"role": "user", "content": USER}, {"role": "assistant", "content": SAID}
+    user, answer = {"role": "user", "content": USER}, {"role": "assistant", "content": ANSWER}
     again, system = {"role": "user", "content": AGAIN}, {"role": "system", "content": SYSTEM}
     try:
-        whole = template.render([system, user, said, again])
-        alone, closed = template.render([user]), template.render([user, said])
-        asked = template.render([user], prompt=True)
+        whole = template.render([system, user, answer, again])
+        alone, closed = template.render([user]), template.render([user, answer])
+        with_prompt = template.render([user], prompt=True)
         begin, rest = whole.split(SYSTEM)
         to_user, rest = rest.split(USER)
-        to_said, rest = rest.split(SAID)
+        to_answer, rest = rest.split(ANSWER)
         to_again, end = rest.split(AGAIN)
         first, _ = alone.split(USER)
-        said_end = closed.split(SAID)[1]
+        answer_end = closed.split(ANSWER)[1]
     except (UserError, ValueError, IndexError) as error:
         raise not_turnwise(template) from error
-    of_user = to_again.removeprefix(said_end)
-    before = {"system": begin, "user": of_user, "assistant": to_said.removeprefix(end)}
-    after = {"system": to_user.removesuffix(of_user), "user": end, "assistant": said_end}
-    return TurnMarks(first.removesuffix(of_user), before, after, asked.removeprefix(alone))
+    of_user = to_again.removeprefix(answer_end)
+    before = {"system": begin, "user": of_user, "assistant": to_answer.removeprefix(end)}
+    after = {"system": to_user.removesuffix(of_user), "user": end, "assistant": answer_end}
+    return TurnMarks(first.removesuffix(of_user), before, after, with_prompt.removeprefix(alone))
 
 
 def with_results(turns: TurnMarks, protocol: Protocol, template: Template) -> TurnMarks:
@@ -75,10 +75,12 @@ def with_results(turns: TurnMarks, protocol: Protocol, template: Template) -> Tu
     if not protocol.native:
         frame = protocol.results([Message("tool", RESULT)])
     if role not in turns.before:
-        messages = [{"role": "user", "content": USER}, {"role": "assistant", "content": SAID}]
+        messages = [{"role": "user", "content": USER}, {"role": "assistant", "content": ANSWER}]
         try:
             text = template.render([*messages, {"role": role, "content": RESULT}])
-            before, after = text.split(SAID)[1].removeprefix(turns.after["assistant"]).split(RESULT)
+            before, after = (
+                text.split(ANSWER)[1].removeprefix(turns.after["assistant"]).split(RESULT)
+            )
         except (UserError, ValueError, IndexError):
             return turns
         turns = turns._replace(
@@ -135,7 +137,7 @@ def system_text(tools: Sequence[Tool], protocol: Protocol, template: Template) -
     none.
     """
     record = Record(
-        messages=(Message("user", USER), Message("assistant", SAID)), tools=tuple(tools)
+        messages=(Message("user", USER), Message("assistant", ANSWER)), tools=tuple(tools)
     )
     turns = turns_of(template)
     text = render(record, protocol, template)[0].text

@@ -71,7 +71,7 @@ class ExportTarget(NamedTuple):
     times: int
 
 
-def _merged(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+def _merged(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     source, whole = subject.source, Path(subject.source.base)
     if source.adapter is None and any(whole.glob("*.safetensors")):
         for path in weight_files(whole)[1]:
@@ -95,16 +95,16 @@ def _merged(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Expor
     return Exported(weights, _proved(subject, folder), {})
 
 
-def _check_adapter(asked: ExportRequest, subject: ExportedModel) -> None:
+def _check_adapter(request: ExportRequest, subject: ExportedModel) -> None:
     if subject.source.adapter is None:
         raise UserError(
             "has no adapter: it is a whole model.",
             "Export it with --merged DIR.",
-            location=asked.model,
+            location=request.model,
         )
 
 
-def _adapter(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+def _adapter(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     """With its base named as others know it: in the stage's folder it may be a path of this
     machine's cache.
     """
@@ -123,25 +123,25 @@ def _adapter(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Expo
     )
 
 
-def _check_gguf(asked: ExportRequest, subject: ExportedModel) -> None:
+def _check_gguf(request: ExportRequest, subject: ExportedModel) -> None:
     refuse_quantized(subject.source)
-    find_llama_cpp(asked.llama_cpp, asked.quantize)
+    find_llama_cpp(request.llama_cpp, request.quantize)
 
 
-def _gguf(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+def _gguf(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
     """The file must hold the very template that was proved: by it llama.cpp writes the dialogs."""
     aside, template = (
-        folder / asked.target.stem,
+        folder / request.target.stem,
         subject.template,
     )  # llama.cpp takes the folder's name as the model's
     aside.mkdir()
-    made = _merged(asked, subject, aside)
+    made = _merged(request, subject, aside)
     convert(
-        find_llama_cpp(asked.llama_cpp, asked.quantize),
+        find_llama_cpp(request.llama_cpp, request.quantize),
         aside,
         folder / GGUF,
-        asked.outtype,
-        asked.quantize,
+        request.outtype,
+        request.quantize,
     )
     shutil.rmtree(aside)
     facts = read_facts(folder / GGUF)
@@ -157,22 +157,22 @@ def _gguf(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exporte
             f"export: the file's own end of text is token {facts.eos}: have it stop at "
             f"{template.turn_end}"
         )
-    kind = asked.quantize or asked.outtype
+    kind = request.quantize or request.outtype
     weights = f"{made.weights.removesuffix('.')}; then written as {kind} by llama.cpp."
     return Exported(weights, made.proof, {"type": kind, "adds_bos": facts.adds_bos})
 
 
-def _check_ollama(asked: ExportRequest, subject: ExportedModel) -> None:
+def _check_ollama(request: ExportRequest, subject: ExportedModel) -> None:
     _turns(subject)
-    _system(asked, subject)
-    _check_gguf(asked, subject)
+    _system(request, subject)
+    _check_gguf(request, subject)
 
 
-def _ollama(asked: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
-    made, turns = _gguf(asked, subject, folder), _turns(subject)
+def _ollama(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exported:
+    made, turns = _gguf(request, subject, folder), _turns(subject)
     if made.facts["adds_bos"]:
         turns = without_bos(turns, subject.template.special.get("bos_token", ""))
-    text = modelfile(GGUF, turns, subject.stops, _system(asked, subject), subject.context)
+    text = modelfile(GGUF, turns, subject.stops, _system(request, subject), subject.context)
     (folder / MODELFILE).write_text(text, encoding="utf-8")
     return made._replace(
         proof=made.proof._replace(renderers=[*made.proof.renderers, IN_THE_MODELFILE])
@@ -244,11 +244,11 @@ def _turns(subject: ExportedModel) -> TurnMarks:
     return turns
 
 
-def _system(asked: ExportRequest, subject: ExportedModel) -> str:
+def _system(request: ExportRequest, subject: ExportedModel) -> str:
     """What the Modelfile's SYSTEM says of the tools of --tools."""
-    if not asked.tools:
+    if not request.tools:
         return ""
-    tools = read_toolbox(asked.tools)
+    tools = read_toolbox(request.tools)
     return system_text(tools, next(iter(subject.mixture.protocols.values())), subject.template)
 
 

@@ -147,12 +147,16 @@ def _shown(before: Sequence[Message]) -> dict[str, str]:
     """The goal: what the user asked last; every command that was run, with its result; what was
     said before.
     """
-    asked = max((i for i, message in enumerate(before) if message.role == "user"), default=-1)
-    said = [m for m in before[: max(asked, 0)] if m.role in ("user", "assistant") and m.content]
+    question_index = max(
+        (i for i, message in enumerate(before) if message.role == "user"), default=-1
+    )
+    earlier = [
+        m for m in before[: max(question_index, 0)] if m.role in ("user", "assistant") and m.content
+    ]
     return {
-        "goal": before[asked].content if asked >= 0 else "",
+        "goal": before[question_index].content if question_index >= 0 else "",
         "tasks": plain(_tasks(before)),
-        "history": plain([{m.role: m.content} for m in said]),
+        "history": plain([{m.role: m.content} for m in earlier]),
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
     }
 

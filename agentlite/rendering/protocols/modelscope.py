@@ -30,12 +30,12 @@ def system(tools: Sequence[Tool]) -> str:
 
 
 def assistant(message: Message) -> str:
-    said = message.content.strip()
+    text = message.content.strip()
     if not message.calls:
-        return said
+        return text
     (call,) = message.calls
     written = plain({"api_name": call.name, "parameters": call.arguments})
-    return "\n".join(filter(None, [said, f"{OPEN}{FENCE}JSON\n{written}\n{FENCE}{CLOSE}"]))
+    return "\n".join(filter(None, [text, f"{OPEN}{FENCE}JSON\n{written}\n{FENCE}{CLOSE}"]))
 
 
 def results(messages: Sequence[Message]) -> str:

@@ -92,8 +92,8 @@ def system(tools: Sequence[Tool], language: ReactTexts) -> str:
 
 
 def assistant(message: Message, language: ReactTexts) -> str:
-    said = message.content.strip()
-    return f"{written(message)}\n{STOP}" if message.calls else f"{language.final} {said}"
+    text = message.content.strip()
+    return f"{written(message)}\n{STOP}" if message.calls else f"{language.final} {text}"
 
 
 def written(message: Message) -> str:

@@ -95,17 +95,19 @@ def judge(
     answers any more.
     """
     check(endpoint, "--judge")
-    asked = {item.name: messages(item) for item in items}
-    if len(asked) < len(items):
+    requests = {item.name: messages(item) for item in items}
+    if len(requests) < len(items):
         twice = Counter(item.name for item in items).most_common(1)[0][0]
         raise UserError(f"two answers to judge are named {twice}.", "Give each a name of its own.")
     keys = {
-        name: digest(canonical([endpoint.address, endpoint.model, said, parameters]))
-        for name, said in asked.items()
+        name: digest(canonical([endpoint.address, endpoint.model, request, parameters]))
+        for name, request in requests.items()
     }
     with Appender(cache) as file:
         known = {verdict.key: verdict for verdict in _read(cache)}
-        missing = {keys[name]: said for name, said in asked.items() if keys[name] not in known}
+        missing = {
+            keys[name]: request for name, request in requests.items() if keys[name] not in known
+        }
         new = 0
         for verdict in _verdicts(missing, endpoint, parameters, workers):
             known[verdict.key] = verdict
@@ -125,12 +127,12 @@ def messages(item: Item) -> list[Message]:
     shown = {name: _shown(text) for name, text in texts.items() if text or name != "reference"}
     mark = digest(canonical(shown))
     rubric = "\n".join(f"{score}: {meaning}" for score, meaning in RUBRIC.items())
-    asked = "\n\n".join(
+    question = "\n\n".join(
         f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in shown.items()
     )
     return [
         {"role": "system", "content": SYSTEM.format(rubric=rubric)},
-        {"role": "user", "content": asked},
+        {"role": "user", "content": question},
     ]
 
 
@@ -138,15 +140,15 @@ def read_verdict(text: str) -> tuple[int | None, str, str]:
     """Score, reason and problem: the last JSON object that has a score. Nothing is guessed from
     words.
     """
-    said = next(
+    reply = next(
         (found for found in reversed(list(_objects(text[-NAMED:]))) if "score" in found), None
     )
-    if said is None:
+    if reply is None:
         return None, "", "no score in the judge's text"
-    score = said["score"]
+    score = reply["score"]
     if type(score) not in (int, float) or score not in RUBRIC:
         return None, "", "the score is none of 0 to 5"
-    return int(score), str(said.get("reason", "")), ""
+    return int(score), str(reply.get("reason", "")), ""
 
 
 def _objects(text: str) -> Iterator[dict[str, object]]:
@@ -192,7 +194,8 @@ def _verdicts(
     pool = ThreadPoolExecutor(workers)
     try:
         waiting: dict[Future[Reply], str] = {
-            pool.submit(ask, endpoint, said, parameters, stop): key for key, said in missing.items()
+            pool.submit(ask, endpoint, request, parameters, stop): key
+            for key, request in missing.items()
         }
         silent = 0
         for future in as_completed(waiting):
@@ -226,9 +229,13 @@ def _verdict(key: str, reply: Reply) -> JudgeVerdict:
     )
 
 
-def _judged(verdicts: dict[str, JudgeVerdict], asked: int, prices: Prices | None) -> JudgeResult:
+def _judged(
+    verdicts: dict[str, JudgeVerdict], new_verdicts: int, prices: Prices | None
+) -> JudgeResult:
     each = {verdict.key: verdict for verdict in verdicts.values()}.values()
     prompt, completion = sum(v.prompt_tokens for v in each), sum(v.completion_tokens for v in each)
     cost = (prompt * prices.prompt + completion * prices.completion) / 1e6 if prices else None
     problems = Counter(verdict.problem for verdict in verdicts.values() if verdict.problem)
-    return JudgeResult(verdicts, asked, dict(problems.most_common()), prompt, completion, cost)
+    return JudgeResult(
+        verdicts, new_verdicts, dict(problems.most_common()), prompt, completion, cost
+    )

@@ -59,7 +59,9 @@ def write_sheets(
     seed: int,
 ) -> None:
     """One blind sheet for the answers of all models."""
-    write_sheet({model: items(said, records) for model, said in predictions.items()}, sheet, seed)
+    write_sheet(
+        {model: items(answers, records) for model, answers in predictions.items()}, sheet, seed
+    )
     console.notice(
         f"eval: {sheet} is to be scored: copy it for each rater; {sheet.stem}.key.json says whose "
         "they are"

@@ -309,10 +309,10 @@ def _check_expression(tokens: Tokens) -> None:
     is no value.
     """
     before: Token | None = None
-    asked = False
+    has_question_mark = False
     for index in _outside(tokens):
         token = tokens[index]
-        asked = asked or token.text == "?"
+        has_question_mark = has_question_mark or token.text == "?"
         value = token.kind != "mark" and token.text not in WORD_OPERATORS
         after_value = (
             before is not None and before.kind != "mark" and before.text not in WORD_OPERATORS
@@ -322,7 +322,7 @@ def _check_expression(tokens: Tokens) -> None:
             if token.text[0].isdigit()
             else 0
         )
-        if (value and after_value) or (token.text == ":" and not asked) or dots > 1:
+        if (value and after_value) or (token.text == ":" and not has_question_mark) or dots > 1:
             raise Unreadable("an argument that is no expression")
         before = token
     if (

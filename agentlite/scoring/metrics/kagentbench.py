@@ -81,10 +81,10 @@ def _is(last: object, tool: object, arguments: object) -> bool:
 
 RULES: dict[str, Rules] = {
     "as_published": Rules(
-        READERS, True, lambda gold, said, last: _is(last, gold.tool_name, gold.tool_args)
+        READERS, True, lambda gold, parsed, last: _is(last, gold.tool_name, gold.tool_args)
     ),
     "corrected": Rules(
-        CORRECTED, False, lambda gold, said, last: _is(last, said.tool, said.arguments)
+        CORRECTED, False, lambda gold, parsed, last: _is(last, parsed.tool, parsed.arguments)
     ),
 }
 
@@ -93,13 +93,13 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
     """The rows of the benchmark, each with its prediction. Raises UserError for one that is
     missing, twice, unknown.
     """
-    asked = _by_id(benchmark)
-    said = _by_id(predictions)
-    for key, (place, _) in said.items():
-        if key not in asked:
+    questions = _by_id(benchmark)
+    parsed = _by_id(predictions)
+    for key, (place, _) in parsed.items():
+        if key not in questions:
             fix = "Score the predictions with the file they were made from."
             raise UserError(f"{key[1]} ({key[0]}) is not in {benchmark}.", fix, location=place)
-    missing = [key for key in asked if key not in said]
+    missing = [key for key in questions if key not in parsed]
     if missing:
         kind, name = missing[0]
         raise UserError(
@@ -108,14 +108,14 @@ def read(benchmark: Path, predictions: Path) -> list[Row]:
             location=str(predictions),
         )
     rows = []
-    for key, (place, row) in asked.items():
-        if "model_predict" not in said[key][1]:
+    for key, (place, row) in questions.items():
+        if "model_predict" not in parsed[key][1]:
             raise UserError(
                 "the row has no model_predict.",
                 "It holds a text for each prompt.",
-                location=said[key][0],
+                location=parsed[key][0],
             )
-        rows.append(_row({**row, "model_predict": said[key][1]["model_predict"]}, place))
+        rows.append(_row({**row, "model_predict": parsed[key][1]["model_predict"]}, place))
     return rows
 
 
@@ -211,28 +211,28 @@ def planning(row: Row, rules: Rules) -> float:
     prompts.
     """
     return _over_prompts(
-        row, rules, lambda said, gold: _thought(said, gold) if gold.thought != NONE else 0.0
+        row, rules, lambda parsed, gold: _thought(parsed, gold) if gold.thought != NONE else 0.0
     )
 
 
 def tool_use(row: Row, rules: Rules) -> float:
     """How well the arguments agree with those of a gold which calls the same tool."""
     return _over_prompts(
-        row, rules, lambda said, gold: _same_tool(said, gold) and _arguments(said, gold)
+        row, rules, lambda parsed, gold: _same_tool(parsed, gold) and _arguments(parsed, gold)
     )
 
 
 def reflection(row: Row, rules: Rules) -> float:
     """Thought and arguments, .3 to .7; nothing for what repeats the last task."""
 
-    def agreement(said: ParsedText, gold: StepTask) -> float:
+    def agreement(parsed: ParsedText, gold: StepTask) -> float:
         if (
             gold.thought == NONE
-            or not _same_tool(said, gold)
-            or rules.repeats(gold, said, row.memory_last_task)
+            or not _same_tool(parsed, gold)
+            or rules.repeats(gold, parsed, row.memory_last_task)
         ):
             return 0.0
-        return 0.3 * _thought(said, gold) + 0.7 * _arguments(said, gold)
+        return 0.3 * _thought(parsed, gold) + 0.7 * _arguments(parsed, gold)
 
     return _over_prompts(row, rules, agreement)
 
@@ -240,7 +240,7 @@ def reflection(row: Row, rules: Rules) -> float:
 def concluding(row: Row, rules: Rules) -> float:
     texts = row.model_predict
     assert isinstance(texts, dict)
-    answers = [ANSWERS.get(template, str)(_text(said)) for template, said in texts.items()]
+    answers = [ANSWERS.get(template, str)(_text(parsed)) for template, parsed in texts.items()]
     return fmean([_nearest(row, answer) for answer in answers]) if answers else 0.0
 
 
@@ -263,24 +263,25 @@ def _over_prompts(
     """The mean over the prompts of the agreement with the nearest gold that calls a tool."""
     golds = [gold for gold in row.golden_result_list if gold.tool_name != NONE]
     best = [
-        max((agreement(said, gold) for gold in golds), default=0.0) for said in _read(row, rules)
+        max((agreement(parsed, gold) for gold in golds), default=0.0)
+        for parsed in _read(row, rules)
     ]
     return fmean(best) if best else 0.0
 
 
-def _same_tool(said: ParsedText, gold: StepTask) -> float:
-    return float(said.tool == gold.tool_name)
+def _same_tool(parsed: ParsedText, gold: StepTask) -> float:
+    return float(parsed.tool == gold.tool_name)
 
 
-def _thought(said: ParsedText, gold: StepTask) -> float:
-    return _same_tool(said, gold) and rouge_l(gold.thought, said.thought)
+def _thought(parsed: ParsedText, gold: StepTask) -> float:
+    return _same_tool(parsed, gold) and rouge_l(gold.thought, parsed.thought)
 
 
-def _arguments(said: ParsedText, gold: StepTask) -> float:
+def _arguments(parsed: ParsedText, gold: StepTask) -> float:
     """The mean over the arguments of the gold; what is given beside them costs nothing, but where
     there are none.
     """
-    expected, given = gold.tool_args, said.arguments
+    expected, given = gold.tool_args, parsed.arguments
     if not expected or not given:
         return float(expected == given)
     return fmean(
@@ -294,8 +295,8 @@ def _nearest(row: Row, answer: object) -> float:
     )
 
 
-def _text(said: object) -> str:
-    return said if isinstance(said, str) else plain(said)
+def _text(parsed: object) -> str:
+    return parsed if isinstance(parsed, str) else plain(parsed)
 
 
 def _read(row: Row, rules: Rules) -> Iterator[ParsedText]:

@@ -90,8 +90,8 @@ def _protocol_first(parse: Callable[[str], Parsed], published: Reader) -> Reader
         parsed = parse(text)
         if parsed.calls:
             return ParsedText(parsed.content, parsed.calls[0].name, parsed.calls[0].arguments)
-        said = published(text, funcs)
-        return said if said.thought != [] else said._replace(thought=NONE)
+        reading = published(text, funcs)
+        return reading if reading.thought != [] else reading._replace(thought=NONE)
 
     return reader
 

@@ -14,13 +14,13 @@ CUTS = [
 ]
 
 
-def rouge_l(gold: object, said: object) -> float:
+def rouge_l(gold: object, text: object) -> float:
     """The F measure of their longest common subsequence of tokens; 0 where one has none."""
-    wanted, given = mixed_tokens(str(gold)), mixed_tokens(str(said))
-    if not wanted or not given:
+    expected, given = mixed_tokens(str(gold)), mixed_tokens(str(text))
+    if not expected or not given:
         return 0.0
-    common = common_length(wanted, given)
-    precision, recall = common / len(given), common / len(wanted)
+    common = common_length(expected, given)
+    precision, recall = common / len(given), common / len(expected)
     return 2 * precision * recall / (precision + recall + 1e-8)
 
 

@@ -24,7 +24,7 @@ def earlier_scores(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[s
     """The models in `base` that are finished, on the same data, and have answered all that those of
     `now` have.
     """
-    asked = set().union(*now.values())
+    steps_now = set().union(*now.values())
     found = {
         folder.name: folder
         for folder in run_folder.stages_in(base)
@@ -38,7 +38,7 @@ def earlier_scores(base: Path, digest: str, now: Mapping[str, Scores]) -> dict[s
         if run_folder.read_plan(folder).inputs.get("data") == digest
         and not run_folder.read(folder).trusted().changed()
     }
-    return {name: steps for name, steps in same.items() if asked <= steps.keys()}
+    return {name: steps for name, steps in same.items() if steps_now <= steps.keys()}
 
 
 def _read_sheets(settings: EvalSettings, run: Path, gate: Sequence[Condition]) -> Result:

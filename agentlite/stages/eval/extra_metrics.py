@@ -203,8 +203,10 @@ def _right(source: Source, loading: Loading, batch_size: int) -> dict[str, bool]
     decoding = Decoding(ANSWER_TOKENS).under(template)
     with console.waiting(f"eval: asking {source.name} {len(questions)} general questions"):
         return {
-            questions[said.prompt]["question"]: is_right(
-                said.text, questions[said.prompt]["answers"]
+            questions[completion.prompt]["question"]: is_right(
+                completion.text, questions[completion.prompt]["answers"]
             )
-            for said in chain.from_iterable(generate(loaded, ids, decoding, batch_size=batch_size))
+            for completion in chain.from_iterable(
+                generate(loaded, ids, decoding, batch_size=batch_size)
+            )
         }

@@ -150,17 +150,17 @@ def _dry_run(
     status = "new" if target.force else run_folder.compare(target.folder, plan)
     template = load_template(source.base)
     records = chosen_records(settings, prepared)
-    asked, too_long = fitting_prompts(
+    fitting, too_long = fitting_prompts(
         settings, prompts(records, settled(prepared.protocol, template).of, template)
     )
-    longest = max(len(one.ids) for one in asked)
+    longest = max(len(one.ids) for one in fitting)
     memory = dry_run_memory("pairs", settings, source.base, longest + settings.max_new_tokens)
     figures = {
         "folder": status,
-        "steps": len(asked),
-        "candidates": len(asked) * settings.num_samples,
+        "steps": len(fitting),
+        "candidates": len(fitting) * settings.num_samples,
         "too_long": too_long,
-        "prompt_tokens": sum(len(one.ids) for one in asked),
+        "prompt_tokens": sum(len(one.ids) for one in fitting),
         "longest_prompt": longest,
         "memory_gib": memory,
     }
@@ -179,14 +179,14 @@ def _fill(
     records = chosen_records(settings, prepared)
     template = load_template(source.base)
     with console.waiting(f"pairs: writing the prompts of {len(records)} records"):
-        asked, too_long = fitting_prompts(
+        fitting, too_long = fitting_prompts(
             settings, prompts(records, settled(prepared.protocol, template).of, template)
         )
     write_rows(folder / "records.jsonl", map(to_row, records))
     stage.set_aside_changed("scores.jsonl")
     set_aside_changed(folder)
     if not (folder / SAMPLED).exists():
-        sample_candidates(settings, source, asked, folder)
+        sample_candidates(settings, source, fitting, folder)
         write_json(
             folder / SAMPLED,
             {name: file_digest(folder / f"{name}.jsonl") for name in ("records", "candidates")},

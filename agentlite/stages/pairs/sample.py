@@ -32,7 +32,7 @@ def chosen_records(settings: PairsSettings, prepared: Prompts) -> list[Record]:
     return [records[index] for index in sample(records, settings.limit, settings.seed)]
 
 
-def fitting_prompts(settings: PairsSettings, asked: Iterable[Prompt]) -> tuple[list[Prompt], int]:
+def fitting_prompts(settings: PairsSettings, prompts: Iterable[Prompt]) -> tuple[list[Prompt], int]:
     """The prompts that leave room for an answer, and how many do not."""
     room = settings.max_length - settings.max_new_tokens
     if room <= 0:
@@ -41,7 +41,7 @@ def fitting_prompts(settings: PairsSettings, asked: Iterable[Prompt]) -> tuple[l
             "Lower it, or raise --max-length.",
             location="pairs.max_new_tokens",
         )
-    every = list(asked)
+    every = list(prompts)
     fitting = [one for one in every if len(one.ids) <= room]
     if len(fitting) < len(every):
         console.notice(
@@ -58,7 +58,7 @@ def fitting_prompts(settings: PairsSettings, asked: Iterable[Prompt]) -> tuple[l
 
 
 def sample_candidates(
-    settings: PairsSettings, source: Source, asked: Sequence[Prompt], folder: Path
+    settings: PairsSettings, source: Source, prompts: Sequence[Prompt], folder: Path
 ) -> None:
     """Appends the missing candidates to candidates.jsonl, batch by batch. A batch is sampled again
     as a whole: its content is the same in every run, and so are its samples.
@@ -68,7 +68,7 @@ def sample_candidates(
     path = folder / "candidates.jsonl"
     with Appender(path) as file:
         known = {candidate.key for candidate in read_candidates(path)}
-        for prompt in asked:
+        for prompt in prompts:
             gold = Candidate(*prompt.step, prompt.protocol, GOLD, 0, prompt.answer, prompt.ended, 0)
             if gold.key not in known:
                 file.append(msgspec.structs.asdict(gold))
@@ -77,20 +77,20 @@ def sample_candidates(
                 CandidateKey(*one.step, one.protocol, settings.model, n)
                 for n in range(settings.num_samples)
             ]
-            for one in asked
+            for one in prompts
         ]
-        batches = plan_batches([len(one.ids) for one in asked], settings.batch_size)
+        batches = plan_batches([len(one.ids) for one in prompts], settings.batch_size)
         left = [
             batch
             for batch in batches
             if any(key not in known for index in batch for key in keys[index])
         ]
         if left:
-            total = len(asked) * settings.num_samples
+            total = len(prompts) * settings.num_samples
             there = sum(key in known for of_prompt in keys for key in of_prompt)
             cached = f", {there} there already" if there else ""
             console.notice(
-                f"pairs: {total} candidates of {settings.model} at {len(asked)} steps{cached}"
+                f"pairs: {total} candidates of {settings.model} at {len(prompts)} steps{cached}"
             )
             decoding = Decoding(
                 max_new_tokens=settings.max_new_tokens,
@@ -102,7 +102,7 @@ def sample_candidates(
             sampler = make_sampler(source, settings.model, loading_of(settings), decoding)
             with console.progress("pairs", total) as advance:
                 for batch in left:
-                    for candidate in sampler([asked[index] for index in batch]):
+                    for candidate in sampler([prompts[index] for index in batch]):
                         if candidate.key not in known:
                             file.append(msgspec.structs.asdict(candidate))
                             there += 1

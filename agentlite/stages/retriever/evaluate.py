@@ -60,8 +60,8 @@ def measure(
     Returns the key figures; none where test has no question. Without training `tuned` is
     `untrained`.
     """
-    asked, pool = by_split["test"], untrained.pool
-    if not asked:
+    queries, pool = by_split["test"], untrained.pool
+    if not queries:
         console.notice(
             "retriever: no question in test needs a tool: nothing is measured. Prepare with --test "
             "0.2"
@@ -74,18 +74,18 @@ def measure(
     rankers |= {TUNED: tuned.ranker} if tuned is not untrained else {}
     best = TUNED if TUNED in rankers else UNTRAINED
     with console.waiting(
-        f"retriever: ranking {len(pool.entries)} tools for {len(asked)} questions"
+        f"retriever: ranking {len(pool.entries)} tools for {len(queries)} questions"
     ):
-        texts = [query.text for query in asked]
+        texts = [query.text for query in queries]
         entries = {name: ranker(texts) for name, ranker in rankers.items()}
         scores = {name: by_name(one, pool.owners, len(pool.names)) for name, one in entries.items()}
         found = list(
-            evaluate.ranks(asked, pool, scores, settings.sizes, settings.seed, (best, "bm25"))
+            evaluate.ranks(queries, pool, scores, settings.sizes, settings.seed, (best, "bm25"))
         )
     with console.waiting("retriever: measuring"):
-        figures = evaluate.figures(asked, found, settings.top, known, settings.seed)
+        figures = evaluate.figures(queries, found, settings.top, known, settings.seed)
         shown = headline(figures["all"][str(found[0].size)][best])
-        compared = evaluate.differences(asked, found, shown[0], best, known, settings.seed)
+        compared = evaluate.differences(queries, found, shown[0], best, known, settings.seed)
         latency = _latency(texts, pool, rankers, tuned if best == TUNED else untrained)
     write_json(
         folder / "metrics.json",
@@ -96,7 +96,7 @@ def measure(
             "latency_ms": latency,
         },
     )
-    write_rows(folder / "rankings.jsonl", _rankings(asked, pool, entries[best], found[-1], best))
+    write_rows(folder / "rankings.jsonl", _rankings(queries, pool, entries[best], found[-1], best))
     return {"ranking": _short(figures, shown), "differences": compared, "latency_ms": latency}
 
 
@@ -118,11 +118,11 @@ def _short(figures: Mapping[str, Any], shown: Sequence[str]) -> dict[str, object
 
 
 def _rankings(
-    asked: Sequence[Query], pool: ToolPool, scores: Scores, found: evaluate.QueryRanks, best: str
+    queries: Sequence[Query], pool: ToolPool, scores: Scores, found: evaluate.QueryRanks, best: str
 ) -> list[Row]:
     """The top tools of the best ranker for each question, for people to look at."""
     rows = []
-    for number, query in enumerate(asked):
+    for number, query in enumerate(queries):
         retrieved = index.likeliest(scores[number : number + 1], pool, SHOWN)
         rows.append(
             {
