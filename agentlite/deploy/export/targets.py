@@ -180,7 +180,7 @@ def _ollama(request: ExportRequest, subject: ExportedModel, folder: Path) -> Exp
 
 
 KINDS: dict[str, ExportTarget] = {
-    "merged": ExportTarget(lambda asked, subject: refuse_quantized(subject.source), _merged, 1),
+    "merged": ExportTarget(lambda request, subject: refuse_quantized(subject.source), _merged, 1),
     "adapter": ExportTarget(_check_adapter, _adapter, 0),
     "gguf": ExportTarget(_check_gguf, _gguf, 3),
     "ollama": ExportTarget(_check_ollama, _ollama, 3),
