@@ -1,6 +1,7 @@
 """What a request asks for and what an answer says, in OpenAI's words; no model is needed."""
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -83,7 +84,10 @@ def test_a_field_that_cannot_be_done_is_named(name):
             request(**{name: value})
         error = refused.value.body["error"]
         assert (refused.value.status, error["type"]) == (400, "invalid_request_error")
-        assert name in str(error["param"]) and error["code"] in (None, "unsupported_value")
+        assert re.split(r"[.\[]", error["param"])[0] == name and error["code"] in (
+            None,
+            "unsupported_value",
+        )
 
 
 def test_another_model_is_not_found():
