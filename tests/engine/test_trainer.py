@@ -574,3 +574,27 @@ def test_dpo_watches_its_start_and_figures_are_the_mean_of_its_last_five_steps(
         watches[0].at_step(1, row)
     dpo.train(SOURCE, DpoSettings(max_steps=7, reference_free=True), tmp_path, pairs)
     watches[1].at_step(1, row)
+
+
+@pytest.mark.torch
+def test_names_of_the_libraries_and_of_our_settings_are_as_they_are() -> None:
+    """Each argument that is a setting here, or fixed, is one that the library takes."""
+    from peft import LoraConfig
+    from trl import DPOConfig, GRPOConfig, SFTConfig
+
+    from agentlite.config import settings as config
+
+    tables = {
+        "sft": (SFTConfig, {"packing": "packing"}, {}),
+        "dpo": (DPOConfig, dpo.OURS_OF_TRL, {}),
+        "grpo": (GRPOConfig, grpo.OURS_OF_TRL, grpo.FIXED),
+    }
+    # of other versions of transformers, and of the other trainers
+    later = {"warmup_ratio", "enable_jit_checkpoint", "max_length"}
+    for command, (library, ours, fixed) in tables.items():
+        known = {*library.__dataclass_fields__} | later
+        assert {*ours, *fixed, *trainer.FIXED, *trainer.OURS_OF_TRL} <= known, command
+        assert {*ours.values()} <= {"out", *config.fields(command)}, command
+        shared = {*trainer.OURS_OF_TRL.values(), *trainer.OURS_OF_PEFT.values()}
+        assert shared - {"deepspeed", "out"} <= {*config.fields(command)}
+    assert {*trainer.OURS_OF_PEFT} <= {*LoraConfig.__dataclass_fields__}
