@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentlite.config import settings as config
-from agentlite.config.settings import RetrieverSettings, TrainerSettings
+from agentlite.config.settings import RetrieverSettings, TrainerSettings, fields
 from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
 from agentlite.core.row_files import write_json
@@ -188,7 +187,7 @@ def check_passed_through(
     ):
         for key in given:
             location = f"{command}.{name}.{key}"
-            if own.get(key) in ("out", *config.fields(command)):
+            if own.get(key) in ("out", *fields(command)):
                 raise UserError(
                     f"is a setting of agentlite: {command}.{own[key]}.",
                     "Set that one.",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from agentlite.config import resolve
-from agentlite.config import settings as config
+from agentlite.config.settings import COMMANDS, default, fields
 from agentlite.report.read_run import Evaluation, Json, ReportedStage, WorkspaceRun
 from agentlite.report.tables import short
 
@@ -107,7 +107,7 @@ def _command(name: str, settings: Json, words: list[str], profiled: set[tuple[st
             if key not in ("model", "protocol", "data", "split")
         }
     for key, value in settings.items():
-        if key in config.fields(name) and (value != _default(name, key) or (name, key) in profiled):
+        if key in fields(name) and (value != _default(name, key) or (name, key) in profiled):
             words += _flag(name, key, value)
     return shlex.join(["agentlite", name, *words])
 
@@ -149,13 +149,13 @@ def _flag(command: str, key: str, value: object) -> list[str]:
 
 
 def _default(command: str, key: str) -> object:
-    return msgspec.json.decode(msgspec.json.encode(config.default(command, key)))
+    return msgspec.json.decode(msgspec.json.encode(default(command, key)))
 
 
 def is_given(stage: ReportedStage, key: str) -> bool:
     """Whether a setting is not the default."""
     command = stage.plan.command
-    is_setting = command in config.COMMANDS and key in config.fields(command)
+    is_setting = command in COMMANDS and key in fields(command)
     return is_setting and bool(stage.settings[key] != _default(command, key))
 
 

@@ -20,7 +20,7 @@ from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DISK, DIVERGED, MODEL, OTHER_PLAN, UserError
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.engine import checkpoints, dpo, signals, training_log, watch
-from agentlite.engine import sft as supervised
+from agentlite.engine import sft as sft_trainer
 from agentlite.workspace.run_folder import Done
 
 
@@ -28,7 +28,7 @@ from agentlite.workspace.run_folder import Done
 def trained(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four steps, checkpoints of steps 2 and 4."""
     folder = tmp_path_factory.mktemp("trained")
-    supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+    sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
     return folder
 
 
@@ -109,7 +109,7 @@ def test_without_a_whole_one_nothing_is_lost_by_itself(folder):
 def test_a_run_goes_on_from_the_one_before_and_ends_the_same(tiny_model, folder, tmp_path):
     whole = tmp_path / "whole"
     whole.mkdir()
-    supervised.train(source(tiny_model), sft(), whole, rows(), [])
+    sft_trainer.train(source(tiny_model), sft(), whole, rows(), [])
     part = tmp_path / "part"
     part.mkdir()
     stopping = sft(save_steps=2)
@@ -117,7 +117,7 @@ def test_a_run_goes_on_from_the_one_before_and_ends_the_same(tiny_model, folder,
     shutil.copy(whole / "metrics.jsonl", part)
     last = sorted((part / "checkpoints").glob("checkpoint-*"), key=checkpoints.step_of)[-1]
     flip(last / "optimizer.pt")
-    supervised.train(source(tiny_model), stopping, part, rows(), [])
+    sft_trainer.train(source(tiny_model), stopping, part, rows(), [])
     assert losses(part) == losses(whole)
     weights = "adapter/adapter_model.safetensors"
     assert (part / weights).read_bytes() == (whole / weights).read_bytes()
@@ -134,7 +134,7 @@ def test_a_state_that_would_mean_something_else_is_refused(tiny_model, folder, v
     for path in (folder / "checkpoints").glob("checkpoint-*"):
         made(path, **values)
     with pytest.raises(UserError, match=told) as caught:
-        supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+        sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
     assert caught.value.exit_code == code and "--force" in caught.value.fix
 
 
@@ -154,14 +154,14 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(
     monkeypatch.setattr(checkpoints, "_listed", full)
     if code:
         with pytest.raises(UserError, match="carries on") as caught:
-            supervised.train(source(tiny_model), sft(), tmp_path, rows(), [])
+            sft_trainer.train(source(tiny_model), sft(), tmp_path, rows(), [])
         assert caught.value.exit_code == code
     else:
-        supervised.train(source(tiny_model), sft(), tmp_path, rows(), [])
+        sft_trainer.train(source(tiny_model), sft(), tmp_path, rows(), [])
     assert [checkpoints.step_of(path) for path in checkpoints.manifests(tmp_path)] == left
     assert not (tmp_path / "checkpoints" / checkpoints.ASIDE).exists()
     monkeypatch.undo()
-    supervised.train(source(tiny_model), sft(), tmp_path, rows(), [])
+    sft_trainer.train(source(tiny_model), sft(), tmp_path, rows(), [])
     assert [step for step, *_ in losses(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
 
@@ -169,7 +169,7 @@ def test_no_room_is_seen_before_the_save_is_begun(tiny_model, tmp_path, monkeypa
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(UserError, match="the disk is full"):
-        supervised.train(source(tiny_model), sft(), tmp_path, rows(), [])
+        sft_trainer.train(source(tiny_model), sft(), tmp_path, rows(), [])
     told = capsys.readouterr().err  # the first one knows by what is trained
     assert all(f"no room for the checkpoint of step {step}; going on" in told for step in (2, 4))
     assert not [path.name for path in (tmp_path / "checkpoints").glob("*") if path.is_dir()]
@@ -177,7 +177,7 @@ def test_no_room_is_seen_before_the_save_is_begun(tiny_model, tmp_path, monkeypa
 
 def test_a_state_that_is_no_number_is_never_a_checkpoint(tiny_model, tmp_path, capsys):
     with pytest.raises(UserError, match="finite"):
-        supervised.train(
+        sft_trainer.train(
             source(tiny_model),
             sft(learning_rate=1e30, max_steps=12, save_steps=1),
             tmp_path,
@@ -211,7 +211,7 @@ def test_a_folder_that_vanishes_while_it_is_trained_is_not_made_again(
         lambda *_, **__: folder.exists() and folder.rename(tmp_path / "gone"),
     )
     with pytest.raises(FileNotFoundError):
-        supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+        sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
     assert not folder.exists()
 
 
@@ -238,7 +238,7 @@ def test_weights_that_a_step_has_ruined_are_no_result(
 ):
     ruined(monkeypatch, at)
     with pytest.raises(UserError, match=rf"no finite numbers since step {at}") as caught:
-        supervised.train(
+        sft_trainer.train(
             source(tiny_model), sft(max_steps=6, save_steps=2), tmp_path, rows(), rows()[:dev]
         )
     assert caught.value.exit_code == DIVERGED
@@ -251,7 +251,7 @@ def test_a_run_that_has_no_good_step_ends_with_6_and_not_with_a_fault(
 ):
     ruined(monkeypatch, 1)
     with pytest.raises(UserError, match="no finite numbers since step 1") as caught:
-        supervised.train(source(tiny_model), sft(max_steps=1, save_steps=1), tmp_path, rows(), [])
+        sft_trainer.train(source(tiny_model), sft(max_steps=1, save_steps=1), tmp_path, rows(), [])
     assert caught.value.exit_code == DIVERGED and not checkpoints.manifests(tmp_path)
 
 
@@ -318,11 +318,11 @@ def test_rows_of_steps_that_find_no_room_wait_and_cost_nothing(
         lambda made, listed=checkpoints._listed: full.clear() or listed(made),
     )
     with pytest.raises(UserError, match="disk is full"):  # the rows of a checkpoint are part of it
-        supervised.train(source(tiny_model), sft(), tmp_path, rows(), [])
+        sft_trainer.train(source(tiny_model), sft(), tmp_path, rows(), [])
     full.clear()
     told = capsys.readouterr().err
     assert told.count("rows wait in memory") == 1 and "no room for the checkpoint of step 2" in told
-    supervised.train(source(tiny_model), sft(), tmp_path, rows(), [])
+    sft_trainer.train(source(tiny_model), sft(), tmp_path, rows(), [])
     assert [step for step, *_ in losses(tmp_path)] == [1, 2, 3, 4, 5, 6]
 
 
@@ -361,7 +361,7 @@ def test_a_finished_run_without_checkpoints_is_not_trained_again_over_what_is_th
     with pytest.raises(
         UserError, match=r"metrics\.jsonl is not as it was left, and there is no checkpoint"
     ) as caught:
-        supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+        sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
     assert caught.value.exit_code == OTHER_PLAN and "--force" in caught.value.fix
     assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == adapter
 
@@ -370,7 +370,7 @@ def test_steps_without_a_checkpoint_are_named_before_they_are_taken_again(
     tiny_model, folder, capsys
 ):
     shutil.rmtree(folder / "checkpoints")
-    supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+    sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
     assert "no checkpoint of the 4 steps in metrics.jsonl" in capsys.readouterr().err
 
 
@@ -384,7 +384,7 @@ def test_a_checkpoint_holds_what_is_needed_and_says_it_in_one_order(trained):
 @pytest.mark.parametrize("key", ["save_only_model", "ignore_data_skip", "resume_from_checkpoint"])
 def test_what_would_make_another_run_of_one_that_is_carried_on_is_refused(key):
     with pytest.raises(UserError, match="is fixed"):
-        supervised.check(sft(trl={key: True}))
+        sft_trainer.check(sft(trl={key: True}))
 
 
 def test_the_least_dev_loss_is_kept_and_is_the_result_though_later_ones_are_newer(tmp_path):

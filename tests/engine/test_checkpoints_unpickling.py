@@ -15,7 +15,7 @@ from support.trainers import rows, sft, source
 
 from agentlite.core.errors import MODEL, UserError
 from agentlite.engine import checkpoints, load_libraries
-from agentlite.engine import sft as supervised
+from agentlite.engine import sft as sft_trainer
 from agentlite.workspace.digests import content_digest
 
 
@@ -33,7 +33,7 @@ class Planted:
 def trained_once(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps of four, and the checkpoint of the second."""
     folder = tmp_path_factory.mktemp("pickles")
-    supervised.train(source(tiny_model), sft(max_steps=2), folder, rows(), [])
+    sft_trainer.train(source(tiny_model), sft(max_steps=2), folder, rows(), [])
     return folder
 
 
@@ -64,11 +64,12 @@ def test_code_in_a_checkpoint_is_not_run(
     made(newest, files=files)
     if name in READ:
         with pytest.raises(UserError, match="more than data") as told:
-            supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
+            sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])
         assert told.value.exit_code == MODEL
     else:  # of no use to a run that is carried on
         assert (
-            supervised.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])["steps"] == 4
+            sft_trainer.train(source(tiny_model), sft(max_steps=4), folder, rows(), [])["steps"]
+            == 4
         )
     assert not mark.exists()
     assert "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD" not in os.environ

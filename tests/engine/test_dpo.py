@@ -16,7 +16,7 @@ from support.trainers import dpo, preferences, source
 
 from agentlite.core.errors import UserError
 from agentlite.engine import checkpoints, training_log
-from agentlite.engine import dpo as preference
+from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import trainer as training
 from agentlite.engine.adapter import keep_reference
 from agentlite.engine.dpo import Preference
@@ -32,7 +32,7 @@ def made(folder: Path, name: str) -> Path:
 def adapter(tiny_model, tmp_path_factory):
     """An adapter that says something else than the base model: what sft would have left."""
     folder = tmp_path_factory.mktemp("start")
-    preference.train(
+    dpo_trainer.train(
         source(tiny_model), dpo(max_steps=4, learning_rate=5e-2), folder, preferences()
     )
     return folder / "adapter"
@@ -77,7 +77,7 @@ def test_at_the_first_step_the_loss_is_log_2_also_when_an_adapter_is_continued(
 ):
     for name, start in (("new", None), ("continued", adapter)):
         settings = dpo(engine=engine, max_steps=2)
-        figures = preference.train(
+        figures = dpo_trainer.train(
             source(tiny_model, start), settings, made(tmp_path, name), preferences()
         )
         assert figures["first_loss"] == pytest.approx(math.log(2), abs=1e-6)
@@ -98,18 +98,18 @@ def test_a_reference_that_is_not_the_start_stops_the_run(
 
     monkeypatch.setattr("agentlite.engine.adapter.keep_reference", forget)
     with pytest.raises(UserError, match="differ before the first step") as told:
-        preference.train(source(tiny_model, adapter), dpo(), tmp_path, preferences())
+        dpo_trainer.train(source(tiny_model, adapter), dpo(), tmp_path, preferences())
     assert told.value.exit_code == 5
 
 
 def test_the_reference_never_moves_and_is_not_stored(tiny_model, adapter, tmp_path):
     loaded = load(source(tiny_model, adapter), loading_of(dpo()), trainable=True)
-    told = preference.arguments(dpo(), tmp_path, preference.schedule(dpo(), preferences()))
-    trainer = preference.make_trainer(loaded, dpo(), told, preferences())
+    told = dpo_trainer.arguments(dpo(), tmp_path, dpo_trainer.schedule(dpo(), preferences()))
+    trainer = dpo_trainer.make_trainer(loaded, dpo(), told, preferences())
     reference = {name: p for name, p in trainer.model.named_parameters() if ".ref." in name}
     assert reference and not any(parameter.requires_grad for parameter in reference.values())
     before = {name: parameter.clone() for name, parameter in reference.items()}
-    training.train(lambda micro: trainer, tmp_path, preference.schedule(dpo(), preferences()))
+    training.train(lambda micro: trainer, tmp_path, dpo_trainer.schedule(dpo(), preferences()))
     assert all(torch.equal(parameter, before[name]) for name, parameter in reference.items())
     assert all(
         torch.equal(parameter, trainer.model.get_parameter(name.replace(".ref.", ".default.")))
@@ -147,7 +147,7 @@ def test_where_unsloth_leaves_the_reference_out_it_is_made(tiny_model, adapter):
 def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tmp_path):
     """The second of two steps: its loss by hand, from the policy of the first."""
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, **settings)
-    preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
     by_hand = [
         loss(ratio)
         for ratio in ratios(tiny_model, adapter, tmp_path / "checkpoints" / "checkpoint-1")
@@ -157,7 +157,7 @@ def test_the_loss_is_that_of_the_formula(settings, loss, tiny_model, adapter, tm
 
 def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, max_steps=1, sft_weight=0.5)
-    figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    figures = dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
     model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=False).model.eval()
     nats = -sum(log_probability(model, row.prompt, row.chosen) for row in preferences())
     by_hand = math.log(2) + 0.5 * nats / sum(len(row.chosen) for row in preferences())
@@ -166,7 +166,7 @@ def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapte
 
 def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type="ipo")
-    preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
     settings = loading_of(dpo())
     before, after = (
         load(source(tiny_model, one), settings, trainable=False).model.eval()
@@ -185,7 +185,7 @@ def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter,
 
 def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, max_steps=1, reference_free=True)
-    figures = preference.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
+    figures = dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())
     model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=False).model.eval()
     x = [
         log_probability(model, row.prompt, row.chosen)
@@ -200,8 +200,8 @@ def test_reference_free_counts_the_reference_as_zero(tiny_model, adapter, tmp_pa
 def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model, tmp_path):
     loaded = load(source(tiny_model), loading_of(dpo()), trainable=True)
     settings = dpo(max_steps=5, batch_size=1)
-    told = preference.arguments(settings, tmp_path, preference.schedule(settings, preferences()))
-    trainer = preference.make_trainer(loaded, settings, told, preferences())
+    told = dpo_trainer.arguments(settings, tmp_path, dpo_trainer.schedule(settings, preferences()))
+    trainer = dpo_trainer.make_trainer(loaded, settings, told, preferences())
     seen: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
     for batch in trainer.get_train_dataloader():
         columns = (batch[name] for name in ("input_ids", "attention_mask", "completion_mask"))
@@ -217,7 +217,7 @@ def test_the_batch_a_trainer_sees_holds_exactly_the_ids_of_the_pairs(tiny_model,
 
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
     whole = made(tmp_path, "whole")
-    preference.train(source(tiny_model, adapter), dpo(), whole, preferences())
+    dpo_trainer.train(source(tiny_model, adapter), dpo(), whole, preferences())
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
     for moment in moments():
         folder = made(tmp_path, f"killed-{moment}")
@@ -226,7 +226,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
             env=environment(),
         )
         assert killed.returncode == -signal.SIGKILL
-        figures = preference.train(source(tiny_model, adapter), dpo(), folder, preferences())
+        figures = dpo_trainer.train(source(tiny_model, adapter), dpo(), folder, preferences())
         losses = [
             [(row["step"], row["loss"]) for row in training_log.logged(one)]
             for one in (folder, whole)
@@ -241,13 +241,13 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
 )
 def test_what_passes_through_to_trl_is_checked(key, value, named, tiny_model, tmp_path):
     with pytest.raises(UserError) as told:
-        preference.train(source(tiny_model), dpo(trl={key: value}), tmp_path, preferences())
+        dpo_trainer.train(source(tiny_model), dpo(trl={key: value}), tmp_path, preferences())
     assert named in str(told.value)
 
 
 def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
     die_at(moment)
-    preference.train(source(Path(model), Path(adapter)), dpo(), Path(folder), preferences())
+    dpo_trainer.train(source(Path(model), Path(adapter)), dpo(), Path(folder), preferences())
 
 
 if __name__ == "__main__":

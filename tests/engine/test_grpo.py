@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from agentlite.config.settings import DpoSettings
 from agentlite.core.errors import DIVERGED, UserError
 from agentlite.engine import checkpoints, dpo, local_sampler, training_log
-from agentlite.engine import grpo as group_relative
+from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.adapter import keep_reference
 from agentlite.engine.grpo import AnswerReward, complaints
 from agentlite.engine.load import load, loading_of
@@ -53,7 +53,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
     engine, tiny_model, adapter, tmp_path
 ):
     for name, start in (("new", None), ("continued", adapter)):
-        group_relative.train(
+        grpo_trainer.train(
             source(tiny_model, start),
             grpo(engine=engine, max_steps=2),
             made(tmp_path, name),
@@ -66,7 +66,7 @@ def test_before_the_first_step_there_is_no_divergence_also_when_an_adapter_is_co
 
 def test_dropout_of_the_adapter_does_not_part_policy_and_reference(tiny_model, tmp_path):
     settings = grpo(max_steps=2, lora_dropout=0.5)
-    group_relative.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
+    grpo_trainer.train(source(tiny_model), settings, tmp_path, lambda loaded: task())
     assert training_log.logged(tmp_path)[0]["kl"] == 0
 
 
@@ -82,7 +82,7 @@ def test_a_reference_that_is_not_the_start_stops_the_run(
 
     monkeypatch.setattr("agentlite.engine.adapter.keep_reference", forget)
     with pytest.raises(UserError, match="differ before the first step") as told:
-        group_relative.train(source(tiny_model, adapter), grpo(), tmp_path, lambda loaded: task())
+        grpo_trainer.train(source(tiny_model, adapter), grpo(), tmp_path, lambda loaded: task())
     assert told.value.exit_code == 5
 
 
@@ -91,8 +91,8 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
 ):
     """And the reward is the weighted sum of the parts, penalties included."""
     loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
-    trainer = group_relative.make_trainer(
-        loaded, grpo(), tmp_path, task(), group_relative.schedule(grpo(), 5)
+    trainer = grpo_trainer.make_trainer(
+        loaded, grpo(), tmp_path, task(), grpo_trainer.schedule(grpo(), 5)
     )
     batch = [trainer.train_dataset[index] for index in (0, 0, 0, 0, 1, 1, 1, 1)]
     trainer.model.train()
@@ -100,7 +100,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
     totals = []
     for ids, mask in zip(made_of["completion_ids"], made_of["completion_mask"], strict=True):
         drawn = local_sampler.read(loaded.tokenizer, ids[mask == 1].tolist(), {2}, (), (0, 0))
-        parts = verdict(group_relative.SampledAnswer(0, 0, 0, drawn)).parts
+        parts = verdict(grpo_trainer.SampledAnswer(0, 0, 0, drawn)).parts
         totals.append(sum(WEIGHTS[name] * value for name, value in parts.items()))
     groups = torch.tensor(totals).view(2, 4)
     expected = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
@@ -108,7 +108,7 @@ def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standar
 
 
 def test_every_part_is_logged_by_name_and_their_weighted_sum_is_the_reward(tiny_model, tmp_path):
-    group_relative.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
+    grpo_trainer.train(source(tiny_model), grpo(max_steps=3), tmp_path, lambda loaded: task())
     for row in training_log.logged(tmp_path):
         assert row["reward"] == pytest.approx(
             sum(WEIGHTS[name] * row[f"reward/{name}"] for name in WEIGHTS), abs=1e-5
@@ -138,7 +138,7 @@ def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
         save_steps=30,
         lr_scheduler="constant",
     )
-    group_relative.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
+    grpo_trainer.train(source(sharp_model), settings, tmp_path, lambda loaded: task())
     even = [row["reward/even"] for row in training_log.logged(tmp_path)]
     assert sum(even[:4]) / 4 < 0.6 and sum(even[-4:]) / 4 > 0.8
 
@@ -151,9 +151,7 @@ def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_pat
         assert [answer.batch_index for answer in answers] == list(range(len(answers)))
         return [verdict(answer) for answer in answers]
 
-    group_relative.train(
-        source(tiny_model), grpo(max_steps=5), tmp_path, lambda loaded: task(judge)
-    )
+    grpo_trainer.train(source(tiny_model), grpo(max_steps=5), tmp_path, lambda loaded: task(judge))
     assert all(len(step) == 8 and set(Counter(step).values()) == {4} for step in seen)
     assert Counter(prompt for step in seen for prompt in step) == Counter(
         dict.fromkeys(range(5), 8)
@@ -169,8 +167,8 @@ def test_an_answer_whose_reward_failed_moves_nothing(tiny_model, tmp_path):
             for place, answer in enumerate(answers)
         ]
 
-    trainer = group_relative.make_trainer(
-        loaded, grpo(), tmp_path, task(judge), group_relative.schedule(grpo(), 5)
+    trainer = grpo_trainer.make_trainer(
+        loaded, grpo(), tmp_path, task(judge), grpo_trainer.schedule(grpo(), 5)
     )
     trainer.model.train()
     made_of = trainer._generate_and_score_completions([trainer.train_dataset[0]] * 4)
@@ -187,12 +185,12 @@ def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
         return [verdict(answer) for answer in answers]
 
     with pytest.raises(UserError, match="too many"):
-        group_relative.train(
+        grpo_trainer.train(
             source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task(judge, halt)
         )
     newest = checkpoints.newest(tmp_path)
     assert newest is not None and newest.name == "checkpoint-3"
-    figures = group_relative.train(
+    figures = grpo_trainer.train(
         source(tiny_model), grpo(save_steps=50), tmp_path, lambda loaded: task()
     )
     assert figures["steps"] == 6
@@ -200,7 +198,7 @@ def test_a_halt_ends_the_run_with_the_step_saved(tiny_model, tmp_path):
 
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter, tmp_path):
     whole = made(tmp_path, "whole")
-    group_relative.train(source(tiny_model, adapter), grpo(), whole, lambda loaded: task())
+    grpo_trainer.train(source(tiny_model, adapter), grpo(), whole, lambda loaded: task())
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
     for moment in moments():
         folder = made(tmp_path, f"killed-{moment}")
@@ -209,7 +207,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
             env=environment(),
         )
         assert killed.returncode == -signal.SIGKILL
-        group_relative.train(source(tiny_model, adapter), grpo(), folder, lambda loaded: task())
+        grpo_trainer.train(source(tiny_model, adapter), grpo(), folder, lambda loaded: task())
         assert followed(folder) == followed(whole)
         assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
 
@@ -231,7 +229,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
         importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
     )
     with pytest.raises(UserError) as told:
-        group_relative.train(source(tiny_model), grpo(**settings), tmp_path, lambda loaded: task())
+        grpo_trainer.train(source(tiny_model), grpo(**settings), tmp_path, lambda loaded: task())
     assert named in str(told.value)
 
 
@@ -246,12 +244,12 @@ def test_steps_that_teach_nothing_end_the_run_and_are_counted_on_after_a_stop(ti
             with pytest.raises(
                 UserError, match=f"for {wanted} steps all answers to each prompt"
             ) as told:
-                group_relative.train(
+                grpo_trainer.train(
                     source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
                 )
             assert told.value.exit_code == code and "--max-flat-steps 0" in told.value.fix
         else:
-            group_relative.train(
+            grpo_trainer.train(
                 source(tiny_model), settings, tmp_path, lambda loaded: flat._replace(halt=[])
             )
         return len(training_log.logged(tmp_path))
@@ -269,7 +267,7 @@ def test_one_group_that_differs_begins_the_count_anew(tiny_model, tmp_path):
             for n in range(len(answers))
         ]
 
-    figures = group_relative.train(
+    figures = grpo_trainer.train(
         source(tiny_model), grpo(max_flat_steps=3), tmp_path, lambda loaded: task(judge)
     )
     assert figures["steps"] == 6 and [row["flat"] for row in training_log.logged(tmp_path)] == [
@@ -300,7 +298,7 @@ def test_what_teaches_nothing_is_told_in_plain_words():
 
 def _train_and_die(model: str, adapter: str, folder: str, moment: str) -> None:
     die_at(moment)
-    group_relative.train(
+    grpo_trainer.train(
         source(Path(model), Path(adapter)), grpo(), Path(folder), lambda loaded: task()
     )
 

@@ -18,7 +18,7 @@ from support.trainers import losses, rows, sft, source
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
 from agentlite.engine import checkpoints, load
-from agentlite.engine import sft as supervised
+from agentlite.engine import sft as sft_trainer
 from agentlite.engine import trainer as training
 from agentlite.workspace.model_source import find_model
 
@@ -45,10 +45,10 @@ def test_the_order_of_rows_is_whole_epochs_with_the_longest_first(lengths, seed,
 def test_the_batch_a_trainer_sees_holds_exactly_the_masked_rows(engine, tiny_model, tmp_path):
     settings = sft(engine=engine)
     loaded = load.load(source(tiny_model), load.loading_of(settings), trainable=True)
-    told = supervised.arguments(
-        settings, tmp_path, rows(), [], supervised.schedule(settings, rows())
+    told = sft_trainer.arguments(
+        settings, tmp_path, rows(), [], sft_trainer.schedule(settings, rows())
     )
-    trainer = supervised.make_trainer(loaded, settings, told, rows(), [])
+    trainer = sft_trainer.make_trainer(loaded, settings, told, rows(), [])
     seen: Counter[tuple[int, ...]] = Counter()
     for batch in trainer.get_train_dataloader():
         for ids, labels, mask in zip(
@@ -70,7 +70,7 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_
 
     settings = sft(engine=engine, max_steps=1)
     chosen = source(tiny_model) if model == "tiny" else find_model(model, tmp_path)
-    figures = supervised.train(chosen, settings, tmp_path, rows(), [])
+    figures = sft_trainer.train(chosen, settings, tmp_path, rows(), [])
     base = load.load(chosen, load.loading_of(settings), trainable=False).model.eval()
     order = training.row_order(
         [len(row.input_ids) for row in rows()], training.Schedule(1, 2, 2), 0
@@ -91,7 +91,7 @@ def test_the_first_loss_is_that_of_the_trained_tokens_alone(engine, model, tiny_
 def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
     whole = tmp_path / "whole"
     whole.mkdir()
-    supervised.train(source(tiny_model), sft(), whole, rows(), rows()[:2])
+    sft_trainer.train(source(tiny_model), sft(), whole, rows(), rows()[:2])
     expected = (whole / "adapter" / "adapter_model.safetensors").read_bytes()
     for step in (1, 3, 5) if not os.environ.get("AGENTLITE_TEST_ALL") else range(1, 6):
         folder = tmp_path / f"killed-{step}"
@@ -102,13 +102,13 @@ def test_a_run_killed_at_any_step_ends_with_the_same_bits(tiny_model, tmp_path):
         )
         assert killed.returncode == -signal.SIGKILL
         assert not (folder / "adapter").exists()
-        supervised.train(source(tiny_model), sft(), folder, rows(), rows()[:2])
+        sft_trainer.train(source(tiny_model), sft(), folder, rows(), rows()[:2])
         assert losses(folder) == losses(whole)
         assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == expected
 
 
 def test_a_torn_checkpoint_is_set_aside_and_the_one_before_used(tiny_model, tmp_path):
-    supervised.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), [])
+    sft_trainer.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), [])
     newest = checkpoints.newest(tmp_path)
     assert newest is not None
     assert newest.name == "checkpoint-4"
@@ -120,7 +120,7 @@ def test_a_torn_checkpoint_is_set_aside_and_the_one_before_used(tiny_model, tmp_
 
 
 def test_the_checkpoint_with_the_least_dev_loss_becomes_the_adapter(tiny_model, tmp_path):
-    figures = supervised.train(
+    figures = sft_trainer.train(
         source(tiny_model), sft(learning_rate=0.5, max_steps=8), tmp_path, rows(), rows()[:2]
     )
     dev = {
@@ -140,7 +140,7 @@ def test_the_checkpoint_with_the_least_dev_loss_becomes_the_adapter(tiny_model, 
 
 
 def test_the_best_checkpoint_is_read_through_before_it_becomes_the_adapter(tiny_model, tmp_path):
-    supervised.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), rows()[:2])
+    sft_trainer.train(source(tiny_model), sft(max_steps=4), tmp_path, rows(), rows()[:2])
     best = checkpoints.best(tmp_path)
     weights = bytearray((best / "adapter_model.safetensors").read_bytes())
     weights[-1] ^= 1
@@ -155,7 +155,7 @@ def test_the_best_checkpoint_is_read_through_before_it_becomes_the_adapter(tiny_
 
 def test_a_loss_that_is_no_number_ends_the_run_with_exit_6(tiny_model, tmp_path):
     with pytest.raises(UserError, match="finite") as told:
-        supervised.train(
+        sft_trainer.train(
             source(tiny_model), sft(learning_rate=1e30, max_steps=12), tmp_path, rows(), []
         )
     assert told.value.exit_code == 6
@@ -164,7 +164,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_exit_6(tiny_model, tmp_path)
 def test_a_layer_that_is_not_there_is_named_with_those_that_are(tiny_model, tmp_path):
     settings = sft(lora_target_modules=("q_prj",))
     with pytest.raises(UserError, match="q_prj") as told:
-        supervised.train(source(tiny_model), settings, tmp_path, rows(), [])
+        sft_trainer.train(source(tiny_model), settings, tmp_path, rows(), [])
     assert "q_proj" in told.value.fix
 
 
@@ -183,7 +183,7 @@ def test_the_adapter_is_on_the_layers_that_were_named(targets, expected, tiny_mo
         settings = sft(engine=engine, max_steps=1, lora_target_modules=targets)
         folder = tmp_path / engine
         folder.mkdir()
-        supervised.train(source(tiny_model), settings, folder, rows(), [])
+        sft_trainer.train(source(tiny_model), settings, folder, rows(), [])
         saved = json.loads((folder / "adapter" / "adapter_config.json").read_bytes())
         assert set(saved["target_modules"]) == expected
 
@@ -204,7 +204,7 @@ def _train_and_die(model: str, folder: str, step: int) -> None:
         return Dying()
 
     console.progress = deadly  # type: ignore[assignment]
-    supervised.train(source(Path(model)), sft(), Path(folder), rows(), rows()[:2])
+    sft_trainer.train(source(Path(model)), sft(), Path(folder), rows(), rows()[:2])
 
 
 if __name__ == "__main__":

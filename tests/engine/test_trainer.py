@@ -387,15 +387,15 @@ def test_a_start_that_differs_from_its_reference_is_refused_on_either_side(
 def test_packed_rows_fill_sequences_and_a_micro_batch_its_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from agentlite.engine import sft as supervised
+    from agentlite.engine import sft as sft_trainer
 
     rows = [Encoded([1] * 30, [1] * 30) for _ in range(20)]  # 600 tokens: 6 sequences and a part
     settings = SftSettings(
         packing=True, max_length=99, batch_tokens=200, num_epochs=1.0, gradient_accumulation=2
     )
     for gpu, steps, size in ((True, 2, 2), (False, 5, 2)):
-        monkeypatch.setattr(supervised, "on_gpu", lambda gpu=gpu: gpu)
-        plan = supervised.schedule(settings, rows)
+        monkeypatch.setattr(sft_trainer, "on_gpu", lambda gpu=gpu: gpu)
+        plan = sft_trainer.schedule(settings, rows)
         assert (plan.steps, plan.batch_size) == (steps, size)
 
 

@@ -18,16 +18,16 @@ from support.trainers import dpo, grpo, preferences, rows, sft, source, task
 import agentlite
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
 from agentlite.core.row_files import read_rows
-from agentlite.engine import dpo as preference
+from agentlite.engine import dpo as dpo_trainer
 from agentlite.engine import generate, local_sampler, training_log
-from agentlite.engine import grpo as group_relative
-from agentlite.engine import sft as supervised
+from agentlite.engine import grpo as grpo_trainer
+from agentlite.engine import sft as sft_trainer
 from agentlite.engine import trainer as training
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
 
 Fits = Callable[[int, int], bool]
-ENGINES = {"sft": supervised, "dpo": preference, "grpo": group_relative}
+ENGINES = {"sft": sft_trainer, "dpo": dpo_trainer, "grpo": grpo_trainer}
 SHAPE: dict[str, Any] = {"batch_size": 4, "gradient_accumulation": 2, "save_steps": 2}
 
 
@@ -65,10 +65,10 @@ def train(command: str, tiny_model: Path, folder: Path, steps: int) -> dict[str,
     folder.mkdir(exist_ok=True)
     model, shape = source(tiny_model), {**SHAPE, "max_steps": steps}
     if command == "sft":
-        return supervised.train(model, sft(lora_dropout=0.0, **shape), folder, rows(), rows()[:2])
+        return sft_trainer.train(model, sft(lora_dropout=0.0, **shape), folder, rows(), rows()[:2])
     if command == "dpo":
-        return preference.train(model, dpo(**shape), folder, preferences())
-    return group_relative.train(model, grpo(**shape), folder, lambda loaded: task())
+        return dpo_trainer.train(model, dpo(**shape), folder, preferences())
+    return grpo_trainer.train(model, grpo(**shape), folder, lambda loaded: task())
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:

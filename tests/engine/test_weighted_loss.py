@@ -13,7 +13,7 @@ from support.trainers import sft, source
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.engine import load
-from agentlite.engine import sft as supervised
+from agentlite.engine import sft as sft_trainer
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
 from agentlite.rendering.loss_weights import segments, weight_at
 from agentlite.workspace.model_source import load_template
@@ -167,7 +167,7 @@ def test_the_loss_is_the_weighted_sum_over_the_number_of_trained_tokens(
         for city in ("Oslo", "Bergen and Oslo", "Rome", "Paris")
     ]
     settings = sft(engine=engine, segment_weights="hermes", max_steps=1, lora_dropout=0.0)
-    figures = supervised.train(source(tiny_model), settings, tmp_path, rows, rows[:1])
+    figures = sft_trainer.train(source(tiny_model), settings, tmp_path, rows, rows[:1])
     model = load.load(source(tiny_model), load.loading_of(settings), trainable=False).model.eval()
     total, count = 0.0, 0
     for row in rows:
@@ -190,7 +190,7 @@ def test_weights_of_one_give_the_loss_without_weights(tiny_model: Path, tmp_path
     plain = weighed("hermes", "hermes", record())
     ones = plain._replace(weights=[1.0] * len(plain.weights))
     losses = [
-        supervised.train(
+        sft_trainer.train(
             source(tiny_model), sft(max_steps=3, lora_dropout=0.0), tmp_path / str(n), [row] * 4, []
         )
         for n, row in enumerate([ones, plain._replace(weights=[])])
@@ -201,4 +201,4 @@ def test_weights_of_one_give_the_loss_without_weights(tiny_model: Path, tmp_path
 
 def test_packed_rows_are_not_weighed():
     with pytest.raises(UserError, match="cannot be weighed"):
-        supervised.check(sft(segment_weights="react", packing=True))
+        sft_trainer.check(sft(segment_weights="react", packing=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.engine import grpo as group_relative
+from agentlite.engine import grpo as grpo_trainer
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.dpo import Preference
 from agentlite.engine.grpo import AnswerReward, GrpoTask
@@ -105,7 +105,7 @@ def prompts() -> list[list[int]]:
     ]
 
 
-def verdict(answer: group_relative.SampledAnswer) -> AnswerReward:
+def verdict(answer: grpo_trainer.SampledAnswer) -> AnswerReward:
     """A random model can learn this: to say tokens of even number."""
     sample = answer.sample
     even = sum(token % 2 == 0 for token in sample.ids) / len(sample.ids)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from agentlite.config import settings as config
+from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, check
@@ -72,7 +72,7 @@ class Evaluated(NamedTuple):
     seconds: float
 
 
-def run(settings: config.EvalSettings, target: RunTarget) -> Result:
+def run(settings: EvalSettings, target: RunTarget) -> Result:
     """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; answers that are there
     are kept.
     """
@@ -84,7 +84,7 @@ def run(settings: config.EvalSettings, target: RunTarget) -> Result:
     _check_settings(settings)
     if settings.retrieve:
         data = with_retrieved_tools(settings, data, target.run)
-    elif settings.retrieve_by != (usual := config.default("eval", "retrieve_by")):
+    elif settings.retrieve_by != (usual := default("eval", "retrieve_by")):
         console.notice("eval: retrieve_by does nothing without retrieve")
         settings = replace(settings, retrieve_by=usual)  # it is part of no plan then
     base = target.folder / data_folder(settings)
@@ -136,7 +136,7 @@ def key_figure(figures: Mapping[str, Any]) -> str:
     )
 
 
-def _check_settings(settings: config.EvalSettings) -> None:
+def _check_settings(settings: EvalSettings) -> None:
     """Raises UserError 2 for settings that would fail only after the models were asked."""
     if settings.max_new_tokens >= settings.max_length:
         raise UserError(
@@ -186,12 +186,12 @@ def _check_settings(settings: config.EvalSettings) -> None:
         general_records(settings.general)
 
 
-def _judge_endpoint(settings: config.EvalSettings) -> Endpoint:
+def _judge_endpoint(settings: EvalSettings) -> Endpoint:
     return Endpoint(settings.judge, settings.judge_model, settings.judge_key)
 
 
 def _dry_run(
-    settings: config.EvalSettings,
+    settings: EvalSettings,
     target: RunTarget,
     subjects: Sequence[EvalSubject],
     data: EvalData,
@@ -220,7 +220,7 @@ def _dry_run(
 
 
 def _evaluate(
-    settings: config.EvalSettings,
+    settings: EvalSettings,
     subject: EvalSubject,
     first: Source | None,
     data: EvalData,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.config import resolve
-from agentlite.config import settings as config
 from agentlite.config.pipeline import TRAINED
+from agentlite.config.settings import EvalSettings, default
 from agentlite.core import console
 from agentlite.core.errors import USAGE, UserError
 from agentlite.core.records import Record, Step, from_row
@@ -78,7 +78,7 @@ class EvalSubject(NamedTuple):
     answers: Mapping[Step, ExternalAnswer] = {}
 
 
-def load_data(settings: config.EvalSettings, run: Path) -> EvalData:
+def load_data(settings: EvalSettings, run: Path) -> EvalData:
     """The records with tools: without tools there is nothing to decide."""
     folder = run_folder.find_stage(settings.data, run)
     prepared = run_folder.finished(folder, "prep")
@@ -98,7 +98,7 @@ def load_data(settings: config.EvalSettings, run: Path) -> EvalData:
     return EvalData(chosen, {record.id: record for record in records}, folder, name)
 
 
-def with_retrieved_tools(settings: config.EvalSettings, data: EvalData, run: Path) -> EvalData:
+def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> EvalData:
     """With the tools that the retriever finds, and no others. The model's own libraries are loaded
     first: Unsloth patches those that the retriever uses.
     """
@@ -123,7 +123,7 @@ def with_retrieved_tools(settings: config.EvalSettings, data: EvalData, run: Pat
     )
 
 
-def find_subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> list[EvalSubject]:
+def find_subjects(settings: EvalSettings, data: EvalData, run: Path) -> list[EvalSubject]:
     """The files of --predictions, then the models. Raises UserError for two with one folder, or a
     file that cannot be read.
     """
@@ -146,7 +146,7 @@ def find_subjects(settings: config.EvalSettings, data: EvalData, run: Path) -> l
     return subjects
 
 
-def _model(settings: config.EvalSettings, source: Source, name: str, data: EvalData) -> EvalSubject:
+def _model(settings: EvalSettings, source: Source, name: str, data: EvalData) -> EvalSubject:
     """Its plan holds only what changes a completion: the steps may differ from run to run, and new
     ones are added.
     """
@@ -160,7 +160,7 @@ def _model(settings: config.EvalSettings, source: Source, name: str, data: EvalD
     return EvalSubject(source.name if source.endpoint else name, plan, source)
 
 
-def _from_file(settings: config.EvalSettings, file: str, data: EvalData) -> EvalSubject:
+def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject:
     """Its plan holds the content of the file, wherever it lies."""
     steps = [Step(record.id, turn) for record in data.records for turn in record.prompted_turns]
     answers = read_external(Path(file), steps, data.every)
@@ -176,13 +176,13 @@ def _from_file(settings: config.EvalSettings, file: str, data: EvalData) -> Eval
     return EvalSubject(Path(file).name.partition(".")[0], plan, file=file, answers=answers)
 
 
-def data_folder(settings: config.EvalSettings) -> str:
+def data_folder(settings: EvalSettings) -> str:
     """The data and how its tools are chosen, as a folder: prep, prep-retrieve-5,
     prep-retrieve-5-bm25.
     """
     if not settings.retrieve:
         return slug(settings.data)
-    usual = settings.retrieve_by == config.default("eval", "retrieve_by")
+    usual = settings.retrieve_by == default("eval", "retrieve_by")
     by = "" if usual else f"-{settings.retrieve_by}"
     return slug(f"{settings.data}-retrieve-{settings.retrieve}{by}")
 

@@ -15,8 +15,7 @@ from typing import BinaryIO, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.config import gpu_profiles, resolve
-from agentlite.config import settings as config
-from agentlite.config.settings import PrepSettings
+from agentlite.config.settings import CPU_MODEL, GPU_MODEL, PrepSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import Record, canonical, digest
@@ -128,7 +127,7 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
 
 def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[Job, Plan]:
     """The job, and the plan of its folder: the settings, and a digest of each input."""
-    name = settings.model or (config.GPU_MODEL if gpu_profiles.has_gpu() else config.CPU_MODEL)
+    name = settings.model or (GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL)
     model = find_model(name, target.run)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)

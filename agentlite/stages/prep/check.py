@@ -6,8 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agentlite.config import settings as config
-from agentlite.config.settings import PrepSettings
+from agentlite.config.settings import PrepSettings, default
 from agentlite.core import console
 from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError, nearest
 from agentlite.core.reject_codes import CODES
@@ -178,7 +177,7 @@ def _refuse_mistakes(settings: PrepSettings) -> None:
 
 
 def _is_default(settings: PrepSettings, name: str) -> bool:
-    return bool(getattr(settings, name) == config.default("prep", name))
+    return bool(getattr(settings, name) == default("prep", name))
 
 
 def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
