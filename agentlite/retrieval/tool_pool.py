@@ -125,7 +125,7 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
 
 
 def _rows(file: str) -> Iterator[tuple[str, Any, RowError | None]]:
-    """Each tool of a file; a row may hold a list of them, under "tools" or by itself."""
+    """Each tool of a file. A row may hold a list under "tools"; the file may be one list."""
     for raw in read_raw(file, io.BytesIO()):
         value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value
         for one in value if isinstance(value, list) else [value]:

@@ -126,7 +126,7 @@ def _fitting_prompts(
         )
     if not fitting:
         raise UserError(
-            f"holds no prompt of at most {room} tokens with tools.",
+            f"holds no prompt of {room} tokens or fewer with tools.",
             "Raise --max-length, or run prep on rows with tools.",
             location=prepared.location,
         )

@@ -186,7 +186,7 @@ def test_a_dry_run_of_grpo_says_its_steps_and_answers(run: Path) -> None:
     assert (exact["prompts"], exact["too_long"]) == (prompts, 0)
     short = forecast(agentlite.grpo, run, **given, max_length=longest + 19)
     assert short["too_long"] > 0 and short["prompts"] + short["too_long"] == prompts
-    with pytest.raises(UserError, match="no prompt of at most 1 tokens"):
+    with pytest.raises(UserError, match="no prompt of 1 tokens or fewer"):
         forecast(agentlite.grpo, run, **given, max_length=21)
 
 
