@@ -1,0 +1,50 @@
+"""agentlite.data.prompt_records: the records of a file or of stdin whose steps are asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Message, Record, to_row
+from agentlite.core.row_files import write_rows
+from agentlite.data.prompt_records import Prompts
+
+
+def row(query: str, **more: Any) -> dict[str, Any]:
+    turns = [{"role": "user", "content": query}, {"role": "assistant", "content": "a"}]
+    return {"messages": turns, **more}
+
+
+def lines(*rows: Any) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in rows)
+
+
+def test_each_record_of_a_file_or_of_stdin_is_asked_once_and_bears_its_source(
+    tmp_path: Path,
+) -> None:
+    content = lines(row("one"), row("two"), row("one"))
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    for prompts, source in (
+        (Prompts("-", "", "hermes", False, content), "stdin"),
+        (Prompts(str(tmp_path / "rows.jsonl"), "", "hermes", False), "rows.jsonl"),
+    ):
+        records = list(prompts.records())
+        assert [record.messages[0].content for record in records] == ["one", "two"]
+        assert {record.source for record in records} == {source}
+
+
+def test_a_row_that_cannot_be_asked_is_an_error_with_its_line() -> None:
+    for bad in ({"messages": [{"role": "user", "content": "q"}]}, {"a": 1}, 3):
+        with pytest.raises(UserError) as caught:
+            list(Prompts("-", "", "hermes", False, lines(row("one"), bad)).records())
+        assert caught.value.location == "stdin:2"
+        assert caught.value.problem.startswith("E20")
+
+
+def test_records_that_prep_wrote_are_read_as_they_are(tmp_path: Path) -> None:
+    messages = (Message("user", "q"), Message("assistant", "a"))
+    record = Record(messages=messages, source="s", split="dev")
+    write_rows(tmp_path / "dev.jsonl", [to_row(record)] * 2)
+    assert list(Prompts(str(tmp_path / "dev.jsonl"), "", "react", True).records()) == [record]
