@@ -127,6 +127,16 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
         assert code.ask("pid", None)[0] != before
 
 
+def test_importing_may_take_longer_than_a_call(tmp_path):
+    file = tmp_path / "slow.py"
+    file.write_text("import time\ntime.sleep(0.5)\ndef doubled(number): return 2 * number\n")
+    made = UserCode([Named(str(file), "doubled")], called, 0.2)
+    try:
+        assert made.ask("doubled", 4) == (8, "")
+    finally:
+        made.stop()
+
+
 def test_a_child_that_ended_between_two_calls_is_replaced(code):
     before, _ = code.ask("pid", None)
     os.kill(before, signal.SIGKILL)

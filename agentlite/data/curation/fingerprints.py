@@ -16,8 +16,8 @@ class Keys(NamedTuple):
     their schemas and all that is said before the first turn to learn. `first`: the calls of that
     turn.
 
-    `told`: bytes of the values in the arguments, which say how unlikely it is that two records
-    share them by chance.
+    `value_bytes`: of the values in the arguments; many make it unlikely that two records share them
+    by chance.
     """
 
     shape: int

@@ -166,3 +166,12 @@ def test_a_sketch_does_not_depend_on_the_texts_around_it() -> None:
     assert list(sketches(texts)) == [sketch for text in texts for sketch in sketches([text])]
     assert {len(sketch) for sketch in sketches(texts)} == {256}
     assert len(set(sketches(texts))) == 30
+
+
+@pytest.mark.parametrize("answer", ["Hi", "Hi.", " hi. ", "Hi。", "HI!?", "Ho."])
+def test_a_context_does_not_depend_on_blanks_case_and_the_last_stop(answer: str) -> None:
+    def context(content: str) -> int:
+        before = Message("assistant", content, loss=False)
+        return keys(record(before, Message("user", "And in Rome?"), calling(Call("f")))).context
+
+    assert (context(answer) == context("Hi")) is (answer != "Ho.")

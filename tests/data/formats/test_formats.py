@@ -1264,3 +1264,15 @@ def test_a_bfcl_row_without_its_accepted_answers_is_rejected() -> None:
     assert rejected(lambda: to_record({**row, "id": "multi_turn_base_3"})) == "E201"
     del row["ground_truth"]
     assert rejected(lambda: to_record(row)) == "E201"
+
+
+def test_several_messages_of_a_bfcl_user_are_one_in_their_order() -> None:
+    row = json.loads(FORMATS["bfcl"].example)
+    turns = [("user", "One."), ("user", "Two."), ("assistant", "Three."), ("user", "Four.")]
+    row["question"] = [[{"role": role, "content": text} for role, text in turns]]
+    *before, _ = to_record(row).messages
+    assert [(message.role, message.content, message.loss) for message in before] == [
+        ("user", "One.\n\nTwo.", True),
+        ("assistant", "Three.", False),
+        ("user", "Four.", True),
+    ]

@@ -94,3 +94,12 @@ def test_a_difference_to_either_side_is_beyond_noise_from_six_records_on(sign, c
     zero = steps([0.0] * 20)
     changed = steps([float(sign)] * count + [0.0] * (20 - count))
     assert paired_difference(zero, changed, 0).beyond_noise is beyond
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_interval_that_touches_zero_is_within_noise(sign):
+    zero = steps([0.5] * 40)
+    changed = steps([0.5 + sign / 2] * 8 + [0.5 - sign / 2] * 2 + [0.5] * 30)
+    found = paired_difference(zero, changed, 0)
+    assert 0.0 in (found.low, found.high) and found.mean == pytest.approx(0.075 * sign)
+    assert not found.beyond_noise
