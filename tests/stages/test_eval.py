@@ -391,6 +391,9 @@ def test_finished_folders_are_set_side_by_side_as_they_are(
     assert lost["mcnemar"] < 0.05
     present(found, as_json=False, show=0, shape="")
     assert "end_to_end_success: two over one -" in capsys.readouterr().out
+    for order, failed in ((folders, 1), (folders[::-1], 0)):  # a gate looks at the last
+        gated = evaluate(run=str(workspace), compare=order, gate="end_to_end_success>=0.9")
+        assert len(gated.failed) == failed
     with pytest.raises(UserError, match="holds no finished evaluation"):
         evaluate(run=str(workspace), compare=[str(tmp_path)])
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -22,10 +23,10 @@ def test_a_second_process_is_told_who_holds_the_folder_and_a_killed_one_holds_no
     holder = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     holder.stdout.readline()
-    opened = open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False)
+    opened, since = open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False), time.monotonic()
     with pytest.raises(UserError, match=f"process {holder.pid}") as refused, opened:
         pass
-    assert refused.value.exit_code == 75
+    assert refused.value.exit_code == 75 and time.monotonic() - since < 3  # it does not wait
     holder.kill()
     holder.wait()
     with open_stage(tmp_path / "sft", Plan("sft", {}, {}), force=False) as stage:
