@@ -951,7 +951,8 @@ def test_one_turn_answers_several_sharegpt_calls_and_what_only_looks_so_is_one_r
     assert answering('["1", {"km": 2}]') == [("call_0", "1"), ("call_1", '{"km": 2}')]
     assert answering(f"{a} and {b}") == [("call_0", f"{a} and {b}")]
     assert answering(f"{a}<tool_response>") == [("call_0", f"{a}<tool_response>")]
-    assert answering("[1, 2, 3]") == [("call_0", "[1, 2, 3]")]
+    for other in ("[]", "[1]", "[1, 2, 3]"):  # as many as the calls, or one result
+        assert answering(other) == [("call_0", other)]
     assert answering("[1]", calls=1) == [("call_0", "[1]")]
     assert answering("[1, 2]", "3") == [("call_0", "[1, 2]"), ("call_1", "3")]
     assert answering("[wet, dry]") == [("call_0", "[wet, dry]")]
