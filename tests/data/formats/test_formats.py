@@ -1277,3 +1277,11 @@ def test_several_messages_of_a_bfcl_user_are_one_in_their_order() -> None:
         ("assistant", "Three.", False),
         ("user", "Four.", True),
     ]
+
+
+def test_an_element_of_a_json_array_is_named_by_the_line_where_it_begins(tmp_path: Path) -> None:
+    path, values = tmp_path / "rows.json", [{"n": n, "text": ["a", "b"]} for n in range(4)]
+    for indent, lines in ((None, [3, 3, 3, 3]), (1, [4, 11, 18, 25])):  # an element is 7 lines
+        path.write_text("\n\n" + json.dumps(values, indent=indent) + "\n", encoding="utf-8")
+        raws = read_raw(str(path), io.BytesIO())
+        assert [raw.location for raw in raws] == [f"{path}:{line}" for line in lines]
