@@ -2,6 +2,7 @@
 twice.
 """
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -142,6 +143,28 @@ def test_a_folder_that_is_given_up_or_emptied_holds_no_plan_any_more(tmp_path, m
             run_folder.clear(tmp_path / "dpo")
     assert run_folder.read(tmp_path / "dpo").given_up
     assert not (tmp_path / "dpo/plan.json").exists()
+
+
+@pytest.mark.parametrize("removed", range(5))
+def test_a_folder_whose_clearing_was_killed_anywhere_can_be_started_again(
+    tmp_path, monkeypatch, removed
+):
+    folder, left = tmp_path / "sft", iter(range(removed))
+    finish(folder)
+    (folder / "a.jsonl").write_bytes(b"")
+    unlink = Path.unlink
+
+    def killed_later(path: Path, missing_ok: bool = False) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed_later)
+        with contextlib.suppress(KeyboardInterrupt):
+            run_folder.clear(folder)
+    with open_stage(folder, Plan("sft", {"lora_r": 8}, {}), force=False) as stage:
+        assert stage.status == "new"
 
 
 def test_a_forced_start_that_was_killed_half_way_can_be_started_again(tmp_path):

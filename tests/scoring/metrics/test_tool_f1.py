@@ -112,6 +112,12 @@ def test_due_calls_of_one_tool_take_the_calls_that_agree_most():
     ) == figures(answer(Call("time", {"city": "Oslo"}), Call("time", {"city": "Lyon"}), gold=gold))
 
 
+def test_one_call_is_counted_for_one_of_the_equal_calls_that_are_expected():
+    call, expected = Call("time", {"city": "Oslo"}), GoldCall("time", {"city": ["Oslo"]})
+    once = count(answer(call, gold=Gold((expected, expected))))
+    assert (once.needed, once.supplied, once.agreeing) == (2, 1, 1)
+
+
 def test_a_call_made_again_is_repeated_unless_it_is_due_again():
     call, gold = Call("time", {"city": "Oslo"}), GoldCall("time", {"city": ["Oslo"]})
     repeated = {
