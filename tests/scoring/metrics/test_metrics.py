@@ -22,6 +22,7 @@ from agentlite.core.records import (
 )
 from agentlite.scoring.metrics.call_timing import Decision, timing
 from agentlite.scoring.metrics.confidence import bootstrap, paired_difference, summary, wilson
+from agentlite.scoring.metrics.dialogs import DialogCalls, step_efficiency
 from agentlite.scoring.metrics.model_metrics import Comparison
 from agentlite.scoring.metrics.summarize import compare, scores, summarize
 from agentlite.scoring.metrics.tool_calls import METRICS, call_problem, calls_problem, score_step
@@ -497,3 +498,17 @@ def test_models_are_compared_on_the_prompts_all_of_them_answered():
 def test_one_model_alone_has_nothing_to_be_compared_with():
     alone = compare({"base": scores(predictions(8), [])}, 0)
     assert alone == Comparison(prompts=40, models=["base"], differences=[])
+
+
+@pytest.mark.parametrize(
+    ("expected", "called", "efficiency"),
+    [
+        ([["f"], ["g"]], [["f"], ["g"]], 1.0),
+        ([["f"], ["g"]], [["g", "f"], []], 1.0),  # in any order
+        ([["f"], ["g"]], [["f", "f"], ["g", "h"]], 0.5),
+        ([["f"], ["f"]], [["f"], []], 0.0),  # as often as expected, or nothing
+        ([["f"], ["g"]], [["f"], ["h"]], 0.0),
+    ],
+)
+def test_efficiency_is_the_calls_expected_by_those_made(expected, called, efficiency):
+    assert step_efficiency(DialogCalls(expected, called, [])) == efficiency
