@@ -1,0 +1,68 @@
+"""Samplers: which seed each sample has, in memory and behind a server."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from agentlite.core.openai_client import Endpoint
+from agentlite.core.records import Record
+from agentlite.engine import sampler as module
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loading
+from agentlite.engine.local_sampler import SampleRequest
+from agentlite.engine.remote import RemoteReply, RemoteRequest
+from agentlite.engine.sampler import make_sampler
+from agentlite.rendering import PROTOCOLS, Prompt, prompts
+from agentlite.workspace.model_source import Source
+
+
+@pytest.fixture(params=["in memory", "behind a server"])
+def sampled_seeds(request: Any, monkeypatch: pytest.MonkeyPatch, templates: Any) -> Any:
+    """The seeds that a sampler gives to the samples of some prompts, in their order."""
+    seeds: list[str] = []
+
+    def sample(loaded: Any, requests: Sequence[SampleRequest], *_: Any) -> Iterator[Any]:
+        seeds.extend(seed for one in requests for seed in one.seeds)
+        return iter(())
+
+    def replies(_: Any, requests: Sequence[RemoteRequest], *__: Any) -> Iterator[RemoteReply]:
+        seeds.extend(one.seed for one in requests)
+        return iter(())
+
+    monkeypatch.setattr(module, "load_for_inference", lambda *_: None)
+    monkeypatch.setattr(module, "load_template", lambda _: templates["smollm2"])
+    monkeypatch.setattr(module.local_sampler, "sample", sample)
+    monkeypatch.setattr(module, "replies", replies)
+    endpoint = Endpoint("http://h:1/v1", "m") if request.param == "behind a server" else None
+    source = Source("m", "m", None, "", endpoint)
+
+    def run(batch: Sequence[Prompt], seed: int = 0, samples: int = 2) -> list[str]:
+        seeds.clear()
+        decoding = Decoding(9, 1.0, seed=seed, num_samples=samples)
+        assert not list(make_sampler(source, "m", Loading("hf", 64), decoding)(batch))
+        return list(seeds)
+
+    return run
+
+
+@pytest.fixture
+def batch(dialog: Record, templates: Any) -> list[Prompt]:
+    return list(prompts([dialog], lambda _: PROTOCOLS["hermes"], templates["smollm2"]))
+
+
+def test_every_sample_of_every_step_has_a_seed_of_its_own(sampled_seeds: Any, batch: Any) -> None:
+    seeds = sampled_seeds(batch, samples=3)
+    assert len(batch) > 1 and len(seeds) == 3 * len(batch) == len(set(seeds))
+
+
+def test_the_seed_setting_changes_every_seed(sampled_seeds: Any, batch: Any) -> None:
+    assert not set(sampled_seeds(batch, seed=1)) & set(sampled_seeds(batch, seed=2))
+
+
+def test_a_seed_depends_neither_on_the_batch_nor_on_how_many_are_sampled(
+    sampled_seeds: Any, batch: Any
+) -> None:
+    whole = sampled_seeds(batch)
+    assert whole == [seed for one in batch for seed in sampled_seeds([one])]
+    assert sampled_seeds(batch[:1], samples=1) == whole[:1]
