@@ -14,6 +14,7 @@ from agentlite.config import resolve
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import read_rows
+from agentlite.data.curation.coreset import STRATEGIES
 from agentlite.data.curation.loss_cache import known_losses
 from agentlite.data.curation.mix import check_task_weights
 from agentlite.data.curation.validate import validate
@@ -117,6 +118,32 @@ def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
     assert figures["mixed"] == {"the rest": 58, "general": 12}
     assert figures["train"] == 20 == sum(figures["coreset"].values())
     assert figures["by_file"][files["tools"]]["read"] == 62
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
+    strategy, files, tmp_path
+):
+    choice = {"coreset_strategy": strategy, "coreset_loss": "proxy", "dev": 0.0, "test": 0.0}
+    tools, chats = files["tools"], files["chat"]
+    weights = {"tool_selection": 0.75, "general": 0.25}
+    by_task = run(
+        tmp_path / "r", tools, chats, task_weights=weights, coreset_target_size=20, **choice
+    )
+    assert by_task.figures["by_task"] == {"tool_selection": 15, "general": 5}
+    by_group = run(
+        tmp_path / "r",
+        tools,
+        chats,
+        out="mixed",
+        mix=[f"agent={tools}:3", f"general={chats}:1"],
+        coreset_target_size=20,
+        **choice,
+    )
+    assert {name: counts["kept"] for name, counts in by_group.figures["by_file"].items()} == {
+        tools: 15,
+        chats: 5,
+    }
 
 
 def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):

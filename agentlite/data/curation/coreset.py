@@ -6,11 +6,13 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record, digest
 from agentlite.data.curation.fingerprints import dialog_text
+from agentlite.data.curation.mix import scaled
 
 BY_LOSS = 0.6  # of a hybrid; the rest is chosen by diversity
 FEATURES = 1 << 18
@@ -52,10 +54,12 @@ def coreset(
     seed: int,
     losses: Mapping[str, float] | None = None,
     text: Callable[[int], str] = lambda index: "",
+    strata: Sequence[str] = (),
 ) -> Coreset:
     """Chooses `target` of the records. `losses`: by id, for the strategies of LOSSES; `text`: the
-    dialog of an index, where unlike ones are looked for. Raises UserError for an unknown strategy,
-    or a record whose loss is no number.
+    dialog of an index, where unlike ones are looked for; `strata`: the part of each record, where
+    every part keeps its share of the whole. Raises UserError for an unknown strategy, or a record
+    whose loss is no number.
     """
     if strategy not in STRATEGIES:
         raise UserError(
@@ -66,16 +70,22 @@ def coreset(
     if target is None or target >= len(ids):
         notes = [f"coreset: {target} asked for, all {len(ids)} there are taken"] if target else []
         return Coreset(list(range(len(ids))), {"all": len(ids)}, notes)
-    # the pool: place -> index of a record. Strategies know places alone, and of equals they take
-    # the first place, so the order of the files decides nothing.
+    # The order of all pools, so the order of the files decides nothing: strategies know the places
+    # in a pool alone, and of equals they take the first place.
     order = sorted(range(len(ids)), key=lambda index: digest(f"{seed} coreset {ids[index]}"))
-    known = [_loss(ids[index], losses or {}) for index in order] if strategy in LOSSES else []
-    choice = STRATEGIES[strategy](
-        CoresetPool(len(ids), known, lambda place: text(order[place])), target
-    )
-    # back from places to indices, in the order of the records
-    chosen = sorted(order[place] for places in choice.values() for place in places)
-    return Coreset(chosen, {reason: len(places) for reason, places in choice.items()}, [])
+    members: dict[str, list[int]] = {}
+    for index in order:
+        members.setdefault(strata[index] if strata else "", []).append(index)
+    sizes = scaled({name: len(indices) for name, indices in members.items()}, target)
+    chosen: list[int] = []
+    counts: Counter[str] = Counter()
+    for name, indices in members.items():
+        known = [_loss(ids[index], losses or {}) for index in indices] if strategy in LOSSES else []
+        pool = CoresetPool(len(indices), known, partial(_text_at, text, indices))
+        for reason, places in STRATEGIES[strategy](pool, sizes[name]).items():
+            chosen += [indices[place] for place in places]
+            counts[reason] += len(places)
+    return Coreset(sorted(chosen), dict(counts), [])
 
 
 def proxy_loss(record: Record) -> float:
@@ -101,6 +111,10 @@ def tokens(text: str) -> Iterator[str]:
             yield from (run[start : start + 2] for start in range(len(run) - 1))
         else:
             yield run
+
+
+def _text_at(text: Callable[[int], str], indices: Sequence[int], place: int) -> str:
+    return text(indices[place])
 
 
 def _loss(record_id: str, losses: Mapping[str, float]) -> float:

@@ -120,6 +120,24 @@ def draw(
     return Mixed(sorted(chosen), sizes, dict(by_task.most_common()), notes)
 
 
+def shares(
+    records: Sequence[Traits],
+    sources: Sequence[str],
+    *,
+    mix: Mapping[str, MixGroup],
+    task_weights: Mapping[str, float],
+) -> list[str]:
+    """The part of each record whose share `draw` sets: its group, and its task if that has a
+    weight.
+    """
+    parts = [""] * len(records)
+    for name, indices in _members(sources, mix).items():
+        for task, of_task in _by_task(indices, records, task_weights).items():
+            for index in of_task:
+                parts[index] = f"{name} {task}"
+    return parts
+
+
 def scaled(counts: Mapping[str, int], total: int) -> dict[str, int]:
     """The counts, made smaller in proportion so that they sum to `total`, by largest remainders."""
     whole = max(1, sum(counts.values()))

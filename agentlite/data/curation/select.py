@@ -21,7 +21,7 @@ from agentlite.data.curation.dedup import (
     near_text,
 )
 from agentlite.data.curation.fingerprints import dialog_text
-from agentlite.data.curation.mix import draw, parse_mix
+from agentlite.data.curation.mix import draw, parse_mix, shares
 from agentlite.data.curation.replay_buffer import BufferState, buffer_rows, replayed
 from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import Traits, traits
@@ -251,10 +251,27 @@ def _take_coreset(selection: Selection, context: SelectionContext) -> Selection:
         seed=settings.seed,
         losses=context.losses(train) if losses else None,
         text=lambda at: dialog_text(context.record(train[at])),
+        strata=_strata(train, context),
     )
     left_out = {*train} - {train[at] for at in chosen.chosen}
     selection = selection.without({index: End("F341") for index in left_out})
     return selection.noting(*chosen.notes, coreset=chosen.counts)
+
+
+def _strata(train: Sequence[int], context: SelectionContext) -> list[str]:
+    """The parts of the train records whose shares the user set: without them a coreset by loss is
+    made of the hardest task, whatever its weight.
+    """
+    settings = context.settings
+    if not settings.mix and not settings.task_weights:
+        return []
+    parts = shares(
+        context.traits,
+        context.sources,
+        mix=parse_mix(settings.mix),
+        task_weights=settings.task_weights,
+    )
+    return [parts[index] for index in train]
 
 
 def _replay(selection: Selection, context: SelectionContext) -> Selection:

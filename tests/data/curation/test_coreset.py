@@ -96,6 +96,32 @@ def test_a_hybrid_takes_six_tenths_by_loss_and_then_what_is_unlike_them() -> Non
     assert 7 in picked
 
 
+@given(
+    st.sampled_from([*STRATEGIES]),
+    st.lists(st.sampled_from("abc"), min_size=12, max_size=12),
+    st.integers(1, 11),
+)
+@settings(max_examples=examples(60))
+def test_every_part_keeps_its_share_in_any_strategy(
+    strategy: str, parts: list[str], target: int
+) -> None:
+    # those of part "a" are the hardest: without parts, a coreset by loss would be made of them
+    losses = {text: float(part == "a") for text, part in zip(TEXTS, parts, strict=True)}
+    found = coreset(
+        TEXTS,
+        strategy=strategy,
+        target=target,
+        seed=0,
+        losses=losses,
+        text=TEXTS.__getitem__,
+        strata=parts,
+    )
+    assert len({*found.chosen}) == len(found.chosen) == target == sum(found.counts.values())
+    there, kept = Counter(parts), Counter(parts[index] for index in found.chosen)
+    for part, count in there.items():
+        assert abs(kept[part] - count * target / len(parts)) < 1
+
+
 def test_equal_texts_are_chosen_once_each() -> None:
     ids = ["a", "b", "c", "d", "e"]
     for strategy in ("diversity", "hybrid"):
