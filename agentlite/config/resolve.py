@@ -234,24 +234,39 @@ def _listed(value: object, kind: object, location: str) -> object:
 
 
 def parse_weights(text: str, location: str) -> dict[str, float]:
-    """`tool_accuracy=.5,efficiency=0` -> its numbers by name. Raises UserError 2."""
+    """`tool_accuracy=.5,efficiency=0`, or the same as a JSON object -> its numbers by name. Raises
+    UserError 2.
+    """
     weights: dict[str, float] = {}
-    for count, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
-        name, equals, value = part.partition("=")
+    for name, value in _weight_pairs(text, location):
         try:
-            weights[name.strip()] = float(value)
-        except ValueError:
-            wrong = f"'{value}' is not a number" if equals else f"'{part}' has no ="
+            number = float(value)
+        except (TypeError, ValueError):
+            wrong = f"'{name}' has no =" if value is None else f"'{value}' is not a number"
+            fix = """Write it as NAME=.5,OTHER=0, or as '{"NAME": 0.5, "OTHER": 0}'."""
+            raise UserError(f"{wrong}.", fix, location=location) from None
+        if name in weights:
             raise UserError(
-                f"{wrong}.", "Write it as NAME=.5,OTHER=0.", location=location
-            ) from None
-        if len(weights) < count:
-            raise UserError(
-                f"'{name.strip()}' is there twice.",
-                "Give each component one weight.",
-                location=location,
+                f"'{name}' is there twice.", "Give each component one weight.", location=location
             )
+        weights[name] = number
     return weights
+
+
+def _weight_pairs(text: str, location: str) -> list[tuple[str, Any]]:
+    """Names and what they are to weigh, as they stand; None where a name has no `=`."""
+    if not text.lstrip().startswith("{"):
+        parts = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+        return [(name.strip(), value if equals else None) for name, equals, value in parts]
+    try:
+        pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
+    except ValueError as error:
+        fix = """Write it as '{"NAME": 0.5, "OTHER": 0}', or as NAME=.5,OTHER=0."""
+        raise UserError(
+            f"{text!r} cannot be read as JSON: {error}.", fix, location=location
+        ) from None
+    # null has no meaning of its own here, and must not read as a missing `=`
+    return [(name, "null" if value is None else value) for name, value in pairs]
 
 
 def as_yaml(command: str, resolved: Resolved) -> str:

@@ -89,7 +89,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     mix: Annotated[tuple[str, ...], REPEAT, LEARNED] = ()
     """NAME=SOURCE+...:RATIO, as general=chat.jsonl:0.2; repeat it"""
     task_weights: Annotated[dict[str, float], LEARNED] = {}
-    """TASK=WEIGHT,...: their shares of the sample"""
+    """TASK=WEIGHT,..., or as JSON: their shares of the sample"""
     limit: Annotated[Count | None, LEARNED] = None
     """a seeded sample of N rows, even over the sources"""
     coreset_strategy: Annotated[str, LEARNED] = ""

@@ -267,6 +267,13 @@ def test_a_file_of_settings_may_have_a_mebibyte_and_no_more(folder):
         ("a", "'a' has no ="),
         ("a=1,a=2", "'a' is there twice"),
         ("a=1,b=1, a =1", "'a' is there twice"),
+        ('{"a": 0.5, "b": 1}', {"a": 0.5, "b": 1.0}),
+        (" {}", {}),
+        ('{"a": "x"}', "'x' is not a number"),
+        ('{"a": null}', "'null' is not a number"),
+        ('{"a": {"b": 1}}', "is not a number"),
+        ('{"a": 1, "a": 2}', "'a' is there twice"),
+        ('{"a": 1', "cannot be read as JSON"),
     ],
 )
 def test_weights_are_names_with_numbers_each_once(text, weights):

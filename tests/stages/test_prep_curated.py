@@ -16,7 +16,7 @@ from agentlite.core.records import SPLITS, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.data.curation.coreset import STRATEGIES
 from agentlite.data.curation.loss_cache import known_losses
-from agentlite.data.curation.mix import check_task_weights
+from agentlite.data.curation.mix import full_task_weights
 from agentlite.data.curation.validate import validate
 from agentlite.stages.prep.provenance import as_text, why
 from agentlite.workspace.run_folder import Result
@@ -221,7 +221,7 @@ def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
     }.items():
         given = resolve.Given(files=(f"recipes/{recipe}.yaml",))
         settings = resolve.resolve("prep", given).settings
-        check_task_weights(settings.task_weights)
+        full_task_weights(settings.task_weights)
         assert sum(settings.task_weights.values()) == pytest.approx(1.0)
         assert {name: getattr(settings, name) for name in checks} == checks
     sft = resolve.resolve("sft", given).settings

@@ -57,12 +57,28 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
     return groups
 
 
-def check_task_weights(weights: Mapping[str, float]) -> None:
-    """Raises UserError for a task that is none, a weight below 0, or nothing but zeros."""
+def full_task_weights(weights: Mapping[str, float]) -> dict[str, float]:
+    """The weights by the full names of their tasks. A task may be named by a part of its name that
+    no other task has: `planning` is multi_step_planning.
+
+    Raises UserError for a name of no task or of several, a task that is named twice, a weight below
+    0, or nothing but zeros.
+    """
+    full: dict[str, float] = {}
     for name, weight in weights.items():
-        if name not in TASKS:
+        tasks = [task for task in TASKS if f"_{name}_" in f"_{task}_"]
+        if len(tasks) != 1:
+            wrong = (
+                f"'{name}' may be {' or '.join(tasks)}."
+                if tasks
+                else f"no task is called '{name}'."
+            )
+            raise UserError(wrong, nearest(name, TASKS), location="prep.task_weights")
+        if tasks[0] in full:
             raise UserError(
-                f"no task is called '{name}'.", nearest(name, TASKS), location="prep.task_weights"
+                f"{tasks[0]} is there twice.",
+                "Give each task one weight.",
+                location="prep.task_weights",
             )
         if not 0 <= weight < math.inf:
             raise UserError(
@@ -70,6 +86,7 @@ def check_task_weights(weights: Mapping[str, float]) -> None:
                 f"Write 0 or more: {name}=1.",
                 location="prep.task_weights",
             )
+        full[tasks[0]] = weight
     if weights and not any(weights.values()):
         fix = (
             "Leave the setting out to take every task as it comes, or give one of them a weight "
@@ -78,6 +95,7 @@ def check_task_weights(weights: Mapping[str, float]) -> None:
         raise UserError(
             "every task weighs 0: nothing would be drawn.", fix, location="prep.task_weights"
         )
+    return full
 
 
 def draw(
@@ -100,7 +118,7 @@ def draw(
 
     Raises UserError for a group of a source that is not read, or for weights that are none.
     """
-    check_task_weights(task_weights)
+    task_weights = full_task_weights(task_weights)
     notes: list[str] = []
     members = {
         name: _by_task(indices, records, task_weights)

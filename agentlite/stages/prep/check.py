@@ -13,7 +13,7 @@ from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.coreset import LOSSES, STRATEGIES
 from agentlite.data.curation.decontaminate import check_held_out
-from agentlite.data.curation.mix import check_task_weights, parse_mix
+from agentlite.data.curation.mix import full_task_weights, parse_mix
 from agentlite.data.curation.select import Selection, check_duplicates
 from agentlite.data.formats import check_format, files_of
 from agentlite.data.formats.json_repair import METHODS
@@ -39,7 +39,11 @@ def checked(settings: PrepSettings, folder: Path) -> PrepSettings:
     """The settings with every file of rows by its own name. Raises UserError for a mistake in them,
     and notes settings that do nothing. `folder`: where the stage writes.
     """
-    settings = replace(settings, sources=_files(settings.sources))
+    settings = replace(
+        settings,
+        sources=_files(settings.sources),
+        task_weights=full_task_weights(settings.task_weights),
+    )
     _refuse_mistakes(settings)
     if settings.holdout:
         held_out = check_held_out(_files(settings.holdout), settings.sources)
@@ -152,7 +156,6 @@ def _refuse_mistakes(settings: PrepSettings) -> None:
                 location="--repair",
             )
     check_duplicates(settings.duplicates)
-    check_task_weights(settings.task_weights)
     parse_mix(settings.mix)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size
     if strategy and strategy not in STRATEGIES:

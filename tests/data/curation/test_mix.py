@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlite.config.resolve import parse_weights
 from agentlite.core.errors import UserError
 from agentlite.core.records import digest
 from agentlite.data.curation.mix import (
@@ -15,8 +16,8 @@ from agentlite.data.curation.mix import (
     TASKS,
     Mixed,
     MixGroup,
-    check_task_weights,
     draw,
+    full_task_weights,
     parse_mix,
     scaled,
 )
@@ -189,10 +190,25 @@ def test_an_empty_class_is_named_and_the_others_share_its_weight() -> None:
     assert found.notes[0].startswith("no row of multi_step_planning, tool_retrieval")
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_may_be_named_by_the_part_of_its_name_that_no_other_has(task: str) -> None:
+    others = [part for other in TASKS if other != task for part in other.split("_")]
+    names = [task, *(part for part in task.split("_") if part not in others)]
+    for name in names:
+        assert full_task_weights({name: 0.5}) == {task: 0.5}
+
+
+def test_seed_002s_command_line_names_its_four_tasks() -> None:
+    text = '{"tool_selection":0.35,"planning":0.30,"timing":0.20,"retrieval":0.15}'
+    assert full_task_weights(parse_weights(text, "--task-weights")) == TASK_WEIGHTS
+
+
 @pytest.mark.parametrize(
     ("weights", "told"),
     [
         ({"tool_selektion": 1.0}, "tool_selection"),
+        ({"tool": 1.0}, "may be tool_selection or tool_retrieval"),
+        ({"planning": 1.0, "multi_step_planning": 1.0}, "multi_step_planning is there twice"),
         ({"general": -1.0}, "general=1"),
         ({"general": float("nan")}, "0 or more"),
         ({"general": 0.0, "tool_selection": 0.0}, "above 0"),
@@ -202,7 +218,7 @@ def test_weights_that_are_none_are_refused_with_the_fix(
     weights: dict[str, float], told: str
 ) -> None:
     with pytest.raises(UserError, match=told):
-        check_task_weights(weights)
+        full_task_weights(weights)
 
 
 @pytest.mark.parametrize(
