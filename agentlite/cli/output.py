@@ -42,14 +42,14 @@ def present(result: Result, *, as_json: bool, show: int, shape: str) -> None:
 
 
 def _write_records(folder: Path, shape: str) -> None:
-    from agentlite.data.write_formats import ALL_TRAINED, shaped
+    from agentlite.data.write_formats import ALL_TRAINED, learned_elsewhere, shaped
     from agentlite.stages.prep.show import written_rows
 
     if shape == OWN:
         sys.stdout.buffer.writelines(map(encode, written_rows(folder)))
         return
     unlearned = 0
-    for record in map(from_row, written_rows(folder)):
+    for record in map(learned_elsewhere, map(from_row, written_rows(folder))):
         unlearned += any(
             not message.loss for message in record.messages if message.role == "assistant"
         )

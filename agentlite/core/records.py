@@ -23,6 +23,7 @@ Task = Literal[
 ]
 SPLITS = ("train", "dev", "test")
 ANY_TOOL = ""
+ANY_ARGUMENTS = None
 
 
 class Tool(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -59,11 +60,12 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 class GoldCall(Struct, frozen=True, forbid_unknown_fields=True):
     """A call that is due; under the name ANY_TOOL, any will do.
 
-    `arguments` lists the accepted values of each parameter; "" among them: may be left out.
+    `arguments` lists the accepted values of each parameter; "" among them: may be left out. It is
+    ANY_ARGUMENTS where the data names the tool alone: all that fit the tool's schema are right.
     """
 
     name: str
-    arguments: dict[str, list[Any]] = {}
+    arguments: dict[str, list[Any]] | None = {}
 
 
 class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -118,19 +120,29 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         """
         return [turn for turn in self.turns if self.tools and self.messages[turn].loss]
 
+    def unknown_arguments(self, turn: int) -> list[int]:
+        """Which calls of an assistant turn, by index, have arguments that the data does not say:
+        their `{}` is a stand-in, nothing to learn.
+        """
+        gold = self.gold.get(turn, Gold()).calls
+        unknown = {call.name for call in gold if call.arguments is ANY_ARGUMENTS}
+        calls = self.messages[turn].calls
+        return [
+            index for index, call in enumerate(calls) if call.name in unknown and not call.arguments
+        ]
+
     def expected(self, turn: int) -> Gold:
         """The calls due at a turn. Where `gold` is silent, the assistant turn itself is the
         gold.
         """
         if turn in self.gold:
             return self.gold[turn]
-        calls = self.messages[turn].calls
-        return Gold(
-            tuple(
-                GoldCall(c.name, {key: [accepted(v)] for key, v in c.arguments.items()})
-                for c in calls
-            )
-        )
+        return Gold(tuple(map(gold_call, self.messages[turn].calls)))
+
+
+def gold_call(call: Call) -> GoldCall:
+    """The gold that a call itself is: its values are the only ones accepted."""
+    return GoldCall(call.name, {key: [accepted(value)] for key, value in call.arguments.items()})
 
 
 def accepted(value: object) -> Any:

@@ -4,9 +4,22 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlite.core.records import Call, Message, Record, plain
 
 Row = dict[str, Any]
+
+
+def learned_elsewhere(record: Record) -> Record:
+    """The record with the turns taken out of training that other trainers would learn wrong: those
+    with calls whose arguments are not known, which are written as empty ones.
+    """
+    messages = (
+        replace(message, loss=message.loss and not record.unknown_arguments(index))
+        for index, message in enumerate(record.messages)
+    )
+    return replace(record, messages=tuple(messages))
 
 
 def shaped(record: Record, shape: str) -> Row:

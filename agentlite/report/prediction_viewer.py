@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from agentlite.core.records import Call, GoldCall, Record, Step
+from agentlite.core.records import ANY_ARGUMENTS, Call, GoldCall, Record, Step
 from agentlite.report.predictions import Answers
 from agentlite.report.read_run import Json
 
@@ -138,4 +138,11 @@ def _step(
 
 
 def _calls(calls: Iterable[Call | GoldCall], cut: Callable[[str], str]) -> list[list[str]]:
-    return [[call.name, cut(compact(call.arguments))] for call in calls]
+    """Arguments that are not known are no JSON: the page prints them as they are."""
+    return [
+        [
+            call.name,
+            "any arguments" if call.arguments is ANY_ARGUMENTS else cut(compact(call.arguments)),
+        ]
+        for call in calls
+    ]

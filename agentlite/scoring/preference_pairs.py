@@ -19,6 +19,7 @@ from agentlite.core.records import (
     Step,
 )
 from agentlite.core.row_files import encode, replacing
+from agentlite.rendering import Prompt
 from agentlite.scoring.rewards import total
 
 T = TypeVar("T")
@@ -121,6 +122,16 @@ class PairChoice(NamedTuple):
     @property
     def margin(self) -> float:
         return (self.high - self.low) / UNIT
+
+
+def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
+    """The gold answer of every step that has one. A step whose calls have unknown arguments has
+    none: its text would teach the empty ones that stand in for them.
+    """
+    for prompt in prompts:
+        if not prompt.record.unknown_arguments(prompt.turn):
+            answer, ended = prompt.answer, prompt.ended
+            yield Candidate(*prompt.step, prompt.protocol, GOLD, 0, answer, ended, 0)
 
 
 def group(

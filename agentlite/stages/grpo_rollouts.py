@@ -9,13 +9,13 @@ import msgspec
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, Candidate, CandidateKey, Rollout, Score
+from agentlite.core.records import Candidate, CandidateKey, Rollout, Score
 from agentlite.core.row_files import Appender, PatientAppender, write_rows
 from agentlite.engine import checkpoints, grpo, local_sampler
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.rendering import Prompt
-from agentlite.scoring.preference_pairs import read_rollouts
+from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
 from agentlite.scoring.rewards import settle_weights, total
 from agentlite.scoring.rewards.scorer import Scorer, Tally
 from agentlite.workspace.model_source import Source, load_template
@@ -56,11 +56,7 @@ class Rollouts:
         write_rows(path, [msgspec.structs.asdict(row) for row in kept])
         self.rows = {row.candidate.key: row for row in kept}
         self.file = PatientAppender(path)
-        gold = [
-            Candidate(*one.step, one.protocol, GOLD, 0, one.answer, one.ended, 0)
-            for one in self.prompts
-        ]
-        self.add([candidate for candidate in gold if candidate.key not in self.rows])
+        self.add([gold for gold in gold_candidates(self.prompts) if gold.key not in self.rows])
         self.settle()
         self.tally.refuse()
 

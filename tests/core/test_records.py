@@ -6,6 +6,8 @@ from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.unknown_arguments import RECORD
 
 from agentlite.core.records import (
     Call,
@@ -197,3 +199,11 @@ def test_rows_of_one_step_name_it_and_a_margin_is_the_better_total_less_the_othe
     answer = GreedyAnswer("r", 3, "p", "t", "turn")
     prediction = Prediction("r", 3, "t", "", (), {}, {})
     assert pair.step == answer.step == prediction.step == Step("r", 3)
+
+
+def test_arguments_that_are_not_known_come_back_from_a_row_as_they_were():
+    row = json.loads(json.dumps(to_row(RECORD)))
+    assert from_row(row) == RECORD and from_row(row).id == RECORD.id
+    assert RECORD.unknown_arguments(1) == [0] and RECORD.unknown_arguments(3) == []
+    known = replace(RECORD, gold={1: Gold((GoldCall("forecast_001", {}),))})
+    assert known.unknown_arguments(1) == [] and known.id != RECORD.id

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 from support.samples import DATA, ROOT
+from support.unknown_arguments import RECORD
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Message, Record, Tool, from_row, to_row
 from agentlite.core.reject_codes import CODES, explain
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS, detected, read_raw, to_record
-from agentlite.data.write_formats import SHAPES, shaped
+from agentlite.data.write_formats import SHAPES, learned_elsewhere, shaped
 
 FILES = sorted((DATA / "formats").glob("*.jsonl"))
 READ_AS = {"apigen_mt": "sharegpt"}
@@ -169,3 +170,10 @@ def test_a_code_says_what_it_means_and_how_to_mend_it():
     with pytest.raises(UserError, match="no code 'E21'") as told:
         explain("E21")
     assert "E21" in told.value.fix
+
+
+def test_a_turn_whose_arguments_are_not_known_is_not_learned_by_other_trainers():
+    written = learned_elsewhere(RECORD)
+    assert [message.loss for message in written.messages] == [True, False, True, True]
+    assert shaped(written, "openai")["messages"][1]["weight"] == 0
+    assert learned_elsewhere(replace(RECORD, gold={})).messages == RECORD.messages

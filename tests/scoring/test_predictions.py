@@ -3,13 +3,27 @@
 import json
 
 import pytest
+from hypothesis import given
 from msgspec.structs import replace
 from support.samples import TIME, WEATHER
+from support.unknown_arguments import FORECAST, INVALID, RECORD, VALID
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Call, GreedyAnswer, Message, Parsed, Record, Step
+from agentlite.core.records import (
+    Call,
+    Gold,
+    GoldCall,
+    GreedyAnswer,
+    Message,
+    Parsed,
+    Record,
+    Step,
+)
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.gates import failures, parse_gate
+from agentlite.scoring.metrics import measure_predictions
+from agentlite.scoring.metrics.tool_calls import calls_problem
+from agentlite.scoring.metrics.tool_f1 import AnsweredStep, count
 from agentlite.scoring.predictions import (
     ExternalAnswer,
     answered,
@@ -24,6 +38,7 @@ from agentlite.scoring.predictions import (
     slices,
     to_prediction_row,
 )
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, score_attempt
 
 HERMES = PROTOCOLS["hermes"]
 OSLO = Call("get_weather", {"city": "Oslo"})
@@ -230,3 +245,54 @@ def test_to_bfcl_a_text_that_cannot_be_read_has_made_no_calls(category, count, p
         with_calls(count), tools=(WEATHER,), meta={"category": category, "bfcl_id": "1"}
     )
     assert predicted(prompt(record, 1), parsed, "", 0).metrics["bfcl"] == right
+
+
+FULL = {name: float(name in COMPONENTS) for name in (*COMPONENTS, *PENALTIES)}
+
+
+def scored(*calls):
+    """The metrics of a prediction and the components of a reward, at the step of RECORD."""
+    parsed = Parsed("", calls)
+    attempt = Attempt(parsed, RECORD.expected(1), RECORD.tools)
+    return predicted(prompt(RECORD, 1), parsed, "", 0).metrics, score_attempt(attempt)
+
+
+@given(VALID)
+def test_any_valid_arguments_score_full_where_the_gold_does_not_say_them(arguments):
+    call = Call("forecast_001", arguments)
+    metrics, reward = scored(call)
+    assert set(metrics.values()) == {1.0}
+    assert (reward.components, reward.feedback) == (FULL, "right")
+    made = predicted(prompt(RECORD, 1), Parsed("", (call,)), "", 0)
+    figures = measure_predictions.figures([made], [], {RECORD.id: RECORD}, 0).tools
+    known = {name: figure.mean for name, figure in figures.items() if figure}
+    assert known.pop("hallucinated_tools") == known.pop("repeated_calls") == 0
+    assert set(known.values()) == {1} and not [name for name in known if "parameter" in name]
+
+
+@given(INVALID)
+def test_arguments_that_are_not_valid_score_less_whatever_the_gold_says(arguments):
+    metrics, reward = scored(Call("forecast_001", arguments))
+    assert metrics["exact_call"] == metrics["tool_n1"] == metrics["format_compliance"] == 0
+    assert metrics["toolrl"] < 1 and metrics["tool_selection_accuracy"] == 1
+    assert all(reward.components[name] < 1 for name in ("task_completion", "exact", "arguments"))
+    assert reward.feedback != "right"
+
+
+@pytest.mark.parametrize(
+    "calls", [(), (Call("tide_002"),), (Call("forecast_001", {"town": "a"}),) * 2]
+)
+def test_the_right_tool_alone_scores_full_where_its_arguments_are_not_known(calls):
+    metrics, _ = scored(*calls)
+    assert metrics["exact_call"] == metrics["tool_n1"] == 0
+
+
+def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():
+    known, unknown = GoldCall("forecast_001", {"town": ["Oslo"]}), GoldCall("forecast_001", None)
+    calls = tuple(Call("forecast_001", {"town": town}) for town in ("Oslo", "Rome"))
+    for gold in (Gold((unknown, known)), Gold((known, unknown))):
+        for made in (calls, calls[::-1]):
+            assert not calls_problem(made, gold, (FORECAST,))
+            assert COMPONENTS["exact"](Attempt(Parsed("", made), gold, (FORECAST,))) == 1
+            counts = count(AnsweredStep(Parsed("", made), gold, (FORECAST,)))
+            assert (counts.supplied, counts.needed, counts.agreeing) == (1, 1, 1)

@@ -9,15 +9,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.unknown_arguments import RECORD
 
 from agentlite.config.resolve import parse_weights
 from agentlite.core.errors import UserError
 from agentlite.core.records import GOLD, Candidate, PreferencePair, Score, Side, Step
 from agentlite.core.row_files import encode
+from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import (
     REASONS,
     PairRule,
     build_pairs,
+    gold_candidates,
     group,
     read_candidates,
     read_pairs,
@@ -612,3 +615,10 @@ def test_a_row_that_does_not_fit_is_told_with_file_and_line(tmp_path, read, line
     extra.write_bytes(encode(good) + encode({**good, "unknown": 1}))
     with pytest.raises(UserError, match=r"extra\.jsonl:2: .*unknown"):
         list(read(extra))
+
+
+def test_a_step_whose_arguments_are_not_known_has_no_gold_candidate():
+    prompts = [Prompt(RECORD, turn, "hermes", [1], f"answer {turn}", "turn") for turn in (1, 3)]
+    assert [(one.model, one.step, one.text) for one in gold_candidates(prompts)] == [
+        (GOLD, Step(RECORD.id, 3), "answer 3")
+    ]

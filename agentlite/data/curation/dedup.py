@@ -71,8 +71,7 @@ def near_copies(
 
     def may_be(one: int, other: int) -> bool:
         a, b = records[one].keys, records[other].keys
-        contradict = a.context == b.context and a.first != b.first
-        return not contradict and _ask_alike(records[one].query, records[other].query)
+        return not a.contradicts(b) and _ask_alike(records[one].query, records[other].query)
 
     kinds = [record.keys.shape for record in records]
     return _near(_in_order(records, seed), sketched, text, threshold, kinds, may_be)

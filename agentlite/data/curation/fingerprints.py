@@ -14,7 +14,7 @@ class Keys(NamedTuple):
     """64 bits each. `shape`: the names of the tools on offer, and of those called, in order.
     `calls`: that with the arguments; 0 where no call has any. `context`: the tools on offer with
     their schemas and all that is said before the first turn to learn. `first`: the calls of that
-    turn.
+    turn; 0 where the data does not say the arguments of one. `first_names`: the tools they call.
 
     `value_bytes`: of the values in the arguments; many make it unlikely that two records share them
     by chance.
@@ -24,7 +24,17 @@ class Keys(NamedTuple):
     calls: int
     context: int
     first: int
+    first_names: int
     value_bytes: int
+
+    def contradicts(self, other: "Keys") -> bool:
+        """Whether the two share a context and expect different calls in it. Arguments that are not
+        known contradict none.
+        """
+        return self.context == other.context and (
+            self.first_names != other.first_names
+            or (self.first != other.first and bool(self.first and other.first))
+        )
 
 
 def keys(record: Record) -> Keys:
@@ -37,24 +47,25 @@ def keys(record: Record) -> Keys:
     )
     schemas = sorted((tool.name, encoded(tool.parameters)) for tool in record.tools)
     before = [_message_key(message) for message in record.messages[:learned]]
+    first = [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
+    is_known = not first or not record.unknown_arguments(learned)
     return Keys(
         shape=_hash((offer, names)),
         calls=_hash((offer, [calls for calls in turns if calls])) if has_arguments else 0,
         context=_hash((schemas, before)),
-        first=_hash(
-            [_comparable(message.calls) for message in record.messages[learned : learned + 1]]
-        ),
+        first=_hash(first) if is_known else 0,
+        first_names=_hash([sorted(name for name, _ in calls) for calls in first]),
         value_bytes=sum(_size(arguments) for calls in turns for _, arguments in calls),
     )
 
 
 def packed(keys: Keys) -> bytes:
-    """40 bytes; five numbers in a tuple take six times as much."""
-    return struct.pack("<5Q", *keys)
+    """48 bytes; six numbers in a tuple take six times as much."""
+    return struct.pack("<6Q", *keys)
 
 
 def unpacked(content: bytes) -> Keys:
-    return Keys(*struct.unpack("<5Q", content))
+    return Keys(*struct.unpack("<6Q", content))
 
 
 def dialog_text(record: Record) -> str:

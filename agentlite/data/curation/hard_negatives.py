@@ -10,7 +10,16 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import default
 from agentlite.core.json_schema import schema_at
-from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool, digest
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+    digest,
+)
 from agentlite.data.curation.stats import script
 from agentlite.data.curation.traits import expected_tools, first_query
 
@@ -274,8 +283,12 @@ def _masked_gold(
 ) -> Gold:
     """Gold may name a tool that is not on offer: that stays as it is."""
     calls = (
-        GoldCall(
-            tools.get(call.name, call.name), _renamed(call.arguments, inner.get(call.name, {}))
+        replace(
+            call,
+            name=tools.get(call.name, call.name),
+            arguments=call.arguments
+            if call.arguments is ANY_ARGUMENTS
+            else _renamed(call.arguments, inner.get(call.name, {})),
         )
         for call in gold.calls
     )

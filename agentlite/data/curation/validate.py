@@ -21,8 +21,11 @@ def validate(record: Record) -> None:
     check_dialog(record)
     tools = {tool.name: tool for tool in record.tools}
     for turn in record.turns:
-        for call in record.messages[turn].calls:
-            _check_call(call, tools, typed=turn not in record.gold)
+        unknown = record.unknown_arguments(turn)
+        for index, call in enumerate(record.messages[turn].calls):
+            tool = _tool_of(call, tools)
+            if index not in unknown:
+                _check_arguments(call, tool, typed=turn not in record.gold)
 
 
 def check_dialog(record: Record) -> None:
@@ -110,15 +113,19 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
             waiting = [call.id for call in calls]
 
 
-def _check_call(call: Call, tools: Mapping[str, Tool], typed: bool) -> None:
-    """`typed`: hold values to the types of the schema. Gold may accept others, and then it is
-    right.
-    """
+def _tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(call.name)
     if tool is None:
         near = closest(call.name, tools)
         others = f"; the nearest is {near}" if near else f"; it has {len(tools)}"
         raise RowError("E209", f"the row has no tool {call.name}{others}")
+    return tool
+
+
+def _check_arguments(call: Call, tool: Tool, typed: bool) -> None:
+    """`typed`: hold values to the types of the schema. Gold may accept others, and then it is
+    right.
+    """
     for name in tool.parameters.get("required", []):
         if name not in call.arguments:
             raise RowError("E210", f"{call.name}: the required {name} is missing")

@@ -188,7 +188,7 @@ def _gold_call(answer: dict[str, dict[str, list[Any]]]) -> GoldCall:
 def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
     """Refuses gold that no call can satisfy."""
     known = _parameters(call.name, tools).get("properties", {})
-    for name, accepted in call.arguments.items():
+    for name, accepted in (call.arguments or {}).items():
         if name not in known and "" not in accepted:
             raise RowError(
                 "E210", f"the accepted answer wants {name}, which {call.name} does not take"
@@ -206,8 +206,8 @@ def _has_choices(value: dict[str, object]) -> bool:
 
 
 def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
-    """Arguments that satisfy a gold call."""
-    return _first(call.arguments, _parameters(call.name, tools))
+    """Arguments that satisfy a gold call; none where any arguments do."""
+    return _first(call.arguments or {}, _parameters(call.name, tools))
 
 
 def _parameters(name: str, tools: tuple[Tool, ...]) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, GoldCall, Message, Record, accepted
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, accepted
 from agentlite.data.formats import openai
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER, first_accepted
 from agentlite.data.formats.extra_fields import meta_of
+from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import read_tools
 
 EXAMPLE = (
@@ -50,7 +51,11 @@ def read(row: dict[str, Any]) -> Record:
 
 
 def _gold_call(value: object) -> GoldCall:
-    """A value that is no list is the only one accepted."""
+    """A value that is no list is the only one accepted. Arguments that are null are not known: any
+    that fit the tool's schema are right.
+    """
+    if isinstance(value, dict) and "arguments" in value and value["arguments"] is None:
+        return GoldCall(text_at(value, "name"), ANY_ARGUMENTS)
     try:
         given = msgspec.convert(value, Call)
     except msgspec.ValidationError as error:

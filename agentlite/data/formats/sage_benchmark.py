@@ -4,7 +4,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Record, Task, Tool, plain
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Task,
+    Tool,
+    plain,
+)
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import text_at
@@ -52,7 +62,7 @@ def read(row: dict[str, Any]) -> Record:
     return Record(
         messages=(Message("user", _question(row)), Message("assistant", content, calls)),
         tools=tools,
-        gold={} if calls else {1: Gold(())},
+        gold={1: Gold(tuple(GoldCall(call.name, ANY_ARGUMENTS) for call in calls))},
         task=task,
         split=split_of(row),
         meta=meta_of({**row, "id": row.get("sample_id")}, *known),

@@ -5,7 +5,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, plain
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    gold_call,
+    plain,
+)
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.openai import has_loss
@@ -29,7 +38,10 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E204, E205, E206, E208, E212 or E216."""
+    """A result that comes without the arguments of its call leaves them unknown.
+
+    Raises RowError E201, E202, E204, E205, E206, E208, E212 or E216.
+    """
     turns, tools = row.get("turns"), row.get("target_tools")
     if (
         not isinstance(turns, list)
@@ -38,10 +50,13 @@ def read(row: dict[str, Any]) -> Record:
     ):
         raise RowError("E201", "turns are no list, or target_tools no list of ids")
     messages: list[Message] = []
+    unknown: set[str] = set()  # ids of calls
     for number, turn in enumerate(turns, 1):
         speaker = sharegpt.speaker_of(turn, number)
         if speaker == "tool":
-            _add_result(messages, turn, number)
+            call, is_known = _call(turn, number, sum(one.role == "tool" for one in messages))
+            _add_result(messages, call, turn, number)
+            unknown |= set() if is_known else {call.id}
         elif speaker == "call":
             raise RowError(
                 "E202", f"a {turn.get('role')!r} turn in a format that has none (turn {number})"
@@ -55,33 +70,47 @@ def read(row: dict[str, Any]) -> Record:
     return Record(
         messages=tuple(messages),
         tools=tuple(declared(tool) for tool in tools),
+        gold={
+            turn: Gold(tuple(_gold(call, unknown) for call in message.calls))
+            for turn, message in enumerate(messages)
+            if any(call.id in unknown for call in message.calls)
+        },
         split=split_of(row),
         meta=meta_of(named, "dialog_id", "turns", "target_tools", "split")
         | ({"turns": extra} if extra else {}),
     )
 
 
-def _add_result(messages: list[Message], turn: dict[str, object], number: int) -> None:
+def _call(turn: dict[str, object], number: int, made: int) -> tuple[Call, bool]:
+    """The call that a result answers, the `made`-th of its dialog, and whether its arguments are
+    known.
+    """
+    tool_id, arguments = turn.get("tool_id"), _arguments(turn)
+    if not isinstance(tool_id, str) or not tool_id:
+        raise RowError("E205", f"a result that does not say of which tool (turn {number})")
+    return Call(tool_id, arguments or {}, f"call_{made}"), arguments is not None
+
+
+def _gold(call: Call, unknown: set[str]) -> GoldCall:
+    return GoldCall(call.name, ANY_ARGUMENTS) if call.id in unknown else gold_call(call)
+
+
+def _add_result(messages: list[Message], call: Call, turn: dict[str, object], number: int) -> None:
     """The call that a result answers was made by the assistant turn before it, which does not say
     so.
     """
-    tool_id = turn.get("tool_id")
-    if not isinstance(tool_id, str) or not tool_id:
-        raise RowError("E205", f"a result that does not say of which tool (turn {number})")
     index = next((i for i in reversed(range(len(messages))) if messages[i].role != "tool"), None)
     if index is None or messages[index].role != "assistant":
         raise RowError("E204", f"a result that follows no assistant turn (turn {number})")
-    made = sum(message.role == "tool" for message in messages)
-    call = Call(tool_id, _arguments(turn), f"call_{made}")
     messages[index] = replace(messages[index], calls=(*messages[index].calls, call))
     messages.append(Message("tool", _result_text(turn, number), call_id=call.id))
 
 
-def _arguments(turn: dict[str, object]) -> dict[str, object]:
+def _arguments(turn: dict[str, object]) -> dict[str, object] | None:
     for place in (turn, turn.get("metadata"), turn.get("result")):
         if isinstance(place, dict) and place.get("arguments") is not None:
             return read_arguments(place["arguments"])
-    return {}
+    return None
 
 
 def _result_text(turn: dict[str, object], number: int) -> str:

@@ -8,7 +8,7 @@ from msgspec import UNSET, to_builtins
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint
-from agentlite.core.records import Message, Prediction, Record, plain
+from agentlite.core.records import Prediction, Record, plain
 from agentlite.scoring.judge.human_ratings import rated, read_key, read_scores, write_sheet
 from agentlite.scoring.judge.llm_judge import Item, Prices, judge
 from agentlite.scoring.judge.rubric import usable
@@ -98,12 +98,15 @@ def _item(one: Prediction, record: Record) -> Item:
         f"{one.step.record_id} {one.step.turn}",
         f"{question}\n\nTools: {tools}",
         one.text,
-        _reference(record.messages[one.turn]),
+        _reference(record, one.turn),
     )
 
 
-def _reference(message: Message) -> str:
-    calls = "\n".join(
-        plain({"name": call.name, "arguments": call.arguments}) for call in message.calls
+def _reference(record: Record, turn: int) -> str:
+    """What the record says at a turn; of a call whose arguments are not known, the name."""
+    message, unknown = record.messages[turn], record.unknown_arguments(turn)
+    calls = (
+        plain({"name": call.name} | ({} if i in unknown else {"arguments": call.arguments}))
+        for i, call in enumerate(message.calls)
     )
-    return "\n".join(filter(None, [message.content, calls]))
+    return "\n".join(filter(None, [message.content, *calls]))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from agentlite.core.json_schema import TYPES, Schema, schema_at
-from agentlite.core.records import Call, Gold, GoldCall, Record, Tool
+from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 from agentlite.scoring.metrics.tool_calls import standard
 
@@ -105,6 +105,8 @@ def call_problem(call: Call, expected: GoldCall, tool: Tool | None) -> str:
     for name in tool.parameters.get("required") or ():
         if name not in call.arguments:
             return f"{name} is required"
+    if expected.arguments is ANY_ARGUMENTS:  # BFCL itself has no such gold
+        return "" if fits(call.arguments, tool.parameters) else "arguments do not fit the schema"
     properties = schema_at(tool.parameters, "properties")
     for name, value in call.arguments.items():
         if name not in properties or name not in expected.arguments:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentlite.core.json_schema import Schema, fits, is_one_of, schema_at, takes, types_of
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
+from agentlite.core.records import ANY_ARGUMENTS, ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 
 Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
@@ -80,13 +80,13 @@ def calls_problem(calls: Sequence[Call], gold: Gold, tools: Sequence[Tool]) -> s
 
     As many calls as are due, in any order. Each gold call takes the first call left that satisfies
     it: greedy, as BFCL does, so an earlier gold call can take the only call that a later one
-    accepts.
+    accepts; those that take any arguments are left for last.
     """
     if len(calls) != len(gold.calls):
         return f"{len(calls)} calls where {len(gold.calls)} are due"
     by_name = {tool.name: tool for tool in tools}
     left = list(calls)
-    for expected in gold.calls:
+    for expected in sorted(gold.calls, key=lambda one: one.arguments is ANY_ARGUMENTS):
         problems = [call_problem(call, expected, by_name.get(expected.name)) for call in left]
         if "" not in problems:
             return (
@@ -116,7 +116,7 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
     return next(
         (
             f"{name} is missing"
-            for name, accepted in gold.arguments.items()
+            for name, accepted in (gold.arguments or {}).items()
             if name not in call.arguments and "" not in accepted
         ),
         "",
@@ -127,16 +127,23 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
     """Why an argument of the gold's tool is not accepted, in a few words; "" if it is. `schema` is
     the tool's.
     """
-    if name not in gold.arguments or not takes(schema, name):
+    if not is_named(name, gold, schema) or not takes(schema, name):
         return "is not expected"
     if isinstance(value, list | dict) and not fits(value, {}):
         return "is nested too deep"
     declared = schema_at(schema, "properties", name)
+    if gold.arguments is ANY_ARGUMENTS:
+        return "" if fits(value, declared) else "does not fit its schema"
     if is_literal(declared):
         if not isinstance(value, str):
             return f"is a {type(value).__name__}, not the text of a {declared['format']}"
         value, declared = read_literal(value, declared)
     return _value_problem(value, gold.arguments[name], declared)
+
+
+def is_named(name: str, gold: GoldCall, schema: Schema) -> bool:
+    """Whether a parameter is one of the gold's; of the schema's where any arguments are right."""
+    return takes(schema, name) if gold.arguments is ANY_ARGUMENTS else name in gold.arguments
 
 
 def _value_problem(value: object, accepted: list[object], schema: Schema) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from agentlite.core.json_schema import fits
-from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool, canonical
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Parsed, Tool, canonical
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
 from agentlite.scoring.metrics.tool_calls import call_problem
 
@@ -27,7 +27,7 @@ class AnsweredStep(NamedTuple):
 
 class CallCounts(NamedTuple):
     """Of one step, or of many. A call or parameter is right if it is due; those that may be left
-    out are not missed.
+    out are not missed. Where any arguments are right, no parameter is counted.
     """
 
     called: int = 0
@@ -71,12 +71,17 @@ def count(answer: AnsweredStep) -> CallCounts:
     calls, expected = answer.parsed.calls, answer.gold.calls
     schemas = {tool.name: tool.parameters for tool in answer.tools}
     offered = [call for call in calls if call.name in schemas]
-    pairs = _paired(calls, expected)
+    every_pair = _paired(calls, expected)
+    pairs = [pair for pair in every_pair if pair[0].arguments is not ANY_ARGUMENTS]
+    of_any_arguments = [
+        call for gold, call in every_pair if call and gold.arguments is ANY_ARGUMENTS
+    ]
     return CallCounts(
         called=len(calls),
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
-        supplied=sum(len(call.arguments) for call in calls),
+        supplied=sum(len(call.arguments) for call in calls)
+        - sum(len(call.arguments) for call in of_any_arguments),
         needed=sum(len(_needed(gold, call)) for gold, call in pairs),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
         offered=len(offered),
@@ -125,10 +130,12 @@ def _summary(figure: Figure, resampled: Sequence[float]) -> Summary:
 def _paired(
     calls: Sequence[Call], expected: Sequence[GoldCall]
 ) -> list[tuple[GoldCall, Call | None]]:
-    """Each due call with the call left of the same tool that agrees with it most."""
+    """Each due call with the call left of the same tool that agrees with it most; due calls that
+    take any arguments are left for last.
+    """
     left = list(calls)
     pairs: list[tuple[GoldCall, Call | None]] = []
-    for gold in expected:
+    for gold in sorted(expected, key=lambda one: one.arguments is ANY_ARGUMENTS):
         same = [call for call in left if call.name == gold.name]
         nearest = max(same, key=lambda call, gold=gold: _agreeing(call, gold), default=None)  # type: ignore[misc]
         if nearest is not None:
@@ -139,8 +146,9 @@ def _paired(
 
 def _agreeing(call: Call, gold: GoldCall) -> int:
     """How many parameters have a value that is accepted, compared as text (Hammer's rule)."""
+    accepted_values = gold.arguments or {}
     return sum(
-        any(_same(value, accepted) for accepted in gold.arguments.get(name, ()))
+        any(_same(value, accepted) for accepted in accepted_values.get(name, ()))
         for name, value in call.arguments.items()
     )
 
@@ -161,8 +169,9 @@ def _same(value: object, accepted: object) -> bool:
 
 def _needed(gold: GoldCall, call: Call | None) -> list[str]:
     given = call.arguments if call else {}
+    accepted_values = gold.arguments or {}
     return [
-        name for name, accepted in gold.arguments.items() if "" not in accepted or name in given
+        name for name, accepted in accepted_values.items() if "" not in accepted or name in given
     ]
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from agentlite.core.json_schema import Schema, is_one_of, schema_at, types_of
 from agentlite.core.records import Call, GoldCall, Tool, canonical, plain
-from agentlite.scoring.metrics.tool_calls import argument_problem
+from agentlite.scoring.metrics.tool_calls import argument_problem, is_named
 
 EXACT = 6  # calls of one tool up to which the best assignment is searched for
 Table = Sequence[Sequence[float]]
@@ -94,7 +94,7 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
     problem = ""
     for name, value in call.arguments.items():
         wrong = argument_problem(name, value, expected, schema)
-        if name in expected.arguments:
+        if is_named(name, expected, schema):
             named += 1
             if wrong and not (
                 wrong := argument_problem(
@@ -114,7 +114,8 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
 
 def needed(expected: GoldCall, schema: Schema) -> list[str]:
     """The parameters that may not be left out: by the gold, or by the schema alone."""
-    named = [name for name, accepted in expected.arguments.items() if "" not in accepted]
+    accepted_values = expected.arguments or {}
+    named = [name for name, accepted in accepted_values.items() if "" not in accepted]
     return named + [name for name in schema.get("required") or () if name not in named]
 
 

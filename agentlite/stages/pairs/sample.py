@@ -8,7 +8,7 @@ import msgspec
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.core.records import GOLD, Candidate, CandidateKey, Record
+from agentlite.core.records import CandidateKey, Record
 from agentlite.core.row_files import Appender
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts
@@ -16,7 +16,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Prompt
-from agentlite.scoring.preference_pairs import read_candidates
+from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.workspace.model_source import Source
 
 
@@ -68,8 +68,7 @@ def sample_candidates(
     path = folder / "candidates.jsonl"
     with Appender(path) as file:
         known = {candidate.key for candidate in read_candidates(path)}
-        for prompt in prompts:
-            gold = Candidate(*prompt.step, prompt.protocol, GOLD, 0, prompt.answer, prompt.ended, 0)
+        for gold in gold_candidates(prompts):
             if gold.key not in known:
                 file.append(msgspec.structs.asdict(gold))
         keys = [

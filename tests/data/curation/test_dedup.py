@@ -12,7 +12,17 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import SPLITS, Call, Message, Record, Tool, to_row
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    SPLITS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+    to_row,
+)
 from agentlite.data.curation import minhash
 from agentlite.data.curation.contradictions import contradictions
 from agentlite.data.curation.decontaminate import check_held_out, leaks, read_held_out
@@ -304,6 +314,20 @@ AGAINST = {
     "the same call": (
         dialog("is it wet in  Oslo", [call("weather", 7, city="oslo")], answer="Yes."),
         False,
+    ),
+    "the same tool, its arguments unknown": (
+        replace(
+            dialog("Is it wet in Oslo?", [call("weather")]),
+            gold={1: Gold((GoldCall("weather", ANY_ARGUMENTS),))},
+        ),
+        False,
+    ),
+    "another tool, its arguments unknown": (
+        replace(
+            dialog("Is it wet in Oslo?", [call("flight")]),
+            gold={1: Gold((GoldCall("flight", ANY_ARGUMENTS),))},
+        ),
+        True,
     ),
     "another question": (dialog("Is it wet in Oslo, Minnesota?", answer="No."), False),
     "other tools": (dialog("Is it wet in Oslo?", answer="Who knows?", tools=(FLIGHT,)), False),

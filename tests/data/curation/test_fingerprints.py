@@ -79,9 +79,9 @@ def test_the_bytes_of_values_are_those_of_texts_and_numbers_at_any_depth() -> No
     assert keys(record(calling(*calls), calling(calls[1]))).value_bytes == 4 + 2 + 4 + 1 + 1
 
 
-@given(st.tuples(*[st.integers(0, 2**64 - 1)] * 5))
-def test_keys_are_packed_in_40_bytes(values: tuple[int, int, int, int, int]) -> None:
-    assert len(packed(Keys(*values))) == 40
+@given(st.tuples(*[st.integers(0, 2**64 - 1)] * 6))
+def test_keys_are_packed_in_48_bytes(values: tuple[int, int, int, int, int, int]) -> None:
+    assert len(packed(Keys(*values))) == 48
     assert unpacked(packed(Keys(*values))) == Keys(*values)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.samples import TIME, WEATHER
+from support.unknown_arguments import RECORD
 
 from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Gold, GoldCall, Message, Record, Tool
@@ -243,3 +244,10 @@ def test_shares_are_kept_and_one_record_more_changes_nothing_for_the_others() ->
     fewer = hard_negatives(many[:0:-1], removed=0.25, masked=0.5, seed=1).records
     assert {one.id for one in fewer} == {one.id for one in made.records if one.parent != many[0].id}
     assert not hard_negatives(many, removed=0, masked=0, seed=1).records
+
+
+def test_unknown_arguments_stay_unknown_under_masked_names() -> None:
+    masked = with_masked_names(RECORD, 0)
+    assert isinstance(masked, Record)
+    (call,) = masked.messages[1].calls
+    assert call.name != "forecast_001" and masked.unknown_arguments(1) == [0]

@@ -1285,3 +1285,11 @@ def test_an_element_of_a_json_array_is_named_by_the_line_where_it_begins(tmp_pat
         path.write_text("\n\n" + json.dumps(values, indent=indent) + "\n", encoding="utf-8")
         raws = read_raw(str(path), io.BytesIO())
         assert [raw.location for raw in raws] == [f"{path}:{line}" for line in lines]
+
+
+def test_null_arguments_in_the_gold_of_a_prompt_are_not_known() -> None:
+    row = {"prompt": "q", "tools": [{"name": "f", "parameters": {}}]}
+    record = to_record({**row, "gold": [{"name": "f", "arguments": None}]}, "prompts")
+    assert record.gold == {1: Gold((GoldCall("f", None),))} and record.unknown_arguments(1) == [0]
+    known = to_record({**row, "gold": [{"name": "f"}]}, "prompts")
+    assert known.gold == {1: Gold((GoldCall("f", {}),))}

@@ -9,7 +9,18 @@ from support.damaged_rows import Row, damaged, refused, rows, strangers
 from support.mangled_text import mangled
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Gold, Message, Record, Task, Tool, from_row, to_row
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Task,
+    Tool,
+    from_row,
+    to_row,
+)
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import sage_benchmark
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
@@ -20,13 +31,17 @@ RAIN, TIDE = Tool("rain_001", "", OPEN), Tool("tide_002", "", OPEN)
 ASKED = "Is it wet in Oslo?"
 
 
+def unknown(*tool_ids: str) -> dict[int, Gold]:
+    return {1: Gold(tuple(GoldCall(tool_id, ANY_ARGUMENTS) for tool_id in tool_ids))}
+
+
 def answered(row: Row, answer: str, *tool_ids: str, task: Task, **more: Any) -> Record:
     calls = tuple(Call(tool_id, {}, f"call_{i}") for i, tool_id in enumerate(tool_ids))
     beside = {"ground_truth": row["ground_truth"], "metadata": row["metadata"]}
     expected = {
         "messages": (Message("user", ASKED), Message("assistant", answer, calls)),
         "tools": (RAIN, TIDE),
-        "gold": {} if calls else {1: Gold(())},
+        "gold": unknown(*tool_ids),
         "split": "test",
         "meta": {"source_id": row["sample_id"], "extra": beside},
     }
@@ -46,7 +61,7 @@ EXPECTED = [
         "",
         task="tool_selection",
         messages=asked(f"我们在海边。\n\n{ASKED}", "", "tide_002", "rain_001"),
-        gold={},
+        gold=unknown("tide_002", "rain_001"),
         split="",
     ),
     answered(
@@ -60,7 +75,7 @@ EXPECTED = [
             "tide_002",
             "rain_001",
         ),
-        gold={},
+        gold=unknown("rain_001", "tide_002", "rain_001"),
     ),
     answered(
         CALL, "The weather changes.\nSo I look.", "rain_001", task="timing_decision", tools=(RAIN,)

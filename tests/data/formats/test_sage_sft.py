@@ -11,7 +11,17 @@ from support.damaged_rows import Row, damaged, refused, rows, strangers
 from support.mangled_text import mangled
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Record, Tool, from_row, to_row
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+    from_row,
+    to_row,
+)
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import sage_sft
 
@@ -57,6 +67,14 @@ EXPECTED = [
             Message("assistant", "再见", loss=False),
         ),
         tools=(RAIN, TIDE),
+        gold={
+            1: Gold(
+                (
+                    GoldCall("tide_table_002", {"port": ["Brest"]}),
+                    GoldCall("rain_001", ANY_ARGUMENTS),
+                )
+            )
+        },
         split="dev",
         meta={
             "source_id": "sft_000002",
@@ -76,6 +94,7 @@ EXPECTED = [
             Message("assistant", "f"),
         ),
         tools=(RAIN,),
+        gold={3: Gold((GoldCall("rain_001", ANY_ARGUMENTS),))},
         split="test",
         meta={"source_id": "sft_000003", "extra": {"goal": "g", "metadata": {}}},
     ),

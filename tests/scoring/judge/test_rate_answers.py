@@ -1,6 +1,7 @@
 """Predictions as what is judged, and verdicts as figures of a model."""
 
 import pytest
+from support.unknown_arguments import RECORD
 
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Reply
@@ -55,3 +56,8 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
 def test_ratings_of_a_sheet_that_is_not_there_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no such sheet"):
         read_ratings(tmp_path / "s.csv", [tmp_path / "r.csv"], 0)
+
+
+def test_the_reference_of_a_call_with_unknown_arguments_is_its_name():
+    (item,) = items([said(1, "")], {"r": RECORD})
+    assert item.reference == 'I look it up.\n{"name": "forecast_001"}'
