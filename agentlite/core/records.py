@@ -173,12 +173,13 @@ class CandidateKey(NamedTuple):
 
 class Parsed(Struct, frozen=True):
     """Model text, read back: the text beside the calls, the calls, and what was wrong with it (""
-    if nothing).
+    if nothing). `trailing`: what follows the first call without being a call.
     """
 
     content: str
     calls: tuple[Call, ...] = ()
     problem: str = ""
+    trailing: str = ""
 
 
 Ending = Literal[

@@ -98,15 +98,24 @@ def _is_json(value: object, depth: int) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    by_key = dict(pairs)
+    if len(by_key) < len(pairs):
+        raise ValueError("a key twice")
+    return by_key
+
+
 def json_object(text: str, start: int = 0) -> tuple[Any, int]:
-    """The JSON object at or after `start`, blanks skipped, and where it ends. Raises ValueError."""
+    """The JSON object at or after `start`, blanks skipped, and where it ends. Raises ValueError,
+    also where an object has a key twice: readers differ in which of the two they take.
+    """
     import json
 
     start += len(text[start:]) - len(text[start:].lstrip())
     if not text.startswith("{", start):
         raise ValueError("no JSON object")
     try:
-        value, end = json.JSONDecoder().raw_decode(text, start)
+        value, end = json.JSONDecoder(object_pairs_hook=_unique_keys).raw_decode(text, start)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
     return value, end

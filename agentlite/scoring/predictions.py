@@ -24,6 +24,7 @@ from agentlite.scoring.metrics.bfcl import category_of, check
 from agentlite.scoring.metrics.model_metrics import BFCL
 from agentlite.scoring.metrics.summarize import EXPECTED
 from agentlite.scoring.metrics.tool_calls import score_step
+from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import COMPONENTS, Attempt
 
 CUT = "not finished within max_new_tokens"
@@ -53,33 +54,53 @@ def answered(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Predic
     """The answer as the protocol reads it. One that was not finished cannot be read."""
     if not answer.prompt:
         return predicted(prompt, Parsed("", (), TOO_LONG), "", 0, finished=False)
-    parsed = protocol.read(answer.text, prompt.record.tools)
+    parsed = read_turn(answer.text, protocol, prompt.record, prompt.turn)
     finished = answer.ended != "cut"
     if not finished and not parsed.problem:
         parsed = Parsed(parsed.content, parsed.calls, CUT)
-    return predicted(prompt, parsed, answer.text, answer.new_tokens, finished=finished)
+    reference = reference_of(protocol, prompt.record, prompt.turn)
+    return predicted(
+        prompt, parsed, answer.text, answer.new_tokens, finished=finished, reference=reference
+    )
 
 
 def external_prediction(
     prompt: Prompt, answer: ExternalAnswer | None, protocol: Protocol
 ) -> Prediction:
-    """None: another system has no answer to the prompt, which is a problem and scores 0."""
+    """None: another system has no answer to the prompt, which is a problem and scores 0. One that
+    gives only its calls is not judged by its words.
+    """
     if answer is None:
         return predicted(prompt, Parsed("", (), NOTHING), "", 0)
+    reference = reference_of(protocol, prompt.record, prompt.turn)
     parsed = (
-        protocol.read(answer.text, prompt.record.tools)
+        read_turn(answer.text, protocol, prompt.record, prompt.turn)
         if answer.calls is None
-        else Parsed(answer.text, answer.calls)
+        else Parsed(answer.text or reference, answer.calls)
     )
-    return predicted(prompt, parsed, answer.text, 0)
+    return predicted(prompt, parsed, answer.text, 0, reference=reference)
 
 
 def predicted(
-    prompt: Prompt, parsed: Parsed, text: str, new_tokens: int, *, finished: bool = True
+    prompt: Prompt,
+    parsed: Parsed,
+    text: str,
+    new_tokens: int,
+    *,
+    finished: bool = True,
+    reference: str = "",
 ) -> Prediction:
-    """Scores a reading at its step."""
+    """Scores a reading at its step. `reference`: the words that the record has there."""
     record, gold = prompt.record, prompt.record.expected(prompt.turn)
-    attempt = Attempt(parsed, gold, record.tools, finished=finished, text=text)
+    attempt = Attempt(
+        parsed,
+        gold,
+        record.tools,
+        finished=finished,
+        text=text,
+        messages=record.messages[: prompt.turn],
+        reference=reference,
+    )
     metrics = {
         **score_step(parsed, gold, record.tools),
         "toolrl": COMPONENTS["arguments"](attempt),

@@ -514,6 +514,7 @@ ZERO = ", ".join(
         "format_error",
         "timeout",
         "missed_call",
+        "excess_text",
     )
 )
 

@@ -47,8 +47,9 @@ def results(messages: Sequence[Message]) -> str:
 def parse(text: str) -> Parsed:
     """Every block from its opening tag on; a tag inside a JSON string does not end it."""
     calls: list[Call] = []
-    content, position, problem = "", 0, ""
+    content, trailing, position, problem = "", "", 0, ""
     while not problem and (start := text.find(OPEN, position)) >= 0:
+        trailing += text[position:start] if calls else ""
         content += text[position:start]
         try:
             value, end = json_object(text, start + len(OPEN))
@@ -62,7 +63,8 @@ def parse(text: str) -> Parsed:
         if not problem and (close < 0 or text[end:close].strip()):
             problem = "call not closed"
         position = close + len(CLOSE) if close >= 0 else len(text)
-    return Parsed((content + text[position:]).strip(), tuple(calls), problem)
+    trailing += text[position:] if calls else ""
+    return Parsed((content + text[position:]).strip(), tuple(calls), problem, trailing.strip())
 
 
 def _call(value: dict[str, Any]) -> tuple[Call | None, str]:

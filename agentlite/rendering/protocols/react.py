@@ -130,10 +130,10 @@ def read_call(text: str, action: re.Match[str], stop: str = STOP) -> Parsed:
     if problem := arguments_problem(arguments):
         return Parsed(thought, (), problem)
     after = rest[end:].strip()
-    problem = (
-        "" if not after or (stop and after.startswith(stop)) else "text after the action input"
-    )
-    return Parsed(thought, (Call(name, arguments),), problem)
+    stopped = bool(stop) and after.startswith(stop)
+    problem = "text after the action input" if after and not stopped else ""
+    trailing = after[len(stop) :].strip() if stopped else after
+    return Parsed(thought, (Call(name, arguments),), problem, trailing)
 
 
 def _input(rest: str) -> tuple[Any, int]:
@@ -146,7 +146,13 @@ def _input(rest: str) -> tuple[Any, int]:
         literal = rest.partition(f"\n{STOP}")[0]
         if len(literal) > LONGEST_LITERAL:
             raise
-        return ast.literal_eval(literal.strip()), len(literal)
+        tree = ast.parse(literal.strip(), mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict) and len({*map(ast.dump, filter(None, node.keys))}) < len(
+                node.keys
+            ):
+                raise
+        return ast.literal_eval(tree), len(literal)
 
 
 def _protocol(name: str, language: ReactTexts) -> Protocol:

@@ -39,6 +39,7 @@ WEIGHTS: dict[str, float] = {
     "format_error": -0.1,
     "timeout": -0.5,
     "missed_call": -0.3,
+    "excess_text": -0.1,
 }
 
 

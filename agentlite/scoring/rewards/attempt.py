@@ -1,15 +1,23 @@
 """A completion with the gold of its step, or a whole dialog: the facts that components look at."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from agentlite.core.records import Call, Gold, GoldCall, Parsed, Tool
+from agentlite.core.records import Call, Gold, GoldCall, Message, Parsed, Tool
+from agentlite.scoring.read_turn import says_something
 from agentlite.scoring.rewards.call_matching import CallMatch, CallUse, ordered, uses
 
 OPTIMAL_STEPS = 5  # of a whole dialog, where the gold has no number
+# beside the calls of a step; or twice as many as the record has there, where those are more
+MOST_WORDS = 150
+# a Chinese character, a syllable of Japanese or Korean, or letters and digits side by side
+WORD = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
+)
 
 
 class TraceStep(NamedTuple):
@@ -23,8 +31,9 @@ class TraceStep(NamedTuple):
 class Attempt(Struct, frozen=True, dict=True):
     """All that a component may look at; what several of them need is computed once.
 
-    With a `trace` the whole dialog is scored: its calls are those of the trace, and `parsed` is the
-    last text.
+    `messages`: the dialog before the step; `reference`: the words that the record has at it. An
+    answer is compared with them where they are there. With a `trace` the whole dialog is scored:
+    its calls are those of the trace, and `parsed` is the last text.
     """
 
     parsed: Parsed
@@ -33,10 +42,40 @@ class Attempt(Struct, frozen=True, dict=True):
     finished: bool = True
     text: str = ""
     trace: tuple[TraceStep, ...] | None = None
+    messages: Sequence[Message] = ()
+    reference: str = ""
 
     @property
     def readable(self) -> bool:
         return self.finished and not self.parsed.problem
+
+    @property
+    def answers(self) -> bool:
+        """Whether it says something and makes no call."""
+        content = self.parsed.content.strip()
+        words = says_something(content) or (bool(content) and content == self.reference.strip())
+        return not self.made and self.readable and words
+
+    @cached_property
+    def is_related(self) -> bool:
+        """Whether the answer has a word of the dialog, or of the recorded answer. Random letters
+        have none.
+        """
+        known = [self.reference, *(message.content for message in self.messages)]
+        if not any(known) or self.parsed.content.strip() == self.reference.strip():
+            return True
+        words = words_of(self.parsed.content)
+        return any(not words.isdisjoint(words_of(text)) for text in known)
+
+    @property
+    def excess_words(self) -> int:
+        """How many words stand beside the calls of a step, where they are more than a thought
+        needs; else 0.
+        """
+        if self.trace is not None or not self.made:
+            return 0
+        count = word_count(self.parsed.content)
+        return count if count > max(MOST_WORDS, 2 * word_count(self.reference)) else 0
 
     @cached_property
     def made(self) -> Sequence[Call]:
@@ -70,3 +109,11 @@ class Attempt(Struct, frozen=True, dict=True):
     @property
     def optimal_steps(self) -> int:
         return self.gold.optimal_steps or OPTIMAL_STEPS
+
+
+def words_of(text: str) -> set[str]:
+    return set(WORD.findall(text.casefold()))
+
+
+def word_count(text: str) -> int:
+    return len(WORD.findall(text))

@@ -9,6 +9,7 @@ from agentlite.core.json_schema import Schema, is_one_of, schema_at, types_of
 from agentlite.core.records import Call, GoldCall, Tool, canonical, plain
 from agentlite.scoring.metrics.tool_calls import argument_problem, is_named
 
+ASSIGNED = 1e-9  # what the mere assignment of a call is worth
 EXACT = 6  # calls of one tool up to which the best assignment is searched for
 Table = Sequence[Sequence[float]]
 AnyCall = TypeVar("AnyCall", Call, GoldCall)
@@ -28,8 +29,11 @@ class CallMatch(NamedTuple):
 
     @property
     def grade(self) -> float:
-        """1 if the call satisfies the expected one, and only then."""
-        return (1 + self.right) / (1 + self.supplied + self.missing)
+        """The share of its arguments that are right: 1 if the call satisfies the expected one, and
+        only then.
+        """
+        arguments = self.supplied + self.missing
+        return self.right / arguments if arguments else 1.0
 
     @property
     def strict(self) -> bool:
@@ -48,13 +52,30 @@ class CallUse(NamedTuple):
     @property
     def matches(self) -> Iterator[tuple[GoldCall, CallMatch | None]]:
         """Every expected call with the call assigned to it, if there is one: assigned so that the
-        sum of the grades is highest.
+        sum of the grades is highest. What repeats another call is assigned to none.
         """
-        columns = dict(assign([[fit.grade for fit in row] for row in self.fits]))
+        distinct = [i for i in range(len(self.made)) if i not in self.repeated]
+        # a call without one right argument is still assigned where nothing better is left
+        grades = [[row[i].grade + ASSIGNED for i in distinct] for row in self.fits]
+        columns = dict(assign(grades))
         return (
-            (expected, self.fits[row][columns[row]] if row in columns else None)
+            (expected, self.fits[row][distinct[columns[row]]] if row in columns else None)
             for row, expected in enumerate(self.expected)
         )
+
+    @property
+    def repeated(self) -> set[int]:
+        """The calls that repeat another one, beyond as many equal calls as there are expected calls
+        that accept them.
+        """
+        columns: dict[tuple[str, str], list[int]] = {}
+        for index, call in enumerate(self.made):
+            columns.setdefault(identity(call), []).append(index)
+        repeated: set[int] = set()
+        for equal in columns.values():
+            accepting = sum(not row[equal[0]].problem for row in self.fits)
+            repeated.update(equal[max(1, accepting) :])
+        return repeated
 
     def served(self, strict: bool = False) -> int:
         """How many expected calls are satisfied, each by another call."""

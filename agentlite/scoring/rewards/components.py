@@ -1,12 +1,11 @@
 """The components of a reward, each in [0, 1], and its penalties, each a count: a function each."""
 
-from collections import Counter
 from collections.abc import Callable
 
 from agentlite.core.records import Parsed
 from agentlite.scoring.metrics import tool_calls
 from agentlite.scoring.rewards.attempt import Attempt
-from agentlite.scoring.rewards.call_matching import CallUse, identity, needed
+from agentlite.scoring.rewards.call_matching import CallUse, needed
 
 Component = Callable[[Attempt], float]
 
@@ -20,15 +19,18 @@ def task_completion(attempt: Attempt) -> float:
         steps = max(expected, attempt.carried_out + attempt.failed_steps)
         return attempt.carried_out / steps if expected else float(not made)
     if not expected:
-        return float(not made and attempt.readable)
+        return float(attempt.answers)
     return sum([fit.grade for _, fit in attempt.matches if fit]) / max(expected, made)
 
 
 def tool_accuracy(attempt: Attempt) -> float:
-    """F1 of the tools called against the expected ones, repeated calls counted."""
-    both = len(attempt.gold.calls) + len(attempt.made)
+    """F1 of the tools called against the expected ones, repeated calls counted. Where no call is
+    expected, a call leaves a half.
+    """
+    if not attempt.gold.calls:
+        return 0.5 if attempt.made else 1.0
     common = sum([min(len(use.expected), len(use.made)) for use in attempt.uses.values()])
-    return 2 * common / both if both else 1.0
+    return 2 * common / (len(attempt.gold.calls) + len(attempt.made))
 
 
 def efficiency(attempt: Attempt) -> float:
@@ -38,18 +40,18 @@ def efficiency(attempt: Attempt) -> float:
         succeeded = attempt.carried_out == expected if expected else not made
         return attempt.optimal_steps / max(attempt.optimal_steps, made) if succeeded else 0.0
     if not expected:
-        return float(not made and attempt.readable)
+        return float(attempt.answers)
     done = all(fit and not fit.problem for _, fit in attempt.matches)
     return expected / max(expected, made) if done else 0.0
 
 
 def timing_quality(attempt: Attempt) -> float:
-    """1 if it called where a call is expected, and answered where none is. An empty text is not an
-    answer.
+    """1 if it called where a call is expected, and answered where none is. Neither an empty text is
+    an answer, nor one that shares no word with the dialog.
     """
     if attempt.gold.calls:
         return float(bool(attempt.made))
-    return float(not attempt.made and attempt.readable and bool(attempt.parsed.content.strip()))
+    return float(attempt.answers and attempt.is_related)
 
 
 def format_compliance(attempt: Attempt) -> float:
@@ -85,9 +87,13 @@ def arguments(attempt: Attempt) -> float:
 
 def exact(attempt: Attempt) -> float:
     """Tool-N1's binary: 1 if the calls are the expected ones, with no cast, and the text is
-    finished and can be read.
+    finished, can be read, and is not hidden among hundreds of words; or if it answers.
     """
     if not attempt.readable or len(attempt.made) != len(attempt.gold.calls):
+        return 0.0
+    if not attempt.gold.calls and attempt.trace is None:
+        return float(attempt.answers and attempt.is_related)
+    if attempt.excess_words:
         return 0.0
     return float(
         sum([use.served(strict=True) for use in attempt.uses.values()]) == len(attempt.made)
@@ -105,29 +111,21 @@ def redundant_call(attempt: Attempt) -> int:
     """
     if len(attempt.made) < 2:
         return 0
-    return sum([max(_beyond(use), _repetitions(use)) for use in attempt.uses.values()])
+    return sum([max(_beyond(use), len(use.repeated)) for use in attempt.uses.values()])
 
 
 def _beyond(use: CallUse) -> int:
     return len(use.made) - len(use.expected) if use.expected else 0
 
 
-def _repetitions(use: CallUse) -> int:
-    """Calls that repeat another one, beyond as many equal calls as there are expected calls that
-    accept them.
-    """
-    repeated = 0
-    identities = [identity(call) for call in use.made]
-    for call, times in Counter(identities).items():
-        column = identities.index(call)
-        accepting = sum(not row[column].problem for row in use.fits)
-        repeated += times - max(1, min(times, accepting))
-    return repeated
-
-
 def format_error(attempt: Attempt) -> int:
     """1 if the text could not be read in full."""
     return int(bool(attempt.parsed.problem))
+
+
+def excess_text(attempt: Attempt) -> int:
+    """1 if hundreds of words stand beside the calls of a step."""
+    return int(attempt.excess_words > 0)
 
 
 def timeout(attempt: Attempt) -> int:
@@ -154,5 +152,5 @@ COMPONENTS: dict[str, Component] = {
 }
 PENALTIES: dict[str, Callable[[Attempt], int]] = {
     penalty.__name__: penalty
-    for penalty in (wrong_tool, redundant_call, format_error, timeout, missed_call)
+    for penalty in (wrong_tool, redundant_call, format_error, timeout, missed_call, excess_text)
 }

@@ -20,17 +20,27 @@ def _of_step(attempt: Attempt) -> str:
     if unreadable := _of_text(attempt):
         return unreadable
     if not expected:
-        answered = "right" if attempt.parsed.content.strip() else "says nothing"
-        return f"calls {_names(tools)} where no call is expected" if made else answered
+        return f"calls {_names(tools)} where no call is expected" if made else _of_answer(attempt)
     if not made:
         return f"no call where {_names(tools)} is expected"
     if miscounted := {
         name: use for name, use in tools.items() if len(use.expected) != len(use.made)
     }:
         return _of_tools(miscounted)
+    if repeated := [name for name, use in tools.items() if use.repeated]:
+        return f"repeats a call of {_names(repeated)}"
     fits = [fit for _, fit in attempt.matches if fit]
-    cast = "right once its values are cast" if any(fit.casts for fit in fits) else "right"
-    return next((fit.problem for fit in fits if fit.problem), cast)
+    if wrong := next((fit.problem for fit in fits if fit.problem), ""):
+        return wrong
+    if attempt.excess_words:
+        return f"{attempt.excess_words} words beside the calls"
+    return "right once its values are cast" if any(fit.casts for fit in fits) else "right"
+
+
+def _of_answer(attempt: Attempt) -> str:
+    if not attempt.answers:
+        return "says nothing"
+    return "right" if attempt.is_related else "has no word of the dialog"
 
 
 def _of_text(attempt: Attempt) -> str:

@@ -8,6 +8,7 @@ from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import Candidate, Gold, Record, Score, Step
 from agentlite.rendering import PROTOCOLS, Protocol, protocol_weights
 from agentlite.rendering.protocol_mix import reader_for
+from agentlite.scoring.read_turn import read_turn, reference_of
 from agentlite.scoring.rewards import Attempt, Component, score_attempt
 from agentlite.workspace.model_source import load_template
 
@@ -21,18 +22,22 @@ class Scorer(NamedTuple):
 
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
         expected: dict[Step, Gold] = {}
+        references: dict[tuple[Step, str], str] = {}
         for candidate in candidates:
             record = self._record(candidate)
             if candidate.step not in expected:
                 expected[candidate.step] = record.expected(candidate.turn)
-            parsed = self.protocols[candidate.protocol].read(candidate.text, record.tools)
-            finished = candidate.ended != "cut"
+            protocol = self.protocols[candidate.protocol]
+            if (key := (candidate.step, protocol.name)) not in references:
+                references[key] = reference_of(protocol, record, candidate.turn)
             attempt = Attempt(
-                parsed,
+                read_turn(candidate.text, protocol, record, candidate.turn),
                 expected[candidate.step],
                 record.tools,
-                finished=finished,
+                finished=candidate.ended != "cut",
                 text=candidate.text,
+                messages=record.messages[: candidate.turn],
+                reference=references[key],
             )
             components, feedback, error = score_attempt(attempt, self.user_functions)
             yield Score(*candidate.key, components, feedback, error)

@@ -80,6 +80,9 @@ RIGHT = weather(days=3)
 FULL = (1, 1, 1, 1, 1, 1, 1)
 ONLY_CAST = (1, 1, 1, 1, 0, 1, 0)  # right, but in the wrong JSON type
 SILENT = (0, 0, 0, 0, 1, 0, 0)
+QUIET = (0, 1, 0, 0, 1, 1, 0)  # no answer where one is due, but no call either
+CALLED = (0, 0.5, 0, 0, 1, 0, 0)  # a call where none is expected
+LONG = "I look it up at once. " * 40
 MISSED = {"missed_call": 1}
 CAST = "right once its values are cast"
 
@@ -113,6 +116,8 @@ CASES = [
          FULL),
     case("right call with a thought", ONE, says(RIGHT, text="I look it up."),
          FULL),
+    case("right call among hundreds of words", ONE, says(RIGHT, text=LONG),
+         (1, 1, 1, 1, 1, 1, 0), {"excess_text": 1}, "240 words beside the calls"),
     case("other spelling that BFCL takes", ONE, says(weather("OSLO.", days=3)),
          FULL),
     case("another accepted value", LENIENT, says(weather("Oslo, Norway", days=3)),
@@ -143,32 +148,32 @@ CASES = [
     case("text in an object", NORTH, says(weather(area={"north": "1.5"})),
          ONLY_CAST, feedback=CAST),
     case("a boolean is no integer", gold(expected(city=["Oslo"], days=[1])), says(weather(days=True)),  # noqa: E501  (verbatim text)
-         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a bool"),
+         (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a bool"),
     case("a word is no integer", ONE, says(weather(days="three")),
-         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a str"),
+         (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a str"),
     case("null is no integer", ONE, says(weather(days=None)),
-         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a NoneType"),
+         (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a NoneType"),
     case("half is no integer", ONE, says(weather(days=3.5)),
-         (2/3, 1, 0, 1, 0, 3/4, 0), feedback="days is a float"),
+         (1/2, 1, 0, 1, 0, 3/4, 0), feedback="days is a float"),
     # ... partly right
     case("one value wrong", ONE, says(weather(days=4)),
-         (2/3, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
+         (1/2, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
     case("every value wrong", ONE, says(weather("Rome", days=4)),
-         (1/3, 1, 0, 1, 1, 1/2, 0), feedback="city has a value that is not accepted"),
+         (0, 1, 0, 1, 1, 1/2, 0), feedback="city has a value that is not accepted"),
     case("parameter missing", ONE, says(weather()),
-         (2/3, 1, 0, 1, 1, 5/8, 0), feedback="days is missing"),
+         (1/2, 1, 0, 1, 1, 5/8, 0), feedback="days is missing"),
     case("required parameter missing", ONE, says(Call("get_weather", {"days": 3})),
-         (2/3, 1, 0, 1, 0, 5/8, 0), feedback="city is missing"),
+         (1/2, 1, 0, 1, 0, 5/8, 0), feedback="city is missing"),
     case("required, though the gold lets it go", gold(expected(city=["", "Oslo"])), says(Call("get_weather")),  # noqa: E501  (verbatim text)
-         (1/2, 1, 0, 1, 0, 1/3, 0), feedback="city is missing"),
+         (0, 1, 0, 1, 0, 1/3, 0), feedback="city is missing"),
     case("no parameter at all", ONE, says(Call("get_weather")),
-         (1/3, 1, 0, 1, 0, 1/4, 0), feedback="city is missing"),
+         (0, 1, 0, 1, 0, 1/4, 0), feedback="city is missing"),
     case("extra parameter of the tool", ONE, says(weather(days=3, hourly=True)),
-         (3/4, 1, 0, 1, 1, 11/12, 0), feedback="hourly is not expected"),
+         (2/3, 1, 0, 1, 1, 11/12, 0), feedback="hourly is not expected"),
     case("extra parameter, unknown", ONE, says(weather(days=3, unit="C")),
-         (3/4, 1, 0, 1, 0, 11/12, 0), feedback="unit is not expected"),
+         (2/3, 1, 0, 1, 0, 11/12, 0), feedback="unit is not expected"),
     case("what may be left out, wrong", LENIENT, says(weather(days=4)),
-         (2/3, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
+         (1/2, 1, 0, 1, 1, 3/4, 0), feedback="days has a value that is not accepted"),
     # ... another tool
     case("another tool", ONE, says(time()),
          (0, 0, 0, 1, 1, 0, 0), {"wrong_tool": 1}, "calls get_time, not get_weather"),
@@ -198,7 +203,7 @@ CASES = [
          (1/2, 2/3, 1/2, 1, 1, 7/8, 0), {"redundant_call": 1}, ("2 calls of get_weather where 1 "
                                                                "expected")),
     case("two wrong values", ONE, says(weather("Rome", days=3), weather("Bonn", days=3)),
-         (1/3, 2/3, 0, 1, 1, 5/8, 0), {"redundant_call": 1},
+         (1/4, 2/3, 0, 1, 1, 5/8, 0), {"redundant_call": 1},
          "2 calls of get_weather where 1 expected"),
     # ... none made
     case("answer where a call is expected", ONE, says(text="It rains."),
@@ -217,7 +222,7 @@ CASES = [
     case("right call, text with a problem", ONE, says(RIGHT, problem="call not closed"),
          (1, 1, 1, 1, 0, 1, 0), {"format_error": 1}, "call not closed"),
     case("wrong value, text with a problem", ONE, says(weather(days=4), problem="call not closed"),
-         (2/3, 1, 0, 1, 0, 3/4, 0), {"format_error": 1}, "call not closed"),
+         (1/2, 1, 0, 1, 0, 3/4, 0), {"format_error": 1}, "call not closed"),
     case("right call, cut off", ONE, says(RIGHT, finished=False),
          (1, 1, 1, 1, 0, 1, 0), {"timeout": 1}, "not finished"),
     # several calls are due
@@ -228,9 +233,9 @@ CASES = [
     case("one of two calls", PAIR, says(weather("Rome")),
          (1/2, 2/3, 0, 1, 1, 1/2, 0), feedback="1 call of get_weather where 2 expected"),
     case("one of two calls, twice", PAIR, says(weather(), weather()),
-         (3/4, 1, 0, 1, 1, 4/5, 0), {"redundant_call": 1}, "city has a value that is not accepted"),
+         (1/2, 1, 0, 1, 1, 3/5, 0), {"redundant_call": 1}, "repeats a call of get_weather"),
     case("one of two calls wrong", PAIR, says(weather(), weather("Bonn")),
-         (3/4, 1, 0, 1, 1, 4/5, 0), feedback="city has a value that is not accepted"),
+         (1/2, 1, 0, 1, 1, 4/5, 0), feedback="city has a value that is not accepted"),
     case("two right calls and a third", PAIR, says(weather(), weather("Rome"), weather("Bonn")),
          (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1}, ("3 calls of get_weather where 2 "
                                                                  "expected")),
@@ -253,24 +258,29 @@ CASES = [
     case("answer", NONE, says(text="It is late."),
          FULL),
     case("says nothing", NONE, says(),
-         (1, 1, 1, 0, 1, 1, 1), feedback="says nothing"),
+         QUIET, feedback="says nothing"),
     case("says blanks", NONE, says(text=" \n"),
-         (1, 1, 1, 0, 1, 1, 1), feedback="says nothing"),
+         QUIET, feedback="says nothing"),
+    case("says a full stop", NONE, says(text="."),
+         QUIET, feedback="says nothing"),
+    case("says characters without width", NONE, says(text="\u200b\ufeff"),
+         QUIET, feedback="says nothing"),
     case("call where none is expected", NONE, says(time()),
-         SILENT, {"wrong_tool": 1}, "calls get_time where no call is expected"),
+         CALLED, {"wrong_tool": 1}, "calls get_time where no call is expected"),
     case("unknown call where none is expected", NONE, says(Call("get_wind")),
-         (0,) * 7, {"wrong_tool": 1}, "calls get_wind where no call is expected"),
+         (0, 1/2, 0, 0, 0, 0, 0), {"wrong_tool": 1}, "calls get_wind where no call is expected"),
     case("two calls where none is expected", NONE, says(weather(), time()),
-         SILENT, {"wrong_tool": 2}, "calls get_time, get_weather where no call is expected"),
+         CALLED, {"wrong_tool": 2}, "calls get_time, get_weather where no call is expected"),
     case("a call twice where none is expected", NONE, says(time(), time()),
-         SILENT, {"wrong_tool": 2, "redundant_call": 1},
+         CALLED, {"wrong_tool": 2, "redundant_call": 1},
          "calls get_time where no call is expected"),
     case("no answer that can be read", NONE, says(problem="call is no JSON"),
          (0, 1, 0, 0, 0, 1, 0), {"format_error": 1}, "call is no JSON"),
     case("answer, cut off", NONE, says(text="It is", finished=False),
          (0, 1, 0, 0, 0, 1, 0), {"timeout": 1}, "not finished"),
     case("call and a problem, none is expected", NONE, says(time(), problem="call not closed", finished=False),  # noqa: E501  (verbatim text)
-         (0,) * 7, {"wrong_tool": 1, "format_error": 1, "timeout": 1}, "not finished"),
+         (0, 1/2, 0, 0, 0, 0, 0), {"wrong_tool": 1, "format_error": 1, "timeout": 1},
+         "not finished"),
     # a whole dialog, by its trace
     case("done in as many steps as needed", TWO_STEPS, did(weather(), time()),
          FULL),
@@ -309,7 +319,7 @@ CASES = [
     case("no step, none is expected", NONE, did(),
          FULL),
     case("a step where none is expected", NONE, did(time()),
-         SILENT, {"wrong_tool": 1}, "calls get_time where no call is expected"),
+         CALLED, {"wrong_tool": 1}, "calls get_time where no call is expected"),
 ]
 # fmt: on
 
@@ -451,6 +461,16 @@ def satisfies(call, one_due):
     return judged(Gold((one_due,)), [call]).components["efficiency"] == 1.0
 
 
+def without_repetitions(due_, calls):
+    """The calls, equal ones as often as expected calls accept them."""
+    kept = []
+    for call in calls:
+        accepting = sum(satisfies(call, one) for one in due_.calls)
+        if [identity(one) for one in kept].count(identity(call)) < max(1, accepting):
+            kept.append(call)
+    return kept
+
+
 def right_calls(due_):
     return [
         Call(one.name, {key: values[-1] for key, values in one.arguments.items()})
@@ -461,17 +481,38 @@ def right_calls(due_):
 @given(GOLDS, SAID, CALLS)
 @settings(max_examples=examples(400))
 def test_adding_a_wrong_call_never_raises_the_total(due_, calls, wrong):
-    """Wrong: no expected call asks for it, and its tool is not expected, or was called as often as
-    it is. A tool whose call was repeated already pays once for that and for one call too many.
+    """Wrong: no expected call asks for it, and it repeats another one, or its tool is not expected,
+    or was called as often as it is, repetitions left out.
     """
     # the first call where one is expected ends a silence, which is worse
     assume(calls or not due_.calls)
     number = sum(one.name == wrong.name for one in due_.calls)
     of_tool = [identity(call) for call in calls if call.name == wrong.name]
-    assume(len(of_tool) >= number)
-    assume(not number or len(set(of_tool)) == len(of_tool))
+    assume(len(set(of_tool)) >= number or identity(wrong) in of_tool)
     assume(not any(satisfies(wrong, one) for one in due_.calls))
     assert worth(due_, [*calls, wrong]) < worth(due_, calls)
+
+
+NAMES = "abcde"
+OF_FIVE = Tool("f", "", {"properties": {name: {"type": "integer"} for name in NAMES}})
+
+
+@given(st.sets(st.sampled_from(NAMES), min_size=1), st.sets(st.sampled_from(NAMES)), st.data())
+def test_every_right_argument_raises_the_total(named, right, draw):
+    """Of one call, beside another or alone: what GRPO climbs."""
+    one = GoldCall("f", {name: [1] for name in named})
+    due_ = Gold((one, GoldCall("f", {"a": [7]})) if draw.draw(st.booleans()) else (one,))
+    others = [Call("f", {"a": 7})] * (len(due_.calls) - 1)
+    right = right & named
+    assume(right < named)
+    added = draw.draw(st.sampled_from(sorted(named - right)))
+
+    def worth_of(correct):
+        call = Call("f", {name: int(name in correct) for name in named})
+        attempt = Attempt(Parsed("", (call, *others)), due_, (OF_FIVE,))
+        return total(score_attempt(attempt).components, WEIGHTS)
+
+    assert worth_of(right | {added}) > worth_of(right)
 
 
 @given(SOME_DUE, CALLS)
@@ -511,7 +552,7 @@ def test_where_a_call_is_due_abstaining_is_worse_than_any_well_formed_call(
     assert total(abstaining.components, WEIGHTS) < worth(due_, [call])
 
 
-@given(st.text(min_size=1).filter(str.strip))
+@given(st.text(min_size=1).filter(lambda text: any(c.isalnum() for c in text)))
 def test_where_no_call_is_due_an_answer_scores_full(text):
     assert total(score_attempt(Attempt(Parsed(text), Gold(), OFFERED)).components, WEIGHTS) == 1.0
 
@@ -573,15 +614,18 @@ def test_calls_are_assigned_as_well_as_any_assignment_could(due_, calls):
     def grade(call, one):
         return judged(Gold((one,)), [call]).components["task_completion"]
 
-    longer, shorter = sorted((calls, due_.calls), key=len, reverse=True)
+    distinct = without_repetitions(due_, calls)
+    longer, shorter = sorted((distinct, due_.calls), key=len, reverse=True)
     best = max(
         sum(
-            grade(*(pair if longer is calls else pair[::-1]))
+            grade(*(pair if longer is distinct else pair[::-1]))
             for pair in zip(chosen, shorter, strict=True)
         )
         for chosen in itertools.permutations(longer, len(shorter))
     )
-    assert judged(due_, calls).components["task_completion"] == pytest.approx(best / len(longer))
+    assert judged(due_, calls).components["task_completion"] == pytest.approx(
+        best / max(len(calls), len(due_.calls))
+    )
 
 
 def test_many_parallel_calls_of_one_tool_are_right_in_any_order():
@@ -592,10 +636,9 @@ def test_many_parallel_calls_of_one_tool_are_right_in_any_order():
     assert judged(due_, calls[1:]).components["task_completion"] == pytest.approx(39 / 40)
     one_again = judged(
         due_, [*calls[1:], calls[1]]
-    ).components  # does for the one left out, but for its value
+    ).components  # does not stand for the one left out
     assert (
-        one_again["task_completion"] == pytest.approx((39 + 1 / 2) / 40)
-        and one_again["redundant_call"] == 1
+        one_again["task_completion"] == pytest.approx(39 / 40) and one_again["redundant_call"] == 1
     )
 
 

@@ -1,0 +1,103 @@
+"""A completion -> its calls, and the first thing that is wrong with the whole turn around them."""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from agentlite.core.records import Parsed, Record, Tool
+from agentlite.rendering import Protocol
+
+THINK, THINK_END = "<think>", "</think>"
+UNCLOSED = "thinking is not closed"
+# what stands before a result in one of the protocols, or in the template of a known model
+RESULT_MARK = re.compile(
+    r"<tool_response>|<tool_results?>|<\|startofexec\|>|\[TOOL_RESULTS\]|^Observation:",
+    re.MULTILINE,
+)
+
+
+def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parsed:
+    """The calls of a completion as its protocol reads them, but none that is only thought.
+
+    The protocol forgives what a program that runs the calls would not see: words behind a call, a
+    result that the model has made up, a call in another syntax. Here that is a problem, since a
+    model would learn it, or seem to be right by it. What the record itself has at the turn is never
+    one.
+    """
+    if not record.tools:
+        return protocol.read(text, record.tools)
+    visible = _without_thoughts(text)
+    if visible is None:
+        return Parsed("", (), UNCLOSED)
+    parsed = protocol.read(visible, record.tools)
+    if parsed.problem:
+        return parsed
+    written = visible.rstrip()
+    for stop in protocol.stops:
+        written = written.removesuffix(stop)
+    recorded = _without_thoughts(record.messages[turn].content) or ""
+    content = _without_thoughts(parsed.content)  # an answer may begin behind a label
+    if content is None:
+        return Parsed("", parsed.calls, UNCLOSED)
+    parsed = msgspec.structs.replace(parsed, content=content.strip())
+    problem = (
+        _invented_result(written, recorded)
+        or ("text after a call" if parsed.trailing else "")
+        or ("" if parsed.content == recorded.strip() else _content_problem(parsed, record.tools))
+    )
+    return msgspec.structs.replace(parsed, problem=problem)
+
+
+def reference_of(protocol: Protocol, record: Record, turn: int) -> str:
+    """The words that the record has at a turn, as a reader of the protocol would find them."""
+    if not (protocol.exchanges and record.tools):
+        return (_without_thoughts(record.messages[turn].content) or "").strip()
+    prompted = [one for one in protocol.exchanges(record, turn) if one.prompted]
+    return protocol.read(prompted[0].answer, record.tools).content
+
+
+def says_something(text: str) -> bool:
+    """Whether there is a letter or a digit: a mark, or a character without width, is no answer."""
+    return any(character.isalnum() for character in text)
+
+
+def _without_thoughts(text: str) -> str | None:
+    """The text behind the thoughts that it begins with; None if the last of them has no end."""
+    while text.lstrip().startswith(THINK):
+        _, end, text = text.partition(THINK_END)
+        if not end:
+            return None
+    return text
+
+
+def _invented_result(text: str, recorded: str) -> str:
+    mark = RESULT_MARK.search(text)
+    return f"invents a result ({mark[0]})" if mark and mark[0] not in recorded else ""
+
+
+def _content_problem(parsed: Parsed, tools: Iterable[Tool]) -> str:
+    if not parsed.calls and not says_something(parsed.content):
+        return "says nothing"
+    name = _called_otherwise(parsed.content, [tool.name for tool in tools])
+    return f"call of {name} in another syntax" if name else ""
+
+
+def _called_otherwise(text: str, names: list[str]) -> str:
+    """The tool that a text calls in a syntax of another protocol; "" if it calls none."""
+    if not any(name in text for name in names):
+        return ""
+    any_name = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    for syntax in SYNTAXES:
+        if found := re.search(syntax.format(any_name), text, re.MULTILINE):
+            return found[1]
+    return ""
+
+
+# of a call, with the names of the tools to be filled in: an object, a line of ReAct, a tag, Python
+SYNTAXES = (
+    r"""["'](?:name|api_name|tool|tool_name|function|action|command)["']\s*:\s*["']({})["']""",
+    r"^\W*(?:Action|Tool|Function|API)(?: Name)?[ \t]*[:：][ \t]*\W?({})\W?[ \t]*$",
+    r"<(?:function|invoke|tool|call)\b[^<>\n]*[\"'= ]({})[\"']?\s*/?>",
+    r"^[\s`\[]*({})\(.*\)[\s`\];,]*$",
+)
