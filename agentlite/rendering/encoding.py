@@ -67,12 +67,28 @@ def encode(row: Rendered, template: Template) -> Encoded:
     """Pieces are cut into tokens one by one, so that no token crosses the edge of a span."""
     ids: list[int] = []
     labels: list[int] = []
-    for piece, trained in pieces(row):
+    for piece, span in _with_spans(row):
         new = template.encode(piece)
         ids += new
         # the loss of a label is that of predicting this very token: the model shifts by one itself
-        labels += new if trained else [IGNORED] * len(new)
+        if not (span and span.trained):
+            labels += [IGNORED] * len(new)
+        elif not span.left_out:
+            labels += new
+        else:
+            offsets = template.offsets(piece)
+            labels += [
+                IGNORED if _overlaps(span, start, end) else token
+                for token, (start, end) in zip(new, offsets, strict=True)
+            ]
     return Encoded(ids, labels)
+
+
+def _overlaps(span: Span, start: int, end: int) -> bool:
+    """Whether a token, by its offsets in the span's text, has part of what the span leaves out."""
+    return any(
+        start < last - span.start and end > first - span.start for first, last in span.left_out
+    )
 
 
 def _weighed(row: Rendered, record: Record, template: Template, table: Table) -> Encoded:
@@ -95,6 +111,9 @@ def _weighed(row: Rendered, record: Record, template: Template, table: Table) ->
     labels = [
         label if weight else IGNORED for label, weight in zip(encoded.labels, weights, strict=True)
     ]
+    weights = [
+        0.0 if label == IGNORED else weight for label, weight in zip(labels, weights, strict=True)
+    ]
     return Encoded(encoded.input_ids, labels, weights)
 
 
@@ -108,7 +127,7 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     # The same spans up to there, and so the same cuts: encoded as one text, the tokens at an edge
     # could differ from those of the training row.
     before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
-    return [token for piece, _ in pieces(before) for token in template.encode(piece)]
+    return [token for piece, _ in _with_spans(before) for token in template.encode(piece)]
 
 
 def prompts(
@@ -154,8 +173,19 @@ def encode_answer(text: str, ended: Ending, template: Template) -> list[int]:
 
 
 def pieces(row: Rendered) -> list[tuple[str, bool]]:
-    """The text cut at every span, with whether it is trained."""
-    return [(piece, span is not None and span.trained) for piece, span in _with_spans(row)]
+    """The text cut at every span and at what it leaves out, with whether it is trained."""
+    cut: list[tuple[str, bool]] = []
+    position = 0
+    for span in row.spans:
+        cut.append((row.text[position : span.start], False))
+        position = span.start
+        for start, end in sorted(span.left_out):
+            cut.append((row.text[position : max(start, position)], span.trained))
+            cut.append((row.text[max(start, position) : max(end, position)], False))
+            position = max(end, position)
+        cut.append((row.text[position : span.end], span.trained))
+        position = span.end
+    return [(piece, trained) for piece, trained in [*cut, (row.text[position:], False)] if piece]
 
 
 def _with_spans(row: Rendered) -> list[tuple[str, Span | None]]:

@@ -5,9 +5,12 @@ the step's span starts; ids are made piece by piece, so that a prompt's ids are 
 training row's ids as well.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record, Tool, plain
@@ -15,10 +18,12 @@ from agentlite.rendering.chat_template import Printed
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.template import Template
 
+EMPTY_OBJECT = re.compile(r"\{\s*\}")
+
 
 class Span(NamedTuple):
     """What the assistant writes at a turn, its end included: text[start:end]. `prompted`: its calls
-    are read here.
+    are read here. `left_out`: starts and ends in the text of what is not trained in a trained span.
     """
 
     turn: int
@@ -26,6 +31,7 @@ class Span(NamedTuple):
     end: int
     trained: bool
     prompted: bool = True
+    left_out: tuple[tuple[int, int], ...] = ()
 
 
 class Rendered(NamedTuple):
@@ -49,6 +55,65 @@ def render(record: Record, protocol: Protocol, template: Template) -> list[Rende
     """The training rows of a record. Raises RowError for what the protocol cannot hold, UserError 5
     for a template whose prompt is not the beginning of what it writes."""
     _refuse_control_tokens(record, template)
+    rows = _rows(record, protocol, template)
+    # Arguments that are not known stand in the text as `{}`, which must not be learned. Where they
+    # stand is seen in the same row with other arguments: no protocol or template is asked.
+    for turn in record.turns:
+        for index in record.unknown_arguments(turn) if record.messages[turn].loss else ():
+            others = _rows(_with_probe(record, turn, index), protocol, template)
+            rows = [
+                _without_arguments(row, other, turn)
+                for row, other in zip(rows, others, strict=True)
+            ]
+    return rows
+
+
+def _with_probe(record: Record, turn: int, index: int) -> Record:
+    """The record with arguments for one call."""
+    messages, calls = list(record.messages), list(record.messages[turn].calls)
+    calls[index] = replace(calls[index], arguments={"probe": "probe"})
+    messages[turn] = replace(messages[turn], calls=tuple(calls))
+    return replace(record, messages=tuple(messages))
+
+
+def _without_arguments(row: Rendered, other: Rendered, turn: int) -> Rendered:
+    """The row with the arguments of a call left out of what is trained. `other`: the same row with
+    other arguments.
+    """
+    spans = []
+    for span, altered in zip(row.spans, other.spans, strict=True):
+        if span.turn == turn:
+            start, end = _differing(
+                row.text[span.start : span.end], other.text[altered.start : altered.end]
+            )
+            left_out = (*span.left_out, (span.start + start, span.start + end))
+            span = span._replace(left_out=left_out)
+        spans.append(span)
+    return Rendered(row.text, tuple(spans))
+
+
+def _differing(text: str, other: str) -> tuple[int, int]:
+    """The start and end in the text of an empty object that is not empty in the other one, with the
+    blanks before it.
+
+    Where there is no `{}`, as in templates that write a tag for each argument, what follows says
+    that there are none: it is left out as well, to the end of the text.
+    """
+    start = _shared(text, other)
+    end = len(text) - _shared(text[start:][::-1], other[start:][::-1])
+    for match in EMPTY_OBJECT.finditer(text):
+        if match.start() <= start and end <= match.end():
+            return len(text[: match.start()].rstrip()), match.end()
+    return start, len(text)
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters the two begin with alike."""
+    length = min(len(one), len(other))
+    return next((i for i in range(length) if one[i] != other[i]), length)
+
+
+def _rows(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
     if record.is_text:
         return [_plain_text(record.messages[0], template)]
     if protocol.exchanges and record.tools:

@@ -132,7 +132,11 @@ class Template:
 
     def starts(self, text: str) -> list[int]:
         """Where in the text each of its tokens begins."""
-        return [start for start, _ in self.tokenizer.encode(text, add_special_tokens=False).offsets]
+        return [start for start, _ in self.offsets(text)]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Where in the text each of its tokens begins and ends."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
