@@ -128,6 +128,13 @@ CODES: dict[str, Code] = {
             "such rows out."
         ),
     ),
+    "E218": Code(
+        "A turn that is trained holds the result of a call as a protocol marks it (a line "
+        "Observation: behind an action, <tool_response>, <|startofexec|>): the model would learn "
+        "to invent results.",
+        "Write each call and each result as a turn of its own, or take the turn out of training: "
+        '"loss": false.',
+    ),
     "D401": Code(
         "The same dialog, tools and gold as another record.", "Nothing to fix: that one is kept."
     ),

@@ -15,6 +15,7 @@ from agentlite.data.formats import (
     alpaca,
     anthropic,
     bfcl,
+    chains,
     glaive,
     hermes_fc,
     kagentinstruct,
@@ -44,6 +45,7 @@ from agentlite.data.formats.readers import (
     read_lines,
     read_raw,
 )
+from agentlite.data.formats.result_marks import check_results
 
 Row = dict[str, Any]
 
@@ -96,6 +98,9 @@ FORMATS: dict[str, Format] = {
     "text": _format(text),
 }
 
+# how answers write calls and results as text; what lists tools in its own way first
+SYNTAXES = (modelscope.SYNTAX, toolllama.SYNTAX, ms_agent.SYNTAX, hermes_fc.SYNTAX)
+
 
 def check_format(name: str) -> None:
     """Raises UserError 2 for a name that is no format's."""
@@ -119,9 +124,20 @@ def to_record(
             record = msgspec.convert(msgspec.to_builtins(record), Record)
         except msgspec.ValidationError as error:
             raise RowError("E201", f"not as {name} has it: {error}") from error
+    record = _with_turns(record)
     if all(len(message.calls) < 2 for message in record.messages):
         return record
     return replace(record, messages=tuple(_in_order(record.messages)))
+
+
+def _with_turns(record: Record) -> Record:
+    """The record with the calls and results that its texts hold as turns. Raises RowError where a
+    result would be trained.
+    """
+    if not record.is_text:
+        record = chains.split(record, SYNTAXES)
+    check_results(record)
+    return record
 
 
 def _is_typed(record: Record) -> bool:
@@ -153,7 +169,12 @@ def quick(line: RawLine) -> Record | None:
     """The record of a row of OpenAI's that says nothing unusual; None for any other, whatever it
     is.
     """
-    return None if line.error else openai_fast.read(line.content)
+    if line.error or (record := openai_fast.read(line.content)) is None:
+        return None
+    try:
+        return _with_turns(record)
+    except RowError:
+        return None
 
 
 def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:

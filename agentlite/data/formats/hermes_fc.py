@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
+from agentlite.data.formats.chains import Prompt, Syntax
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.inline_text import result_of, sentences, tools_at, value_of
-from agentlite.data.formats.tool_calls import json_or_literal, read_tools
+from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 EXAMPLE = (
     '{"id": "1", "conversations": [{"from": "system", "value": "You are a function calling AI '
@@ -29,6 +31,12 @@ EXAMPLE = (
 )
 TOOLS = re.compile(r"<tools>\s*(?=[\[{])")
 CLOSED = re.compile(r"\s*</tools>\.?")
+CALL = re.compile(r"<tool_call>(?:(?!<tool_call>).)*?</tool_call>", re.DOTALL)
+BLOCK = re.compile(
+    r"<tool_call>(?P<call>(?:(?!<tool_call>).)*?)</tool_call>"
+    r"|<tool_(?:response|result)>(?P<result>(?:(?!<tool_re).)*?)</tool_(?:response|result)>",
+    re.DOTALL,
+)
 THOUGHT = re.compile(r"</?scratch_pad>\n?")
 FRAME = sentences(
     r"You are a function calling AI model(?: named [^.\n]{1,40})?\.",
@@ -114,3 +122,50 @@ def _separated(messages: tuple[Message, ...]) -> Iterator[Message]:
             yield replace(message, content=THOUGHT.sub("", message.content).strip())
         elif message.role != "system" or message.content:
             yield message
+
+
+def _is_prompt(text: str) -> bool:
+    return bool(TOOLS.search(text))
+
+
+def _is_chain(text: str, tools: bool) -> bool:
+    return bool(CALL.search(text))
+
+
+def _prompt(text: str) -> Prompt:
+    return Prompt(*_taken_apart(text))
+
+
+def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
+    """One answer with calls and their results in tags, as the messages it stands for."""
+    texts: list[str] = []
+    made: list[Call] = []
+    waiting: list[Call] = []
+    end = 0
+    for block in BLOCK.finditer(text):
+        before = text[end : block.start()].strip()
+        end = block.end()
+        if block["call"] is None:
+            if made:
+                yield Message("assistant", _joined([*texts, before]), tuple(made), loss=loss)
+                texts, waiting, made = [], made, []
+            elif before or not waiting:
+                raise RowError("E214", f"a result without a call: {shortened(block[0])}")
+            result = block["result"].strip()
+            yield result_of(value_of(result), result, "content", waiting)
+            continue
+        texts.append(before)
+        waiting = []
+        made.append(replace(read_call(block["call"], json_or_literal), id=f"call_{len(calls)}"))
+        calls[made[-1].id] = {}
+    if not end:
+        yield Message("assistant", text, loss=loss)
+    elif (content := _joined([*texts, text[end:]])) or made:
+        yield Message("assistant", content, tuple(made), loss=loss)
+
+
+def _joined(texts: list[str]) -> str:
+    return "\n".join(filter(None, (THOUGHT.sub("", text).strip() for text in texts)))
+
+
+SYNTAX = Syntax(_is_prompt, _is_chain, _prompt, _chain)

@@ -11,9 +11,9 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.extra_fields import meta_of, rest
+from agentlite.data.formats.chains import Prompt, Syntax, take_apart
+from agentlite.data.formats.extra_fields import rest
 from agentlite.data.formats.json_decode import json_value, shortened
-from agentlite.data.formats.openai import has_loss
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tool
 
 EXAMPLE = (
@@ -56,40 +56,33 @@ def read(row: dict[str, Any]) -> Record:
     """
     if not sharegpt.fits(row):
         raise RowError("E201", "conversations are no list of turns")
-    messages: list[Message] = []
-    plugins: list[dict[str, Any]] = []
-    calls: dict[str, dict[str, Any]] = {}
-    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
-    turns = [*system_turns, *sharegpt.turns_of(row)]
-    for number, turn in enumerate(turns, 1 - len(system_turns)):
-        speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
-        if speaker == "system":
-            listed, text = _listed(text)
-            plugins += listed
-            messages += [Message("system", text)] if text else []
-        elif speaker == "assistant":
-            messages += _chain(text, has_loss(turn), calls)
-        elif speaker == "user":
-            messages.append(Message("user", text))
-        else:
-            raise RowError(
-                "E214",
-                f"a turn of its own for {turn.get('from')!r} beside marked results (turn {number})",
-            )
-    kept = {call_id: kept for call_id, kept in calls.items() if kept}
-    more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
-    return Record(
-        messages=tuple(messages),
-        tools=tuple(tool for plugin in plugins for tool in _apis(plugin)),
-        meta=meta_of(row, "conversations", "conversation", "system", calls=kept, plugins=more),
-    )
+    return take_apart(sharegpt.read(row), SYNTAX)
 
 
 def _is_own(turn: dict[str, Any]) -> bool:
     text, sender = turn.get("value", turn.get("content")), str(turn.get("from", turn.get("role")))
-    marks = {"assistant": ("<|startofthink|>", "<|startofexec|>"), "system": ('"plugin_name"',)}
-    return isinstance(text, str) and any(
-        mark in text for mark in marks.get(sharegpt.SPEAKERS.get(sender, ""), ())
+    is_own = {"assistant": _is_chain, "system": _is_prompt}.get(sharegpt.SPEAKERS.get(sender, ""))
+    return isinstance(text, str) and is_own is not None and is_own(text)
+
+
+def _is_prompt(text: str) -> bool:
+    return '"plugin_name"' in text
+
+
+def _is_chain(text: str, tools: bool = False) -> bool:
+    return "<|startofthink|>" in text or "<|startofexec|>" in text
+
+
+def _prompt(text: str) -> Prompt:
+    """A prompt's plugins and the words around them."""
+    plugins, rest_of_text = _listed(text)
+    apis = [api for plugin in plugins for api in _apis(plugin)]
+    more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
+    return Prompt(
+        [tool for tool, _ in apis],
+        rest_of_text,
+        frozenset(tool.name for tool, listed in apis if listed),
+        {"plugins": more},
     )
 
 
@@ -122,10 +115,11 @@ def _is_described(plugin: dict[str, Any]) -> bool:
     return isinstance(plugin.get(SCHEMA), dict) or ("name" in plugin and described)
 
 
-def _apis(plugin: dict[str, object]) -> Iterator[Tool]:
+def _apis(plugin: dict[str, object]) -> Iterator[tuple[Tool, bool]]:
+    """A plugin's APIs, and whether their parameters are a list."""
     schema = plugin.get(SCHEMA)
     if not isinstance(schema, dict):
-        yield read_tool(plugin, json_or_literal)
+        yield _api(plugin)
         return
     paths = schema.get("paths") or [schema]
     if not isinstance(paths, list) or not all(isinstance(path, dict) for path in paths):
@@ -133,13 +127,14 @@ def _apis(plugin: dict[str, object]) -> Iterator[Tool]:
     for path in paths:
         name = path.get("name") or schema.get("name") or plugin.get("plugin_name")
         description = path.get("description") or schema.get("description")
-        yield read_tool(
-            {"name": name, "description": description, "parameters": path.get("parameters")},
-            json_or_literal,
-        )
+        yield _api({"name": name, "description": description, "parameters": path.get("parameters")})
 
 
-def _chain(text: str, loss: bool, calls: dict[str, dict[str, object]]) -> Iterator[Message]:
+def _api(value: dict[str, object]) -> tuple[Tool, bool]:
+    return read_tool(value, json_or_literal), isinstance(value.get("parameters"), list)
+
+
+def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
     """One answer as the messages it stands for. Puts what a call says beside its name and
     parameters into `calls`.
     """
@@ -173,3 +168,6 @@ def _unfenced(text: str) -> str:
         return text
     inner = text[len(FENCE) : -len(FENCE)]
     return (inner[4:] if inner[:4].lower() == "json" else inner).strip()
+
+
+SYNTAX = Syntax(_is_prompt, _is_chain, _prompt, _chain)

@@ -7,8 +7,7 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.extra_fields import meta_of
-from agentlite.data.formats.openai import has_loss
+from agentlite.data.formats.chains import Prompt, Syntax, take_apart
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
 
 EXAMPLE = (
@@ -26,20 +25,51 @@ EXAMPLE = (
     "{'city': 'Oslo'}\\nObservation: 4 mm\\nThought: I now know the final answer\\nFinal Answer: "
     'Yes."}]}'
 )
-FRAME = re.compile(
-    r"Answer the following questions as best you can\..*?:[ \t]*\n(?P<apis>.*?)\n\s*Use the "
-    r"following format:.*?Begin!",
-    re.DOTALL,
+FRAMES = (
+    re.compile(
+        r"Answer the following questions as best you can\..*?:[ \t]*\n(?P<apis>.*?)\n\s*Use the "
+        r"following format:.*?Begin!",
+        re.DOTALL,
+    ),
+    re.compile(
+        r"尽可能地?回答以下问题。.*?[:：][ \t]*\n(?P<apis>.*?)\n\s*"
+        r"请按照以下格式进行[:：].*?开始[!！]",
+        re.DOTALL,
+    ),
 )
-API = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
+# a question and what its answer begins with, where a prompt ends with them
+QUESTION = re.compile(r"\A(?:Question|问题)[:：]\s*")
+BEGUN = re.compile(r"\n\s*(?:Thought|思考)[:：]\s*\Z")
+NUMBERED = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
+NAMED = re.compile(r"^([^\s:]+):[ \t]*(?:Call this tool to|调用此工具)", re.MULTILINE)
+PARAMETERS = re.compile(r"Parameters:|输入参数[:：]")
 BOILERPLATE = re.compile(
-    r"^\s*Call this tool to interact with the .*? API\.(?:\s*What is the .*? API useful "
-    r"for\?)?[\s.]*"
+    r"^\s*(?:Call this tool to interact with the .*? API\.(?:\s*What is the .*? API useful "
+    r"for\?)?[\s.]*|调用此工具与 .*? API 进行交互。\s*(?:\S+ 有什么用[?？])?)"
 )
-LABEL = re.compile(r"^(Thought|Action Input|Action|Observation):[ \t]*", re.MULTILINE)
-FINAL = re.compile(r"^Final Answer:[ \t]*", re.MULTILINE)
-KNOWN = re.compile(r"I now know the final answer\.?", re.IGNORECASE)
-REACT = re.compile(r"^Action:.*\n+Action Input:", re.MULTILINE)
+AS_JSON = re.compile(
+    r"\s*(?:Format the arguments as a JSON object\.|此工具的输入应为JSON对象。)\s*\Z"
+)
+LABELS = {
+    "思考": "Thought",
+    **dict.fromkeys(("行动", "动作"), "Action"),
+    **dict.fromkeys(("行动输入", "动作输入"), "Action Input"),
+    **dict.fromkeys(("观察", "观察结果"), "Observation"),
+}
+# a result may hold indented lines of any kind: of these, only its own label is looked for
+LABEL = re.compile(
+    r"^(?:(Thought|Action Input|Action|思考|行动输入|动作输入|行动|动作)"
+    r"|[ \t]*(Observation|观察结果|观察))[ \t]*[:：][ \t]*",
+    re.MULTILINE,
+)
+FINAL = re.compile(r"^(?:Final Answer|最终答案)[ \t]*[:：][ \t]*", re.MULTILINE)
+KNOWN = re.compile(
+    r"I now know the final answer\.?|我现在知道(?:了)?最终答案(?:了)?。?", re.IGNORECASE
+)
+REACT = re.compile(
+    r"^(?:Action:.*\n+Action Input:|(?:行动|动作)[:：].*\n+(?:行动|动作)输入[:：])", re.MULTILINE
+)
+OBSERVED = re.compile(r"^[ \t]*(?:Observation|观察结果|观察)[ \t]*[:：]", re.MULTILINE)
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -54,79 +84,94 @@ def read(row: dict[str, Any]) -> Record:
     """
     if not sharegpt.fits(row):
         raise RowError("E201", "conversations are no list of turns")
-    messages: list[Message] = []
-    tools: list[Tool] = []
-    system_turns = [{"from": "system", "value": row["system"]}] if row.get("system") else []
-    turns = [*system_turns, *sharegpt.turns_of(row)]
-    for number, turn in enumerate(turns, 1 - len(system_turns)):
-        speaker, text = sharegpt.speaker_of(turn, number), sharegpt.text_of(turn, number)
-        if speaker == "system":
-            tools += _apis(text)
-            rest = FRAME.sub("", text).strip()
-            messages += [Message("system", rest)] if rest else []
-        elif speaker == "assistant":
-            messages += _chain(
-                text, has_loss(turn), sum(len(message.calls) for message in messages)
-            )
-        elif speaker == "user":
-            messages.append(Message("user", text))
-        else:
-            raise RowError(
-                "E214",
-                f"a turn of its own for {turn.get('from')!r} beside a ReAct prompt (turn {number})",
-            )
-    return Record(
-        messages=tuple(messages),
-        tools=tuple(tools),
-        meta=meta_of(row, "conversations", "conversation", "system"),
-    )
+    return take_apart(sharegpt.read(row), SYNTAX)
 
 
 def _is_react(turn: dict[str, Any]) -> bool:
     text = turn.get("value", turn.get("content"))
-    return isinstance(text, str) and bool(FRAME.search(text) or REACT.search(text))
+    return isinstance(text, str) and (_is_prompt(text) or bool(REACT.search(text)))
 
 
-def _apis(system: str) -> Iterator[Tool]:
-    """The numbered APIs of a ReAct prompt. A number out of its order is part of a description."""
-    if not (frame := FRAME.search(system)):
-        return
-    text = frame["apis"]
+def _is_prompt(text: str) -> bool:
+    return _frame(text) is not None
+
+
+def _frame(text: str) -> re.Match[str] | None:
+    found = (match for frame in FRAMES if (match := frame.search(text)))
+    return next((frame for frame in found if frame["apis"].strip()), None)
+
+
+def is_chain(text: str, tools: bool) -> bool:
+    """A lone call without any tools may be a text about agents; with its result it is a chain."""
+    if "Action Input" not in text and "输入" not in text:  # faster than the search
+        return False
+    called = REACT.search(text)
+    return bool(called and (tools or OBSERVED.search(text, called.end())))
+
+
+def _prompt(text: str) -> Prompt:
+    """A prompt's APIs and the words around them. Raises RowError E211."""
+    if not (frame := _frame(text)):
+        return Prompt((), text)
+    apis = list(_apis(frame["apis"]))
+    rest = (text[: frame.start()].strip(), BEGUN.sub("", text[frame.end() :].strip()))
+    return Prompt(
+        [tool for tool, _ in apis],
+        "\n".join(filter(None, (rest[0], QUESTION.sub("", rest[1].strip())))),
+        frozenset(tool.name for tool, listed in apis if listed),
+    )
+
+
+def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
+    """The APIs of a ReAct prompt, and whether their parameters are a list. A number out of its
+    order is part of a description.
+    """
     starts: list[re.Match[str]] = []
-    for match in API.finditer(text):
+    for match in NUMBERED.finditer(text):
         starts += [match] if int(match[1]) == len(starts) + 1 else []
+    starts = starts or list(NAMED.finditer(text))
     if not starts:
         raise RowError("E211", "a ReAct prompt without numbered APIs")
     ends = [match.start() for match in starts[1:]] + [len(text)]
     for match, end in zip(starts, ends, strict=True):
-        described, _, parameters = text[match.end() : end].rpartition("Parameters:")
-        if not described:
-            raise RowError("E211", f"the API {match[2]} has no Parameters")
-        description = BOILERPLATE.sub("", described).strip()
-        yield read_tool(
-            {"name": match[2], "description": description, "parameters": parameters},
-            json_or_literal,
+        name = match[match.lastindex or 0]
+        about = text[match.end(match.lastindex or 0) + 1 : end]
+        if not (found := [*PARAMETERS.finditer(about)]):
+            raise RowError("E211", f"the API {name} has no Parameters")
+        parameters = AS_JSON.sub("", about[found[-1].end() :]).strip()
+        description = BOILERPLATE.sub("", about[: found[-1].start()]).strip()
+        yield (
+            read_tool(
+                {"name": name, "description": description, "parameters": parameters},
+                json_or_literal,
+            ),
+            parameters.startswith("["),
         )
 
 
-def _chain(text: str, loss: bool, calls: int) -> Iterator[Message]:
+def chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
     """One turn with thoughts, actions and observations, as the messages it stands for; `calls`:
-    made before it.
+    made before it, to which it adds its own.
     """
     final = FINAL.search(text)
     head, answer = (text[: final.start()], text[final.end() :].strip()) if final else (text, "")
-    before, *pieces = LABEL.split(head)
-    texts, action, waiting = [before.strip()], "", ""
-    for label, piece in zip(pieces[::2], map(str.strip, pieces[1::2]), strict=True):
+    if stray := OBSERVED.search(answer):
+        raise RowError("E214", f"{stray[0].strip()} behind the final answer")
+    before, pieces = _pieces(head)
+    texts, action, waiting = [before], "", ""
+    for number, (label, piece) in enumerate(pieces, 1):
         if label == "Thought":
             texts.append(piece)
         elif label == "Action" and not action and not waiting:
             action = piece
         elif label == "Action Input" and action:
-            call = Call(action, read_arguments(piece, json_or_literal), f"call_{calls}")
+            call = Call(action, read_arguments(piece, json_or_literal), f"call_{len(calls)}")
+            calls[call.id] = {}
             yield Message("assistant", _joined(texts), (call,), loss=loss)
-            texts, action, waiting, calls = [], "", call.id, calls + 1
+            texts, action, waiting = [], "", call.id
         elif label == "Observation" and waiting:
+            if not piece and number == len(pieces) and not final:
+                return  # a stop string: the result is a turn of its own, or not known
             yield Message("tool", piece, call_id=waiting)
             waiting = ""
         else:
@@ -138,5 +183,27 @@ def _chain(text: str, loss: bool, calls: int) -> Iterator[Message]:
         yield Message("assistant", content, loss=loss)
 
 
+def _pieces(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """What stands before the first label; and each label, in English, with the text behind it."""
+    found = [*LABEL.finditer(text)]
+    starts = [match.start() for match in found] + [len(text)]
+    return text[: starts[0]].strip(), [
+        (
+            LABELS.get(name := match[1] or match[2], name),
+            text[match.end() : end].strip(),
+        )
+        for match, end in zip(found, starts[1:], strict=True)
+    ]
+
+
 def _joined(thoughts: list[str]) -> str:
     return "\n".join(filter(None, (KNOWN.sub("", thought).strip() for thought in thoughts)))
+
+
+def _result(text: str) -> str | None:
+    """A user's turn that is an observation."""
+    label = OBSERVED.match(text)
+    return text[label.end() :].strip() if label else None
+
+
+SYNTAX = Syntax(_is_prompt, is_chain, _prompt, chain, _result)

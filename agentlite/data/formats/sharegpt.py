@@ -37,7 +37,7 @@ SPEAKERS: dict[str, Speaker] = {
     "tool_response": "tool",
 }
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
-RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
 THOUGHT = re.compile(
     r"\s*<think>(.*?)</think>\s*(?=[{\[])", re.DOTALL
 )  # as LLaMA-Factory has it before a call
@@ -119,6 +119,8 @@ class _ShareGptDialog:
         speaker, text = speaker_of(turn, number), text_of(turn, number)
         if speaker == "call":
             self._call(text, has_loss(turn))
+        elif speaker == "assistant" and RESULT.search(text):
+            self._add_answer(text, [], has_loss(turn))  # a whole chain: it is split later
         elif speaker == "assistant":
             if text.rfind("<tool_call>") > text.rfind(
                 "</tool_call>"

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.data.formats import sharegpt
+from agentlite.data.formats import ms_agent, sharegpt
+from agentlite.data.formats.chains import Prompt, Syntax
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.inline_text import sentences, tools_at
 from agentlite.data.formats.openai import has_loss
@@ -72,8 +73,9 @@ def read(row: dict[str, Any]) -> Record:
     meta = meta_of(row, "conversations", "conversation") | (
         {"about_tools": dialog.about} if dialog.about else {}
     )
+    messages = _with_question(dialog.messages)
     return Record(
-        messages=_last_trains(_with_question(dialog.messages)),
+        messages=tuple(messages) if dialog.has_chain else _last_trains(messages),
         tools=_with_finish(dialog),
         meta=meta,
     )
@@ -86,13 +88,17 @@ class _ToolLlamaDialog:
         self.messages: list[Message] = []
         self.tools: tuple[Tool, ...] = ()
         self.about = ""
-        self.calls = 0
+        self.calls: dict[str, dict[str, Any]] = {}
+        self.has_chain = False  # whole in one text, and not one step of it a row
 
     def add(self, turn: Any, number: int) -> None:
         agent = isinstance(turn, dict) and turn.get("from") in AGENTS
         speaker = "assistant" if agent else sharegpt.speaker_of(turn, number)
         text = sharegpt.text_of(turn, number)
-        if speaker == "assistant":
+        if speaker == "assistant" and ms_agent.is_chain(text, tools=False):
+            self.messages += ms_agent.chain(text, has_loss(turn), self.calls)
+            self.has_chain = True
+        elif speaker == "assistant":
             self.messages.append(replace(self._answered(text), loss=has_loss(turn)))
         elif speaker == "tool":
             calls = self.messages[-1].calls if self.messages else ()
@@ -114,15 +120,10 @@ class _ToolLlamaDialog:
             )
 
     def _unframed(self, text: str) -> str:
-        """The author's own words: what they say of the tools goes to `tools` and `about`."""
-        if not (apis := APIS.search(text)):
-            return text
-        tools, end = tools_at(text, apis.end())
-        self.tools += tools
-        before = text[: apis.start()]
-        if about := ABOUT.search(before):
-            self.about, before = about[1].strip(), before[: about.start()]
-        return FRAME.sub("", before + text[end:]).strip()
+        prompt = _prompt(text)
+        self.tools += tuple(prompt.tools)
+        self.about = str(prompt.more.get("about_tools", self.about))
+        return prompt.text
 
     def _answered(self, text: str) -> Message:
         thought, action, given = text, ACTION.search(text), None
@@ -135,9 +136,29 @@ class _ToolLlamaDialog:
             return Message("assistant", thought)
         if not action[1].strip():
             raise RowError("E206", "an action without a name")
-        call = Call(action[1].strip(), read_arguments(given, json_or_literal), f"call_{self.calls}")
-        self.calls += 1
+        call_id = f"call_{len(self.calls)}"
+        call = Call(action[1].strip(), read_arguments(given, json_or_literal), call_id)
+        self.calls[call_id] = {}
         return Message("assistant", thought, (call,))
+
+
+def _prompt(text: str) -> Prompt:
+    """The APIs of a prompt, what it says about them, and the author's own words."""
+    if not (apis := APIS.search(text)):
+        return Prompt((), text)
+    tools, end = tools_at(text, apis.end())
+    before = text[: apis.start()]
+    more = {}
+    if about := ABOUT.search(before):
+        before = before[: about.start()]
+        more = {"about_tools": about[1].strip()}
+    return Prompt(tools, FRAME.sub("", before + text[end:]).strip(), more=more)
+
+
+def _prompt_with_finish(text: str) -> Prompt:
+    prompt = _prompt(text)
+    own = any(tool.name == FINISH.name for tool in prompt.tools)
+    return prompt if own or not prompt.tools else prompt._replace(tools=[*prompt.tools, FINISH])
 
 
 def _lists_apis(text: object) -> bool:
@@ -171,3 +192,6 @@ def _last_trains(messages: list[Message]) -> tuple[Message, ...]:
         replace(message, loss=False) if message.role == "assistant" and i != last else message
         for i, message in enumerate(messages)
     )
+
+
+SYNTAX = Syntax(_lists_apis, lambda text, tools: False, _prompt_with_finish, ms_agent.chain)

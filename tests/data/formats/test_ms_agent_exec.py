@@ -237,7 +237,6 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("E214", row_of('<|startofthink|>{"api_name": "f"}')),
     ("E214", row_of("4 mm<|endofexec|>")),
     ("E214", row_of('<|startofthink|>{"api_name": "f"}<|endofthink|><|startofexec|>4')),
-    ("E214", row_of("x", said_by="observation")),
     ("E216", row_of(3)),
 ]
 

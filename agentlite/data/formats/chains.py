@@ -1,0 +1,157 @@
+"""Calls and results that an answer holds as text, whatever its container -> turns of their own."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Gold, Message, Record, Tool
+
+
+class Prompt(NamedTuple):
+    """A prompt taken apart: its tools, and the author's own words.
+
+    `listed`: the tools whose parameters are a list of names and no JSON Schema, which such data
+    sets often leave incomplete; `more`: what else it says of them, for `meta`.
+    """
+
+    tools: Sequence[Tool]
+    text: str
+    listed: frozenset[str] = frozenset()
+    more: Mapping[str, object] = {}
+
+
+class Syntax(NamedTuple):
+    """How a protocol writes a chain of calls and results as text.
+
+    `is_prompt`: whether a text lists tools in it. `is_chain`: whether an answer is written in it;
+    a protocol whose labels are plain words takes a lone call for one only where the record has
+    `tools` or results. `messages`: the turns of an answer; it adds the calls to those made before,
+    by id, with what they hold besides a name and arguments. `result`: the result that a user's turn
+    is, None if it is a question.
+    """
+
+    is_prompt: Callable[[str], bool]
+    is_chain: Callable[[str, bool], bool]
+    prompt: Callable[[str], Prompt]
+    messages: Callable[[str, bool, dict[str, dict[str, Any]]], Iterable[Message]]
+    result: Callable[[str], str | None] = lambda text: None
+
+
+def split(record: Record, syntaxes: Iterable[Syntax]) -> Record:
+    """The record with every chain as turns of their own. Raises RowError for a trained chain that
+    cannot be taken apart.
+    """
+    for syntax in syntaxes:
+        known = bool(record.tools) or any(message.role == "tool" for message in record.messages)
+        if any(
+            syntax.is_chain(message.content, known)
+            if message.role == "assistant"
+            else message.role != "tool" and syntax.is_prompt(message.content)
+            for message in record.messages
+        ):
+            record = take_apart(record, syntax)
+    return record
+
+
+def take_apart(record: Record, syntax: Syntax) -> Record:
+    """The record, read as one of this syntax. Raises RowError, as `split`."""
+    chain = _Chain(syntax, record)
+    for turn, message in enumerate(record.messages):
+        chain.add(turn, message)
+    calls = {call_id: kept for call_id, kept in chain.calls.items() if kept}
+    tools, undeclared = _opened(chain.tools, chain.listed, chain.messages)
+    added = {"calls": calls, **chain.more, "undeclared": undeclared}
+    own_id = {key: record.meta[key] for key in ("source_id",) if key in record.meta}
+    return replace(
+        record,
+        messages=tuple(chain.messages),
+        tools=tuple(tools),
+        gold=chain.gold,
+        meta=own_id | {key: value for key, value in added.items() if value} | record.meta,
+    )
+
+
+class _Chain:
+    """Collects the turns of a record: those of a chain, and its results where they are turns."""
+
+    def __init__(self, syntax: Syntax, record: Record) -> None:
+        self.syntax, self.record = syntax, record
+        self.messages: list[Message] = []
+        self.tools = [*record.tools]
+        self.listed: frozenset[str] = frozenset()
+        self.more: dict[str, object] = {}
+        self.gold: dict[int, Gold] = {}
+        # every call so far, by id; those of other turns keep the ids of new ones apart
+        self.calls: dict[str, dict[str, Any]] = {}
+        self.waiting: list[str] = []
+
+    def add(self, turn: int, message: Message) -> None:
+        if message.role == "assistant":
+            self._add_answer(turn, message)
+        elif message.role == "tool":
+            self._add_result(message)
+        elif message.role == "system" or self.syntax.is_prompt(message.content):
+            prompt = self.syntax.prompt(message.content)
+            declared = {tool.name for tool in self.record.tools}
+            self.tools += [tool for tool in prompt.tools if tool.name not in declared]
+            self.listed |= prompt.listed
+            self.more |= prompt.more
+            if prompt.text or message.role == "user":
+                self.messages.append(replace(message, content=prompt.text))
+        elif self.waiting and (result := self.syntax.result(message.content)) is not None:
+            self.messages.append(Message("tool", result, call_id=self.waiting.pop(0)))
+        else:
+            self.messages.append(message)
+
+    def _add_answer(self, turn: int, message: Message) -> None:
+        if message.calls:
+            parts = [message]
+            self.calls |= {call.id: {} for call in message.calls}
+        else:
+            try:
+                parts = list(self.syntax.messages(message.content, message.loss, self.calls))
+            except RowError:
+                if message.loss:
+                    raise
+                parts = [message]  # it stays in the prompt, as it is
+        self.messages += parts
+        answered = {part.call_id for part in parts}
+        self.waiting = (
+            []
+            if message.calls
+            else [call.id for part in parts for call in part.calls if call.id not in answered]
+        )
+        if turn in self.record.gold:
+            if len(parts) > 1:
+                raise RowError("E214", f"gold for message {turn}, which holds several steps")
+            self.gold[len(self.messages) - 1] = self.record.gold[turn]
+
+    def _add_result(self, message: Message) -> None:
+        """A result that is a turn answers the call before it, which has no id of its own."""
+        call_id = self.waiting.pop(0) if self.waiting else message.call_id
+        self.messages.append(replace(message, call_id=call_id))
+
+
+def _opened(
+    tools: Sequence[Tool], listed: frozenset[str], messages: Iterable[Message]
+) -> tuple[list[Tool], dict[str, list[str]]]:
+    """The tools, where a call shows that a list of parameters is not whole with
+    `additionalProperties`; and the parameters that the lists lack, by tool.
+    """
+    lacking: dict[str, list[str]] = {}
+    properties = {tool.name: tool.parameters.get("properties", {}) for tool in tools}
+    for call in (call for message in messages for call in message.calls if call.name in listed):
+        new = [name for name in call.arguments if name not in properties.get(call.name, {})]
+        if new:
+            lacking[call.name] = [*dict.fromkeys([*lacking.get(call.name, []), *new])]
+    return list(_with_more(tools, lacking)), lacking
+
+
+def _with_more(tools: Iterable[Tool], lacking: dict[str, list[str]]) -> Iterator[Tool]:
+    for tool in tools:
+        if tool.name in lacking:
+            yield replace(tool, parameters={**tool.parameters, "additionalProperties": True})
+        else:
+            yield tool

@@ -1,0 +1,63 @@
+"""Text that is trained -> the mark of a call's result in it: a model would learn to invent them."""
+
+import re
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+
+START = r"^[ \t>*#_-]*"
+END = r"[ \t]*\d*[ \t]*\**[ \t]*[:：]"
+# results as lines behind an action: of ReAct and its relatives
+RESULT_LINE = re.compile(
+    START + r"(?:Observations?|(?:Action|Tool|Function|API)[ _](?:Output|Result|Response)"
+    r"|观察(?:结果)?|执行结果|工具(?:返回|输出|结果)(?:结果)?)" + END,
+    re.IGNORECASE | re.MULTILINE,
+)
+ACTION_LINE = re.compile(
+    START + r"(?:Action|行动|动作)" + END + r"\**[ \t]*(?P<action>.*)", re.IGNORECASE | re.MULTILINE
+)
+# what makes an action one of an agent, and no step of an experiment
+AGENT_LINE = re.compile(
+    START + r"(?:Action[ _]Input|Thought|Final[ _]Answer|行动输入|动作输入|思考|最终答案)" + END,
+    re.IGNORECASE | re.MULTILINE,
+)
+CALLED = re.compile(r"```|\{|[\w.]+[ \t]*[\[({]|\s*$")
+# results in tags, as protocols and chat templates write them; in backticks a tag is only mentioned
+TAG = re.compile(
+    r"(?<!`)(?:<[|｜]?(?:start_of_)?(?:tool|function|api)s?[_▁ ](?:calls?[_▁])?"
+    r"(?:response|result|output)s?(?:[_▁](?:begin|start))?[|｜]?>"
+    r"|<\|startofexec\|>|<\|observation\|>|<\|tool\|>|<\|im_start\|>(?:tool|function|environment)\b"
+    r"|<\|start_header_id\|>(?:ipython|tool)\b|<\|start_of_role\|>tool\w*|<\|start\|>functions\."
+    r"|<\|TOOL\w*_TOKEN\|>|\[TOOL_RESULTS?\]|<results>)"
+    r"|^[ \t]*FUNCTION RESPONSE:",
+    re.IGNORECASE | re.MULTILINE,
+)
+HINTS = ("bserv", "BSERV", "esult", "ESULT", "utput", "UTPUT", "espon", "ESPON", "观察", "结果")
+OTHERS = ("返回", "输出", "<|", "<｜")
+
+
+def check_results(record: Record) -> None:
+    """Raises RowError E218 for a trained turn that holds a result."""
+    names = {tool.name for tool in record.tools}
+    for turn in record.turns:
+        message = record.messages[turn]
+        if message.loss and (mark := result_mark(message.content, names)):
+            raise RowError(
+                "E218", f"messages[{turn}] is trained and holds a result behind {mark!r}"
+            )
+
+
+def result_mark(text: str, tools: set[str]) -> str:
+    """The first mark of a result, "" if there is none. A line counts behind an action only: one
+    with an input or arguments, or of one of the `tools`.
+    """
+    if not any(hint in text for hint in (*HINTS, *OTHERS)):
+        return ""
+    if tag := TAG.search(text):
+        return tag[0].strip()
+    if not RESULT_LINE.search(text) or not (action := ACTION_LINE.search(text)):
+        return ""
+    behind = RESULT_LINE.search(text, action.end())
+    what = action["action"].strip()
+    is_agent = AGENT_LINE.search(text) or CALLED.match(what) or what.strip("*`'\" ") in tools
+    return behind[0].strip() if behind and is_agent else ""

@@ -1,0 +1,220 @@
+"""agentlite.data.formats.chains and result_marks: no container can make a result trainable."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.chain_rows import CONTAINERS, SYNTAXES, TOOLS, ChainStep
+from support.examples import examples
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message, Record, to_row
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import quick, to_record
+from agentlite.data.formats.readers import RawLine
+from agentlite.rendering import choose, training_rows
+from agentlite.rendering.encoding import IGNORED
+from agentlite.rendering.template import Template
+
+SECRET = "R35ULT"
+OPTIONS = {"self_cognition": {"name": ["a"], "author": ["b"]}}
+
+
+def words(marks: str = "") -> st.SearchStrategy[str]:
+    """Lines of text that hold no mark of a protocol."""
+    line = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters="<[|{}`:："))
+    return line.map(str.strip)
+
+
+texts = words()
+results = st.lists(texts, max_size=3).map(lambda lines: "\n".join([SECRET, *lines, SECRET]))
+steps = st.builds(ChainStep, texts, st.sampled_from(["weather", "clock"]), texts, results)
+chains = st.tuples(st.lists(steps, min_size=1, max_size=3), texts.map(lambda text: f"So {text}."))
+dialogs = st.lists(chains, min_size=1, max_size=2)
+Chain = tuple[Sequence[ChainStep], str]
+
+
+def row_of(container: str, syntax: str, dialog: Sequence[Chain]) -> dict[str, Any]:
+    """A row of the container whose answers are these chains."""
+    written = SYNTAXES[syntax]
+    exchanges = [(f"Is it wet? {n}", written.answer(*chain)) for n, chain in enumerate(dialog, 1)]
+    return CONTAINERS[container](written.system, exchanges)
+
+
+def trained_text(record: Record, template: Template) -> str:
+    """What the loss covers, under whichever protocol holds the record."""
+    protocol = choose("hermes", template).of(record)
+    return "\n".join(
+        template.decode([label for label in row.labels if label != IGNORED])
+        for row in training_rows(record, protocol, template)
+    )
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+@pytest.mark.parametrize("container", CONTAINERS)
+@settings(max_examples=examples(20))
+@given(dialog=dialogs)
+def test_no_container_makes_a_result_trainable(
+    container: str, syntax: str, dialog: list[Chain], smollm2: Template
+) -> None:
+    try:
+        record = to_record(row_of(container, syntax, dialog), options=OPTIONS)
+        validate(record)
+    except RowError:
+        return
+    assert SECRET not in trained_text(record, smollm2)
+    assert any(message.role == "tool" for message in record.messages)
+
+
+PLAIN = ([ChainStep("I look.", "weather", "Oslo", f"4 mm {SECRET}")], "So yes.")
+TWO = (
+    [*PLAIN[0], ChainStep("", "clock", "Oslo", f"{SECRET} 10:00")],
+    "So yes, and it is ten.",
+)
+# a text that is learned whole holds no turns to take apart
+WHOLE = ("text",)
+
+
+@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
+@pytest.mark.parametrize("container", [name for name in CONTAINERS if name not in WHOLE])
+def test_a_chain_becomes_the_same_turns_in_every_container(container: str, syntax: str) -> None:
+    whole = "one text" in container or container in ONE_TEXT or syntax == "toolllama"
+    dialog = [TWO] if whole else [PLAIN, TWO]
+    record = to_record(row_of(container, syntax, dialog), options=OPTIONS)
+    validate(record)
+    offered = [tool.name for tool in record.tools if tool.name != "Finish"]
+    assert offered == [tool.name for tool in TOOLS]
+    calls = [call for message in record.messages for call in message.calls]
+    made = [(call.name, call.arguments) for call in calls if call.name != "Finish"]
+    steps = [step for chain in dialog for step in chain[0]]
+    assert made == [(step.tool, {"city": step.city}) for step in steps]
+    read = [message.content for message in record.messages if message.role == "tool"]
+    assert [text for text in read if SECRET in text] == [step.result for step in steps]
+    last = record.messages[-1]
+    final = last.calls[0].arguments["final_answer"] if last.calls else last.content
+    assert final == TWO[1]
+
+
+ONE_TEXT = ("self_cognition", "kagentinstruct")
+
+
+@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if not one.split])
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_what_cannot_be_taken_apart_is_rejected_by_its_mark(container: str, syntax: str) -> None:
+    if container == syntax == "glaive":  # its own marks
+        return
+    with pytest.raises(RowError) as caught:
+        to_record(row_of(container, syntax, [PLAIN]), options=OPTIONS)
+    assert caught.value.code in ("E218", "E206", "E214", "E201"), caught.value.reason
+
+
+@pytest.mark.parametrize("syntax", SYNTAXES)
+def test_plain_text_that_holds_a_chain_is_rejected(syntax: str) -> None:
+    with pytest.raises(RowError) as caught:
+        to_record(row_of("text", syntax, [PLAIN]))
+    assert caught.value.code == "E218"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Observation: the liquid boils at 100 degrees.",
+        "The labels are Thought, Action, Action Input and Observation: one a line.",
+        "Action: heat the water.\nObservation: it boils.",
+        "Lab report\n\nAction: Heat slowly\nObservation: bubbles\nResult: steam",
+        "观察：水开了。",
+        "Results come in `<tool_response>` tags.",
+        "Final Answer: 4",
+        "The Result: see the tool output below.",
+    ],
+)
+@pytest.mark.parametrize("container", ["openai", "alpaca", "query", "text"])
+def test_prose_about_observations_and_results_is_kept(container: str, text: str) -> None:
+    row = CONTAINERS[container]("", [("q", text)])
+    record = to_record(row)
+    assert record.messages[-1].content.endswith(text)
+    assert not record.tools
+
+
+def test_a_row_that_is_read_quickly_is_split_like_any_other() -> None:
+    for syntax in SYNTAXES:
+        row = row_of("openai", syntax, [PLAIN, TWO])
+        read = quick(RawLine("x:1", json.dumps(row, ensure_ascii=False).encode() + b"\n"))
+        if SYNTAXES[syntax].split:
+            assert read == to_record(row)
+        else:
+            assert read is None
+
+
+@pytest.mark.parametrize("container", ["openai", "query", "sharegpt"])
+@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
+def test_a_record_that_was_split_is_split_no_further(container: str, syntax: str) -> None:
+    record = to_record(row_of(container, syntax, [PLAIN, TWO]))
+    again = to_record(json.loads(json.dumps(to_row(record))))
+    assert (again.messages, again.tools) == (record.messages, record.tools)
+
+
+def test_a_result_that_is_a_turn_answers_the_action_before_it() -> None:
+    """ms-swift writes the call as text, up to its stop string, and the result as a turn."""
+    call = 'Thought: I look.\nAction: weather\nAction Input: {"city": "Oslo"}\nObservation:'
+    for turn in (
+        {"role": "tool", "content": "4 mm"},
+        {"role": "user", "content": "Observation: 4 mm"},
+    ):
+        record = to_record(
+            {
+                "messages": [
+                    {"role": "system", "content": SYNTAXES["ms_agent"].system},
+                    {"role": "user", "content": "Wet?"},
+                    {"role": "assistant", "content": call},
+                    turn,
+                    {"role": "assistant", "content": "Final Answer: Yes."},
+                ]
+            }
+        )
+        validate(record)
+        assert [message.role for message in record.messages] == [
+            *("user", "assistant", "tool", "assistant")
+        ]
+        assert record.messages[2] == Message("tool", "4 mm", call_id="call_0")
+        assert record.messages[3].content == "Yes."
+
+
+def test_a_turn_that_is_not_learned_may_hold_what_cannot_be_taken_apart() -> None:
+    torn = "Action: weather\nObservation: 4 mm\nFinal Answer: x"
+    turns = [
+        {"role": "system", "content": SYNTAXES["ms_agent"].system},
+        {"role": "user", "content": "Wet?"},
+        {"role": "assistant", "content": torn, "loss": False},
+        {"role": "user", "content": "Again."},
+        {"role": "assistant", "content": "Final Answer: Yes."},
+    ]
+    record = to_record({"messages": turns})
+    assert [message.content for message in record.messages] == ["Wet?", torn, "Again.", "Yes."]
+    turns[2]["loss"] = True
+    with pytest.raises(RowError) as caught:
+        to_record({"messages": turns})
+    assert caught.value.code == "E214"
+
+
+def test_gold_stays_with_the_turn_it_is_for() -> None:
+    written = SYNTAXES["hermes"]
+    row = {
+        "messages": [
+            {"role": "system", "content": written.system},
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": written.answer(*PLAIN)},
+            {"role": "user", "content": "And now?"},
+            {"role": "assistant", "content": "Nothing."},
+        ],
+        "gold": {"4": {"calls": []}},
+    }
+    record = to_record(row)
+    (turn,) = record.gold
+    assert record.messages[turn].content == "Nothing."
+    row["gold"] = {"2": {"calls": []}}
+    with pytest.raises(RowError, match="several steps"):
+        to_record(row)
