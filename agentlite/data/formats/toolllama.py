@@ -162,7 +162,9 @@ def _prompt_with_finish(text: str) -> Prompt:
 
 
 def _lists_apis(text: object) -> bool:
-    return isinstance(text, str) and bool(APIS.search(text))
+    if not isinstance(text, str) or "following apis" not in text.lower():  # faster than the search
+        return False
+    return bool(APIS.search(text))
 
 
 def _with_finish(dialog: _ToolLlamaDialog) -> tuple[Tool, ...]:
