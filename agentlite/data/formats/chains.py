@@ -9,7 +9,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Gold, Message, Record, Tool
 
 
-class Prompt(NamedTuple):
+class PromptParts(NamedTuple):
     """A prompt taken apart: its tools, and the author's own words.
 
     `listed`: the tools whose parameters are a list of names and no JSON Schema, which such data
@@ -34,7 +34,7 @@ class Syntax(NamedTuple):
 
     is_prompt: Callable[[str], bool]
     is_chain: Callable[[str, bool], bool]
-    prompt: Callable[[str], Prompt]
+    prompt: Callable[[str], PromptParts]
     messages: Callable[[str, bool, dict[str, dict[str, Any]]], Iterable[Message]]
     result: Callable[[str], str | None] = lambda text: None
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.chains import Prompt, Syntax
+from agentlite.data.formats.chains import PromptParts, Syntax
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.inline_text import result_of, sentences, tools_at, value_of
 from agentlite.data.formats.json_decode import shortened
@@ -132,8 +132,8 @@ def _is_chain(text: str, tools: bool) -> bool:
     return bool(CALL.search(text))
 
 
-def _prompt(text: str) -> Prompt:
-    return Prompt(*_taken_apart(text))
+def _prompt(text: str) -> PromptParts:
+    return PromptParts(*_taken_apart(text))
 
 
 def _chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:

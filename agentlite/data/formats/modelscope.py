@@ -11,7 +11,7 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.chains import Prompt, Syntax, take_apart
+from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
 from agentlite.data.formats.extra_fields import rest
 from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tool
@@ -73,12 +73,12 @@ def _is_chain(text: str, tools: bool = False) -> bool:
     return "<|startofthink|>" in text or "<|startofexec|>" in text
 
 
-def _prompt(text: str) -> Prompt:
+def _prompt(text: str) -> PromptParts:
     """A prompt's plugins and the words around them."""
     plugins, rest_of_text = _listed(text)
     apis = [api for plugin in plugins for api in _apis(plugin)]
     more = [plugin for plugin in plugins if rest(plugin, "name", "description", "parameters")]
-    return Prompt(
+    return PromptParts(
         [tool for tool, _ in apis],
         rest_of_text,
         frozenset(tool.name for tool, listed in apis if listed),

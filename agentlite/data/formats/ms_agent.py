@@ -7,7 +7,7 @@ from typing import Any
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
-from agentlite.data.formats.chains import Prompt, Syntax, take_apart
+from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
 
 EXAMPLE = (
@@ -109,13 +109,13 @@ def is_chain(text: str, tools: bool) -> bool:
     return bool(called and (tools or OBSERVED.search(text, called.end())))
 
 
-def _prompt(text: str) -> Prompt:
+def _prompt(text: str) -> PromptParts:
     """A prompt's APIs and the words around them. Raises RowError E211."""
     if not (frame := _frame(text)):
-        return Prompt((), text)
+        return PromptParts((), text)
     apis = list(_apis(frame["apis"]))
     rest = (text[: frame.start()].strip(), BEGUN.sub("", text[frame.end() :].strip()))
-    return Prompt(
+    return PromptParts(
         [tool for tool, _ in apis],
         "\n".join(filter(None, (rest[0], QUESTION.sub("", rest[1].strip())))),
         frozenset(tool.name for tool, listed in apis if listed),

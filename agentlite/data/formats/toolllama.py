@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import ms_agent, sharegpt
-from agentlite.data.formats.chains import Prompt, Syntax
+from agentlite.data.formats.chains import PromptParts, Syntax
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.inline_text import sentences, tools_at
 from agentlite.data.formats.openai import has_loss
@@ -142,20 +142,20 @@ class _ToolLlamaDialog:
         return Message("assistant", thought, (call,))
 
 
-def _prompt(text: str) -> Prompt:
+def _prompt(text: str) -> PromptParts:
     """The APIs of a prompt, what it says about them, and the author's own words."""
     if not (apis := APIS.search(text)):
-        return Prompt((), text)
+        return PromptParts((), text)
     tools, end = tools_at(text, apis.end())
     before = text[: apis.start()]
     more = {}
     if about := ABOUT.search(before):
         before = before[: about.start()]
         more = {"about_tools": about[1].strip()}
-    return Prompt(tools, FRAME.sub("", before + text[end:]).strip(), more=more)
+    return PromptParts(tools, FRAME.sub("", before + text[end:]).strip(), more=more)
 
 
-def _prompt_with_finish(text: str) -> Prompt:
+def _prompt_with_finish(text: str) -> PromptParts:
     prompt = _prompt(text)
     own = any(tool.name == FINISH.name for tool in prompt.tools)
     return prompt if own or not prompt.tools else prompt._replace(tools=[*prompt.tools, FINISH])
