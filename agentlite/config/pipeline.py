@@ -49,6 +49,7 @@ agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01
 agentlite pairs -n 8 --gold
 agentlite pairs --from pairs --weights tool_accuracy=.5,efficiency=0 --out pairs-b
 agentlite pairs --from pairs --grid weights.yaml
+agentlite pairs --preferences answers.jsonl
 cat prompts.jsonl | agentlite pairs --data - --model sft --json
 """,
         candidates="candidates.jsonl",

@@ -289,6 +289,10 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """environment variable that holds the key of the server"""
     candidates: Annotated[str, Flag(name="--from")] = ""
     """a finished pairs or grpo: rank its candidates, without a model"""
+    preferences: Annotated[tuple[str, ...], REPEAT] = ()
+    """files of prompts with chosen and rejected answers: their pairs"""
+    max_rejects: Share = 0.01
+    """share of rejected rows of preferences above which pairs stops"""
     grid: Annotated[tuple[str, ...], REPEAT] = ()
     """weightings to set side by side: a file; writes nothing"""
     engine: Engine = "unsloth"

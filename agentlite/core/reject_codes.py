@@ -135,6 +135,10 @@ CODES: dict[str, Code] = {
         "Write each call and each result as a turn of its own, or take the turn out of training: "
         '"loss": false.',
     ),
+    "E219": Code(
+        "A preference whose answers are the same, or that differ before the last turn.",
+        "Give both the same dialog up to the last turn of the assistant, and different answers.",
+    ),
     "D401": Code(
         "The same dialog, tools and gold as another record.", "Nothing to fix: that one is kept."
     ),

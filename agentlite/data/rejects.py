@@ -1,7 +1,8 @@
 """rejects.jsonl: rejected rows with their bytes and reasons, and edited rows read again."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,19 @@ def reject_row(reject: Reject) -> Row:
         return {**row, "raw": reject.content.decode("utf-8")}
     except UnicodeDecodeError:
         return {**row, "raw_base64": base64.b64encode(reject.content).decode("ascii")}
+
+
+def reject_lines(rejects: Sequence[Reject]) -> list[str]:
+    """One line for each code, with the first location and how many more there are."""
+    first: dict[str, Reject] = {}
+    for reject in rejects:
+        first.setdefault(reject.code, reject)
+    counts = Counter(reject.code for reject in rejects)
+    return [
+        f"{reject.location}: {code} {reject.reason}"
+        + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
+        for code, reject in first.items()
+    ]
 
 
 def edited_rows(path: Path) -> dict[str, list[bytes]]:

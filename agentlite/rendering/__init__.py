@@ -5,6 +5,7 @@ from agentlite.rendering.encoding import (
     Prompt,
     encode,
     encode_answer,
+    prompt_at,
     prompts,
     show,
     training_rows,
@@ -12,7 +13,7 @@ from agentlite.rendering.encoding import (
 from agentlite.rendering.loss_weights import TABLES, Table
 from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.protocol_mix import PROTOCOLS, Mixture, choose, protocol_weights, settled
-from agentlite.rendering.renderer import Rendered, Span, check, render
+from agentlite.rendering.renderer import Rendered, Span, check, check_reading, render
 
 __all__ = [
     "PROTOCOLS",
@@ -25,9 +26,11 @@ __all__ = [
     "Span",
     "Table",
     "check",
+    "check_reading",
     "choose",
     "encode",
     "encode_answer",
+    "prompt_at",
     "prompts",
     "protocol_weights",
     "render",

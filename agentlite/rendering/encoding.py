@@ -131,10 +131,13 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
 
 
 def prompts(
-    records: Iterable[Record], protocol_of: Callable[[Record], Protocol], template: Template
+    records: Iterable[Record],
+    protocol_of: Callable[[Record], Protocol],
+    template: Template,
+    turns_of: Callable[[Record], Iterable[int]] = lambda record: record.prompted_turns,
 ) -> Iterator[Prompt]:
-    """The steps of records with tools, in their order. Raises UserError for a record its protocol
-    cannot hold.
+    """The steps of records with tools, or those that `turns_of` names, in their order. Raises
+    UserError for a record its protocol cannot hold.
     """
     for record in records:
         protocol = protocol_of(record)
@@ -146,22 +149,20 @@ def prompts(
                 "Run prep with this model: --model.",
                 location=template.name,
             ) from error
-        for turn in record.prompted_turns:
-            row, span = next(
-                (row, span)
-                for row in rows
-                for span in row.spans
-                if span.turn == turn and span.prompted
-            )
-            ended: Ending = "turn" if row.text[: span.end].endswith(template.turn_end) else "stop"
-            yield Prompt(
-                record,
-                turn,
-                protocol.name,
-                encode_prompt(row, turn, template),
-                span_text(row, span, template),
-                ended,
-            )
+        for turn in turns_of(record):
+            yield prompt_at(record, turn, rows, protocol, template)
+
+
+def prompt_at(
+    record: Record, turn: int, rows: Sequence[Rendered], protocol: Protocol, template: Template
+) -> Prompt:
+    """The step of a record at an assistant turn; `rows`: the record, rendered."""
+    row, span = next(
+        (row, span) for row in rows for span in row.spans if span.turn == turn and span.prompted
+    )
+    ended: Ending = "turn" if row.text[: span.end].endswith(template.turn_end) else "stop"
+    ids, answer = encode_prompt(row, turn, template), span_text(row, span, template)
+    return Prompt(record, turn, protocol.name, ids, answer, ended)
 
 
 def encode_answer(text: str, ended: Ending, template: Template) -> list[int]:

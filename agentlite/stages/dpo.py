@@ -1,5 +1,6 @@
 """finished pairs -> an adapter that prefers chosen answers to rejected ones, by DPO."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,12 @@ def inherit(settings: DpoSettings, run: Path) -> dict[str, tuple[object, str]]:
 
 def run(settings: DpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 5, 6, 7, 74 or 75; Stopped after a signal."""
+    if Path(settings.data).is_file():
+        raise UserError(
+            "is a file of rows, and no finished pairs.",
+            f"agentlite pairs --preferences {settings.data} makes pairs of its rows.",
+            location=settings.data,
+        )
     data = run_folder.find_stage(settings.data, target.run)
     paired = run_folder.finished(data, "pairs")
     source = find_model(settings.model, target.run)
@@ -106,13 +113,14 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
     mixture = settled(run_folder.read_plan(data).settings["protocol"], template)
     path = data / "pairs.jsonl"
     pairs = list(read_pairs(path))
-    wanted = {pair.record_id for pair in pairs}
+    turns: dict[str, set[int]] = defaultdict(set)
+    for pair in pairs:
+        turns[pair.record_id].add(pair.turn)
     records = [
-        record
-        for row in read_rows(data / "records.jsonl")
-        if (record := from_row(row)).id in wanted
+        record for row in read_rows(data / "records.jsonl") if (record := from_row(row)).id in turns
     ]
-    prompt_ids = {prompt.step: prompt.ids for prompt in prompts(records, mixture.of, template)}
+    steps = prompts(records, mixture.of, template, lambda record: turns[record.id])
+    prompt_ids = {prompt.step: prompt.ids for prompt in steps}
     for number, pair in enumerate(pairs, 1):
         location = f"{path}:{number}"
         if pair.step not in prompt_ids:

@@ -1,4 +1,4 @@
-"""finished prep + a model, or stored candidates -> scores and preference pairs."""
+"""finished prep + a model, stored candidates, or preference rows -> preference pairs."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -27,6 +27,7 @@ from agentlite.stages.pairs.candidates import (
     set_aside_changed,
 )
 from agentlite.stages.pairs.rank import compare_grid, rank
+from agentlite.stages.pairs.recorded import take_recorded
 from agentlite.stages.pairs.sample import chosen_records, fitting_prompts, sample_candidates
 from agentlite.stages.pairs.score import (
     ScoredCandidates,
@@ -52,14 +53,18 @@ NOT_OF_THE_PLAN = (
     "max_failures",
     "endpoint",
     "endpoint_key",
+    "preferences",
+    "max_rejects",
 )
 
 
 def run(settings: PairsSettings, target: RunTarget) -> Result:
-    """Samples, scores and pairs; or ranks stored candidates. Raises UserError 2, 3, 4, 5, 7, 74 or
-    75.
+    """Samples, scores and pairs; or ranks stored candidates; or takes recorded preferences. Raises
+    UserError 2, 3, 4, 5, 7, 74 or 75.
     """
     with console.stdout_to_stderr():
+        if settings.preferences:
+            return take_recorded(settings, target)
         if settings.grid or settings.candidates:
             stored = find_stored(settings.candidates or "pairs", target.run)
             if settings.grid:

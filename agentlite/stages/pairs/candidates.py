@@ -54,6 +54,12 @@ def find_stored(name: str, run: Path) -> Stored:
         )
     run_folder.finished(folder, command)
     plan = run_folder.read_plan(folder)
+    if plan.settings.get("preferences"):
+        raise UserError(
+            "holds recorded preferences, and no candidates.",
+            "There is nothing to rank: `agentlite dpo` trains on them as they are.",
+            location=str(folder),
+        )
     if plan.settings.get("candidates"):
         raise UserError(
             "holds pairs, and no candidates.",

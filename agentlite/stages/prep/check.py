@@ -18,7 +18,7 @@ from agentlite.data.curation.select import Selection, check_duplicates
 from agentlite.data.formats import check_format, files_of
 from agentlite.data.formats.json_repair import METHODS
 from agentlite.data.ingest import Ingested
-from agentlite.data.rejects import Reject
+from agentlite.data.rejects import reject_lines
 from agentlite.engine import check_libraries
 from agentlite.stages.tool_retrieval import check_packages
 
@@ -90,7 +90,7 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
     settings allow. `file`: where all of them are.
     """
     rejects, read = ingested.rejects, ingested.read
-    for line in _reject_lines(rejects):
+    for line in reject_lines(rejects):
         console.notice(line)
     unknown = [reject for reject in rejects if reject.code in UNKNOWN]
     if unknown and settings.max_rejects < 1:
@@ -181,16 +181,3 @@ def _refuse_mistakes(settings: PrepSettings) -> None:
 
 def _is_default(settings: PrepSettings, name: str) -> bool:
     return bool(getattr(settings, name) == default("prep", name))
-
-
-def _reject_lines(rejects: Sequence[Reject]) -> list[str]:
-    """One line for each code, with the first location and how many more there are."""
-    first: dict[str, Reject] = {}
-    for reject in rejects:
-        first.setdefault(reject.code, reject)
-    counts = Counter(reject.code for reject in rejects)
-    return [
-        f"{reject.location}: {code} {reject.reason}"
-        + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
-        for code, reject in first.items()
-    ]

@@ -26,7 +26,7 @@ from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
 
 
 def prompt(name: str, length: int) -> Prompt:
-    record: Any = SimpleNamespace(id=name)
+    record: Any = SimpleNamespace(id=name, unknown_arguments=lambda turn: [])
     return Prompt(record, 1, "hermes", [0] * length, f"gold of {name}", "turn")
 
 
@@ -324,7 +324,7 @@ def test_other_weights_are_refused_with_the_command_that_samples_nothing(
 
 def test_what_changes_a_candidate_or_a_pair_is_in_the_plan_and_nothing_else():
     left_out = {"grid", "candidates", "batch_size", "reward_seconds", "max_failures"}
-    left_out |= {"endpoint", "endpoint_key"}
+    left_out |= {"endpoint", "endpoint_key", "preferences", "max_rejects"}
     assert set(plan().settings) == set(fields("pairs")) - left_out
     assert set(pairs.RANKING) == {"weights", "rewards", "margin", "balance", "gold"}
 

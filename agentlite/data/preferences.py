@@ -1,0 +1,151 @@
+"""Preference rows -> a record with the chosen answer as its last turn, and the rejected answer."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Message, Record
+from agentlite.core.row_files import Row
+from agentlite.data.curation.validate import check_dialog, validate
+from agentlite.data.formats import samples, to_record
+
+ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages")
+EXAMPLES = (
+    '{"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}',
+    '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
+    '"content": "Let me look."}], "rejected_response": "No."}',
+)
+
+
+class RecordedPreference(NamedTuple):
+    """A dialog that ends with the chosen answer, and the answer that was rejected in its place."""
+
+    record: Record
+    rejected: Message
+
+    @property
+    def turn(self) -> int:
+        return len(self.record.messages) - 1
+
+    @property
+    def other(self) -> Record:
+        """The dialog that ends with the rejected answer."""
+        return replace(self.record, messages=(*self.record.messages[:-1], self.rejected), gold={})
+
+
+def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]:
+    """One for each rejected answer of a row; `source`: the file it is from.
+
+    Read are TRL's rows (`prompt`, `chosen`, `rejected`, as texts or as messages; `chosen` and
+    `rejected` may repeat the prompt), ms-swift's (`rejected_response` or `rejected_messages` beside
+    `messages`, or beside `query` and `response`) and LLaMA-Factory's (`chosen` and `rejected`
+    beside `conversations`, or beside `instruction`), each with `system` and `tools`. Both sides are
+    read by the format of the dialog, so calls in either are calls.
+
+    Raises RowError: E202 for another shape, E219 for sides that are the same or that differ before
+    the last turn, and what the format refuses a side for.
+    """
+    chosen_row, rejected_rows = _answer_rows(row)
+    chosen = _record(chosen_row, "chosen")
+    chosen = replace(chosen, source=chosen.source or source)
+    validate(chosen)
+    for rejected_row in rejected_rows:
+        rejected = _record(rejected_row, "rejected")
+        if rejected.messages[:-1] != chosen.messages[:-1] or rejected.tools != chosen.tools:
+            raise RowError("E219", "chosen and rejected differ before their last turn")
+        if rejected.messages[-1] == chosen.messages[-1]:
+            raise RowError("E219", "chosen and rejected are the same")
+        preference = RecordedPreference(chosen, rejected.messages[-1])
+        check_dialog(preference.other)  # a rejected call may be wrong: that is what it teaches
+        yield preference
+
+
+def _record(row: Row, side: str) -> Record:
+    try:
+        name, parts = samples(row)
+        if len(parts) != 1:
+            raise RowError("E201", f"a row of {name} that holds several samples")
+        record = to_record(row, name)
+    except RowError as error:
+        raise RowError(error.code, f"{side}: {error.reason}") from error
+    if not record.messages or record.messages[-1].role != "assistant":
+        raise RowError("E203", f"{side}: does not end with a turn of the assistant")
+    return record
+
+
+def _answer_rows(row: Row) -> tuple[Row, list[Row]]:
+    """The row with the chosen answer, and with each rejected one, as rows of other formats."""
+    rest = {key: value for key, value in row.items() if key not in ANSWERS}
+    if (answers := row.get("rejected_messages")) is not None:
+        return rest, [{**rest, "messages": answers}]
+    if (answers := row.get("rejected_response")) is not None:
+        several = isinstance(answers, list) and all(isinstance(one, str) for one in answers)
+        return rest, [_answered(rest, one) for one in (answers if several else [answers])]
+    if row.get("chosen") is None or row.get("rejected") is None:
+        raise RowError("E202", f"is no preference: keys {', '.join(map(str, row)) or 'none'}")
+    return _with_prompt(rest, row["chosen"]), [_with_prompt(rest, row["rejected"])]
+
+
+def _answered(row: Row, answer: Any) -> Row:
+    """ms-swift's row with another answer in place of its last one."""
+    if "response" in row and "messages" not in row:
+        return {**row, "response": answer}
+    messages = row.get("messages")
+    if not isinstance(messages, list):
+        raise RowError("E202", "rejected_response needs messages, or query and response")
+    # the answer may be several turns: ms-swift writes calls as turns of their own
+    end = max((index for index, turn in enumerate(messages) if _is_answered(turn)), default=-1) + 1
+    return {**row, "messages": [*messages[:end], *_turns(answer)]}
+
+
+def _is_answered(turn: object) -> bool:
+    """Whether the assistant answers this turn: a user's, or a result."""
+    speaker = turn.get("role") if isinstance(turn, Mapping) else None
+    return speaker in ("user", "tool", "tool_response")
+
+
+def _with_prompt(rest: Row, answer: Any) -> Row:
+    """TRL's and LLaMA-Factory's rows with one of their answers, as a dialog."""
+    if isinstance(rest.get("instruction"), str):
+        return {**rest, "output": answer}
+    if isinstance(rest.get("conversations"), list):
+        turn = answer if isinstance(answer, Mapping) else {"from": "gpt", "value": answer}
+        return {**rest, "conversations": [*rest["conversations"], turn]}
+    turns, prompt = _turns(answer), rest.get("prompt", rest.get("question"))
+    before: list[Any] = []
+    if turns[0].get("role") == "assistant":  # otherwise the answer repeats the prompt
+        before = (
+            rest["messages"] if isinstance(rest.get("messages"), list) else _prompt_turns(prompt)
+        )
+    system = rest.get("system")
+    if isinstance(system, str) and system and not any(_is_system(turn) for turn in before + turns):
+        before = [{"role": "system", "content": system}, *before]
+    others = {
+        key: value
+        for key, value in rest.items()
+        if key not in ("prompt", "question", "system", "messages")
+    }
+    return {**others, "messages": [*before, *turns]}
+
+
+def _prompt_turns(prompt: Any) -> list[Any]:
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    if isinstance(prompt, list):
+        return prompt
+    raise RowError("E202", "is no preference: neither a prompt nor messages before its answers")
+
+
+def _is_system(turn: object) -> bool:
+    return isinstance(turn, Mapping) and turn.get("role") == "system"
+
+
+def _turns(answer: Any) -> list[Any]:
+    if isinstance(answer, str):
+        return [{"role": "assistant", "content": answer}]
+    turns = [answer] if isinstance(answer, Mapping) else answer
+    if isinstance(turns, list) and turns and all(isinstance(turn, Mapping) for turn in turns):
+        return turns
+    raise RowError("E202", f"an answer is a {type(answer).__name__}, neither text nor messages")

@@ -1,0 +1,179 @@
+"""Files of preference rows -> the same folder as after sampling, without candidates and scores."""
+
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite.config import resolve
+from agentlite.config.settings import PairsSettings
+from agentlite.core import console
+from agentlite.core.errors import REJECTS, RowError, UserError
+from agentlite.core.records import PreferencePair, Record, Side, to_row
+from agentlite.core.row_files import write_rows
+from agentlite.data.formats import files_of, read_raw
+from agentlite.data.preferences import RecordedPreference, read_preferences
+from agentlite.data.rejects import Reject, reject_lines, reject_row
+from agentlite.rendering import (
+    Mixture,
+    check_reading,
+    choose,
+    encode_answer,
+    prompt_at,
+    render,
+    settled,
+)
+from agentlite.rendering.template import Template
+from agentlite.scoring.preference_pairs import write_pairs
+from agentlite.workspace import run_folder
+from agentlite.workspace.digests import file_digest
+from agentlite.workspace.lineage import lineage, setting_of
+from agentlite.workspace.model_source import Source, find_model, load_template
+from agentlite.workspace.run_folder import Plan, Result, RunTarget
+
+PREFERRED = "preferred"  # stands for a model's name: nobody knows which one answered
+SETTINGS = ("preferences", "model", "max_length", "max_rejects")
+
+
+class RecordedPairs(NamedTuple):
+    """What the files hold, in their order: each pair once, and the record that each belongs to."""
+
+    read: int
+    records: dict[str, Record]
+    pairs: list[PreferencePair]
+    rejects: list[Reject]
+
+
+def take_recorded(settings: PairsSettings, target: RunTarget) -> Result:
+    """Reads, renders and checks every row. Raises UserError 2, 3, 4 or 5."""
+    if settings.candidates or settings.grid:
+        raise UserError(
+            "there is nothing to rank: the file says which answer is better.",
+            "Leave --from and --grid out.",
+            location="--preferences",
+        )
+    source = find_model(settings.model, target.run)
+    protocol = setting_of(settings.model, "protocol", target.run)
+    mixture = _mixture(str(protocol or ""), source)
+    files = [file for name in settings.preferences for file in files_of(name)]
+    plan = Plan(
+        "pairs",
+        {key: resolve.plain_settings(settings)[key] for key in SETTINGS}
+        | {"protocol": mixture.name},
+        {**{name: file_digest(Path(name)) for name in files}, "model": source.digest},
+        run_folder.versions(),
+    )
+    if target.dry_run:
+        status = "new" if target.force else run_folder.compare(target.folder, plan)
+        found = _read(settings, files, mixture, load_template(source.base))
+        return Result(
+            "pairs", "dry run", str(target.folder), {"folder": status, **_figures(found)}, [], 0.0
+        )
+    with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
+        if stage.status != "done":
+            try:
+                with console.waiting("pairs: reading the preferences"):
+                    found = _read(settings, files, mixture, load_template(source.base))
+                rejects = stage.folder / "rejects.jsonl"
+                write_rows(rejects, map(reject_row, found.rejects))
+                _refuse_rejects(settings, found, rejects)
+                write_rows(stage.folder / "records.jsonl", map(to_row, found.records.values()))
+                write_pairs(stage.folder / "pairs.jsonl", found.pairs)
+                models = lineage(settings.model, target.run)
+                stage.finish(
+                    ["records.jsonl", "pairs.jsonl", "rejects.jsonl"],
+                    {**_figures(found), "lineage": models},
+                )
+            except UserError:
+                stage.fail()
+                raise
+        return stage.result(target.next(f"agentlite dpo --data {target.out}"))
+
+
+def _mixture(protocol: str, source: Source) -> Mixture:
+    template = load_template(source.base)
+    return settled(protocol, template) if protocol else choose("auto", template)
+
+
+def _read(
+    settings: PairsSettings, files: list[str], mixture: Mixture, template: Template
+) -> RecordedPairs:
+    found = RecordedPairs(0, {}, [], [])
+    read, seen = 0, set()
+    for file in files:
+        for raw in read_raw(file, BytesIO()):
+            read += 1
+            try:
+                if raw.error:
+                    raise raw.error
+                if not isinstance(raw.value, dict):
+                    raise RowError("E201", "is no object")
+                for preference in read_preferences(raw.value, Path(file).name):
+                    pair = _pair(preference, mixture, template, settings.max_length)
+                    key = (*pair.step, pair.rejected.text)
+                    if key not in seen:
+                        seen.add(key)
+                        found.pairs.append(pair)
+                        found.records[pair.record_id] = preference.record
+            except RowError as error:
+                content = raw.content.removesuffix(b"\n")
+                found.rejects.append(Reject(raw.location, content, error.code, error.reason))
+    return found._replace(read=read)
+
+
+def _pair(
+    preference: RecordedPreference, mixture: Mixture, template: Template, max_length: int
+) -> PreferencePair:
+    """Both answers as a model of this protocol writes them. Raises RowError E214, E215, E217 or
+    E219.
+    """
+    record, turn = preference.record, preference.turn
+    protocol = mixture.of(record)
+    rows = render(record, protocol, template)
+    check_reading(record, rows, protocol, template)
+    chosen = prompt_at(record, turn, rows, protocol, template)
+    # what is rejected need not read back: an answer may be rejected for that
+    other = preference.other
+    rejected = prompt_at(other, turn, render(other, protocol, template), protocol, template)
+    if chosen.answer.strip() == rejected.answer.strip():
+        raise RowError("E219", f"chosen and rejected are the same in protocol {protocol.name}")
+    longest = len(chosen.ids) + max(
+        len(encode_answer(side.answer, side.ended, template)) for side in (chosen, rejected)
+    )
+    if longest > max_length:
+        raise RowError("E217", f"{longest} tokens, max_length is {max_length}")
+    return PreferencePair(
+        record.id,
+        turn,
+        protocol.name,
+        Side(chosen.answer, chosen.ended, PREFERRED, 0, 1.0),
+        Side(rejected.answer, rejected.ended, PREFERRED, 1, 0.0),
+    )
+
+
+def _figures(found: RecordedPairs) -> dict[str, object]:
+    codes = Counter(reject.code for reject in found.rejects)
+    return {
+        "read": found.read,
+        "rejected": len(found.rejects),
+        **({"rejected_by_code": dict(codes.most_common())} if codes else {}),
+        "steps": len({pair.step for pair in found.pairs}),
+        "pairs": len(found.pairs),
+    }
+
+
+def _refuse_rejects(settings: PairsSettings, found: RecordedPairs, file: Path) -> None:
+    """Names the first reject of each kind; raises UserError 4 where there are too many, or no pair
+    is left.
+    """
+    for line in reject_lines(found.rejects):
+        console.notice(line)
+    if len(found.rejects) > max(1, settings.max_rejects * found.read) or not found.pairs:
+        allowed = min(1.0, len(found.rejects) / max(1, found.read) + 0.005)
+        raise UserError(
+            f"{len(found.rejects)} of {found.read} rows rejected, {len(found.pairs)} pairs left.",
+            "Correct the rows"
+            + (f", or allow more: --max-rejects {allowed:.2f}." if found.pairs else "."),
+            location=str(file),
+            exit_code=REJECTS,
+        )

@@ -1,0 +1,201 @@
+"""Preference rows: in every shape that others write, both answers are read as the same turn."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message
+from agentlite.data.preferences import EXAMPLES, RecordedPreference, read_preferences
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
+    },
+}
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER = {"role": "user", "content": "Is it wet in Oslo?"}
+BEFORE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
+
+
+def spoken(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def calling(city: str, tool: str = "weather") -> dict[str, Any]:
+    function = {"name": tool, "arguments": json.dumps({"city": city})}
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "call_0", "type": "function", "function": function}],
+    }
+
+
+def written(city: str) -> str:
+    return json.dumps({"name": "weather", "arguments": {"city": city}})
+
+
+CHOSEN, REJECTED = "Yes, bring a coat.", "No."
+TEXTS = {
+    "TRL, texts": {"prompt": USER["content"], "chosen": CHOSEN, "rejected": REJECTED},
+    "TRL, messages": {
+        "prompt": [USER],
+        "chosen": [spoken(CHOSEN)],
+        "rejected": [spoken(REJECTED)],
+    },
+    "TRL, one message": {"prompt": [USER], "chosen": spoken(CHOSEN), "rejected": spoken(REJECTED)},
+    "TRL, no prompt": {
+        "chosen": [USER, spoken(CHOSEN)],
+        "rejected": [USER, spoken(REJECTED)],
+    },
+    "the prompt repeated": {
+        "prompt": USER["content"],
+        "chosen": [USER, spoken(CHOSEN)],
+        "rejected": [USER, spoken(REJECTED)],
+    },
+    "question": {"question": USER["content"], "chosen": CHOSEN, "rejected": REJECTED},
+    "messages before": {"messages": [USER], "chosen": CHOSEN, "rejected": REJECTED},
+    "ms-swift, text": {"messages": [USER, spoken(CHOSEN)], "rejected_response": REJECTED},
+    "ms-swift, message": {
+        "messages": [USER, spoken(CHOSEN)],
+        "rejected_response": spoken(REJECTED),
+    },
+    "ms-swift, messages": {
+        "messages": [USER, spoken(CHOSEN)],
+        "rejected_messages": [USER, spoken(REJECTED)],
+    },
+    "ms-swift, query": {
+        "query": USER["content"],
+        "response": CHOSEN,
+        "rejected_response": REJECTED,
+    },
+    "LLaMA-Factory, ShareGPT": {
+        "conversations": [{"from": "human", "value": USER["content"]}],
+        "chosen": {"from": "gpt", "value": CHOSEN},
+        "rejected": {"from": "gpt", "value": REJECTED},
+    },
+    "LLaMA-Factory, Alpaca": {
+        "instruction": USER["content"],
+        "input": "",
+        "chosen": CHOSEN,
+        "rejected": REJECTED,
+    },
+}
+
+
+def only(row: dict[str, Any]) -> RecordedPreference:
+    (preference,) = read_preferences(row, "rows.jsonl")
+    return preference
+
+
+@pytest.mark.parametrize("row", TEXTS.values(), ids=TEXTS)
+def test_every_shape_gives_the_same_dialog_and_the_same_two_answers(row: dict[str, Any]) -> None:
+    preference = only(row)
+    assert preference.record.messages == (
+        Message("user", USER["content"]),
+        Message("assistant", CHOSEN),
+    )
+    assert preference.rejected == Message("assistant", REJECTED)
+    assert preference.turn == 1 and preference.record.source == "rows.jsonl"
+    assert preference.other.messages == (preference.record.messages[0], preference.rejected)
+
+
+@pytest.mark.parametrize("shape", [name for name in TEXTS if name != "LLaMA-Factory, Alpaca"])
+def test_a_system_text_and_tools_belong_to_both(shape: str) -> None:
+    preference = only({**TEXTS[shape], "system": SYSTEM["content"], "tools": [TOOL]})
+    for record in (preference.record, preference.other):
+        assert record.messages[0] == Message("system", SYSTEM["content"])
+        assert [tool.name for tool in record.tools] == ["weather"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": [USER], "chosen": [calling("Oslo")], "rejected": [calling("Bergen")]},
+        {"chosen": [USER, calling("Oslo")], "rejected": [USER, calling("Bergen")]},
+        {"messages": [USER, calling("Oslo")], "rejected_messages": [USER, calling("Bergen")]},
+        {"messages": [USER, calling("Oslo")], "rejected_response": calling("Bergen")},
+        {
+            "messages": [USER, {"role": "tool_call", "content": written("Oslo")}],
+            "rejected_response": [{"role": "tool_call", "content": written("Bergen")}],
+        },
+        {
+            "conversations": [{"from": "human", "value": USER["content"]}],
+            "chosen": {"from": "function_call", "value": written("Oslo")},
+            "rejected": {"from": "function_call", "value": written("Bergen")},
+        },
+    ],
+    ids=[
+        "messages",
+        "no prompt",
+        "both dialogs",
+        "one turn",
+        "ms-swift's turns",
+        "ShareGPT's turns",
+    ],
+)
+def test_calls_are_calls_on_both_sides(row: dict[str, Any]) -> None:
+    preference = only({**row, "tools": [TOOL]})
+    for message, city in (
+        (preference.record.messages[-1], "Oslo"),
+        (preference.rejected, "Bergen"),
+    ):
+        assert [(call.name, call.arguments) for call in message.calls] == [
+            ("weather", {"city": city})
+        ]
+
+
+def test_a_rejected_call_may_be_wrong_in_every_way_and_a_chosen_one_may_not() -> None:
+    wrong = calling("Oslo", "no_such_tool")
+    row = {"prompt": [USER], "chosen": [calling("Oslo")], "rejected": [wrong], "tools": [TOOL]}
+    assert only(row).rejected.calls == (Call("no_such_tool", {"city": "Oslo"}, "call_0"),)
+    with pytest.raises(RowError) as refused:
+        only({**row, "chosen": [wrong], "rejected": [calling("Oslo")]})
+    assert refused.value.code == "E209"
+
+
+def test_several_rejected_answers_are_several_pairs() -> None:
+    row = {"messages": [*BEFORE, USER, spoken(CHOSEN)], "rejected_response": ["No.", "Perhaps."]}
+    found = list(read_preferences(row))
+    assert [one.rejected.content for one in found] == ["No.", "Perhaps."]
+    assert [one.turn for one in found] == [3, 3]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_examples_can_be_read(example: str) -> None:
+    assert only(json.loads(example)).rejected.content == "No."
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ({"prompt": "a", "chosen": "b"}, "E202"),
+        ({"chosen": "b", "rejected": "c"}, "E202"),
+        ({"prompt": "a", "chosen": 1, "rejected": "c"}, "E202"),
+        ({"prompt": "a", "chosen": [], "rejected": "c"}, "E202"),
+        ({"rejected_response": "c"}, "E202"),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "E219"),
+        ({"prompt": "a", "chosen": "b", "rejected": " "}, "E216"),
+        ({"chosen": [USER, spoken("b")], "rejected": [SYSTEM, USER, spoken("c")]}, "E219"),
+        ({"chosen": [USER, spoken("b"), USER], "rejected": [USER, spoken("c")]}, "E203"),
+        (
+            {
+                "chosen": [USER, spoken("b"), USER, spoken("d")],
+                "rejected": [USER, spoken("c"), USER, spoken("e")],
+            },
+            "E219",
+        ),
+    ],
+)
+def test_what_is_no_preference_is_refused_with_a_code(row: dict[str, Any], code: str) -> None:
+    with pytest.raises(RowError) as refused:
+        list(read_preferences(row))
+    assert refused.value.code == code and refused.value.reason

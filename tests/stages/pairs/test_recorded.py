@@ -1,0 +1,204 @@
+"""pairs --preferences: recorded preferences become pairs, as sampled ones do; dpo trains them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentlite.config.settings import DpoSettings, PairsSettings
+from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
+from agentlite.core.records import PreferencePair, from_row
+from agentlite.core.row_files import read_rows
+from agentlite.engine.dpo import Preference
+from agentlite.rendering import PROTOCOLS, training_rows
+from agentlite.rendering.encoding import IGNORED
+from agentlite.rendering.template import Template
+from agentlite.scoring.preference_pairs import read_pairs
+from agentlite.stages import dpo, pairs
+from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import Result, RunTarget
+
+MODEL = "smollm2-135m"
+TOOL = {
+    "name": "weather",
+    "description": "",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+}
+
+
+def call(city: str) -> dict[str, Any]:
+    function = {"name": "weather", "arguments": {"city": city}}
+    return {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
+
+
+def row(number: int) -> dict[str, Any]:
+    """Every second one is a call against an answer, the others are texts, and have no tools."""
+    question = {"role": "user", "content": f"Is it wet in Oslo on day {number}?"}
+    if number % 2:
+        return {"prompt": [question], "chosen": f"On day {number} it is.", "rejected": "No idea."}
+    return {
+        "prompt": [question],
+        "tools": [TOOL],
+        "chosen": [call("Oslo")],
+        "rejected": [{"role": "assistant", "content": "I cannot look that up."}],
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def take(tmp_path: Path) -> Any:
+    """Takes rows into the stage `pairs` of a workspace."""
+
+    def run(rows: list[dict[str, Any]], *, dry_run: bool = False, **changes: Any) -> Result:
+        file = write(tmp_path / "preferences.jsonl", rows)
+        settings = PairsSettings(**{"preferences": (file,), "model": MODEL, **changes})
+        return pairs.run(settings, RunTarget(tmp_path / "r", "pairs", dry_run=dry_run))
+
+    return run
+
+
+def preferences(folder: Path) -> list[Preference]:
+    settings = DpoSettings(data=str(folder), model=MODEL)
+    return list(dpo.read_preferences(settings, folder, load_template(MODEL)))
+
+
+def test_rows_become_pairs_once_each_and_in_their_order(take: Any, tmp_path: Path) -> None:
+    rows = [row(number) for number in range(6)]
+    figures = take([*rows, rows[0]]).figures
+    assert (figures["read"], figures["pairs"], figures["steps"], figures["rejected"]) == (
+        7,
+        6,
+        6,
+        0,
+    )
+    found = list(read_pairs(tmp_path / "r/pairs/pairs.jsonl"))
+    assert [pair.chosen.text for pair in found][1::2] == [
+        f"On day {number} it is." for number in (1, 3, 5)
+    ]
+    assert '"city": "Oslo"' in found[0].chosen.text and found[0].chosen.text.startswith(
+        "<tool_call>"
+    )
+    assert all(pair.margin > 0 for pair in found)
+
+
+def test_dpo_reads_the_prompt_and_the_answers_that_sft_would_train(
+    take: Any, tmp_path: Path
+) -> None:
+    """The ids of prompt and chosen answer are those of the record's training row, and what is
+    trained of it is the answer."""
+    take([row(number) for number in range(4)])
+    folder, template = tmp_path / "r/pairs", load_template(MODEL)
+    records = {record.id: record for record in map(from_row, read_rows(folder / "records.jsonl"))}
+    for pair, found in zip(read_pairs(folder / "pairs.jsonl"), preferences(folder), strict=True):
+        record = records[pair.record_id]
+        (encoded,) = training_rows(record, PROTOCOLS["hermes"], template)
+        whole = [*found.prompt, *found.chosen]
+        assert encoded.input_ids[: len(whole)] == whole
+        assert [label for label in encoded.labels if label != IGNORED] == found.chosen
+        assert found.rejected != found.chosen and _text(template, found.rejected) == (
+            pair.rejected.text + template.turn_end
+        )
+
+
+def _text(template: Template, ids: list[int]) -> str:
+    return template.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def test_a_row_that_is_none_is_set_aside_with_its_bytes_and_its_reason(
+    take: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = {"prompt": "a", "chosen": "b", "rejected": "b"}
+    long = {"prompt": "a", "chosen": "b " * 400, "rejected": "c"}
+    figures = take(
+        [row(0), same, {"prompt": "a"}, long, row(1)], max_rejects=0.6, max_length=300
+    ).figures
+    assert figures["pairs"] == 2
+    assert figures["rejected_by_code"] == {"E219": 1, "E202": 1, "E217": 1}
+    rejects = list(read_rows(tmp_path / "r/pairs/rejects.jsonl"))
+    assert [(one["code"], one["location"].rpartition(":")[2]) for one in rejects] == [
+        ("E219", "2"),
+        ("E202", "3"),
+        ("E217", "4"),
+    ]
+    assert json.loads(rejects[0]["raw"]) == same and all(one["hint"] for one in rejects)
+    assert "E219 chosen and rejected are the same" in capsys.readouterr().err
+
+
+def test_more_rejects_than_allowed_end_the_run_with_its_rejects_on_disk(
+    take: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="2 of 4 rows rejected, 2 pairs left") as refused:
+        take([row(0), {"prompt": "a"}, {"prompt": "b"}, row(1)])
+    assert refused.value.exit_code == REJECTS and "--max-rejects 0.5" in refused.value.fix
+    assert Path(refused.value.location).exists()
+    with pytest.raises(UserError, match="2 of 2 rows rejected, 0 pairs left"):
+        take([{"prompt": "a"}, {"prompt": "b"}], max_rejects=1.0)
+
+
+def test_the_same_command_is_up_to_date_and_other_rows_are_another_plan(take: Any) -> None:
+    assert take([row(0)], dry_run=True).figures == {
+        "folder": "new",
+        "read": 1,
+        "rejected": 0,
+        "steps": 1,
+        "pairs": 1,
+    }
+    assert take([row(0)]).status == "done"
+    assert take([row(0)]).status == "up to date"
+    with pytest.raises(UserError, match="preferences") as refused:
+        take([row(1)])
+    assert refused.value.exit_code == OTHER_PLAN
+
+
+def test_what_only_a_sampled_folder_can_do_is_refused_with_the_reason(
+    take: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="nothing to rank") as refused:
+        take([row(0)], candidates="pairs")
+    assert refused.value.location == "--preferences"
+    take([row(0)])
+    with pytest.raises(UserError, match="holds recorded preferences, and no candidates"):
+        pairs.run(PairsSettings(candidates="pairs"), RunTarget(tmp_path / "r", "again"))
+
+
+def test_dpo_names_the_command_that_makes_pairs_of_a_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "preferences.jsonl", [row(0)])
+    with pytest.raises(UserError, match="is a file of rows") as refused:
+        dpo.run(DpoSettings(data=file, model=MODEL), RunTarget(tmp_path / "r", "dpo"))
+    assert f"agentlite pairs --preferences {file}" in refused.value.fix
+
+
+def test_dpo_trains_on_recorded_preferences(take: Any, tmp_path: Path, tiny_model: Path) -> None:
+    """Texts without tools and calls alike; the chosen answers end up the likelier ones."""
+    take([row(number) for number in range(8)], model=str(tiny_model))
+    settings = DpoSettings(
+        data="pairs",
+        model=str(tiny_model),
+        engine="hf",
+        max_steps=4,
+        batch_size=2,
+        gradient_accumulation=1,
+        learning_rate=5e-3,
+        max_length=1024,
+    )
+    figures = dpo.run(settings, RunTarget(tmp_path / "r", "dpo")).figures
+    assert figures["pairs"] == 8 and figures["margin"] > 0
+
+
+def test_a_pair_of_a_step_holds_both_answers(take: Any, tmp_path: Path) -> None:
+    question = {"role": "user", "content": "Is it wet?"}
+    answers = {"messages": [question, {"role": "assistant", "content": "Yes."}]}
+    take([{**answers, "rejected_response": ["No.", "Perhaps."]}])
+    found: list[PreferencePair] = list(read_pairs(tmp_path / "r/pairs/pairs.jsonl"))
+    assert len({pair.step for pair in found}) == 1
+    assert [pair.rejected.text for pair in found] == ["No.", "Perhaps."]
+    assert len(preferences(tmp_path / "r/pairs")) == 2
