@@ -65,8 +65,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] = ()
     """files, - for stdin, or bfcl:<category>,<category>"""
 
-    format: Annotated[str, READ] = "auto"
-    """of the raw rows; auto looks at each row"""
+    format: Annotated[tuple[str, ...], REPEAT, READ] = ("auto",)
+    """of the raw rows: NAME, or SOURCE=NAME, as chat.jsonl=ms_bench; auto looks at each row"""
     repair: Annotated[tuple[str, ...], READ] = ()
     """repair rows that are invalid JSON: literal, json; counted"""
     retry_rejects: Annotated[str, READ] = ""

@@ -20,7 +20,8 @@ CODES: dict[str, Code] = {
         "Fetch or pack the file again.",
     ),
     "E105": Code(
-        "A JSON array is broken or cut from here on; what follows is kept in one piece.",
+        "A JSON array, or an object spread over lines, is broken or cut from here on; what follows "
+        "is kept in one piece.",
         "Fetch or repair the file, or write its rows one a line.",
     ),
     "E109": Code("The row is no UTF-8.", "Convert the file: iconv -f ENCODING -t UTF-8 FILE."),

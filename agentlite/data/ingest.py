@@ -64,7 +64,8 @@ class Ingested:
 
     `left_out`: rows that were filtered while they were read, by code; `formats`: by source; `cuts`:
     the ledger of the dialogs that were cut; `repaired`: rows, by method; `personal`: values, by
-    kind; `retrieved`: records with tools of a retriever, and how many lacked a right one.
+    kind; `retrieved`: records with tools of a retriever, and how many lacked a right one;
+    `undeclared`: records, and parameters that their calls give and the list of a tool lacks.
     """
 
     def __init__(self, rows: Spool, provenance: Spool):
@@ -80,6 +81,7 @@ class Ingested:
         self.repaired: Counter[str] = Counter()
         self.personal: Counter[str] = Counter()
         self.retrieved: Counter[str] = Counter()
+        self.undeclared: Counter[str] = Counter()
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
     def add(self, row: IngestedRow) -> None:
@@ -151,6 +153,8 @@ class Ingested:
         self.sources.append(row.source)
         self.personal.update(record.done.get("masked") or record.done.get("personal") or {})
         self.retrieved.update(record.done.get("retrieved") or {})
+        if undeclared := record.done.get("undeclared"):
+            self.undeclared += Counter(records=1, parameters=sum(map(len, undeclared.values())))
         if record.sketch:
             self.sketches.append(record.sketch)
         if record.cut:

@@ -22,12 +22,13 @@ from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, quick, samples, to_record
+from agentlite.data.formats.by_source import format_of
 from agentlite.data.formats.json_repair import repair
 from agentlite.data.rejects import Reject
 from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template
 
-PLAIN = ("auto", "openai")  # the formats that a row may be of if it can be read quickly
+PLAIN = (None, "openai")  # the formats that a row may be of if it can be read quickly
 # invalid JSON; any other row that cannot be read is not whole, or it is clear what is wrong with it
 REPAIRABLE = ("E121", "E122")
 
@@ -99,16 +100,16 @@ PERSONAL: dict[str, Callable[[Record], tuple[Record, Counter[str]]]] = {
 
 def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     """The samples of a raw row."""
-    if context.settings.format in PLAIN and (record := quick(line)) is not None:
+    wanted = format_of(context.settings.format, source)
+    if wanted in PLAIN and (record := quick(line)) is not None:
         return IngestedRow(
             source, "openai", (), [_sample(source, line, 0, lambda: record, context)]
         )
     raw, repaired = _repaired(decoded(line), context.settings.repair)
     if raw.error:
         return IngestedRow(source, "", (), [_reject(raw, raw.error, 0)])
-    wanted = context.settings.format
     try:
-        name, parts = samples(raw.value, None if wanted == "auto" else wanted)
+        name, parts = samples(raw.value, wanted)
     except RowError as error:
         return IngestedRow(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
@@ -165,6 +166,8 @@ def _sample(
             done["masked" if settings.personal == "mask" else "personal"] = dict(personal)
         if is_dropped(personal, settings):
             raise RowError("F311", f"holds {', '.join(personal)}")
+        if undeclared := record.meta.get("undeclared"):
+            done["undeclared"] = undeclared
         if rule != "said":
             done["task"] = f"{record.task}: {rule}"
         if context.add_tools:

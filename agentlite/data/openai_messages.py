@@ -43,7 +43,9 @@ def opened(
     if messages and isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant":
         raise RowError("E203", "the last message is the assistant's: there is nothing to answer")
     later = {"role": "assistant", "content": LATER}
-    record = to_record({"messages": [*messages, later], "tools": list(tools)}, "openai")
+    record = to_record(
+        {"messages": [*messages, later], "tools": list(tools)}, "openai", split=False
+    )
     check_dialog(record)
     turn = record.turns[-1]
     row = next(

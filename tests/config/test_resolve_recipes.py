@@ -77,6 +77,7 @@ PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     (("seed-003", "seed-003-72b"), "sft", "batch_size", 1, "003:43"),
     (("seed-003", "seed-003-72b"), "prep", "model", QWEN.format("72B"), "003:48"),
     (("seed-004",), "prep", "mix", tuple(SEED_004_SHARES), "004:129-131"),
+    (("seed-004",), "prep", "format", ("ms_bench.jsonl=ms_bench",), "004:130"),
     (("seed-004",), "prep", "max_length", 2048, "004:170"),
     (("seed-004",), "prep", "model_name", ("卡卡罗特", "Kakarot"), "004:177"),
     (("seed-004",), "prep", "model_author", ("陶白白", "Tao Baibai"), "004:178"),

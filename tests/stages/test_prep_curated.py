@@ -2,12 +2,15 @@
 
 import json
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.malformed_rows import call, line, row
+from support.samples import DATA
 
 from agentlite import prep
 from agentlite.config import resolve
@@ -233,6 +236,37 @@ def test_seed_002_draws_its_tasks_by_their_weights(tmp_path):
     ) == (64, 128, 32, 2e-5)
     for command in ("pairs", "dpo", "grpo", "eval"):
         resolve.resolve(command, given)
+
+
+def test_seed_004_filters_its_general_chat_as_ms_swift_does(tmp_path, monkeypatch):
+    """A format for one source of a mix: the others keep what the filter would take out."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ms_agent", "self_cognition"):
+        shutil.copy(DATA / f"formats/{name}.jsonl", tmp_path)
+    moss = [
+        {
+            "conversations": [
+                {"from": "user", "value": f"Who are you, {number}?"},
+                {"from": "assistant", "value": f"I am {name}. {number}"},
+            ]
+        }
+        for number, name in enumerate(["MOSS", "nobody", "Moss", "nobody", "a person"])
+    ]
+    write(tmp_path / "ms_bench.jsonl", moss)
+    given = resolve.Given(
+        flags={
+            "sources": ["ms_agent.jsonl", "ms_bench.jsonl", "self_cognition.jsonl"],
+            "model": "smollm2-135m",
+            "dev": 0,
+            "test": 0,
+        },
+        files=("recipes/seed-004.yaml",),
+    )
+    settings = msgspec.structs.asdict(resolve.resolve("prep", given).settings)
+    result = prep(*settings.pop("sources"), run=str(tmp_path / "r"), **settings)
+    assert result.figures["left_out"]["F301"] == 2
+    assert result.figures["by_file"]["ms_bench.jsonl"]["formats"] == {"ms_bench": 5}
+    assert result.figures["by_file"]["ms_agent.jsonl"]["formats"] == {"ms_agent": 5}
 
 
 def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path):

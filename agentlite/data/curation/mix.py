@@ -3,13 +3,13 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, get_args
 
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Task
 from agentlite.data.curation.sample import sample
 from agentlite.data.curation.traits import Traits
+from agentlite.data.formats.by_source import is_of
 
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group
@@ -183,9 +183,7 @@ def _members(sources: Sequence[str], mix: Mapping[str, MixGroup]) -> dict[str, l
     homes: dict[str, str] = {}
     for name, group in mix.items():
         for given in group.sources:
-            found = [
-                source for source in known if Path(given) in (Path(source), *Path(source).parents)
-            ]
+            found = [source for source in known if is_of(source, given)]
             if not found:
                 raise UserError(
                     f"the group '{name}' names {given}, of which no row is left or none is read.",

@@ -36,6 +36,7 @@ from agentlite.data.formats import (
     toolllama,
     xlam,
 )
+from agentlite.data.formats.own_files import refuse_own_file
 from agentlite.data.formats.readers import (
     Raw,
     RawLine,
@@ -109,10 +110,15 @@ def check_format(name: str) -> None:
 
 
 def to_record(
-    value: Row, format: str | None = None, options: Mapping[str, Mapping[str, Any]] | None = None
+    value: Row,
+    format: str | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    split: bool = True,
 ) -> Record:
     """A row of a named format, or of the first that fits. `options`: what
-    its reader needs besides the row, by format.
+    its reader needs besides the row, by format. `split`: calls and results that texts hold become
+    turns, and no result may be trained; a dialog that is only to be continued stays as it is.
 
     Raises RowError for the row, UserError for the name.
     """
@@ -124,7 +130,8 @@ def to_record(
             record = msgspec.convert(msgspec.to_builtins(record), Record)
         except msgspec.ValidationError as error:
             raise RowError("E201", f"not as {name} has it: {error}") from error
-    record = _with_turns(record)
+    if split:
+        record = _with_turns(record)
     if all(len(message.calls) < 2 for message in record.messages):
         return record
     return replace(record, messages=tuple(_in_order(record.messages)))
@@ -181,6 +188,7 @@ def samples(value: Row, format: str | None = None) -> tuple[str, list[Row]]:
     """A row's format, and the rows that it stands for. Raises RowError where none fits, or it holds
     no sample.
     """
+    refuse_own_file(value)
     name = format or detected(value)
     parts = FORMATS[name].parts(value)
     if not parts:
@@ -193,6 +201,12 @@ def detected(value: Row) -> str:
     for name, known in FORMATS.items():
         if known.fits(value):
             return name
+    if isinstance(value.get("text"), str):
+        others = ", ".join(text.foreign_keys(value))
+        raise RowError(
+            "E202",
+            f"no known format fits: a text, and {others}. --format text learns the text alone",
+        )
     raise RowError("E202", f"no known format fits: keys {', '.join(map(str, value)) or 'none'}")
 
 

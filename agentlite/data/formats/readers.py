@@ -199,6 +199,8 @@ def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
                 first, number = _line(file), number + 1
             if isinstance(first, bytes) and _unmarked(first).lstrip().startswith(b"["):
                 yield from _bracketed(file, source, first, number)
+            elif isinstance(first, bytes) and _is_opening(first):
+                yield from _spread(file, source, first, number)
             else:
                 yield from _lines(file, source, first, number)
 
@@ -253,6 +255,53 @@ def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator
         if lines
         else _array(first + rest, name, number)
     )
+
+
+def _is_opening(line: bytes) -> bool:
+    """Whether an object begins on a line and does not end there, nor inside a text on it."""
+    text = _unmarked(line).rstrip()
+    return (
+        text.startswith(b"{") and text.endswith((b"{", b"[", b",")) and line.endswith(b"\n")
+    ) or text == b"{"
+
+
+def _spread(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[RawLine]:
+    """A file that begins with an object spread over lines: the objects in it, one after another. If
+    the first one does not end, its lines are rows that cannot be read.
+    """
+    chunks = [first]
+    broken = None
+    while chunk := _line(file):
+        if isinstance(chunk, RowError):
+            broken = RawLine(f"{name}:{number + len(chunks)}", b"", chunk)
+            break
+        chunks.append(chunk)
+    content = b"".join(chunks)
+    try:
+        text = _unmarked(content).decode("utf-8")
+        json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        yield from _lines(io.BytesIO(content[len(first) :]), name, first, number)
+    else:
+        yield from _objects(text, name, number)
+    if broken:
+        yield broken
+
+
+def _objects(text: str, name: str, line: int) -> Iterator[RawLine]:
+    """The values of a text that begins at `line`, one after another, up to one that is broken."""
+    start = 0
+    while start < len(text):
+        location = f"{name}:{line}"
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            yield _unread(location, text[start:], f"looks cut, or broken: {error}")
+            return
+        yield RawLine(location, text[start:end].encode("utf-8") + b"\n")
+        following = _after_blanks(text, end)
+        line += text.count("\n", start, following)
+        start = following
 
 
 def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[RawLine]:

@@ -1,5 +1,6 @@
 """Plain text rows, {"text"} -> Record: one assistant turn without a prompt."""
 
+import re
 from typing import Any
 
 from agentlite.core.errors import RowError
@@ -7,22 +8,26 @@ from agentlite.core.records import Message, Record
 from agentlite.data.formats.extra_fields import meta_of
 
 EXAMPLE = '{"text": "Rain is measured in millimetres: one is a litre on a square metre."}'
-# a row with one of these is a dialog, and its text the same dialog as someone rendered it
-DIALOGS = (
-    "messages",
-    "conversations",
-    "conversation",
-    "instruction",
-    "prompt",
-    "query",
-    "question",
-    "chat",
-    "turns",
+# a key that describes a text, and is no part of a dialog, no question and no label; `text` is one
+METADATA = re.compile(
+    r"text|(?:.*[_-])?(?:added|attributes|audience|authors?|book|bytes|category|chapter|chars|chunk"
+    r"|collection|corpus|count|country|crawl|created|at|dataset|date|day|description|domain|dump"
+    r"|edition|file|filename|filepath|format|genre|hash|headers|host|id|idx|index|isbn|keywords"
+    r"|lang|language|length|license|line|link|meta|metadata|month|name|number|origin|page|path"
+    r"|perplexity|probability|publication|published|quality|repo|revision|scores?|section|series"
+    r"|sha1|sha256|shard|size|source|split|subject|subset|tags?|time|timestamp|title|tokens|topics?"
+    r"|type|uid|uri|urls?|uuid|version|views|volume|warc|weight|words|year)",
+    re.IGNORECASE,
 )
 
 
 def fits(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("text"), str) and all(row.get(key) is None for key in DIALOGS)
+    return isinstance(row.get("text"), str) and not foreign_keys(row)
+
+
+def foreign_keys(row: dict[str, Any]) -> list[str]:
+    """The keys beside `text` that are no metadata: of a dialog, labels, or anything unknown."""
+    return [key for key, value in row.items() if value is not None and not METADATA.fullmatch(key)]
 
 
 def read(row: dict[str, Any]) -> Record:

@@ -15,7 +15,8 @@ from agentlite.data.curation.coreset import LOSSES, STRATEGIES
 from agentlite.data.curation.decontaminate import check_held_out
 from agentlite.data.curation.mix import full_task_weights, parse_mix
 from agentlite.data.curation.select import Selection, check_duplicates
-from agentlite.data.formats import check_format, files_of
+from agentlite.data.formats import FORMATS, files_of
+from agentlite.data.formats.by_source import check_formats
 from agentlite.data.formats.json_repair import METHODS
 from agentlite.data.ingest import Ingested
 from agentlite.data.rejects import reject_lines
@@ -146,8 +147,7 @@ def _files(sources: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refuse_mistakes(settings: PrepSettings) -> None:
-    if settings.format != "auto":
-        check_format(settings.format)
+    check_formats(settings.format, settings.sources, FORMATS)
     for method in settings.repair:
         if method not in METHODS:
             raise UserError(

@@ -86,6 +86,7 @@ def happened(ingested: Ingested, selection: Selection) -> dict[str, object]:
         "repaired": dict(ingested.repaired),
         "personal": dict(ingested.personal),
         "retrieved": dict(ingested.retrieved),
+        "undeclared": dict(ingested.undeclared),
     }
     return {name: value for name, value in figures.items() if value}
 

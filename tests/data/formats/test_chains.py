@@ -218,3 +218,31 @@ def test_gold_stays_with_the_turn_it_is_for() -> None:
     row["gold"] = {"2": {"calls": []}}
     with pytest.raises(RowError, match="several steps"):
         to_record(row)
+
+
+def test_a_parameter_that_a_list_lacks_is_taken_and_named() -> None:
+    """A list of names is no JSON Schema; one that the tool has stays as strict as it is."""
+    chain = (
+        'Action: weather\nAction Input: {"city": "Oslo", "day": 1}\nObservation: 4\n'
+        'Action: weather\nAction Input: {"day": 2, "city": "Oslo", "unit": "mm"}\nObservation: 5\n'
+        'Action: clock\nAction Input: {"city": "Oslo"}\nObservation: 6\nFinal Answer: 4'
+    )
+    listed = CONTAINERS["query"](SYNTAXES["ms_agent"].system, [("q", chain)])
+    record = to_record(listed)
+    validate(record)
+    weather, clock = record.tools
+    assert weather.parameters["additionalProperties"] is True
+    assert "additionalProperties" not in clock.parameters
+    assert record.meta["undeclared"] == {"weather": ["day", "unit"]}
+    declared = CONTAINERS["query"](SYNTAXES["react"].system, [("q", chain)])
+    with pytest.raises(RowError) as caught:
+        validate(to_record(declared))
+    assert caught.value.code == "E210"
+
+
+def test_a_dialog_that_is_only_continued_stays_as_it_is() -> None:
+    row = row_of("openai", "ms_agent", [PLAIN])
+    record = to_record(row, "openai", split=False)
+    assert [message.content for message in record.messages] == [
+        turn["content"] for turn in row["messages"]
+    ]

@@ -223,6 +223,34 @@ def test_a_json_file_is_an_array_or_lines_as_its_first_byte_says(tmp_path: Path)
     assert [raw.value for raw in rows_of(path)] == [{"a": 1}, {"a": 2}]
 
 
+@pytest.mark.parametrize("indent", [0, 2, "\t"])
+@pytest.mark.parametrize("values", [1, 3])
+def test_objects_spread_over_lines_are_rows_as_a_json_file_prints_them(
+    tmp_path: Path, indent: int | str, values: int
+) -> None:
+    """One as seed 004 prints it; several as jq writes them."""
+    path = tmp_path / "rows.json"
+    objects = [{"n": n, "said": ["a {", {"b": "}\n"}]} for n in range(values)]
+    written = [json.dumps(value, indent=indent) for value in objects]
+    path.write_text("\n\n" + "\n".join(written) + "\n", encoding="utf-8")
+    lines = written[0].count("\n") + 1
+    assert [(raw.location, raw.value) for raw in rows_of(path)] == [
+        (f"{path}:{3 + n * lines}", value) for n, value in enumerate(objects)
+    ]
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("\n".join(written))
+    assert [raw.value for raw in rows_of(path)] == objects
+
+
+def test_an_object_that_does_not_end_leaves_its_file_to_be_read_as_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a": 1,\n{"a": 2}\n{"a": 3}\n')
+    assert [raw.value for raw in rows_of(path)] == [None, {"a": 2}, {"a": 3}]
+    path.write_bytes(b'{\n"a": 1\n}\n{\n"a": 2\n')
+    whole, cut = rows_of(path)
+    assert (whole.value, cut.error and cut.error.code) == ({"a": 1}, "E105")
+
+
 @pytest.mark.parametrize("content", [b'[{"a": 1}, {"a"', b'[{"a": 1},', b'[{"a": 1}'])
 def test_a_cut_array_keeps_its_whole_rows_and_says_that_it_is_cut(
     tmp_path: Path, content: bytes

@@ -119,7 +119,7 @@ def test_a_setting_that_does_nothing_alone_is_noted(changes, note, tmp_path, cap
     ("changes", "message"),
     [
         ({"sources": ()}, "no SOURCE is given"),
-        ({"format": "opnai"}, "opnai"),
+        ({"format": ("opnai",)}, "opnai"),
         ({"repair": ("jsn",)}, "no way to repair is called 'jsn'"),
         ({"duplicates": ("eqal",)}, "eqal"),
         ({"mix": ("general",)}, "general"),

@@ -35,6 +35,7 @@ def test_what_happened_is_counted_and_what_did_not_is_left_out():
         repaired=Counter(),
         personal=Counter(email=3),
         retrieved=Counter(),
+        undeclared=Counter(records=1, parameters=2),
     )
     ends: Any = {0: SimpleNamespace(code="D2"), 3: SimpleNamespace(code="D1")}
     assert happened(ingested, Selection([], ends)) == {
@@ -42,6 +43,7 @@ def test_what_happened_is_counted_and_what_did_not_is_left_out():
         "left_out": {"D1": 2, "D2": 1},
         "cut": 2,
         "personal": {"email": 3},
+        "undeclared": {"records": 1, "parameters": 2},
     }
     assert list(happened(ingested, Selection([], ends))["rejects"]) == ["E2", "E1"]
 

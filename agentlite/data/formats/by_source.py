@@ -1,0 +1,52 @@
+"""The setting `format`, of NAME and SOURCE=NAME -> the format that each source is read as."""
+
+import functools
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from agentlite.core.errors import UserError, nearest
+
+AUTO = "auto"
+
+
+def is_of(source: str, named: str) -> bool:
+    """Whether a source is the one that is named, or lies in the folder that is."""
+    return Path(named) in (Path(source), *Path(source).parents)
+
+
+@functools.cache
+def format_of(formats: tuple[str, ...], source: str) -> str | None:
+    """The format of a source's rows; None where each row shows it itself. What names the source
+    goes before what names none.
+    """
+    named = [text.rpartition("=") for text in formats]
+    found = [name for of, equals, name in named if equals and is_of(source, of)]
+    name = [*found, *(name for _, equals, name in named if not equals), AUTO][0]
+    return None if name == AUTO else name
+
+
+def check_formats(formats: Sequence[str], sources: Sequence[str], known: Collection[str]) -> None:
+    """Raises UserError 2 for a name that is no format's, a source that is not read, and one that
+    has two formats.
+    """
+    named: dict[str, str] = {}
+    for text in formats:
+        of, equals, name = text.rpartition("=")
+        if name not in (*known, AUTO):
+            raise UserError(
+                f"unknown format {name!r}.", nearest(name, [*known, AUTO]), location="--format"
+            )
+        rest = [source for source in sources if not of or is_of(source, of)]
+        if not rest:
+            raise UserError(
+                f"{text!r} names {of}, which is not read.",
+                nearest(of, sources),
+                location="--format",
+            )
+        if named.setdefault(of, name) != name:
+            subject = f"{of} has" if equals else "the sources that are not named have"
+            raise UserError(
+                f"{subject} two formats: {named[of]} and {name}.",
+                "Name the source: --format chat.jsonl=ms_bench.",
+                location="--format",
+            )
