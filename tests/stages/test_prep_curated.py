@@ -338,7 +338,10 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
     assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
 
 
-def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_the_test(tmp_path):
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_dev_or_test(
+    split, tmp_path
+):
     rows = [asked(number) for number in range(30)]
     rows[4]["messages"][0]["content"] += " Write to ann@mail.org."
     buffer = {"replay": str(tmp_path / "buffer"), "continual_replay_ratio": 1.0}
@@ -354,8 +357,7 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
         **buffer,
         holdout=[held],
         personal="mask",
-        dev=0.0,
-        test=0.5,
+        **{"dev": 0.0, "test": 0.0, split: 0.5},
         out="second",
     )
     second_rows = provenance(tmp_path / "r", "second")
@@ -363,11 +365,12 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_t
     assert len(again) == done.figures["replayed"] > 0
     train = (tmp_path / "r" / "second" / "train.jsonl").read_text(encoding="utf-8")
     assert "ann@mail.org" not in train
-    test = [
+    withheld = [
         from_row(one).messages[0].content
-        for one in read_rows(tmp_path / "r" / "second" / "test.jsonl")
+        for one in read_rows(tmp_path / "r" / "second" / f"{split}.jsonl")
     ]
-    for question in (*test, *(one["messages"][0]["content"] for one in rows[:3])):
+    assert any(asked(number)["messages"][0]["content"] in withheld for number in range(10, 20))
+    for question in (*withheld, *(one["messages"][0]["content"] for one in rows[:3])):
         assert json.dumps(question) not in train
     assert not again & {row["id"] for row in second_rows if row["location"] != "the buffer"}
 

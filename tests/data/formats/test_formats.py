@@ -76,6 +76,7 @@ def rejected(act: Callable[[], Any]) -> str:
 # --- bytes -> raw rows ---
 
 
+BOM = b"\xef\xbb\xbf"
 lines_of_any_kind = st.one_of(
     st.binary(), st.sampled_from([b'{"a": 1}', b"\xef\xbb\xbf", b"[", b"\r"])
 )
@@ -110,6 +111,28 @@ scalars = (
 json_values = st.recursive(
     scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=6
 )
+
+
+BLANK_STARTS = (
+    b"",
+    BOM,
+    BOM + b"\n",
+    b"\n",
+    b" \t\r\n",
+    b"\n" + BOM,
+    BOM + b"\r\n\n" + BOM + b"\n",
+)
+
+
+@pytest.mark.parametrize("start", BLANK_STARTS)
+@pytest.mark.parametrize(
+    "body", [b'[{"a": 1}, {"a": 2}]', b'[\n  {"a": 1},\n  {"a": 2}\n]\n', b'{"a": 1}\n{"a": 2}']
+)
+def test_blank_lines_and_marks_of_the_byte_order_before_the_first_row_change_nothing(
+    start: bytes, body: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.json").write_bytes(start + body)
+    assert [raw.value for raw in rows_of(tmp_path / "rows.json")] == [{"a": 1}, {"a": 2}]
 
 
 @given(st.dictionaries(st.text(), json_values), st.booleans())

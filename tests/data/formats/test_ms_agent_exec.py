@@ -241,6 +241,14 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def test_an_empty_turn_of_the_assistant_stays_for_validate_to_refuse() -> None:
+    record = modelscope.read(row_of(""))
+    assert record.messages[-1] == Message("assistant", "")
+    with pytest.raises(RowError) as refusal:
+        validate(record)
+    assert refusal.value.code == "E216"
+
+
 @pytest.mark.parametrize(("code", "row"), BAD)
 def test_a_row_that_cannot_be_taken_says_why(code: str, row: Row) -> None:
     assert refused(lambda: modelscope.read(row)) == code

@@ -294,6 +294,9 @@ CASES = [
     case("a step ran out of time", TWO_STEPS, did(failed(time(), timed_out=True), weather(), time()),  # noqa: E501  (verbatim text)
          (2/3, 4/5, 2/3, 1, 1, 14/15, 0), {"redundant_call": 1, "timeout": 1}, ("carried out, but 1 "  # noqa: E501  (verbatim text)
                                                                                "of 3 steps failed")),  # noqa: E501  (verbatim text)
+    case("two steps ran out of time", TWO_STEPS, did(failed(time(), timed_out=True), failed(weather(), timed_out=True), weather(), time()),  # noqa: E501  (verbatim text)
+         (1/2, 2/3, 1/2, 1, 1, 9/10, 0), {"redundant_call": 2, "timeout": 2}, ("carried out, but 2 "
+                                                                             "of 4 steps failed")),
     case("a due step failed", TWO_STEPS, did(weather(), failed(time())),
          (1/2, 1, 0, 1, 1, 1, 1), feedback="1 of 2 expected calls carried out"),
     case("a due step was never tried", TWO_STEPS, did(weather()),
