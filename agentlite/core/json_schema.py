@@ -1,9 +1,25 @@
-"""JSON Schema: whether a value fits, and what the schema says about its parts."""
+"""JSON Schema: whether a value fits and why not, and what the schema says about its parts.
 
-from typing import Any
+Values are checked by jsonschema-rs. A schema is read as those of tools are meant: a type that JSON
+Schema does not know says nothing, and an object that lists its properties takes no others, unless
+`additionalProperties` or a keyword that combines schemas says so. A schema that is itself invalid
+is checked by its STRUCTURE alone: types, properties, items and what is required.
+"""
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 Schema = dict[str, Any]
 DEEPEST = 64
+MOST_KNOWN = 4096  # compiled schemas that are kept
+LONGEST_QUOTE = 60  # characters of a value in a message
+QUOTE = "\0"  # stands for the value in the messages of jsonschema-rs
 TYPES: dict[str, type] = {
     "string": str,
     "integer": int,
@@ -13,37 +29,83 @@ TYPES: dict[str, type] = {
     "object": dict,
     "null": type(None),
 }
-SCALARS = {name: kind for name, kind in TYPES.items() if kind not in (list, dict)}
+STRUCTURE = frozenset(("type", "properties", "required", "items", "additionalProperties"))
+COMBINING = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "not"))
+# beside one of these an object's listed properties are not the only ones
+OPENING = COMBINING | {"$ref", "patternProperties", "unevaluatedProperties"}
+BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions"))
+NESTED = COMBINING | {"items", "prefixItems", "additionalProperties", "contains"}
+LISTS = frozenset(("allOf", "anyOf", "oneOf", "items", "prefixItems"))
+# the keywords that decide what fits; descriptions, defaults and formats do not
+KEYWORDS = STRUCTURE.union(
+    OPENING,
+    BY_NAME,
+    NESTED,
+    ("enum", "const", "uniqueItems"),
+    ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"),
+    ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+)
 
 
-def fits(value: object, schema: Schema, levels: int = DEEPEST) -> bool:
-    """Whether a value has the JSON types of its schema, all that is required and nothing unknown,
-    at every depth.
-
-    As JSON Schema has it, 3.0 is an integer; BFCL, and so `call_problem`, refuses it. Nothing fits
-    that has more than `levels` levels of objects and lists: deeper ones cannot be read back.
+class CompiledSchema(NamedTuple):
+    """`problem`: why the schema is no valid JSON Schema, and only its structure is checked; "" if
+    it is valid.
     """
-    declared = schema.get("type")
-    if levels >= 0 and type(declared) is str and type(value) is SCALARS.get(declared):
-        return True  # as most are
-    types = types_of(schema)
-    whole = int in types and type(value) is float and value.is_integer()
-    if levels < 0 or (types and not whole and not is_one_of(value, types)):
-        return False
-    if isinstance(value, dict):
-        return all(name in value for name in schema.get("required") or ()) and all(
-            takes(schema, name) and fits(inner, schema_at(schema, "properties", name), levels - 1)
-            for name, inner in value.items()
-        )
-    return not isinstance(value, list) or all(
-        fits(element, schema_at(schema, "items"), levels - 1) for element in value
-    )
+
+    validator: "jsonschema_rs.Validator"
+    problem: str
+
+
+def fits(value: object, schema: Schema) -> bool:
+    """Whether a value fits its schema. As JSON Schema has it, 3.0 is an integer; BFCL, and so
+    `call_problem`, refuses it. Nothing fits that has more than DEEPEST levels of objects and lists:
+    deeper ones cannot be read back.
+    """
+    return _compiled(schema).validator.is_valid(value) and not is_too_deep(value)
+
+
+def misfit(value: object, schema: Schema) -> str:
+    """The first reason why a value does not fit its schema, with the path to it; "" if it fits."""
+    if is_too_deep(value):
+        return f"is nested deeper than {DEEPEST}"
+    error = next(iter(_compiled(schema).validator.iter_errors(value)), None)
+    if error is None:
+        return ""
+    text = json.dumps(error.instance, ensure_ascii=False)
+    quoted = text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+    path = ".".join(map(str, error.instance_path))
+    return f"{path}{': ' * bool(path)}{error.message.replace(QUOTE, quoted)}"
+
+
+def schema_problem(schema: Schema) -> str:
+    """Why a schema is no valid JSON Schema, so that only its structure is checked; "" if it is."""
+    return _compiled(schema).problem
+
+
+def is_too_deep(value: object) -> bool:
+    """Whether it has more than DEEPEST levels of objects and lists."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, list | dict)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, list | dict)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def takes(schema: Schema, name: str) -> bool:
-    """Whether an object may have a key. A schema that lists no properties takes any."""
-    properties = schema.get("properties")
-    return properties is None or name in properties or bool(schema.get("additionalProperties"))
+    """Whether an object may have a key. A schema that lists no properties takes any, unless
+    `additionalProperties` says otherwise.
+    """
+    properties, additional = schema.get("properties"), schema.get("additionalProperties")
+    if "patternProperties" in schema or (isinstance(properties, dict) and name in properties):
+        return True
+    return not isinstance(properties, dict) if additional is None else additional is not False
 
 
 def schema_at(schema: Schema, *keys: str) -> Schema:
@@ -67,3 +129,73 @@ def types_of(schema: Schema) -> set[type]:
 def is_one_of(value: object, types: set[type]) -> bool:
     """Strictly: a bool is no int. But an int will do as a float."""
     return type(value) in types or (type(value) is int and float in types)
+
+
+def _compiled(schema: Schema) -> CompiledSchema:
+    try:
+        return _compile(msgspec.json.encode(schema))
+    except (OverflowError, UnicodeEncodeError):  # a number or a text that msgspec does not write
+        return _compile(json.dumps(schema).encode())
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _compile(text: bytes) -> CompiledSchema:
+    """The schema whose JSON this is. Nothing is fetched for it."""
+    import jsonschema_rs
+
+    schema, problem = json.loads(text), ""
+    drafts = (
+        jsonschema_rs.Draft202012Validator,
+        jsonschema_rs.Draft7Validator,
+        jsonschema_rs.Draft4Validator,
+    )
+    for kept in (KEYWORDS, STRUCTURE):
+        meant = _meant(schema, kept)
+        for draft in drafts:
+            try:
+                validator = draft(meant, validate_formats=False, mask=QUOTE, offline=True)
+            except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as e:
+                problem = problem or str(e).partition("\n")[0]
+                continue
+            return CompiledSchema(validator, problem if kept is STRUCTURE else "")
+    raise AssertionError(f"the structure of a schema is no schema: {meant}")
+
+
+def _meant(schema: object, kept: frozenset[str], is_closed: bool = True) -> Any:
+    """The keywords `kept` of a schema, as they are meant. `is_closed`: an object takes no others
+    than its listed properties.
+    """
+    if not isinstance(schema, dict):
+        return schema if isinstance(schema, bool) else {}
+    meant = {key: schema[key] for key in schema if key in kept and schema[key] is not None}
+    if types := sorted({name for name in _names(meant.pop("type", None)) if name in TYPES}):
+        meant["type"] = types
+    required = meant.pop("required", None)
+    if isinstance(required, list):
+        meant["required"] = sorted({name for name in required if isinstance(name, str)})
+    for key in meant.keys() & BY_NAME:
+        inner = meant[key] if isinstance(meant[key], dict) else {}
+        meant[key] = {name: _meant(one, kept, key == "properties") for name, one in inner.items()}
+    for key in meant.keys() & NESTED:
+        inner, closed = meant[key], key in ("items", "prefixItems", "additionalProperties")
+        meant[key] = (
+            [_meant(one, kept, closed) for one in inner]
+            if isinstance(inner, list) and inner and key in LISTS
+            else _meant(inner, kept, closed)
+        )
+    if isinstance(meant.get("enum"), list) and not _possible(meant["enum"], types_of(meant)):
+        del meant["enum"]
+    if is_closed and "properties" in meant and not OPENING & schema.keys():
+        meant.setdefault("additionalProperties", False)
+    return {"anyOf": [meant, {"type": "null"}]} if schema.get("nullable") is True else meant
+
+
+def _names(types: object) -> list[str]:
+    return [str(name) for name in (types if isinstance(types, list) else [types])]
+
+
+def _possible(enum: list[object], types: set[type]) -> bool:
+    """Whether a value of an enumeration can have the declared type. Data sets write empty ones, and
+    numbers as texts.
+    """
+    return any(not types or is_one_of(value, types) for value in enum)

@@ -154,6 +154,15 @@ def accepted(value: object) -> Any:
     return [accepted(inner) for inner in value] if isinstance(value, list) else value
 
 
+def choices_of(answer: dict[str, Any]) -> dict[str, list[Any]]:
+    """The accepted values of each key of an accepted object. One whose values are not all lists is
+    plain, as data sets write them: its own values are the only ones accepted.
+    """
+    if all(isinstance(choices, list) for choices in answer.values()):
+        return answer
+    return {key: [accepted(value)] for key, value in answer.items()}
+
+
 class Step(NamedTuple):
     """An assistant turn of a record: a position at which a model can be asked to continue."""
 

@@ -94,9 +94,11 @@ CODES: dict[str, Code] = {
         "A call of a tool that the row does not offer.", "Add the tool, or correct the name."
     ),
     "E210": Code(
-        "The arguments do not fit the tool's schema: one is missing, one too many, or of another "
-        "type.",
-        "Mend the call, or the schema.",
+        "The arguments do not fit the tool's schema: one is missing, one too many, of another "
+        "type, or not as an enum, a minimum or a pattern wants it; or the gold accepts none that "
+        "fit.",
+        "Correct the call, or the schema. In gold each argument has a list of accepted values: a "
+        'list is one of them, "tags": [["red", "blue"]].',
     ),
     "E211": Code(
         "The schema of a tool is none.",

@@ -65,7 +65,8 @@ class Ingested:
     `left_out`: rows that were filtered while they were read, by code; `formats`: by source; `cuts`:
     the ledger of the dialogs that were cut; `repaired`: rows, by method; `personal`: values, by
     kind; `retrieved`: records with tools of a retriever, and how many lacked a right one;
-    `undeclared`: records, and parameters that their calls give and the list of a tool lacks.
+    `undeclared`: records, and parameters that their calls give and the list of a tool lacks;
+    `invalid_schemas`: records that call such a tool, by the tool.
     """
 
     def __init__(self, rows: Spool, provenance: Spool):
@@ -82,6 +83,7 @@ class Ingested:
         self.personal: Counter[str] = Counter()
         self.retrieved: Counter[str] = Counter()
         self.undeclared: Counter[str] = Counter()
+        self.invalid_schemas: Counter[str] = Counter()
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
     def add(self, row: IngestedRow) -> None:
@@ -155,6 +157,7 @@ class Ingested:
         self.retrieved.update(record.done.get("retrieved") or {})
         if undeclared := record.done.get("undeclared"):
             self.undeclared += Counter(records=1, parameters=sum(map(len, undeclared.values())))
+        self.invalid_schemas.update(record.done.get("invalid_schemas") or ())
         if record.sketch:
             self.sketches.append(record.sketch)
         if record.cut:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
+from agentlite.core.json_schema import schema_problem
 from agentlite.core.records import ANY_TOOL, Record, to_row
 from agentlite.core.row_files import Row, encode
 from agentlite.data.curation.dedup import near_text
@@ -168,6 +169,8 @@ def _sample(
             raise RowError("F311", f"holds {', '.join(personal)}")
         if undeclared := record.meta.get("undeclared"):
             done["undeclared"] = undeclared
+        if unchecked := _invalid_schemas(record):
+            done["invalid_schemas"] = unchecked
         if rule != "said":
             done["task"] = f"{record.task}: {rule}"
         if context.add_tools:
@@ -211,6 +214,18 @@ def reader_options(settings: PrepSettings) -> dict[str, dict[str, object]]:
         "bfcl": {"no_call_answer": settings.no_call_answer},
         "self_cognition": {"name": settings.model_name, "author": settings.model_author},
     }
+
+
+def _invalid_schemas(record: Record) -> list[str]:
+    """The tools called whose schema is invalid itself: the structure of their arguments is all that
+    was checked.
+    """
+    called = {call.name for message in record.messages for call in message.calls}
+    return [
+        tool.name
+        for tool in record.tools
+        if tool.name in called and schema_problem(tool.parameters)
+    ]
 
 
 def _checked(source: str, record: Record, context: IngestContext) -> Record:

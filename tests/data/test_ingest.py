@@ -234,6 +234,27 @@ def test_only_rows_that_are_no_json_are_repaired_and_only_if_asked(smollm2: Temp
     assert (sample.code, sample.part) == ("E118", 0)
 
 
+def test_a_row_that_calls_a_tool_of_an_invalid_schema_is_taken_and_counted(
+    smollm2: Template,
+) -> None:
+    broken = {"properties": {"day": {"type": "string", "pattern": "("}}}
+    tools = [{"name": "f", "parameters": broken}, {"name": "g", "parameters": broken}]
+    row = openai_row("Is it wet?", "", tools=tools)
+    call = {"name": "f", "arguments": '{"day": "Monday"}'}
+    row["messages"][1]["tool_calls"] = [{"id": "x", "type": "function", "function": call}]
+    (sample,) = take("f", lines(row)[0], context(smollm2)).samples
+    assert isinstance(sample, IngestedRecord)
+    assert sample.done["invalid_schemas"] == ["f"]  # g is not called
+    with Spool(None) as rows, Spool(None) as provenance:
+        ingested = Ingested(rows, provenance)
+        ingested.add(take("f", lines(row)[0], context(smollm2)))
+        assert ingested.invalid_schemas == {"f": 1}
+    call["arguments"] = '{"day": 3}'
+    (sample,) = take("f", lines(row)[0], context(smollm2)).samples
+    assert isinstance(sample, Reject)
+    assert sample.code == "E210"
+
+
 # --- messages on the wire ---
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from agentlite.core.errors import RowError, closest
-from agentlite.core.json_schema import fits
-from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.core.json_schema import misfit, schema_at, takes
+from agentlite.core.records import Call, Gold, Message, Record, Tool
+from agentlite.data.formats.accepted_values import gold_problem
 
 
 def validate(record: Record) -> None:
@@ -15,17 +16,21 @@ def validate(record: Record) -> None:
 
     E201 no assistant turn, or gold at another one; E203 order of roles; E204 call without result or
     result without call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments
-    that do not fit its schema; E212 one tool name twice; E216 a turn that says nothing; E112 a NUL
-    character.
+    that do not fit its schema, or gold that accepts none that do; E212 one tool name twice; E216 a
+    turn that says nothing; E112 a NUL character.
     """
     check_dialog(record)
     tools = {tool.name: tool for tool in record.tools}
     for turn in record.turns:
         unknown = record.unknown_arguments(turn)
+        # BFCL's own gold accepts values that break the schema, and then it is right
+        is_typed = turn not in record.gold or "bfcl_id" not in record.meta
+        if turn in record.gold and is_typed:
+            _check_gold(record.gold[turn], tools)
         for index, call in enumerate(record.messages[turn].calls):
             tool = _tool_of(call, tools)
             if index not in unknown:
-                _check_arguments(call, tool, typed=turn not in record.gold)
+                _check_arguments(call, tool, is_typed)
 
 
 def check_dialog(record: Record) -> None:
@@ -113,6 +118,12 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
             waiting = [call.id for call in calls]
 
 
+def _check_gold(gold: Gold, tools: Mapping[str, Tool]) -> None:
+    for call in gold.calls:
+        if call.name in tools and (problem := gold_problem(call, tools[call.name].parameters)):
+            raise RowError("E210", f"the gold of {call.name} is wrong: {problem}")
+
+
 def _tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(call.name)
     if tool is None:
@@ -122,27 +133,18 @@ def _tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     return tool
 
 
-def _check_arguments(call: Call, tool: Tool, typed: bool) -> None:
-    """`typed`: hold values to the types of the schema. Gold may accept others, and then it is
-    right.
-    """
+def _check_arguments(call: Call, tool: Tool, is_typed: bool) -> None:
+    """`is_typed`: hold the values to the schema."""
     for name in tool.parameters.get("required", []):
         if name not in call.arguments:
             raise RowError("E210", f"{call.name}: the required {name} is missing")
-    properties = tool.parameters.get("properties")
-    for name, value in call.arguments.items():
-        if (
-            properties is not None
-            and name not in properties
-            and not tool.parameters.get("additionalProperties")
-        ):
-            near = closest(name, properties)
+    for name in call.arguments:
+        if not takes(tool.parameters, name):
+            near = closest(name, schema_at(tool.parameters, "properties"))
             others = f"; the nearest is {near}" if near else ""
             raise RowError("E210", f"{call.name} has no parameter {name}{others}")
-        if typed and not fits(value, (properties or {}).get(name, {})):
-            raise RowError(
-                "E210", f"{call.name}: {name}, a {type(value).__name__}, does not fit its schema"
-            )
+    if is_typed and (problem := misfit(call.arguments, tool.parameters)):
+        raise RowError("E210", f"{call.name}: {problem}")
 
 
 def _has_nul(value: object) -> bool:

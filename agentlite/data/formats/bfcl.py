@@ -2,15 +2,26 @@
 
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentlite.config.settings import default
 from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.json_schema import fits as fits_schema
 from agentlite.core.optional_deps import how
-from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.core.records import (
+    ANY_TOOL,
+    Call,
+    Gold,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+    choices_of,
+)
 from agentlite.core.row_files import read_rows
+from agentlite.data.formats.accepted_values import first_accepted, parameters_of
 from agentlite.data.formats.bfcl_java_js_schemas import LANGUAGES, as_text, written
 from agentlite.data.formats.openai import ROLES
 from agentlite.data.formats.tool_calls import json_schema
@@ -106,7 +117,8 @@ def _read(row: dict[str, Any], no_call_answer: str) -> Record:
         tools=tools,
         gold={len(question): Gold(expected)},
         task="tool_selection" if calls else "timing_decision",
-        split="test" if category in ANY_CALL else "",
+        # what breaks its own tool's schema is judged, and never learned
+        split="test" if category in ANY_CALL or not _all_fit(calls, tools) else "",
         meta={"bfcl_id": row["id"], "category": category},
     )
 
@@ -170,7 +182,7 @@ def _parameter(parameter: dict[str, object], language: str) -> dict[str, object]
 
 
 def _answer(call: GoldCall, tools: tuple[Tool, ...], call_id: str) -> Call:
-    properties = _parameters(call.name, tools).get("properties", {})
+    properties = parameters_of(call.name, tools).get("properties", {})
     arguments = first_accepted(call, tools)
     for name, value in arguments.items():
         if (declared := properties.get(name, {}).get("format", "")).startswith(
@@ -185,63 +197,21 @@ def _gold_call(answer: dict[str, dict[str, list[Any]]]) -> GoldCall:
     return GoldCall(name, arguments)
 
 
+def _all_fit(calls: Sequence[Call], tools: tuple[Tool, ...]) -> bool:
+    return all(fits_schema(call.arguments, parameters_of(call.name, tools)) for call in calls)
+
+
 def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
     """Refuses gold that no call can satisfy."""
-    known = _parameters(call.name, tools).get("properties", {})
+    known = parameters_of(call.name, tools).get("properties", {})
     for name, accepted in (call.arguments or {}).items():
         if name not in known and "" not in accepted:
             raise RowError(
                 "E210", f"the accepted answer wants {name}, which {call.name} does not take"
             )
         if not accepted or any(
-            isinstance(value, dict) and not _has_choices(value) for value in accepted
+            isinstance(value, dict) and choices_of(value) is not value for value in accepted
         ):
             raise RowError(
                 "E210", f"the accepted answer has no list of values for {name}, or inside it"
             )
-
-
-def _has_choices(value: dict[str, object]) -> bool:
-    return all(isinstance(choices, list) for choices in value.values())
-
-
-def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
-    """Arguments that satisfy a gold call; none where any arguments do."""
-    return _first(call.arguments or {}, _parameters(call.name, tools))
-
-
-def _parameters(name: str, tools: tuple[Tool, ...]) -> dict[str, Any]:
-    return next((tool.parameters for tool in tools if tool.name == name), {})
-
-
-def _first(accepted: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The first accepted value of each key; keys that may be left out are, unless the schema
-    requires them.
-    """
-    required = schema.get("required", [])
-    return {
-        key: _value(
-            next((value for value in choices if value != ""), ""), _under(schema, "properties", key)
-        )
-        for key, choices in accepted.items()
-        if "" not in choices or key in required
-    }
-
-
-def _value(value: object, schema: dict[str, Any]) -> Any:
-    """An accepted value, itself made of first values where it holds lists of them. Deep objects may
-    be plain.
-    """
-    if isinstance(value, dict):
-        return _first(value, schema) if _has_choices(value) else value
-    return (
-        [_value(inner, _under(schema, "items")) for inner in value]
-        if isinstance(value, list)
-        else value
-    )
-
-
-def _under(schema: dict[str, Any], *keys: str) -> dict[str, Any]:
-    for key in keys:
-        schema = schema.get(key) or {}
-    return schema

@@ -7,7 +7,8 @@ import msgspec
 from agentlite.core.errors import RowError
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, accepted
 from agentlite.data.formats import openai
-from agentlite.data.formats.bfcl import NO_CALL_ANSWER, first_accepted
+from agentlite.data.formats.accepted_values import first_accepted
+from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.tool_calls import read_tools

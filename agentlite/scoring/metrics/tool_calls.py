@@ -10,8 +10,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentlite.core.json_schema import Schema, fits, is_one_of, schema_at, takes, types_of
-from agentlite.core.records import ANY_ARGUMENTS, ANY_TOOL, Call, Gold, GoldCall, Parsed, Tool
+from agentlite.core.json_schema import (
+    Schema,
+    fits,
+    is_one_of,
+    is_too_deep,
+    schema_at,
+    takes,
+    types_of,
+)
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    ANY_TOOL,
+    Call,
+    Gold,
+    GoldCall,
+    Parsed,
+    Tool,
+    choices_of,
+)
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 
 Metric = Callable[[Parsed, Gold, Sequence[Tool]], float | None]
@@ -53,13 +70,25 @@ def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
 
 
 def format_compliance(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:
-    """1 if the text can be read, every tool called is on offer, and the arguments fit its
-    schema.
+    """1 if the text can be read, every tool called is on offer, and the arguments fit its schema,
+    or are accepted by the gold.
     """
-    schemas = {tool.name: tool.parameters for tool in tools}
+    by_name = {tool.name: tool for tool in tools}
     return float(
         not parsed.problem
-        and all(c.name in schemas and fits(c.arguments, schemas[c.name]) for c in parsed.calls)
+        and all(
+            call.name in by_name and is_valid(call, gold, by_name[call.name])
+            for call in parsed.calls
+        )
+    )
+
+
+def is_valid(call: Call, gold: Gold, tool: Tool) -> bool:
+    """Whether the arguments fit the tool's schema. Those that the gold accepts do: it may know
+    better, as some of BFCL's does.
+    """
+    return fits(call.arguments, tool.parameters) or any(
+        not call_problem(call, expected, tool) for expected in gold.calls
     )
 
 
@@ -129,7 +158,7 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
     """
     if not is_named(name, gold, schema) or not takes(schema, name):
         return "is not expected"
-    if isinstance(value, list | dict) and not fits(value, {}):
+    if isinstance(value, list | dict) and is_too_deep(value):
         return "is nested too deep"
     declared = schema_at(schema, "properties", name)
     if gold.arguments is ANY_ARGUMENTS:
@@ -208,14 +237,11 @@ def _fills(value: dict[str, Any], answer: dict[str, Any]) -> bool:
     """Whether an object has a value accepted for each of its keys, and every key that may not be
     left out.
     """
-    return (
-        all(isinstance(choices, list) for choices in answer.values())
-        and all(
-            key in answer and any(_loosely(v, choice) for choice in answer[key])
-            for key, v in value.items()
-        )
-        and all(key in value or "" in choices for key, choices in answer.items())
-    )
+    accepted = choices_of(answer)
+    return all(
+        key in accepted and any(_loosely(v, choice) for choice in accepted[key])
+        for key, v in value.items()
+    ) and all(key in value or "" in choices for key, choices in accepted.items())
 
 
 def _loosely(value: object, answer: object) -> bool:

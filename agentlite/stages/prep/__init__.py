@@ -75,6 +75,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
                         check.refuse_changed(plan.inputs, _digests(job.settings, stdin))
                         write_rows(rejects, map(reject_row, ingested.rejects))
                         check.refuse_rejects(job.settings, ingested, rejects)
+                        check.name_invalid_schemas(ingested)
                         selection = select(_selection_context(job, ingested))
                         check.refuse_nothing_left(ingested, selection, rejects)
                         files, figures = write_all(
@@ -103,6 +104,7 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
     with ingest(_lines(job), job.context, None) as ingested:
         check.refuse_changed(plan.inputs, _digests(job.settings, job.stdin))
         check.refuse_rejects(job.settings, ingested, rejects)
+        check.name_invalid_schemas(ingested)
         selection = select(_selection_context(job, ingested), skip=("coreset", "replay"))
         check.refuse_nothing_left(ingested, selection, rejects)
     if job.settings.coreset_strategy:

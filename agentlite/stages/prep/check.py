@@ -1,5 +1,6 @@
 """What prep refuses: mistakes in its settings, changed inputs, too many rejects, no rows left."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,11 +20,12 @@ from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
 from agentlite.data.formats.json_repair import METHODS
 from agentlite.data.ingest import Ingested
-from agentlite.data.rejects import reject_lines
+from agentlite.data.rejects import Reject, reject_lines
 from agentlite.engine import check_libraries
 from agentlite.stages.tool_retrieval import check_packages
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
+TOO_LONG = re.compile(r"(\d+) tokens, max_length is \d+")  # the reason of a row that is
 # settings that do nothing without another one
 IDLE = {
     "coreset_loss": "coreset_strategy",
@@ -105,10 +107,22 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         allowed = min(1.0, len(rejects) / read + 0.005)
         raise UserError(
             f"{len(rejects)} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
-            f"Mend them, or allow more: --max-rejects {allowed:.2f}.",
+            f"{_too_long(rejects)}Repair them, or allow more: --max-rejects {allowed:.2f}.",
             location=str(file),
             exit_code=REJECTS,
         )
+
+
+def name_invalid_schemas(ingested: Ingested) -> None:
+    """Says for how many records the arguments could not be checked in full, and why."""
+    if not ingested.invalid_schemas:
+        return
+    (tool, _), count = ingested.invalid_schemas.most_common(1)[0], ingested.invalid_schemas.total()
+    console.notice(
+        f"prep: the schema of {tool} is no valid JSON Schema. Only types and required parameters "
+        f"were checked in {count} calls of such tools ({len(ingested.invalid_schemas)}), which "
+        "stats.json names"
+    )
 
 
 def refuse_nothing_left(ingested: Ingested, selection: Selection, file: Path) -> None:
@@ -181,3 +195,14 @@ def _refuse_mistakes(settings: PrepSettings) -> None:
 
 def _is_default(settings: PrepSettings, name: str) -> bool:
     return bool(getattr(settings, name) == default("prep", name))
+
+
+def _too_long(rejects: Sequence[Reject]) -> str:
+    """What helps against the rejects that are just too long, if there are any."""
+    lengths = [int(match[1]) for one in rejects if (match := TOO_LONG.match(one.reason))]
+    if not lengths:
+        return ""
+    return (
+        f"{len(lengths)} of them are too long: --max-length {max(lengths)} keeps them all, "
+        "--long-rows cut keeps the steps that fit. "
+    )

@@ -17,6 +17,8 @@ from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.ingest import Ingested, totals
 from agentlite.data.ingest_row import IngestContext, measure
 
+NAMED = 20  # tools with an invalid schema that stats.json names
+
 
 class WrittenSplit(NamedTuple):
     """The file of a split, and what each of its records is and measures. `made`: the records made
@@ -87,6 +89,7 @@ def happened(ingested: Ingested, selection: Selection) -> dict[str, object]:
         "personal": dict(ingested.personal),
         "retrieved": dict(ingested.retrieved),
         "undeclared": dict(ingested.undeclared),
+        "invalid_schemas": dict(ingested.invalid_schemas.most_common(NAMED)),
     }
     return {name: value for name, value in figures.items() if value}
 

@@ -25,6 +25,7 @@ from agentlite.data.curation.split import TIES, Split, assign_splits
 from agentlite.data.curation.traits import expected_tools, first_query, normal, traits
 from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import check_dialog, validate
+from agentlite.data.formats import to_record
 from agentlite.scoring.metrics.tool_calls import format_compliance
 
 BY = ("query", "near", "parent", "tools")
@@ -134,9 +135,59 @@ def test_two_tools_of_one_name_and_gold_beside_an_assistant_turn_are_refused() -
         assert caught.value.code == code
 
 
-def test_a_value_that_the_gold_accepts_may_have_another_type_than_the_schema_says() -> None:
-    gold = {1: Gold((GoldCall("weather", {"city": [3]}),))}
-    validate(Record(messages=(ASK, calling(city=3)), tools=(WEATHER,), gold=gold))
+def test_only_the_gold_of_bfcl_may_accept_what_the_schema_does_not() -> None:
+    record = Record(
+        messages=(ASK, calling(city=3)),
+        tools=(WEATHER,),
+        gold={1: Gold((GoldCall("weather", {"city": [3]}),))},
+    )
+    with pytest.raises(RowError) as caught:
+        validate(record)
+    assert caught.value.code == "E210"
+    validate(replace(record, meta={"bfcl_id": "simple_python_0"}))
+
+
+TAGS = {"type": "array", "items": {"type": "string"}}
+SPOT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("declared", "accepted", "reason"),
+    [
+        (TAGS, ["red", "blue"], '"v": [["red", "blue"]]'),
+        (TAGS, ["red", ""], "no value it accepts of v"),  # also where it may be left out
+        (TAGS, [["red", "blue"]], ""),
+        (TAGS, ["red", ["red"]], ""),  # one that fits is enough
+        (TAGS, [""], ""),
+        (TAGS, [], "accepts no value of v"),
+        (SPOT, [{"x": [1, 2]}], ""),
+        (SPOT, [{"x": 1}], ""),
+        (SPOT, [{"x": ["one"]}], "no value it accepts of v"),
+        (SPOT, [{"y": 1}], "no value it accepts of v"),
+        ({"type": "array", "items": SPOT}, [[{"x": [1]}, {"x": 2}]], ""),
+        ({"type": "array", "items": SPOT}, [{"x": 1}, {"x": 2}], '"v": [[{"x": 1}, {"x": 2}]]'),
+        ({"enum": ["a", "b"]}, ["c"], "no value it accepts of v"),
+        ({"type": "integer", "minimum": 1}, [0], "no value it accepts of v"),
+        ({"type": "string", "pattern": "^[a-z]+$"}, ["A"], "no value it accepts of v"),
+    ],
+)
+def test_gold_that_accepts_no_value_of_the_declared_schema_is_rejected(
+    declared: dict[str, Any], accepted: list[Any], reason: str
+) -> None:
+    """One accepted value has to fit, or a model would learn to break the schema."""
+    tool = {"name": "f", "parameters": {"properties": {"v": declared}}}
+    row = {
+        "prompt": "Do it.",
+        "tools": [tool],
+        "gold": [{"name": "f", "arguments": {"v": accepted}}],
+    }
+    found, code = "", "E210"
+    try:
+        validate(to_record(row, "prompts"))
+    except RowError as error:
+        found, code = error.reason, error.code
+    assert (code, bool(found)) == ("E210", bool(reason))
+    assert reason in found
 
 
 WITH_SCHEMA = [
@@ -144,7 +195,8 @@ WITH_SCHEMA = [
     ({"properties": {}}, {"a": 1}, "E210"),
     ({"properties": {}, "additionalProperties": True}, {"a": 1}, None),
     ({"properties": {}, "additionalProperties": False}, {"a": 1}, "E210"),
-    ({"properties": {}, "additionalProperties": {"type": "string"}}, {"a": 1}, None),
+    ({"properties": {}, "additionalProperties": {"type": "string"}}, {"a": 1}, "E210"),
+    ({"properties": {}, "additionalProperties": {"type": "string"}}, {"a": "1"}, None),
     ({"properties": {"a": {"type": ["integer", "null"]}}}, {"a": None}, None),
     ({"properties": {"a": {"type": "integer"}}}, {"a": None}, "E210"),
     ({"properties": {"a": {}}}, {"a": None}, None),

@@ -52,6 +52,27 @@ def test_more_rejects_than_the_share_allows_are_refused(read, count, share, refu
     check.refuse_rejects(PrepSettings(sources=("a",), max_rejects=allowed), given, FILE)
 
 
+def test_too_many_long_rows_name_the_length_that_keeps_them_all():
+    given = ingested(100, *["E206"] * 3)
+    reasons = ["2100 tokens, max_length is 2048", "no JSON", "5130 tokens, max_length is 2048"]
+    given.rejects[:] = [
+        one._replace(reason=reason) for one, reason in zip(given.rejects, reasons, strict=True)
+    ]
+    with pytest.raises(UserError) as caught:
+        check.refuse_rejects(PrepSettings(sources=("a",), max_rejects=0.0), given, FILE)
+    assert caught.value.fix.startswith("2 of them are too long: --max-length 5130 keeps them all, ")
+    assert "--max-rejects 0.03" in caught.value.fix
+
+
+def test_an_invalid_schema_is_named_with_the_number_of_calls_it_is_of(capsys):
+    check.name_invalid_schemas(SimpleNamespace(invalid_schemas=Counter()))
+    assert not capsys.readouterr().err
+    check.name_invalid_schemas(SimpleNamespace(invalid_schemas=Counter(f=2, g=1)))
+    said = capsys.readouterr().err
+    assert "the schema of f is no valid JSON Schema" in said
+    assert "3 calls of such tools (2)" in said
+
+
 @pytest.mark.parametrize("code", ["E104", "E105"])
 def test_a_file_that_may_have_lost_rows_is_refused_unless_all_rejects_are_allowed(code):
     given = ingested(100, code)

@@ -36,6 +36,7 @@ def test_what_happened_is_counted_and_what_did_not_is_left_out():
         personal=Counter(email=3),
         retrieved=Counter(),
         undeclared=Counter(records=1, parameters=2),
+        invalid_schemas=Counter(f=2),
     )
     ends: Any = {0: SimpleNamespace(code="D2"), 3: SimpleNamespace(code="D1")}
     assert happened(ingested, Selection([], ends)) == {
@@ -44,6 +45,7 @@ def test_what_happened_is_counted_and_what_did_not_is_left_out():
         "cut": 2,
         "personal": {"email": 3},
         "undeclared": {"records": 1, "parameters": 2},
+        "invalid_schemas": {"f": 2},
     }
     assert list(happened(ingested, Selection([], ends))["rejects"]) == ["E2", "E1"]
 

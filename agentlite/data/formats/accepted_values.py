@@ -1,0 +1,60 @@
+"""Gold -> arguments that satisfy it, and why no sound call could."""
+
+from typing import Any
+
+from agentlite.core.json_schema import Schema, fits, schema_at, takes
+from agentlite.core.records import GoldCall, Tool, choices_of, plain
+
+
+def first_accepted(call: GoldCall, tools: tuple[Tool, ...]) -> dict[str, Any]:
+    """Arguments that satisfy a gold call, the first accepted values that fit its schema; none
+    where any arguments do.
+    """
+    return _first(call.arguments or {}, parameters_of(call.name, tools))
+
+
+def parameters_of(name: str, tools: tuple[Tool, ...]) -> Schema:
+    return next((tool.parameters for tool in tools if tool.name == name), {})
+
+
+def gold_problem(call: GoldCall, schema: Schema) -> str:
+    """Why no call that fits the tool's schema satisfies the gold; "" if one does."""
+    for name, accepted in (call.arguments or {}).items():
+        if not takes(schema, name) and "" not in accepted:
+            return f"it accepts values of {name}, which the tool does not take"
+        if not accepted:
+            return f"it accepts no value of {name}"
+        declared = schema_at(schema, "properties", name)
+        values = [_value(value, declared) for value in accepted if value != ""]
+        if not values or any(fits(value, declared) for value in values):
+            continue
+        # a list that should be the value itself, and was taken for the list of accepted values
+        meant = f'; for the list itself write "{name}": {plain([accepted])}'
+        is_list = len(values) == len(accepted) and fits(values, declared)
+        return f"no value it accepts of {name} fits the schema{meant * is_list}"
+    return ""
+
+
+def _first(accepted: dict[str, list[Any]], schema: Schema) -> dict[str, Any]:
+    """The first accepted value of each key, of those that fit if any do; keys that may be left out
+    are, unless the schema requires them.
+    """
+    required = schema.get("required", [])
+    arguments = {}
+    for key, choices in accepted.items():
+        if "" in choices and key not in required:
+            continue
+        declared = schema_at(schema, "properties", key)
+        values = [_value(value, declared) for value in choices if value != ""]
+        first = values[0] if values else ""
+        arguments[key] = next((value for value in values if fits(value, declared)), first)
+    return arguments
+
+
+def _value(value: object, schema: Schema) -> Any:
+    """An accepted value as an argument."""
+    if isinstance(value, dict):
+        return _first(choices_of(value), schema)
+    if isinstance(value, list):
+        return [_value(inner, schema_at(schema, "items")) for inner in value]
+    return value
