@@ -345,7 +345,12 @@ def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_d
     rows = [asked(number) for number in range(30)]
     rows[4]["messages"][0]["content"] += " Write to ann@mail.org."
     buffer = {"replay": str(tmp_path / "buffer"), "continual_replay_ratio": 1.0}
-    first = write(tmp_path / "first.jsonl", rows)
+    # other records with the same questions: only the questions tie them to those read below
+    before = [
+        {**one, "messages": [*one["messages"][:-1], {**one["messages"][-1], "content": "Indeed."}]}
+        for one in rows
+    ]
+    first = write(tmp_path / "first.jsonl", before)
     run(tmp_path / "r", first, **buffer, dev=0.0, test=0.0, out="first")
     held = write(tmp_path / "held.jsonl", rows[:3])
     second = write(
