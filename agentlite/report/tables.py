@@ -186,8 +186,7 @@ def verdict(row: Json) -> str:
         if row["beyond_noise"]
         else f"within noise: {count} cannot tell them apart"
     )
-    p = f" (McNemar p = {row['mcnemar']:.2g})" if row.get("mcnemar") is not None else ""
-    return sentence + p
+    return f"{sentence} (p = {row['p_holm']:.2g})" if "p_holm" in row else sentence
 
 
 def in_words(row: Json) -> str:

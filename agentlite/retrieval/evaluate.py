@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
+from agentlite.core.records import Step
 from agentlite.retrieval.queries import Query
 from agentlite.retrieval.rankers import Scores, fused
 from agentlite.retrieval.tool_pool import ToolPool
-from agentlite.scoring.metrics.confidence import paired_difference
+from agentlite.scoring.metrics.confidence import paired_differences
 from agentlite.scoring.metrics.ranking import QueryRanking, summaries, value
 
 FUSED = "hybrid"
@@ -84,7 +85,7 @@ def differences(
     seed: int,
 ) -> list[dict[str, object]]:
     """What `second` has over every other method, on the same queries, whole records drawn again."""
-    sentences = []
+    compared: list[tuple[dict[str, object], tuple[dict[Step, float], dict[Step, float]]]] = []
     for view in VIEWS:
         places = _of_view(view, queries, known)
         for one in found if places else ():
@@ -92,19 +93,17 @@ def differences(
                 method: {queries[place].step: value(ranked[place], metric) for place in places}
                 for method, ranked in one.by_method.items()
             }
-            sentences += [
-                {
-                    "view": view,
-                    "tools": one.size,
-                    "metric": metric,
-                    "first": first,
-                    "second": second,
-                    **to_builtins(paired_difference(own[first], own[second], seed)),
-                }
+            of_size = {"view": view, "tools": one.size, "metric": metric}
+            compared += [
+                ({**of_size, "first": first, "second": second}, (own[first], own[second]))
                 for first in own
                 if first != second
             ]
-    return sentences
+    found_differences = paired_differences([values for _, values in compared], seed)
+    return [
+        {**names, **to_builtins(one)}
+        for (names, _), one in zip(compared, found_differences, strict=True)
+    ]
 
 
 def _of_view(view: str, queries: Sequence[Query], known: set[str]) -> list[int]:

@@ -73,11 +73,11 @@ def row(mean=0.1, low=-0.02, high=0.22, beyond=False, metric="exact_call", **mor
     [
         (row(), "+10.0 points [-2.0, +22.0], within noise: 40 prompts cannot tell them apart."),
         (
-            row(-0.5, -0.6, -0.4, True, mcnemar=0.00123),
-            "-50.0 points [-60.0, -40.0], beyond noise, on 40 prompts (McNemar p = 0.0012).",
+            row(-0.5, -0.6, -0.4, True, p=0.0001, p_holm=0.00123),
+            "-50.0 points [-60.0, -40.0], beyond noise, on 40 prompts (p = 0.0012).",
         ),
         (
-            row(beyond=True, mcnemar=None),
+            row(beyond=True),
             "+10.0 points [-2.0, +22.0], beyond noise, on 40 prompts.",
         ),
     ],

@@ -1,9 +1,9 @@
-"""Confidence intervals (Wilson, bootstrap), paired differences and McNemar's test."""
+"""Confidence intervals (Wilson, bootstrap), and paired differences with their p."""
 
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import comb, sqrt
+from math import sqrt
 from statistics import NormalDist, fmean, quantiles, stdev
 from typing import Literal, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from agentlite.core.records import Step
 T = TypeVar("T")
 RESAMPLES = 2000
 AT_ONCE = 100  # resamples in memory
-FEWEST_CHANGED = 6  # five coins fall alike with a chance of 2 * .5**5 > .05: too few to say much
+FLIPS = 10_000  # of the signs of changes, where not all that can be are counted
 
 
 class Interval(NamedTuple):
@@ -39,13 +39,16 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 class Difference(Struct, frozen=True, kw_only=True):
     """What the second has over the first, on average, on `count` common steps, with its 95 %
-    interval.
+    interval. `p`: see sign_flip_p; `p_holm`: corrected for the figures compared with it.
+    `beyond_noise`: that is below .05.
     """
 
     mean: float
     low: float
     high: float
     count: int
+    p: float
+    p_holm: float
     beyond_noise: bool
 
 
@@ -88,40 +91,104 @@ def bootstrap(values: Sequence[float], seed: int, resamples: int = RESAMPLES) ->
     )
 
 
+def paired_differences(
+    pairs: Sequence[tuple[Mapping[Step, float], Mapping[Step, float]]], seed: int
+) -> list[Difference]:
+    """second - first of each pair, on the steps both have. Raises ValueError if there are none.
+
+    The pairs are the figures of one comparison: together they call two equal models different in at
+    most 5 of 100 comparisons, however many there are (Holm). Whole records are drawn again for the
+    interval, and compared for `p`, as the steps of one dialog rise and fall together.
+    """
+    measured = [_by_record(first, second) for first, second in pairs]
+    ps = [sign_flip_p([total for total, _ in sums], seed) for sums in measured]
+    return [
+        _difference(sums, p, adjusted, seed)
+        for sums, p, adjusted in zip(measured, ps, holm(ps), strict=True)
+    ]
+
+
 def paired_difference(
     first: Mapping[Step, float], second: Mapping[Step, float], seed: int
 ) -> Difference:
-    """second - first on the steps both have. Raises ValueError if there are none.
+    """Of one pair that is compared by itself."""
+    return paired_differences([(first, second)], seed)[0]
 
-    Whole records are drawn again, as the steps of one dialog rise and fall together. Beyond noise:
-    the interval leaves out 0, and enough records changed for that to mean anything.
-    """
+
+def _by_record(
+    first: Mapping[Step, float], second: Mapping[Step, float]
+) -> list[tuple[float, int]]:
+    """The sum of the changes of each record, and at how many steps."""
     by_record: dict[str, list[float]] = {}
     for step in sorted(first.keys() & second.keys()):
         by_record.setdefault(step.record_id, []).append(second[step] - first[step])
     if not by_record:
         raise ValueError("no common steps")
-    sums = [(sum(changes), len(changes)) for changes in by_record.values()]
+    return [(sum(changes), len(changes)) for changes in by_record.values()]
+
+
+def _difference(
+    sums: Sequence[tuple[float, int]], p: float, adjusted: float, seed: int
+) -> Difference:
     low, high = middle(total / count for total, count in redrawn_sums(sums, seed))
-    changed = sum(total != 0 for total, _ in sums)
+    count = sum(steps for _, steps in sums)
     return Difference(
-        mean=sum(total for total, _ in sums) / sum(count for _, count in sums),
+        mean=sum(total for total, _ in sums) / count,
         low=low,
         high=high,
-        count=sum(count for _, count in sums),
-        beyond_noise=(low > 0 or high < 0) and changed >= FEWEST_CHANGED,
+        count=count,
+        p=p,
+        p_holm=adjusted,
+        beyond_noise=adjusted < 0.05,
     )
 
 
-def mcnemar(first: Mapping[Step, float], second: Mapping[Step, float]) -> float | None:
-    """The exact p of McNemar's test (Psychometrika 12, 1947): of the steps on which only one of the
-    two is right, how likely is a share so far from a half. None unless all values are 0 or 1.
+def sign_flip_p(changes: Sequence[float], seed: int) -> float:
+    """The p of the sign-flip test (Fisher's randomization test for pairs): if it made no difference
+    which of two models gave which answers of a record, how likely is a sum so far from 0?
+
+    Exact where the changes are whole numbers, which those of right and wrong answers are; with one
+    step a record it is then McNemar's exact test (Psychometrika 12, 1947). Otherwise of FLIPS
+    random flips, so that it is never below 1 / (FLIPS + 1).
     """
-    changes = [second[step] - first[step] for step in first.keys() & second.keys()]
-    if not {*first.values(), *second.values()} <= {0, 1}:
-        return None
-    fewer, changed = min(changes.count(1), changes.count(-1)), changes.count(1) + changes.count(-1)
-    return float(min(1.0, 2 * sum(comb(changed, wins) for wins in range(fewer + 1)) / 2**changed))
+    import numpy
+
+    sizes = Counter(abs(change) for change in changes if change)
+    reached = abs(sum(changes)) * (1 - 1e-9)  # sums of floats that are equal may differ a little
+    if all(float(size).is_integer() for size in sizes):
+        chances = numpy.array([1.0])  # of every sum of changes so far, from the lowest one up
+        for size, count in sizes.items():
+            spread = numpy.zeros(2 * int(size) * count + 1)
+            spread[:: 2 * int(size)] = _heads(count)
+            chances = numpy.convolve(chances, spread)
+        sums = numpy.arange(len(chances)) - len(chances) // 2
+        return float(min(1.0, chances[abs(sums) >= reached].sum()))
+    generator = numpy.random.default_rng(seed)
+    flipped = numpy.zeros(FLIPS)
+    for size, count in sorted(sizes.items()):
+        flipped += size * (2.0 * generator.binomial(count, 0.5, FLIPS) - count)
+    return float((1 + (abs(flipped) >= reached).sum()) / (1 + FLIPS))
+
+
+def _heads(count: int) -> list[float]:
+    """The chance of 0, 1, ... heads of so many coins. In integers: 2**-1100 is no float."""
+    ways, every, chances = 1, 2**count, []
+    for heads in range(count + 1):
+        chances.append(ways / every)
+        ways = ways * (count - heads) // (heads + 1)
+    return chances
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Each p corrected for the number of them (Holm, Scand. J. Statist. 6, 1979): the smallest
+    times their number, the next times one less, and never below one before it.
+    """
+    adjusted = [1.0] * len(ps)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        highest = max(highest, min(1.0, ps[index] * (len(ps) - rank)))
+        adjusted[index] = highest
+    return adjusted
 
 
 def redrawn(values: Sequence[T], seed: int, resamples: int = RESAMPLES) -> Iterator[list[T]]:

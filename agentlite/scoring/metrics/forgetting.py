@@ -8,7 +8,7 @@ from math import exp
 from msgspec import Struct
 
 from agentlite.core.records import Step
-from agentlite.scoring.metrics.confidence import Difference, Summary, paired_difference, summary
+from agentlite.scoring.metrics.confidence import Difference, Summary, paired_differences, summary
 
 
 class Perplexity(Struct, frozen=True, kw_only=True):
@@ -45,12 +45,19 @@ class GeneralResults(Struct, frozen=True):
 
 
 def forgetting(before: GeneralResults, after: GeneralResults, seed: int) -> ForgettingMetrics:
+    risen, fallen = paired_differences(
+        [
+            (_steps(before.losses), _steps(after.losses)),
+            (_steps(after.right), _steps(before.right)),
+        ],
+        seed,
+    )
     return ForgettingMetrics(
-        forgetting=paired_difference(_steps(before.losses), _steps(after.losses), seed),
+        forgetting=risen,
         perplexity=_perplexity(after.losses, seed),
         perplexity_before=_perplexity(before.losses, seed),
         general_questions=summary([float(right) for right in after.right.values()], seed),
-        questions_forgotten=paired_difference(_steps(after.right), _steps(before.right), seed),
+        questions_forgotten=fallen,
     )
 
 

@@ -105,8 +105,9 @@ class ModelDifference(Struct, frozen=True, kw_only=True):
     low: float
     high: float
     count: int
+    p: float
+    p_holm: float
     beyond_noise: bool
-    mcnemar: float | None
 
 
 class Comparison(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from agentlite.core.records import Prediction, Step
 from agentlite.scoring.metrics import tool_calls
 from agentlite.scoring.metrics.call_timing import Decision, timing
-from agentlite.scoring.metrics.confidence import Summary, mcnemar, paired_difference, summary
+from agentlite.scoring.metrics.confidence import Summary, paired_differences, summary
 from agentlite.scoring.metrics.dialogs import HOW, METRICS, Dialog
 from agentlite.scoring.metrics.model_metrics import (
     Comparison,
@@ -57,10 +59,16 @@ def compare(by_model: Mapping[str, Scores], seed: int) -> Comparison:
     """What each model has over every earlier one, on the steps that all of them answered."""
     common = set.intersection(*(set(steps) for steps in by_model.values())) if by_model else set()
     answers = [(model, {step: steps[step] for step in common}) for model, steps in by_model.items()]
+    compared = [
+        (name, first, second, values)
+        for (first, before), (second, after) in combinations(answers, 2)
+        for name, values in _common_values(before, after)
+    ]
     differences = [
-        row
-        for earlier, later in combinations(answers, 2)
-        for row in _differences(earlier, later, seed)
+        ModelDifference(metric=name, first=first, second=second, **msgspec.structs.asdict(found))
+        for (name, first, second, _), found in zip(
+            compared, paired_differences([values for *_, values in compared], seed), strict=True
+        )
     ]
     prompts = sum(step.turn != WHOLE for step in common)
     return Comparison(prompts=prompts, models=list(by_model), differences=differences)
@@ -74,27 +82,17 @@ def scores(
     return {**of_dialogs, **{prediction.step: prediction.metrics for prediction in predictions}}
 
 
-def _differences(
-    first: tuple[str, Scores], second: tuple[str, Scores], seed: int
-) -> Iterator[ModelDifference]:
-    for name in _names(first[1].values()):
-        before, after = (
+def _common_values(
+    before: Scores, after: Scores
+) -> Iterator[tuple[str, tuple[dict[Step, float], dict[Step, float]]]]:
+    """Every metric that both have at some step, with the values of each."""
+    for name in _names(before.values()):
+        first, second = (
             {step: metrics[name] for step, metrics in steps.items() if name in metrics}
-            for _, steps in (first, second)
+            for steps in (before, after)
         )
-        if before.keys() & after.keys():
-            difference = paired_difference(before, after, seed)
-            yield ModelDifference(
-                metric=name,
-                first=first[0],
-                second=second[0],
-                mean=difference.mean,
-                low=difference.low,
-                high=difference.high,
-                count=difference.count,
-                beyond_noise=difference.beyond_noise,
-                mcnemar=mcnemar(before, after),
-            )
+        if first.keys() & second.keys():
+            yield name, (first, second)
 
 
 def _by(

@@ -7,11 +7,12 @@ import pytest
 from agentlite.core.records import Step
 from agentlite.scoring.metrics.confidence import (
     bootstrap,
-    mcnemar,
+    holm,
     middle,
     paired_difference,
     redrawn,
     redrawn_sums,
+    sign_flip_p,
     summary,
     wilson,
 )
@@ -25,19 +26,37 @@ def steps(values):
     ("gained", "lost", "p"),
     [(0, 0, 1.0), (3, 3, 1.0), (1, 0, 1.0), (5, 0, 1 / 16), (6, 1, 16 / 128), (0, 8, 1 / 128)],
 )
-def test_mcnemar_is_twice_the_smaller_tail_of_the_steps_that_changed(gained, lost, p):
+def test_of_one_step_a_record_p_is_mcnemars_twice_the_smaller_tail_of_what_changed(gained, lost, p):
     before = steps([0] * gained + [1] * lost + [0, 1, 1])
     after = steps([1] * gained + [0] * lost + [0, 1, 1])
-    assert mcnemar(before, after) == mcnemar(after, before) == pytest.approx(p)
+    assert paired_difference(before, after, 0).p == pytest.approx(p)
+    assert paired_difference(after, before, 0).p == pytest.approx(p)
     coins = product((0, 1), repeat=gained + lost)
     as_far = [sum(one) for one in coins]
     far = [n for n in as_far if min(n, gained + lost - n) <= min(gained, lost)]
     assert len(far) / len(as_far) == pytest.approx(p)
 
 
-def test_mcnemar_is_of_answers_that_are_right_or_wrong():
-    assert mcnemar(steps([0, 1]), steps([1, 0.5])) is None
-    assert mcnemar(steps([0, 1]), steps([1])) == 1.0  # of the steps that both have
+@pytest.mark.parametrize("changes", [[3, 1, -1], [2, 2, 1, -1, 0], [0.5, 0.25, 0.25], [0.1] * 8])
+def test_p_is_the_share_of_flips_of_signs_with_a_sum_as_far_from_zero(changes):
+    every = [
+        sum(sign * change for sign, change in zip(signs, changes, strict=True))
+        for signs in product((-1, 1), repeat=len(changes))
+    ]
+    share = sum(abs(one) >= abs(sum(changes)) - 1e-9 for one in every) / len(every)
+    drawn = any(not float(change).is_integer() for change in changes)
+    assert sign_flip_p(changes, 0) == pytest.approx(share, abs=0.02 if drawn else 1e-12)
+
+
+def test_p_is_there_for_thousands_of_records_and_for_none_that_changed():
+    assert sign_flip_p([1.0] * 2100 + [-1.0] * 2000, 0) == pytest.approx(0.122, abs=0.001)
+    assert sign_flip_p([0.0] * 9, 0) == 1.0
+    assert 0 < sign_flip_p([0.3] * 500, 0) < 0.001
+
+
+def test_holm_multiplies_the_smallest_by_all_and_the_next_by_one_less():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
 
 
 def test_an_interval_leaves_out_a_40th_at_each_end():

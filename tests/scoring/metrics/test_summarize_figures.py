@@ -104,7 +104,7 @@ def test_models_are_compared_on_steps_and_on_whole_dialogs():
     rows = {row.metric: row for row in found.differences}
     assert (found.prompts, found.models) == (7, ["a", "b"])
     assert rows["exact_call"].mean == rows["end_to_end_success"].mean == 1.0
-    assert rows["exact_call"].mcnemar == pytest.approx(2 / 2**7)
+    assert rows["exact_call"].p == pytest.approx(2 / 2**7)
     assert rows["plan_partial"].mean == 0.0 and not rows["plan_partial"].beyond_noise
     assert {row.count for row in rows.values()} == {7} and "expected" not in rows
 
