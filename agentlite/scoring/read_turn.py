@@ -7,14 +7,10 @@ import msgspec
 
 from agentlite.core.records import Parsed, Record, Tool
 from agentlite.rendering import Protocol
+from agentlite.rendering.result_marks import RESULT_LINE, result_mark
 
 THINK, THINK_END = "<think>", "</think>"
 UNCLOSED = "thinking is not closed"
-# what stands before a result in one of the protocols, or in the template of a known model
-RESULT_MARK = re.compile(
-    r"<tool_response>|<tool_results?>|<\|startofexec\|>|\[TOOL_RESULTS\]|^Observation:",
-    re.MULTILINE,
-)
 
 
 def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parsed:
@@ -41,11 +37,13 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     if content is None:
         return Parsed("", parsed.calls, UNCLOSED)
     parsed = msgspec.structs.replace(parsed, content=content.strip())
-    problem = (
-        _invented_result(written, recorded)
-        or ("text after a call" if parsed.trailing else "")
-        or ("" if parsed.content == recorded.strip() else _content_problem(parsed, record.tools))
-    )
+    problem = "text after a call" if parsed.trailing else ""
+    if parsed.content != recorded.strip():
+        problem = (
+            _invented_result(written, parsed, record.tools)
+            or problem
+            or _content_problem(parsed, record.tools)
+        )
     return msgspec.structs.replace(parsed, problem=problem)
 
 
@@ -71,9 +69,11 @@ def _without_thoughts(text: str) -> str | None:
     return text
 
 
-def _invented_result(text: str, recorded: str) -> str:
-    mark = RESULT_MARK.search(text)
-    return f"invents a result ({mark[0]})" if mark and mark[0] not in recorded else ""
+def _invented_result(text: str, parsed: Parsed, tools: Iterable[Tool]) -> str:
+    """A line such as `Observation:` counts beside a call, or behind the lines of one."""
+    line = RESULT_LINE.search(text) if parsed.calls else None
+    mark = line[0] if line else result_mark(text, {tool.name for tool in tools})
+    return f"invents a result behind {mark.strip()!r}" if mark else ""
 
 
 def _content_problem(parsed: Parsed, tools: Iterable[Tool]) -> str:

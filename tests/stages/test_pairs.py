@@ -251,6 +251,24 @@ def test_other_weights_rank_what_is_there_without_a_model(paired, run):
     assert json.loads((run / "pairs-b" / "stats.json").read_bytes())["weights"]["short"] == 0
 
 
+def test_stored_candidates_are_paired_by_the_rule_of_the_first_pairs_unless_another_is_given(
+    paired, run
+):
+    kept = {"gold": True, "margin": 0.0, "balance": False}
+    first = json.loads((paired / "plan.json").read_bytes())["settings"]
+    assert {key: first[key] for key in kept} == kept
+    for options, rule in (
+        ({}, kept),
+        ({"gold": False, "margin": 0.2}, kept | {"gold": False, "margin": 0.2}),
+    ):
+        agentlite.pairs(run=str(run), candidates="pairs", out="pairs-kept", force=True, **options)
+        again = json.loads((run / "pairs-kept" / "plan.json").read_bytes())["settings"]
+        assert {key: again[key] for key in kept} == rule
+        pairs = lines(run / "pairs-kept" / "pairs.jsonl")
+        assert (pairs == lines(paired / "pairs.jsonl")) == (not options)
+    assert any(pair.chosen.model == GOLD for pair in read_pairs(paired / "pairs.jsonl"))
+
+
 def test_a_grid_sets_weightings_side_by_side_and_writes_nothing(paired, run):
     before = {path: path.read_bytes() for path in paired.iterdir() if path.is_file()}
     given = [

@@ -46,7 +46,7 @@ from agentlite.data.formats.readers import (
     read_lines,
     read_raw,
 )
-from agentlite.data.formats.result_marks import check_results
+from agentlite.rendering.result_marks import check_results
 
 Row = dict[str, Any]
 

@@ -43,7 +43,8 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
 # they change how candidates are scored and paired, not the candidates
-RANKING = ("weights", "rewards", "margin", "balance", "gold")
+RULE = ("margin", "balance", "gold")
+RANKING = ("weights", "rewards", *RULE)
 # how it is done, not what comes out
 NOT_OF_THE_PLAN = (
     "grid",
@@ -56,6 +57,15 @@ NOT_OF_THE_PLAN = (
     "preferences",
     "max_rejects",
 )
+
+
+def inherit(settings: PairsSettings, run: Path) -> dict[str, tuple[object, str]]:
+    """With --from and --grid, the rule by which the first pairs were chosen."""
+    if not (settings.candidates or settings.grid):
+        return {}
+    name = settings.candidates or "pairs"
+    kept = {key: setting_of(name, key, run) for key in RULE}
+    return {key: (value, name) for key, value in kept.items() if value is not None}
 
 
 def run(settings: PairsSettings, target: RunTarget) -> Result:

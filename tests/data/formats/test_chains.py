@@ -1,4 +1,4 @@
-"""agentlite.data.formats.chains and result_marks: no container can make a result trainable."""
+"""Chains of calls, and marks of results: no container can make a result trainable."""
 
 import json
 from collections.abc import Sequence
