@@ -10,7 +10,10 @@ class Code(NamedTuple):
     hint: str
 
 
-REPAIR = "--repair literal reads Python literals, --repair json guesses what was meant"
+REPAIR = (
+    "--repair literal reads Python literals, --repair json guesses what was meant, where "
+    "nothing is lost"
+)
 
 # E1: the row as text; E2: the dialog; D: a copy of a record that is kept; F: no fault, left out as
 # the settings say

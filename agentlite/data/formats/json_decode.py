@@ -56,7 +56,7 @@ def _canonical(text: str) -> object:
 
 def literal_value(text: str) -> object:
     """The value of a Python literal, as agent data sets write objects. Nothing is evaluated. Raises
-    RowError E206.
+    RowError E206, E118 for a key twice in one object.
     """
     if len(text) > LONGEST_LITERAL:
         raise RowError(
@@ -64,10 +64,14 @@ def literal_value(text: str) -> object:
         )
     try:
         with warnings.catch_warnings(action="ignore"):  # of escapes that Python does not know
-            value = ast.literal_eval(text.strip())
+            tree = ast.parse(text.strip(), mode="eval")
+            value = ast.literal_eval(tree)
         plain = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise RowError("E206", f"neither JSON nor a Python literal: {shortened(text)}") from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            _object([(str(key.value), None) for key in node.keys if isinstance(key, ast.Constant)])
     return json_value(plain)
 
 

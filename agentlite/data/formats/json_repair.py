@@ -1,6 +1,12 @@
-"""A row or a text inside it that is no JSON -> what was meant, where the user asks for it."""
+"""A row or a text inside it that is no JSON -> what was meant, where the user asks for it.
+
+A repair changes how a text is written and nothing else: there is none where something of the text
+would be lost, or a bracket added, as at the end of a row that was cut.
+"""
 
 import json
+import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +23,16 @@ HOLD_JSON = (
     "answers",
 )  # keys of such texts
 ARGUMENTS = ("arguments", "input")  # what stands in them is the user's
+
+# what a repair may write differently: escapes, Python's words and prefixes, brackets of tuples,
+# numbers such as 1.50, and all blanks, quotes, commas and colons
+ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+BLANKS = "abfnrtv"  # control characters, as escapes write them
+WORDS = {"None": "null", "True": "true", "False": "false", "(": "[", ")": "]"}
+WORD = re.compile(r"\b(?:None|True|False)\b|[()]")
+PREFIX = re.compile(r"\b[uUrR](?=['\"])")
+FRACTION = re.compile(r"\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+")
+PUNCTUATION = re.compile(r"[\s\x00-\x1f\"'`“”‘’,:，：\\]+")
 
 
 def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list[str]] | None:
@@ -42,9 +58,27 @@ def _value(text: str, methods: Sequence[str], used: list[str]) -> Any:
                 value = METHODS[method](text)
             except RowError:
                 continue
+            if _content(json.dumps(value, ensure_ascii=False)) != _content(text):
+                continue
             used.append(method)
             return value
         raise
+
+
+def _content(text: str) -> str:
+    """What a repair has to keep of a text, in its order: letters, digits, signs and brackets."""
+    text = (
+        ESCAPE.sub(_character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
+    text = WORD.sub(lambda word: WORDS[word[0]], PREFIX.sub("", text))
+    return PUNCTUATION.sub("", FRACTION.sub(lambda number: repr(float(number[0])), text))
+
+
+def _character(escape: re.Match[str]) -> str:
+    if escape[4]:
+        return "" if escape[4] in BLANKS else escape[4]
+    number = int(escape[1] or escape[2] or escape[3], 16)
+    return chr(number) if number <= sys.maxunicode else ""
 
 
 def _inside(value: object, methods: Sequence[str], used: list[str]) -> Any:
@@ -81,23 +115,12 @@ def _guessed(text: str) -> object:
     """By json-repair; what it could make nothing of is no repair."""
     import json_repair
 
-    _refuse_more_than_one(text)
     value = json_value(
         json.dumps(json_repair.loads(text, skip_json_loads=True), ensure_ascii=False)
     )
     if value in ("", [], {}):
         raise RowError("E121", "nothing left of it")
     return value
-
-
-def _refuse_more_than_one(text: str) -> None:
-    """Of several objects on a line it would keep one."""
-    try:
-        _, end = json.JSONDecoder().raw_decode(text.lstrip())
-    except (ValueError, RecursionError):
-        return
-    if text.lstrip()[end:].strip():
-        raise RowError("E121", "more than one JSON value on the line")
 
 
 METHODS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}

@@ -7,6 +7,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from support.damaged_rows import refused
 
 from agentlite.core.errors import RowError
@@ -103,7 +105,7 @@ def test_what_needs_no_repair_or_has_none_is_left(text: str) -> None:
 def test_bytes_that_are_no_utf_8_and_rows_beyond_a_mebibyte_are_not_repaired() -> None:
     assert repair(b"{'a': '\xff'}", ["literal"]) is None
     assert repaired('{"a" "b"' + " " * (1 << 20), "json") is None
-    assert repaired('{"a": [1, 2', "json") == ({"a": [1, 2]}, ["json"])
+    assert repaired('{"a": [1 2]}', "json") == ({"a": [1, 2]}, ["json"])
 
 
 @pytest.mark.parametrize("key", json_repair.HOLD_JSON)
@@ -123,3 +125,89 @@ def test_what_stands_in_arguments_is_the_users(key: str) -> None:
 def test_of_two_values_on_a_line_none_is_kept_and_of_nothing_nothing_is_made() -> None:
     for text in ('{"a": 1} {"b": 2', "{} x", "nothing", "[", "{"):
         assert repaired(text, "json") is None
+
+
+ROW = {
+    "messages": [
+        {"role": "user", "content": 'What\'s 1.50 + 2? Say "hi", then (C:\\new) ½\n — ok'},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"name": "f", "arguments": {"x": 1.5}}],
+        },
+    ],
+    "tools": [{"name": "f", "parameters": {}}, {"name": "g", "strict": True, "max": None}],
+}
+
+
+@pytest.mark.parametrize("end", range(1, len(json.dumps(ROW))))
+def test_a_row_cut_anywhere_is_never_repaired(end: int) -> None:
+    """json-repair closes what is open, and the tools behind the cut would be lost silently."""
+    assert repaired(json.dumps(ROW)[:end], "literal", "json") is None
+
+
+def test_a_text_cut_inside_a_row_is_left_as_it_is() -> None:
+    whole = json.dumps(ROW["tools"])
+    for end in range(1, len(whole)):
+        row = json.dumps({"tools": whole[:end]})
+        assert repaired(row, "literal", "json") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        repr(ROW),
+        repr({**ROW, "tools": tuple(ROW["tools"])}),
+        json.dumps(ROW, indent=1).replace("\n  }", ",\n  }"),  # a comma too many
+        json.dumps(ROW).replace('", "', '" "'),  # commas too few
+        json.dumps(ROW).replace('"role":', "role:").replace("true", "True"),
+    ],
+)
+def test_a_repair_changes_how_a_row_is_written_and_nothing_else(text: str) -> None:
+    value, _ = repaired(text, "literal", "json")
+    assert value == ROW
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1 "a": 2}',  # one of the two would be kept
+        "{'a': 1, 'a': 2}",
+        "{'b': [{'a': 1, 'a': 1}]}",
+        "{'a': 1}  # a remark",
+        '{"a": 1, // a remark\n "b": 2}',
+        'Sure: {"a": 1, "b" 2}',
+        '```json\n{"a": 1, "b" 2}\n```',
+        '{"a": 1 "b": 2}}',
+        '{"a": [1, 2, "b": 3}',
+        '{"a" 1} {"b" 2}',
+        '{"a": 1, "b": 2, ...}',
+    ],
+)
+def test_a_repair_that_drops_or_adds_anything_is_none(text: str) -> None:
+    assert repaired(text, "literal", "json") is None
+
+
+JSON_VALUES = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)
+    )
+    | st.text(st.characters(exclude_categories=["Cs", "Cc"])),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab'\" ,:", max_size=4), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("ab"), JSON_VALUES, min_size=1), st.data())
+@settings(max_examples=200, deadline=None)
+def test_the_literal_of_any_row_is_read_and_none_of_its_beginnings(
+    row: dict[str, object], data: st.DataObject
+) -> None:
+    text = repr(row)
+    assume(json_repair.repair(text.encode(), ()) is None)
+    found = repaired(text, "literal")
+    assert found is None or found[0] == row
+    end = data.draw(st.integers(1, len(text) - 1))
+    assert repaired(text[:end], "literal", "json") is None
