@@ -73,6 +73,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """an edited rejects.jsonl, whose rows replace the rejected ones"""
     max_rejects: Annotated[Share, READ] = 0.01
     """share of rejected rows above which prep stops"""
+    tools: Annotated[tuple[str, ...], REPEAT, READ] = ()
+    """files that describe tools which rows name by their ids: SAGE's agent_tools, OpenAI's"""
     workers: Annotated[Whole, READ] = 1
     """processes; 0: one per processor. The output is the same"""
 

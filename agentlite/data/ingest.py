@@ -66,7 +66,9 @@ class Ingested:
     the ledger of the dialogs that were cut; `repaired`: rows, by method; `personal`: values, by
     kind; `retrieved`: records with tools of a retriever, and how many lacked a right one;
     `undeclared`: records, and parameters that their calls give and the list of a tool lacks;
-    `invalid_schemas`: records that call such a tool, by the tool.
+    `invalid_schemas`: records that call such a tool, by the tool;
+    `undescribed`: the ids of tools of which nothing else is known; `offering_undescribed`: the
+    records that offer one.
     """
 
     def __init__(self, rows: Spool, provenance: Spool):
@@ -84,6 +86,8 @@ class Ingested:
         self.retrieved: Counter[str] = Counter()
         self.undeclared: Counter[str] = Counter()
         self.invalid_schemas: Counter[str] = Counter()
+        self.undescribed: set[str] = set()
+        self.offering_undescribed = 0
         self._ended: dict[str, Counter[str]] = defaultdict(Counter)  # by source; not those taken
 
     def add(self, row: IngestedRow) -> None:
@@ -158,6 +162,8 @@ class Ingested:
         if undeclared := record.done.get("undeclared"):
             self.undeclared += Counter(records=1, parameters=sum(map(len, undeclared.values())))
         self.invalid_schemas.update(record.done.get("invalid_schemas") or ())
+        self.undescribed.update(record.done.get("undescribed") or ())
+        self.offering_undescribed += "undescribed" in record.done
         if record.sketch:
             self.sketches.append(record.sketch)
         if record.cut:

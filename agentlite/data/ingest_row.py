@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import schema_problem
-from agentlite.core.records import ANY_TOOL, Record, to_row
+from agentlite.core.records import ANY_TOOL, Record, Tool, to_row
 from agentlite.core.row_files import Row, encode
 from agentlite.data.curation.dedup import near_text
 from agentlite.data.curation.minhash import sketches
@@ -25,6 +25,7 @@ from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, quick, samples, to_record
 from agentlite.data.formats.by_source import format_of
 from agentlite.data.formats.json_repair import repair
+from agentlite.data.formats.sage_tools import NO_CATALOGUE, undescribed
 from agentlite.data.rejects import Reject
 from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template
@@ -43,6 +44,8 @@ class IngestContext(NamedTuple):
     # where a retriever says which tools a record offers: the record with them, and what was done,
     # counted
     add_tools: Callable[[Record], tuple[Record, Counter[str]]] | None = None
+    # by id: the tools of rows that name theirs by ids alone
+    catalogue: Mapping[str, Tool] = NO_CATALOGUE
 
 
 class IngestedRecord(NamedTuple):
@@ -106,7 +109,7 @@ def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
         return IngestedRow(
             source, "openai", (), [_sample(source, line, 0, lambda: record, context)]
         )
-    raw, repaired = _repaired(decoded(line), context.settings.repair)
+    raw, repaired = readable(line, context.settings.repair)
     if raw.error:
         return IngestedRow(source, "", (), [_reject(raw, raw.error, 0)])
     try:
@@ -114,7 +117,7 @@ def take(source: str, line: RawLine, context: IngestContext) -> IngestedRow:
     except RowError as error:
         return IngestedRow(source, "", repaired, [_reject(raw, error, 0)])
     several = len(parts) > 1
-    options = reader_options(context.settings)
+    options = reader_options(context.settings, context.catalogue)
     return IngestedRow(
         source,
         name,
@@ -190,6 +193,8 @@ def _sample(
         done["cut"] = f"{len(kept.messages)} of {len(record.messages)} messages left"
     if kept.id != record_id:
         done["was"] = record_id
+    if names := undescribed(kept.tools):
+        done["undescribed"] = names
     near = next(sketches([near_text(kept)])) if "near" in settings.duplicates else b""
     return IngestedRecord(
         encode(to_row(kept)), raw.location, traits(kept), sized, done, ledger, near
@@ -208,9 +213,13 @@ def is_dropped(personal: Counter[str], settings: PrepSettings) -> bool:
     return bool(personal) and settings.personal == "drop"
 
 
-def reader_options(settings: PrepSettings) -> dict[str, dict[str, object]]:
+def reader_options(
+    settings: PrepSettings, catalogue: Mapping[str, Tool] = NO_CATALOGUE
+) -> dict[str, dict[str, object]]:
     """What readers need besides the row, by format."""
     return {
+        "sage_sft": {"catalogue": catalogue},
+        "sage_benchmark": {"catalogue": catalogue},
         "bfcl": {"no_call_answer": settings.no_call_answer},
         "self_cognition": {"name": settings.model_name, "author": settings.model_author},
     }
@@ -267,12 +276,13 @@ def _ledger(location: str, record: Record, kept: Record, sized: Sized, tokens: i
     }
 
 
-def _repaired(raw: Raw, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]:
-    """The row as it was meant, if the user allows these methods, and those that were used. A reject
-    keeps the bytes that were read.
+def readable(line: RawLine, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]:
+    """The row as it was meant, if the user allows these methods to repair it, and those that were
+    used. A reject keeps the bytes that were read.
     """
-    readable = raw.error is None or raw.error.code in REPAIRABLE
-    if not methods or not readable or (repaired := repair(raw.content, methods)) is None:
+    raw = decoded(line)
+    may_help = raw.error is None or raw.error.code in REPAIRABLE
+    if not methods or not may_help or (repaired := repair(raw.content, methods)) is None:
         return raw, ()
     value, used = repaired
     return raw._replace(value=value, error=None), used

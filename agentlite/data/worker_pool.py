@@ -10,6 +10,7 @@ from multiprocessing import get_context
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
+from agentlite.core.records import Tool
 from agentlite.core.user_code import end_with_parent
 from agentlite.data.formats import RawLine
 from agentlite.data.ingest_row import IngestContext, IngestedRow, take
@@ -54,7 +55,10 @@ class WorkerPool:
     def __init__(self, workers: int, context: IngestContext):
         self.context, self.alive = context, True
         self.pool = ProcessPoolExecutor(
-            workers, get_context("spawn"), _start, (context.settings, context.template.name)
+            workers,
+            get_context("spawn"),
+            _start,
+            (context.settings, context.template.name, dict(context.catalogue)),
         )
         self.handed: deque[tuple[Chunk, Future[list[IngestedRow]] | None]] = deque()
 
@@ -102,13 +106,12 @@ def _chunks(lines: Iterable[tuple[str, RawLine]]) -> Iterator[Chunk]:
 _CONTEXT: list[IngestContext] = []  # of a worker process
 
 
-def _start(settings: PrepSettings, model: str) -> None:
+def _start(settings: PrepSettings, model: str, catalogue: dict[str, Tool]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one to the whole group is the parent's to answer
     threading.Thread(target=end_with_parent, daemon=True).start()
     template = load_template(model)
-    _CONTEXT[:] = [
-        IngestContext(settings, template, settled(settings.protocol, template, settings.seed))
-    ]
+    mixture = settled(settings.protocol, template, settings.seed)
+    _CONTEXT[:] = [IngestContext(settings, template, mixture, catalogue=catalogue)]
 
 
 def _take_chunk(chunk: Chunk) -> list[IngestedRow]:

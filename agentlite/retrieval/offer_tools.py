@@ -42,7 +42,7 @@ class ToolOffers(NamedTuple):
         if not record.tools or not texts or ANY_TOOL in expected:
             return record
         scores = self.ranker(texts)
-        declared = {tool.name: tool for tool in record.tools}
+        declared = {tool.name: self._described(tool) for tool in record.tools}
         # Where no call is expected, a retrieved tool may well be right: the record keeps its tools,
         # among unlikely ones.
         if not expected:
@@ -73,6 +73,13 @@ class ToolOffers(NamedTuple):
             "other_schema": redeclared,
         }
         return _offered(record, retrieved, meta)
+
+    def _described(self, tool: Tool) -> Tool:
+        """The tool; where the record knows its id alone, the one of the pool: else the only tool
+        without a description would be the expected one.
+        """
+        place = self.pool.place_of(tool)
+        return tool if place is None else self.pool.entries[place].tool
 
     def _tools(self, entries: Iterable[int], except_for: Container[str] = ()) -> list[Tool]:
         tools = (self.pool.entries[entry].tool for entry in entries)

@@ -4,26 +4,22 @@ Tools of one name that differ in anything are entries of their own; a prompt hol
 them.
 """
 
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import to_builtins
 
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Record, Tool, canonical
 from agentlite.core.row_files import Row
-from agentlite.data.formats import read_raw, sage_tools
-from agentlite.data.formats.tool_calls import read_tool
+from agentlite.data.formats import sage_tools
+from agentlite.data.formats.sage_tools import is_id_alone
+from agentlite.data.tool_catalogue import SHAPE, DeclaredTool, declared_tools
 
 GROUP = re.compile(
     r"^(\w+?)(?:[./:]|__|_\d+_)\w"
 )  # weather.get, Movies_3_Find: tools of one service, mostly
-SHAPE = (
-    '{"type": "function", "function": {"name": "weather", "description": "...", "parameters": '
-    "{...}}}"
-)
 
 
 class PoolEntry(NamedTuple):
@@ -58,6 +54,9 @@ class ToolPool:
         return place
 
     def place_of(self, tool: Tool) -> int | None:
+        """The place of a tool; of one that is an id alone, that of the first tool of this name."""
+        if is_id_alone(tool) and tool.name in self.names:
+            return self.owners.index(self.names[tool.name])
         return self._known.get(canonical(to_builtins(tool)))
 
     @property
@@ -103,17 +102,24 @@ def group_of(name: str) -> str:
 
 def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     """All tools that the records offer, then those of the files, rows of SAGE's agent_tools or of
-    OpenAI's shape.
+    OpenAI's shape. A tool that is an id alone is an entry only where nothing describes it.
 
     Raises UserError 2 where there is no tool, or a file cannot be read.
     """
     read = ToolFile(ToolPool(), [], [])
+    ids_alone: dict[str, tuple[Tool, str]] = {}
     for record in records:
         for tool in record.tools:
-            _add(tool, "", f"record {record.id}", read)
+            if is_id_alone(tool):
+                ids_alone.setdefault(tool.name, (tool, f"record {record.id}"))
+            else:
+                _add(tool, "", f"record {record.id}", read)
     for file in files:
-        for place, value, error in _rows(file):
-            _read_row(place, value, error, read)
+        for declared in declared_tools(file):
+            _read_tool(declared, read)
+    for name, (tool, location) in ids_alone.items():
+        if name not in read.pool.names:
+            _add(tool, "", location, read)
     if not read.pool.entries:
         raise UserError(
             "there is no tool to search.",
@@ -124,30 +130,15 @@ def read_pool(records: Iterable[Record], files: Sequence[str]) -> ToolFile:
     return read
 
 
-def _rows(file: str) -> Iterator[tuple[str, Any, RowError | None]]:
-    """Each tool of a file. A row may hold a list under "tools"; the file may be one list."""
-    for raw in read_raw(file, io.BytesIO()):
-        value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value
-        for one in value if isinstance(value, list) else [value]:
-            yield raw.location, one, raw.error
-
-
-def _read_row(location: str, value: object, error: RowError | None, read: ToolFile) -> None:
-    try:
-        if error:
-            raise error
-        if isinstance(value, dict) and sage_tools.fits(value):
-            _add(sage_tools.declared(value), str(value.get("category") or ""), location, read)
-            read.examples.extend(_examples(location, value, read))
-        else:
-            _add(
-                read_tool(value),
-                str(value.get("category") or "") if isinstance(value, dict) else "",
-                location,
-                read,
-            )
-    except RowError as found:
-        read.problems.append({"location": location, "code": found.code, "problem": found.reason})
+def _read_tool(declared: DeclaredTool, read: ToolFile) -> None:
+    if declared.tool is None:
+        assert declared.error
+        code, problem = declared.error.code, declared.error.reason
+        read.problems.append({"location": declared.location, "code": code, "problem": problem})
+        return
+    _add(declared.tool, declared.category, declared.location, read)
+    if isinstance(declared.value, dict) and sage_tools.fits(declared.value):
+        read.examples.extend(_examples(declared.location, declared.value, read))
 
 
 def _examples(location: str, value: dict[str, object], read: ToolFile) -> Iterator[Record]:

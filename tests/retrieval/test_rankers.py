@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Message, Record, Tool
+from agentlite.data.formats.sage_tools import OPEN
 from agentlite.retrieval import evaluate, index
 from agentlite.retrieval.offer_tools import META, ToolOffers, counted
 from agentlite.retrieval.queries import queries, questions
@@ -424,3 +425,36 @@ def test_a_pool_can_be_made_of_entries():
     again = ToolPool(first.entries)
     assert again.entries == first.entries and again.versions == first.versions == {"t0": 2}
     assert again.texts == [text_of(entry.tool) for entry in first.entries]
+
+
+ID_ALONE = Tool("rain", "", OPEN)
+
+
+def test_a_tool_that_is_an_id_alone_is_no_entry_beside_the_one_that_describes_it(tmp_path):
+    path = tmp_path / "tools.jsonl"
+    path.write_text(json.dumps(RAIN.schema) + "\n")
+    tide = Tool("tide", "", OPEN)
+    asked = asking("Is it wet in Oslo today?", calls=("rain",), tools=(ID_ALONE, tide))
+    for read in (
+        read_pool([asked], [str(path)]),
+        read_pool([asked, asking("x", tools=(RAIN,))], []),
+        read_pool([asking("x", tools=(RAIN,)), asked], []),
+    ):
+        assert [entry.tool for entry in read.pool.entries] == [RAIN, tide]
+        assert not read.pool.versions
+        assert [one["problem"].split()[0] for one in read.problems] == ["tide"]
+        (query,) = queries([asked], read.pool)
+        assert query.tool_indices == (0,)
+
+
+@pytest.mark.parametrize("missing", ["added", "left out"])
+def test_an_expected_tool_is_not_the_only_one_without_a_description(missing):
+    own = Tool("t1", "", OPEN)
+    asked = asking("a question of some length", calls=("t1",), tools=(own,))
+    found = offers(3, missing).offer(asked)
+    assert {one.name: one.description for one in found.tools} == {
+        f"t{n}": f"word{n}" for n in range(3)
+    }
+    assert found.meta[META]["other_schema"] == []
+    unasked = offers(3, missing).offer(asking("what do you think of it", tools=(own,)))
+    assert "" not in {one.description for one in unasked.tools}

@@ -454,7 +454,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_fini
 
     def meddled(source: str, stdin: object):  # the same size, and the same time
         for number, found in enumerate(read_lines(source, stdin)):
-            if number == 1:
+            if number == 1 and b"Oslo" in path.read_bytes():  # not again where it is read again
                 stat, content = path.stat(), path.read_bytes()
                 path.write_bytes(content.replace(b"Oslo", b"Rome"))
                 os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -510,3 +510,85 @@ def test_no_name_in_a_row_is_taken_for_a_place_on_disk(tmp_path):
         found.name for found in tmp_path.iterdir()
     ] == ["a"]
     assert not [found for found in tmp_path.rglob("*") if "escaped" in found.name]
+
+
+CATALOGUE = {
+    "tool_id": "rain_001",
+    "name": "Rain",
+    "capabilities": ["rain of today"],
+    "inputs": [{"name": "city", "type": "string", "required": True}],
+    "invoke_examples": [{"instruction": "Will it be wet?", "arguments": {"city": "Oslo"}}],
+}
+
+
+def sage_files(folder: Path, ids: str = "rain_001") -> tuple[str, str]:
+    """A file of dialogs that name a tool by its id, and a file that declares it."""
+    dialogs = [
+        {
+            "dialog_id": f"sft_{number}",
+            "turns": [
+                {"role": "user", "content": f"Is it wet in town {number} of the valley?"},
+                {"role": "assistant", "content": "I look it up."},
+                {"role": "tool", "content": "4 mm", "tool_id": ids},
+                {"role": "assistant", "content": f"Yes, {number}."},
+            ],
+            "target_tools": [ids],
+        }
+        for number in range(8)
+    ]
+    (folder / "sft.jsonl").write_text("".join(json.dumps(one) + "\n" for one in dialogs))
+    (folder / "tools.jsonl").write_text(json.dumps(CATALOGUE) + "\n")
+    return str(folder / "sft.jsonl"), str(folder / "tools.jsonl")
+
+
+def test_dialogs_are_joined_with_tools_of_any_file_in_any_order_by_any_number_of_workers(
+    tmp_path: Path,
+) -> None:
+    dialogs, tools = sage_files(tmp_path)
+    given: dict[str, dict[str, object]] = {
+        "before": {"sources": [tools, dialogs]},
+        "behind": {"sources": [dialogs, tools]},
+        "workers": {"sources": [dialogs, tools], "workers": 2},
+        "file": {"sources": [dialogs], "tools": [tools]},
+    }
+    found = {}
+    for name, changes in given.items():
+        sources = changes.pop("sources")
+        figures = prep(
+            *sources,
+            run=str(tmp_path),
+            out=name,
+            model="smollm2-135m",
+            dev=0.0,
+            test=0.0,
+            **changes,
+        ).figures
+        assert "undescribed" not in figures
+        found[name] = {record.id: record for record in records(tmp_path, name)}
+    assert found["before"] == found["behind"] == found["workers"]
+    assert found["file"].items() <= found["before"].items() and len(found["file"]) == 8
+    assert {record.tools[0].description for record in found["before"].values()} == {
+        "Rain: rain of today"
+    }
+
+
+def test_another_catalogue_is_another_plan(tmp_path: Path) -> None:
+    dialogs, tools = sage_files(tmp_path)
+    settings = {"tools": [tools], "max_rejects": 0.0}
+    assert run(dialogs, tmp_path, **settings).status == "done"
+    assert run(dialogs, tmp_path, **settings).status == "up to date"
+    Path(tools).write_text(json.dumps({**CATALOGUE, "name": "Wet"}) + "\n")
+    with pytest.raises(UserError) as refused:
+        run(dialogs, tmp_path, **settings)
+    assert refused.value.exit_code == OTHER_PLAN and tools in str(refused.value)
+
+
+def test_tools_that_nothing_declares_are_counted_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dialogs, tools = sage_files(tmp_path, "ghost_009")
+    assert run(dialogs, tmp_path).figures["undescribed"] == {"tools": 1, "records": 8}
+    assert "ghost_009 among them" in (notice := capsys.readouterr().err) and "--tools" in notice
+    found = run(dialogs, tmp_path, tools=[tools], out="joined").figures["undescribed"]
+    assert found == {"tools": 1, "records": 8}
+    assert "the 1 declared tools do not have them" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import Record, digest
 from agentlite.data.curation.fingerprints import dialog_text
 from agentlite.data.curation.mix import scaled
+from agentlite.data.formats.extra_fields import stated_in
 
 BY_LOSS = 0.6  # of a hybrid; the rest is chosen by diversity
 FEATURES = 1 << 18
@@ -89,13 +90,13 @@ def coreset(
 
 
 def proxy_loss(record: Record) -> float:
-    """How hard a dialog looks without a model, from 0 to 5: its own meta["loss"], or by its length
-    and variety.
+    """How hard a dialog looks without a model: the `loss` of its row or of the row's metadata; or
+    from 0 to 5 by its length and variety.
 
     That is tokens / 512 + the entropy of the tokens in nats / 5, where a token is a word or two CJK
     characters.
     """
-    own = record.meta.get("loss")
+    own = stated_in(record.meta, "loss")
     if isinstance(own, int | float) and not isinstance(own, bool) and math.isfinite(own):
         return float(own)
     counts = Counter(tokens(dialog_text(record)))

@@ -22,6 +22,7 @@ from agentlite.core.records import (
 )
 from agentlite.data.curation.stats import script
 from agentlite.data.curation.traits import expected_tools, first_query
+from agentlite.data.formats.sage_tools import is_id_alone
 
 NO_CALL_ANSWER: str = default("prep", "no_call_answer")
 NO_CALL_ANSWER_ZH: str = default("prep", "no_call_answer_zh")
@@ -178,10 +179,13 @@ def with_masked_names(record: Record, seed: int) -> Record | str:
     or why not.
 
     What stands in a text stays: a dialog that speaks of a tool by its name is left alone. So a
-    model has to read the descriptions. Parameters inside of parameters keep their names.
+    model has to read the descriptions: where a tool has no more than an id, none could know it.
+    Parameters inside of parameters keep their names.
     """
     if not expected_tools(record):
         return "no call is due"
+    if any(map(is_id_alone, record.tools)):
+        return "a tool is known by its name alone"
     names = {tool.name for tool in record.tools}
     if any(
         _is_telling(name) and name in message.content

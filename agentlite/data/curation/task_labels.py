@@ -6,11 +6,13 @@ chat for a plan, and reads English only.
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from msgspec.structs import replace
 
 from agentlite.core.records import Gold, Record, Task
+from agentlite.data.formats import sage_benchmark
+from agentlite.data.formats.extra_fields import stated_in
 
 MANY_DUE = 3  # different tools in answer to one question: SAGE's number
 MANY_OFFERED = 20  # more than a prompt lists at ease: the tool has to be found
@@ -37,6 +39,12 @@ CONDITION = re.compile(
 )
 
 
+NAMES: dict[str, Task] = {
+    **{task: task for task in get_args(Task)},
+    **{name: task for name, (task, _) in sage_benchmark.TASKS.items()},
+}
+
+
 class ExpectedCalls(NamedTuple):
     """A question, and what is due at each turn until the next question."""
 
@@ -58,10 +66,13 @@ class TaskRule(NamedTuple):
 
 def classified(record: Record) -> tuple[Record, str]:
     """The record with its task, and the name of the rule it has it by: "said" if the record names
-    one itself.
+    one itself, or its row does as `task_type`, by its own name or SAGE's.
 
     A record that says nothing is `general`, so one that says `general` is looked at too.
     """
+    stated = stated_in(record.meta, "task_type")
+    if isinstance(stated, str) and (task := NAMES.get(stated, "general")) != "general":
+        return replace(record, task=task), "said"
     if record.task != "general":
         return record, "said"
     exchanges = _exchanges(record)

@@ -1,5 +1,6 @@
 """Keys of a row that its format does not know -> meta, so that nothing is lost."""
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -21,3 +22,14 @@ def meta_of(row: dict[str, Any], *known: str, **named: object) -> dict[str, Any]
     """
     kept = {**named, "extra": rest(row, "id", *known)}
     return {**source_id(row), **{key: value for key, value in kept.items() if value}}
+
+
+def stated_in(meta: Mapping[str, Any], key: str) -> object:
+    """What a row states under a key of its own, or of its `metadata` or `meta`; None if nothing."""
+    own = meta.get("extra")
+    extra: Mapping[str, Any] = own if isinstance(own, dict) else {}
+    inner = [extra.get(name) for name in ("metadata", "meta")]
+    for fields in (meta, extra, *(value for value in inner if isinstance(value, dict))):
+        if fields.get(key) is not None:
+            return fields[key]
+    return None

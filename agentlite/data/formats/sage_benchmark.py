@@ -1,14 +1,12 @@
 """SAGE's AgentBenchmarkSample -> Record: a task with its expected answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import (
-    ANY_ARGUMENTS,
     Call,
     Gold,
-    GoldCall,
     Message,
     Record,
     Task,
@@ -18,7 +16,7 @@ from agentlite.core.records import (
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import text_at
-from agentlite.data.formats.sage_tools import declared, split_of
+from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, unknown_call
 
 EXAMPLE = (
     '{"sample_id": "sel_001", "task_type": "tool_selection", "instruction": "Is it wet in Oslo?", '
@@ -42,8 +40,11 @@ def fits(row: dict[str, Any]) -> bool:
     return "sample_id" in row and "task_type" in row and isinstance(row.get("ground_truth"), dict)
 
 
-def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201, E202, E212 or E216."""
+def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
+    """`catalogue`: the tools that candidates name by their ids.
+
+    Raises RowError E201, E202, E212 or E216.
+    """
     kind, truth, given = (
         row.get("task_type"),
         row.get("ground_truth"),
@@ -54,7 +55,7 @@ def read(row: dict[str, Any]) -> Record:
     if not isinstance(kind, str) or kind not in TASKS:
         raise RowError("E202", f"unknown task_type {kind!r}; known: {', '.join(TASKS)}")
     task, answer = TASKS[kind]
-    tools = tuple(declared(tool) for tool in given)
+    tools = tuple(declared(tool, catalogue) for tool in given)
     content, tool_ids = answer(truth, tools)
     calls = tuple(Call(tool_id, {}, f"call_{i}") for i, tool_id in enumerate(tool_ids))
     known = ["sample_id", "task_type", "instruction", "context", "split"]
@@ -62,7 +63,7 @@ def read(row: dict[str, Any]) -> Record:
     return Record(
         messages=(Message("user", _question(row)), Message("assistant", content, calls)),
         tools=tools,
-        gold={1: Gold(tuple(GoldCall(call.name, ANY_ARGUMENTS) for call in calls))},
+        gold={1: Gold(tuple(unknown_call(call.name, tools) for call in calls))},
         task=task,
         split=split_of(row),
         meta=meta_of({**row, "id": row.get("sample_id")}, *known),

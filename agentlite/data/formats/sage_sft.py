@@ -1,24 +1,16 @@
 """SAGE's AgentSFTDialog -> Record: turns whose results name their tool."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import (
-    ANY_ARGUMENTS,
-    Call,
-    Gold,
-    GoldCall,
-    Message,
-    Record,
-    gold_call,
-    plain,
-)
+from agentlite.core.records import Call, Gold, Message, Record, Tool, digest, gold_call, plain
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.openai import has_loss
-from agentlite.data.formats.sage_tools import declared, split_of
+from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, unknown_call
 from agentlite.data.formats.tool_calls import read_arguments
 
 EXAMPLE = (
@@ -30,6 +22,7 @@ EXAMPLE = (
     '["rain_001"], '
     '"metadata": {}, "split": "train"}'
 )
+CANDIDATES = "candidate_tools"
 TURN = ("role", "content", "tool_id", "result", "arguments", "loss", "weight")
 
 
@@ -37,18 +30,20 @@ def fits(row: dict[str, Any]) -> bool:
     return isinstance(row.get("turns"), list) and "dialog_id" in row and "target_tools" in row
 
 
-def read(row: dict[str, Any]) -> Record:
-    """A result that comes without the arguments of its call leaves them unknown.
+def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
+    """`catalogue`: the tools that the row names by their ids. A result that comes without the
+    arguments of its call leaves them unknown.
 
     Raises RowError E201, E202, E204, E205, E206, E208, E212 or E216.
     """
-    turns, tools = row.get("turns"), row.get("target_tools")
+    turns, targets = row.get("turns"), row.get("target_tools")
     if (
         not isinstance(turns, list)
-        or not isinstance(tools, list)
-        or not all(isinstance(tool, str) for tool in tools)
+        or not isinstance(targets, list)
+        or not all(isinstance(tool, str) for tool in targets)
     ):
         raise RowError("E201", "turns are no list, or target_tools no list of ids")
+    tools = tuple(declared(tool, catalogue) for tool in _offered(row, targets))
     messages: list[Message] = []
     unknown: set[str] = set()  # ids of calls
     for number, turn in enumerate(turns, 1):
@@ -69,15 +64,40 @@ def read(row: dict[str, Any]) -> Record:
     }
     return Record(
         messages=tuple(messages),
-        tools=tuple(declared(tool) for tool in tools),
+        tools=tools,
         gold={
-            turn: Gold(tuple(_gold(call, unknown) for call in message.calls))
+            turn: Gold(
+                tuple(
+                    unknown_call(call.name, tools) if call.id in unknown else gold_call(call)
+                    for call in message.calls
+                )
+            )
             for turn, message in enumerate(messages)
             if any(call.id in unknown for call in message.calls)
         },
         split=split_of(row),
         meta=meta_of(named, "dialog_id", "turns", "target_tools", "split")
         | ({"turns": extra} if extra else {}),
+    )
+
+
+def _offered(row: dict[str, Any], targets: list[str]) -> list[object]:
+    """The targets; among candidates, where the row names such, in an order that does not tell which
+    are which.
+    """
+    metadata = row.get("metadata")
+    candidates = row.get(CANDIDATES) or (
+        metadata.get(CANDIDATES) if isinstance(metadata, dict) else None
+    )
+    if not candidates:
+        return [*targets]
+    if not isinstance(candidates, list):
+        raise RowError("E201", f"{CANDIDATES} are no list")
+    names = {declared(tool).name for tool in candidates}
+    absent = [tool for tool in targets if tool not in names]
+    dialog = row.get("dialog_id")
+    return sorted(
+        [*candidates, *absent], key=lambda tool: digest(f"{dialog} {declared(tool).name}")
     )
 
 
@@ -89,10 +109,6 @@ def _call(turn: dict[str, object], number: int, made: int) -> tuple[Call, bool]:
     if not isinstance(tool_id, str) or not tool_id:
         raise RowError("E205", f"a result that does not say of which tool (turn {number})")
     return Call(tool_id, arguments or {}, f"call_{made}"), arguments is not None
-
-
-def _gold(call: Call, unknown: set[str]) -> GoldCall:
-    return GoldCall(call.name, ANY_ARGUMENTS) if call.id in unknown else gold_call(call)
 
 
 def _add_result(messages: list[Message], call: Call, turn: dict[str, object], number: int) -> None:

@@ -1,9 +1,19 @@
 """SAGE's AgentToolRecord -> Record: each example of a tool's use is a question and its call."""
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import SPLITS, Call, Message, Record, Tool
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    SPLITS,
+    Call,
+    GoldCall,
+    Message,
+    Record,
+    Tool,
+)
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import shortened
 from agentlite.data.formats.qa_text import text_at
@@ -21,6 +31,7 @@ EXAMPLE = (
     '"metadata": {"version": "1.0"}}'
 )
 EXAMPLES = "invoke_examples"
+NO_CATALOGUE: Mapping[str, Tool] = MappingProxyType({})
 OPEN: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 
 
@@ -65,20 +76,39 @@ def read(row: dict[str, Any]) -> Record:
     )
 
 
-def declared(value: object) -> Tool:
-    """A tool by its id, as SAGE's dialogs and tasks name it. Of one that is only an id, any
-    argument is taken.
+def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Tool:
+    """A tool by its id, as SAGE's dialogs and tasks name it: the one of the catalogue, unless its
+    inputs stand here. Of one that is only an id, any argument is taken.
     """
     tool_id = value.get("tool_id") if isinstance(value, dict) else value
     if not isinstance(tool_id, str) or not tool_id.strip():
         raise RowError("E212", f"a tool without an id: {shortened(str(value))}")
     inputs = value.get("inputs") if isinstance(value, dict) else None
     if inputs is None:
-        return Tool(tool_id, _described(value), OPEN)
+        return catalogue.get(tool_id) or Tool(tool_id, _described(value), OPEN)
     if not isinstance(inputs, list) or not all(isinstance(given, dict) for given in inputs):
         raise RowError("E211", f"inputs of {tool_id} are no list of parameters")
     schema = from_list([{"required": True, **rest(given)} for given in inputs], tool_id)
     return Tool(tool_id, _described(value), json_schema(schema, tool_id))
+
+
+def is_id_alone(tool: Tool) -> bool:
+    """Whether nothing is known of a tool but its id."""
+    return not tool.description and tool.parameters == OPEN
+
+
+def undescribed(tools: Iterable[Tool]) -> list[str]:
+    """The ids of the tools of which nothing else is known."""
+    return [tool.name for tool in tools if is_id_alone(tool)]
+
+
+def unknown_call(tool_id: str, tools: Iterable[Tool]) -> GoldCall:
+    """The gold of a call that comes without arguments: they are not known, unless the tool takes
+    none.
+    """
+    parameters = next((tool.parameters for tool in tools if tool.name == tool_id), OPEN)
+    takes_none = not parameters.get("properties") and not parameters.get("additionalProperties")
+    return GoldCall(tool_id, {} if takes_none else ANY_ARGUMENTS)
 
 
 def split_of(row: dict[str, object]) -> str:

@@ -24,10 +24,11 @@ from agentlite.data.augment import learnable
 from agentlite.data.curation.decontaminate import read_held_out
 from agentlite.data.curation.replay_buffer import BufferState, find_buffer
 from agentlite.data.curation.select import SelectionContext, select
-from agentlite.data.formats import RawLine, raw_files, read_lines
+from agentlite.data.formats import Raw, RawLine, raw_files, read_lines
 from agentlite.data.ingest import Ingested, ingest, totals
-from agentlite.data.ingest_row import IngestContext, clean, reader_options
+from agentlite.data.ingest_row import IngestContext, clean, readable, reader_options
 from agentlite.data.rejects import Edits, edited_rows, reject_row
+from agentlite.data.tool_catalogue import may_declare, read_catalogue
 from agentlite.rendering import choose as choose_protocol
 from agentlite.retrieval.offer_tools import counted
 from agentlite.stages.prep import check
@@ -63,19 +64,20 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
     with console.stdout_to_stderr(), _kept_stdin(settings.sources) as stdin:
         job, plan = _plan(settings, target, stdin)
         if target.dry_run:
-            return _dry_run(_with_retriever(job, target.run), plan, target)
+            return _dry_run(_with_tools(job, target.run), plan, target)
         if target.has_work(plan):
             check.refuse_missing_packages(settings)
         with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
             if stage.status != "done":
                 rejects = stage.folder / "rejects.jsonl"
                 try:
-                    job = _with_retriever(job, target.run)
+                    job = _with_tools(job, target.run)
                     with ingest(_lines(job), job.context, stage.folder) as ingested:
                         check.refuse_changed(plan.inputs, _digests(job.settings, stdin))
                         write_rows(rejects, map(reject_row, ingested.rejects))
                         check.refuse_rejects(job.settings, ingested, rejects)
                         check.name_invalid_schemas(ingested)
+                        check.note_undescribed(ingested, len(job.context.catalogue))
                         selection = select(_selection_context(job, ingested))
                         check.refuse_nothing_left(ingested, selection, rejects)
                         files, figures = write_all(
@@ -105,6 +107,7 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
         check.refuse_changed(plan.inputs, _digests(job.settings, job.stdin))
         check.refuse_rejects(job.settings, ingested, rejects)
         check.name_invalid_schemas(ingested)
+        check.note_undescribed(ingested, len(job.context.catalogue))
         selection = select(_selection_context(job, ingested), skip=("coreset", "replay"))
         check.refuse_nothing_left(ingested, selection, rejects)
     if job.settings.coreset_strategy:
@@ -161,7 +164,7 @@ def _run_key(settings: Mapping[str, object], inputs: Mapping[str, str]) -> str:
     """What a run is known by in a replay buffer: its settings and the contents of its inputs,
     whatever the names and the order of the files.
     """
-    names = ("sources", "holdout", "replay", "rows")
+    names = ("sources", "holdout", "tools", "replay", "rows")
     chosen = {name: value for name, value in settings.items() if name not in names}
     return digest(canonical([chosen, sorted(inputs.values())]))
 
@@ -172,6 +175,7 @@ def _digests(settings: PrepSettings, stdin: BinaryIO) -> dict[str, str]:
     if settings.retry_rejects:
         files = raw_files(settings.retry_rejects)
         digests["retry_rejects"] = ",".join(file_digest(path) for path in files)
+    digests |= {f"tools {file}": _digest(file, stdin) for file in settings.tools}
     return digests | {f"holdout {source}": _digest(source, stdin) for source in settings.holdout}
 
 
@@ -200,8 +204,13 @@ def _kept_stdin(sources: Sequence[str]) -> Iterator[BinaryIO]:
         yield file
 
 
-def _with_retriever(job: Job, run: Path) -> Job:
-    """With tools of a retriever for each record, where the user wants them: it loads a model."""
+def _with_tools(job: Job, run: Path) -> Job:
+    """With the tools that rows name by ids alone, wherever their declarations stand among the rows;
+    and with tools of a retriever for each record, where the user wants them: it loads a model.
+    """
+    with console.waiting("prep: looking for declarations of tools"):
+        catalogue = read_catalogue(job.settings.tools, _declarations(job))
+    job = job._replace(context=job.context._replace(catalogue=catalogue))
     if not job.settings.retrieve:
         return job
     chosen = offers(job.settings, run, "added")
@@ -211,6 +220,13 @@ def _with_retriever(job: Job, run: Path) -> Job:
         return record, counted(record)
 
     return job._replace(context=job.context._replace(add_tools=add_tools))
+
+
+def _declarations(job: Job) -> Iterator[Raw]:
+    for source, line in _lines(job):
+        # BFCL's rows are none, and are slow to read twice
+        if not source.startswith("bfcl:") and line.error is None and may_declare(line.content):
+            yield readable(line, job.settings.repair)[0]
 
 
 def _lines(job: Job) -> Iterator[tuple[str, RawLine]]:
@@ -235,7 +251,7 @@ def _selection_context(job: Job, ingested: Ingested) -> SelectionContext:
         # masked as the others are, so that the same question stays the same
         held_out = read_held_out(
             settings.holdout,
-            reader_options(settings),
+            reader_options(settings, job.context.catalogue),
             lambda record: clean(record, settings).record,
         )
     if held_out.unread:

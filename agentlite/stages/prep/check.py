@@ -45,6 +45,7 @@ def checked(settings: PrepSettings, folder: Path) -> PrepSettings:
     settings = replace(
         settings,
         sources=_files(settings.sources),
+        tools=tuple(file for source in settings.tools for file in files_of(source)),
         task_weights=full_task_weights(settings.task_weights),
     )
     _refuse_mistakes(settings)
@@ -123,6 +124,18 @@ def name_invalid_schemas(ingested: Ingested) -> None:
         f"were checked in {count} calls of such tools ({len(ingested.invalid_schemas)}), which "
         "stats.json names"
     )
+
+
+def note_undescribed(ingested: Ingested, declared: int) -> None:
+    """Says which tools models would know by their ids alone. `declared`: the number of tools that
+    the rows and --tools declare.
+    """
+    if names := ingested.undescribed:
+        fix = f"the {declared} declared tools do not have them" if declared else "add --tools FILE"
+        console.notice(
+            f"prep: {len(names)} tools have no more than an id, {min(names)} among them, so a "
+            f"model cannot know what they do: {fix}"
+        )
 
 
 def refuse_nothing_left(ingested: Ingested, selection: Selection, file: Path) -> None:

@@ -90,6 +90,12 @@ def happened(ingested: Ingested, selection: Selection) -> dict[str, object]:
         "retrieved": dict(ingested.retrieved),
         "undeclared": dict(ingested.undeclared),
         "invalid_schemas": dict(ingested.invalid_schemas.most_common(NAMED)),
+        "undescribed": {
+            "tools": len(ingested.undescribed),
+            "records": ingested.offering_undescribed,
+        }
+        if ingested.undescribed
+        else {},
     }
     return {name: value for name, value in figures.items() if value}
 

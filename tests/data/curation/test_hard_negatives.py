@@ -2,6 +2,7 @@
 nothing wrong.
 """
 
+import json
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from agentlite.data.curation.hard_negatives import (
 )
 from agentlite.data.curation.traits import expected_tools
 from agentlite.data.curation.validate import validate
+from agentlite.data.formats import FORMATS, to_record
 from agentlite.rendering import choose, render, renderer
 from agentlite.rendering.template import Template
 from agentlite.scoring.metrics.tool_calls import calls_problem
@@ -251,3 +253,8 @@ def test_unknown_arguments_stay_unknown_under_masked_names() -> None:
     assert isinstance(masked, Record)
     (call,) = masked.messages[1].calls
     assert call.name != "forecast_001" and masked.unknown_arguments(1) == [0]
+
+
+def test_no_name_is_masked_where_a_tool_is_known_by_it_alone() -> None:
+    row = json.loads(FORMATS["sage_sft"].example)
+    assert with_masked_names(to_record(row), 0) == "a tool is known by its name alone"

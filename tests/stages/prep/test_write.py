@@ -37,6 +37,8 @@ def test_what_happened_is_counted_and_what_did_not_is_left_out():
         retrieved=Counter(),
         undeclared=Counter(records=1, parameters=2),
         invalid_schemas=Counter(f=2),
+        undescribed={"rain_001"},
+        offering_undescribed=4,
     )
     ends: Any = {0: SimpleNamespace(code="D2"), 3: SimpleNamespace(code="D1")}
     assert happened(ingested, Selection([], ends)) == {
@@ -46,6 +48,7 @@ def test_what_happened_is_counted_and_what_did_not_is_left_out():
         "personal": {"email": 3},
         "undeclared": {"records": 1, "parameters": 2},
         "invalid_schemas": {"f": 2},
+        "undescribed": {"tools": 1, "records": 4},
     }
     assert list(happened(ingested, Selection([], ends))["rejects"]) == ["E2", "E1"]
 

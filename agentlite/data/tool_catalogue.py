@@ -1,0 +1,104 @@
+"""Rows that declare tools -> the tool of each name, for rows that name their tools by ids alone."""
+
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from agentlite.core import console
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Tool, canonical
+from agentlite.data.formats import Raw, read_raw, sage_tools
+from agentlite.data.formats.tool_calls import read_tool
+
+# a row of SAGE's agent_tools holds both: a line without them need not be decoded
+SIGNS = tuple(f'"{key}"'.encode() for key in ("tool_id", sage_tools.EXAMPLES))
+SHAPE = (
+    '{"type": "function", "function": {"name": "weather", "description": "...", "parameters": '
+    "{...}}}"
+)
+
+
+class DeclaredTool(NamedTuple):
+    """A tool of a file: where it stands, the value it was read from, and the tool or the reason why
+    it is none. `category`: the group of tools that it is of, "" if nothing says so.
+    """
+
+    location: str
+    value: Any
+    tool: Tool | None
+    category: str = ""
+    error: RowError | None = None
+
+
+def declared_tools(file: str) -> Iterator[DeclaredTool]:
+    """Each tool of a file: rows of SAGE's agent_tools or of OpenAI's shape. A row may hold a list
+    under "tools"; the file may be one list. Raises UserError for a file that cannot be read.
+    """
+    for raw in read_raw(file, io.BytesIO()):
+        value = raw.value.get("tools", raw.value) if isinstance(raw.value, dict) else raw.value
+        for one in value if isinstance(value, list) else [value]:
+            yield _declared(raw.location, one, raw.error)
+
+
+def read_catalogue(files: Sequence[str], rows: Iterable[Raw]) -> dict[str, Tool]:
+    """The tools of files, and of those rows that are SAGE's agent_tools, by name.
+
+    A tool that is declared differently in several rows is the one whose declaration sorts first, so
+    that no order of the files matters; this is noted, as are tools of files that cannot be read.
+    Raises UserError for a file without any tool.
+    """
+    found: dict[str, dict[str, Tool]] = defaultdict(dict)
+    for file in files:
+        tools = list(declared_tools(file))
+        problems = [one for one in tools if one.error]
+        if len(problems) == len(tools):
+            raise UserError(
+                f"holds no tool: {_reason(problems[0])}.",
+                f"Its rows are those of SAGE's agent_tools, or such as {SHAPE}.",
+                location=problems[0].location,
+            )
+        if problems:
+            console.notice(
+                f"{problems[0].location}: {_reason(problems[0])}  [{len(problems)} of {len(tools)} "
+                "tools of the file cannot be read]"
+            )
+        for one in tools:
+            _add(one.tool, found)
+    for row in rows:
+        if isinstance(row.value, dict) and sage_tools.fits(row.value):
+            _add(_declared(row.location, row.value, row.error).tool, found)
+    if several := sorted(name for name, versions in found.items() if len(versions) > 1):
+        console.notice(
+            f"{len(several)} tools are declared differently in several rows, {several[0]} among "
+            "them: the declaration that sorts first describes it elsewhere"
+        )
+    return {name: versions[min(versions)] for name, versions in found.items()}
+
+
+def may_declare(content: bytes) -> bool:
+    """Whether the bytes of a row may be those of a row of SAGE's agent_tools."""
+    return all(sign in content for sign in SIGNS)
+
+
+def _declared(location: str, value: Any, error: RowError | None) -> DeclaredTool:
+    try:
+        if error:
+            raise error
+        is_sage = isinstance(value, dict) and sage_tools.fits(value)
+        tool = sage_tools.declared(value) if is_sage else read_tool(value)
+    except RowError as found:
+        return DeclaredTool(location, value, None, error=found)
+    category = value.get("category") if isinstance(value, dict) else None
+    return DeclaredTool(location, value, tool, str(category or ""))
+
+
+def _reason(one: DeclaredTool) -> str:
+    return f"{one.error.code} {one.error.reason}" if one.error else ""
+
+
+def _add(tool: Tool | None, found: Mapping[str, dict[str, Tool]]) -> None:
+    if tool:
+        found[tool.name][canonical(to_builtins(tool))] = tool

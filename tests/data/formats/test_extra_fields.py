@@ -1,0 +1,49 @@
+"""What rows say of themselves, under keys that their format does not know, is heeded whatever the
+format.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from agentlite.core.records import Record
+from agentlite.data.curation.coreset import proxy_loss
+from agentlite.data.curation.task_labels import classified
+from agentlite.data.formats import FORMATS, samples, to_record
+
+# rows of these hold what agentlite or BFCL wrote, and nothing else
+CLOSED = {"agentlite", "bfcl"}
+LOCATIONS = {
+    "the row": lambda fields: fields,
+    "metadata": lambda fields: {"metadata": fields},
+    "meta": lambda fields: {"meta": fields},
+}
+
+
+def read(name: str, fields: dict[str, Any]) -> Record:
+    row = json.loads(FORMATS[name].example) | fields
+    _, parts = samples(row, name)
+    return to_record(parts[0], name)
+
+
+@pytest.mark.parametrize("location", LOCATIONS)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in CLOSED])
+def test_the_loss_of_a_row_is_its_proxy_loss_in_every_format(name: str, location: str) -> None:
+    record = read(name, LOCATIONS[location]({"loss": 3.25}))
+    assert proxy_loss(record) == 3.25
+    unsaid = read(name, LOCATIONS[location]({"other": 3.25}))
+    assert proxy_loss(unsaid) != 3.25
+
+
+@pytest.mark.parametrize("location", LOCATIONS)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in CLOSED])
+def test_the_task_type_of_a_row_is_its_task_in_every_format(name: str, location: str) -> None:
+    if name == "sage_benchmark":  # whose own task_type says how its truth is written
+        return
+    names = {"tool_retrieval": "tool_retrieval", "timing_judgment": "timing_decision"}
+    for said, task in names.items():
+        record, rule = classified(read(name, LOCATIONS[location]({"task_type": said})))
+        assert (record.task, rule) == (task, "said")
+    unknown = read(name, LOCATIONS[location]({"task_type": "a task of nobody"}))
+    assert classified(unknown)[0].task == classified(read(name, {}))[0].task
