@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from support.damaged_rows import rows
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
@@ -44,6 +45,7 @@ from agentlite.data.curation.minhash import (
     sketches,
 )
 from agentlite.data.curation.traits import Traits, traits
+from agentlite.data.formats import samples
 
 FLIGHT = Tool("flight", "Books a flight.")
 WEATHER = Tool("weather", "The weather to come.")
@@ -455,9 +457,18 @@ def test_held_out_files_may_have_any_known_format_and_rows_that_are_broken(tmp_p
     held_out = read_held_out([str(path)])
     assert [record.query for record in held_out.traits] == [traits(HELD_OUT).query] * 2
     assert held_out.unread == {"E121": 1}
+    assert held_out.locations == [f"{path}:1", f"{path}:3"]
     path.write_text("{broken\n", encoding="utf-8")
     with pytest.raises(UserError, match="no row of it can be read"):
         read_held_out([str(path)])
+
+
+def test_every_sample_of_a_held_out_row_is_at_the_location_of_its_row(tmp_path: Path) -> None:
+    row = next(one for one in rows("sage_tools") if len(samples(one)[1]) > 1)
+    path = tmp_path / "held.jsonl"
+    path.write_text("\n".join(map(json.dumps, [row, to_row(HELD_OUT)])) + "\n", encoding="utf-8")
+    several = len(samples(row)[1])
+    assert read_held_out([str(path)]).locations == [f"{path}:1"] * several + [f"{path}:2"]
 
 
 def test_a_held_out_file_that_is_prepared_too_is_refused_under_any_name(tmp_path: Path) -> None:
