@@ -135,9 +135,9 @@ CODES: dict[str, Code] = {
         ),
     ),
     "E218": Code(
-        "A turn that is trained holds the result of a call as a protocol marks it (a line "
-        "Observation: behind an action, <tool_response>, <|startofexec|>): the model would learn "
-        "to invent results.",
+        "A turn that is trained holds the result of a call as a protocol or a template marks it (a "
+        "line Observation: behind an action, <tool_response>, <|startofexec|>, <|im_start|>tool): "
+        "the model would learn to invent results.",
         "Write each call and each result as a turn of its own, or take the turn out of training: "
         '"loss": false.',
     ),

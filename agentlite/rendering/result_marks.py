@@ -1,4 +1,4 @@
-"""Text that is trained -> the mark of a call's result in it: a model would learn to invent them."""
+"""Trained text -> the mark in it of a call's result, which a model would learn to invent."""
 
 import re
 
@@ -22,14 +22,16 @@ AGENT_LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 CALLED = re.compile(r"```|\{|[\w.]+[ \t]*[\[({]|\s*$")
-# results in tags, as protocols and chat templates write them; in backticks a tag is only mentioned
+# results in tags, and turns of other speakers, as protocols and chat templates write them; in
+# backticks a tag is only mentioned
 TAG = re.compile(
     r"(?<!`)(?:<[|｜]?(?:start_of_)?(?:tool|function|api)s?[_▁ ](?:calls?[_▁])?"
-    r"(?:response|result|output)s?(?:[_▁](?:begin|start))?[|｜]?>"
-    r"|<\|startofexec\|>|<\|observation\|>|<\|tool\|>|<\|im_start\|>(?:tool|function|environment)\b"
-    r"|<\|start_header_id\|>(?:ipython|tool)\b|<\|start_of_role\|>tool\w*|<\|start\|>functions\."
-    r"|<\|TOOL\w*_TOKEN\|>|\[TOOL_RESULTS?\]|<results>)"
-    r"|^[ \t]*FUNCTION RESPONSE:",
+    r"(?:response|result|output)s?(?:[_▁](?:begin|start))?(?: [^<>\n]*)?[|｜]?>"
+    r"|<\|startofexec\|>|<\|TOOL\w*_TOKEN\|>|\[TOOL_RESULTS?\]|<results>"
+    r"|<\|(?:system|user|tool|observation|ipython|environment)\|>"
+    r"|<\|(?:im_start|start_header_id|start_of_role)\|>(?!assistant)\w+"
+    r"|<(?:start_of_turn|\|turn)>(?!model|assistant)\w+|<\|start\|>(?!assistant)\w+)"
+    r"|^[ \t]*FUNCTION RESPONSE:|GPT4 Correct Tool:",
     re.IGNORECASE | re.MULTILINE,
 )
 HINTS = ("bserv", "BSERV", "esult", "ESULT", "utput", "UTPUT", "espon", "ESPON", "观察", "结果")
@@ -37,7 +39,7 @@ OTHERS = ("返回", "输出", "<|", "<｜")
 
 
 def check_results(record: Record) -> None:
-    """Raises RowError E218 for a trained turn that holds a result."""
+    """Raises RowError E218 for a trained turn that holds a result, or another speaker's turn."""
     names = {tool.name for tool in record.tools}
     for turn in record.turns:
         message = record.messages[turn]

@@ -1,9 +1,17 @@
 """Chains of calls, and marks of results: no container can make a result trainable."""
 
+import ast
+import functools
 import json
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -246,3 +254,97 @@ def test_a_dialog_that_is_only_continued_stays_as_it_is() -> None:
     assert [message.content for message in record.messages] == [
         turn["content"] for turn in row["messages"]
     ]
+
+
+def templates_of_packages() -> dict[str, str]:
+    """The chat templates that TRL and Unsloth ship, as text: neither is imported."""
+    found = {}
+    if trl := find_spec("trl"):
+        for folder in trl.submodule_search_locations or ():
+            paths = Path(folder, "chat_templates").glob("*.jinja")
+            found |= {f"trl {path.stem}": path.read_text(encoding="utf-8") for path in paths}
+    if unsloth := find_spec("unsloth"):
+        for folder in unsloth.submodule_search_locations or ():
+            module = ast.parse(Path(folder, "chat_templates.py").read_text(encoding="utf-8"))
+            for node in module.body:
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    with suppress(ValueError):
+                        value, name = ast.literal_eval(node.value), node.targets[0].id
+                        if isinstance(value, str) and "{%" in value and "{{ .Pr" not in value:
+                            found[f"unsloth {name}"] = value
+    return found
+
+
+TEMPLATES = templates_of_packages()
+CALL = {"id": "abcdefghi", "type": "function"}
+ARGUMENTS = ({"city": "Oslo"}, '{"city": "Oslo"}')  # templates take the one or the other
+
+
+@functools.cache
+def printed(name: str) -> str:
+    """What a template prints behind the question of a dialog with a call and its result."""
+    for arguments in ARGUMENTS:
+        function = {"name": "weather", "arguments": arguments}
+        messages = [
+            {"role": "user", "content": "Is it wet in Oslo?"},
+            {"role": "assistant", "content": "", "tool_calls": [CALL | {"function": function}]},
+            {"role": "tool", "tool_call_id": "abcdefghi", "name": "weather", "content": SECRET},
+            {"role": "assistant", "content": "Yes."},
+        ]
+        with suppress(Exception):  # a template that refuses such a dialog prints no result
+            text = (
+                printer()
+                .from_string(TEMPLATES[name])
+                .render(messages=messages, tools=[tool.schema for tool in TOOLS], bos_token="<s>")
+            )
+            return text.partition("Is it wet in Oslo?")[2]
+    return ""
+
+
+@pytest.mark.skipif(not TEMPLATES, reason="neither trl nor unsloth is installed")
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("container", ["openai", "query", "sharegpt", "alpaca", "text"])
+def test_a_result_as_any_chat_template_writes_it_is_not_trainable(
+    name: str, container: str
+) -> None:
+    """A dialog that was printed by a template and put into one answer."""
+    answer = printed(name)
+    if SECRET not in answer:
+        return
+    try:
+        record = to_record(CONTAINERS[container]("", [("Is it wet?", answer)]))
+    except RowError:
+        return
+    trained = [m for m in record.messages if m.role == "assistant" and m.loss]
+    assert not [m for m in trained if SECRET in m.content + str(m.calls)]
+
+
+@pytest.mark.skipif(not TEMPLATES, reason="neither trl nor unsloth is installed")
+def test_most_templates_print_the_result_of_a_call() -> None:
+    """If none did, the test above would show nothing."""
+    assert sum(SECRET in printed(name) for name in TEMPLATES) > len(TEMPLATES) // 2
+
+
+def printer() -> jinja2.Environment:
+    """Jinja as transformers sets it up, with what templates call."""
+
+    class Generation(jinja2.ext.Extension):
+        tags = {"generation"}  # noqa: RUF012  (jinja2's own)
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[Generation, jinja2.ext.loopcontrols],
+    )
+    environment.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
+    environment.globals["strftime_now"] = lambda form: form
+    environment.globals["raise_exception"] = refuse
+    return environment
+
+
+def refuse(message: str) -> None:
+    raise ValueError(message)
