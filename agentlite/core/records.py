@@ -27,16 +27,27 @@ ANY_ARGUMENTS = None
 
 
 class Tool(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A function that may be called. `parameters` is a JSON Schema of an object."""
+    """A function that may be called. `parameters` is a JSON Schema of an object; `returns` says
+    what comes back, {} where the data does not say it.
+    """
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    returns: dict[str, Any] = {}
 
     @property
     def schema(self) -> dict[str, object]:
         """The OpenAI shape: what templates print and what goes to disk."""
-        return {"type": "function", "function": msgspec.structs.asdict(self)}
+        return {"type": "function", "function": self.function}
+
+    @property
+    def function(self) -> dict[str, object]:
+        """The inner part of the OpenAI shape, with `returns` only where the data says it."""
+        written = msgspec.structs.asdict(self)
+        if not self.returns:
+            del written["returns"]
+        return written
 
 
 class Call(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -98,7 +109,8 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
         """Its content, hashed: the same dialog has the same id on any machine and in any order of
         files.
         """
-        content = msgspec.to_builtins((self.messages, self.tools, self.gold), str_keys=True)
+        tools = [tool.function for tool in self.tools]
+        content = msgspec.to_builtins((self.messages, tools, self.gold), str_keys=True)
         return digest(canonical(content))
 
     @property

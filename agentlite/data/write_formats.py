@@ -42,7 +42,7 @@ def sharegpt(record: Record) -> Row:
     turns = [turn for message in record.messages for turn in _sharegpt_turns(message)]
     return {
         "conversations": turns,
-        "tools": plain([tool.schema["function"] for tool in record.tools]),
+        "tools": plain([tool.function for tool in record.tools]),
     }
 
 
@@ -75,7 +75,7 @@ def llamafactory(record: Record) -> Row:
     return {
         "conversations": turns,
         "system": system,
-        "tools": plain([tool.schema["function"] for tool in record.tools]),
+        "tools": plain([tool.function for tool in record.tools]),
     }
 
 

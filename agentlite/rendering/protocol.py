@@ -29,7 +29,8 @@ class Protocol:
     `native`: the chat template itself prints tools, calls and results; `system` and `assistant` are
     then not used. `exchanges`: every turn of a record with tools has prompts of its own, which tell
     what was done before. `answer_tool`: the protocol writes an answer as a call of this tool,
-    unless the record has one of that name.
+    unless the record has one of that name. `parse_plain`: reads a call whose input is plain text,
+    which the tools make clear, where `parse` has a problem with it; None for any other text.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Protocol:
     exchanges: Callable[[Record, int], Sequence[PromptExchange]] | None = None
     answer_tool: str = ""
     answer: Callable[[str], str] = lambda text: text
+    parse_plain: Callable[[str, Sequence[Tool]], Parsed | None] | None = None
 
     def write(self, message: Message, tools: Sequence[Tool]) -> str:
         """What the assistant writes at a turn: words, where there are no tools."""
@@ -64,6 +66,8 @@ class Protocol:
         if not tools:
             return Parsed(text.strip())
         parsed = self.parse(text)
+        if parsed.problem and self.parse_plain:
+            parsed = self.parse_plain(text, tools) or parsed
         if not (self.answer_tool and parsed.calls and self._answers_by_call(tools)):
             return parsed
         *before, last = parsed.calls

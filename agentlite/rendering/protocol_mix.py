@@ -11,7 +11,16 @@ from typing import NamedTuple
 from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.core.records import Record
 from agentlite.rendering.protocol import Protocol
-from agentlite.rendering.protocols import autogpt, chat, hermes, modelscope, react, toolllama
+from agentlite.rendering.protocols import (
+    autogpt,
+    chat,
+    hermes,
+    kuaiagent,
+    modelscope,
+    ms_agent,
+    react,
+    toolllama,
+)
 from agentlite.rendering.renderer import check, reads_back
 from agentlite.rendering.template import Template
 
@@ -22,10 +31,12 @@ PROTOCOLS: dict[str, Protocol] = {
         hermes.PROTOCOL,
         react.PROTOCOL,
         react.PROTOCOL_ZH,
+        ms_agent.PROTOCOL,
         toolllama.PROTOCOL,
         modelscope.PROTOCOL,
         autogpt.PROTOCOL,
-        autogpt.PROTOCOL_ZH,
+        kuaiagent.PROTOCOL,
+        kuaiagent.PROTOCOL_ZH,
     )
 }
 

@@ -34,6 +34,7 @@ def write(index: ToolIndex, folder: Path) -> list[str]:
                 "name": entry.tool.name,
                 "description": entry.tool.description,
                 "parameters": plain(entry.tool.parameters),
+                "returns": plain(entry.tool.returns),
                 "category": entry.category,
             }
             for entry in index.pool.entries
@@ -50,9 +51,8 @@ def read(folder: Path) -> ToolIndex:
 
     pool = ToolPool()
     for row in read_rows(folder / TOOLS):
-        pool.add(
-            Tool(row["name"], row["description"], json.loads(row["parameters"])), row["category"]
-        )
+        parameters, returns = json.loads(row["parameters"]), json.loads(row["returns"])
+        pool.add(Tool(row["name"], row["description"], parameters, returns), row["category"])
     vectors = numpy.load(folder / VECTORS, allow_pickle=False)
     if len(vectors) != len(pool.entries):
         raise UserError(

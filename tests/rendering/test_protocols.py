@@ -332,10 +332,13 @@ def test_a_call_may_hold_the_closing_tag_in_a_string():
         ("modelscope", '<|startofthink|>{"api_name": "f"'),
         ("modelscope", '<|startofthink|>```JSON\n{"api_name": "f"}\n``` and so on<|endofthink|>'),
         ("modelscope", '<|startofthink|>```JSON\n{"parameters": {}}\n```<|endofthink|>'),
+        ("kuaiagent", "I think so."),
+        ("kuaiagent", '{"task_name": "a", "command": "f"}'),
+        ("kuaiagent", '{"task_name": "a", "command": {"name": "f", "args": [1]}}'),
+        ("kuaiagent", 'Sure: {"task_name": "a", "command": {"name": "task_complete", "args": {}}}'),
         ("autogpt", "I think so."),
-        ("autogpt", '{"task_name": "a", "command": "f"}'),
-        ("autogpt", '{"task_name": "a", "command": {"name": "f", "args": [1]}}'),
-        ("autogpt", 'Sure: {"task_name": "a", "command": {"name": "task_complete", "args": {}}}'),
+        ("autogpt", '{"thoughts": {"text": "a"}, "command": {"args": {}}}'),
+        ("autogpt", '{"thoughts": "a", "command": {"name": "f", "args": 1}}'),
         ("react", "Action: f\nAction Input: {1: 2}"),
         (
             "hermes",
@@ -424,10 +427,10 @@ def test_finish_is_a_call_like_others_where_the_record_has_such_a_tool(smollm2):
     assert rows[0].text.count('"name": "Finish"') == 1
 
 
-# --- autogpt: one prompt to plan and call, one to conclude ---
+# --- kuaiagent, autogpt: one prompt to plan and call, one to conclude ---
 
 
-@pytest.mark.parametrize("name", ["autogpt", "autogpt-zh"])
+@pytest.mark.parametrize("name", ["kuaiagent", "kuaiagent-zh", "autogpt"])
 def test_every_step_has_its_own_prompt_with_what_was_done_before_and_an_answer_concludes(
     name, smollm2, dialog
 ):
@@ -451,7 +454,7 @@ def test_every_step_has_its_own_prompt_with_what_was_done_before_and_an_answer_c
 def test_a_text_with_braces_is_told_as_it_is(smollm2):
     messages = (Message("user", "What is {goal} in {tasks}?"), Message("assistant", "A {form}."))
     planned, concluded = render(
-        Record(messages=messages, tools=(WEATHER,)), chosen("autogpt", smollm2), smollm2
+        Record(messages=messages, tools=(WEATHER,)), chosen("kuaiagent", smollm2), smollm2
     )
     assert (
         "GOAL: What is {goal} in {tasks}?" in planned.text
@@ -459,13 +462,14 @@ def test_a_text_with_braces_is_told_as_it_is(smollm2):
     )
 
 
-def test_a_tool_that_is_named_like_the_end_of_a_task_is_refused(smollm2):
+@pytest.mark.parametrize("name", ["kuaiagent", "autogpt"])
+def test_a_tool_that_is_named_like_the_end_of_a_task_is_refused(name, smollm2):
     record = Record(
         messages=(Message("user", "x"), Message("assistant", "y")),
         tools=(replace(WEATHER, name="task_complete"),),
     )
-    with pytest.raises(RowError, match="E212"):
-        render(record, chosen("autogpt", smollm2), smollm2)
+    with pytest.raises(RowError, match=f"E212.*protocol {name}"):
+        render(record, chosen(name, smollm2), smollm2)
 
 
 # --- mixtures ---
@@ -495,7 +499,7 @@ def test_a_mixture_takes_each_protocol_as_often_as_its_weight_says_and_always_th
 
 def test_a_record_with_several_calls_in_a_turn_gets_a_protocol_that_holds_them(smollm2):
     calls = (Call("get_weather", {"city": "Oslo"}), Call("get_time", {"city": "Oslo"}))
-    mixture = choose("hermes,react,autogpt", smollm2)
+    mixture = choose("hermes,react,autogpt,kuaiagent,ms-agent", smollm2)
     assert {mixture.of(record).name for record in numbered(50, calls)} == {"hermes"}
 
 

@@ -222,7 +222,7 @@ def exchanged(asked, tasks, history, knowledge="Be brief."):
     )
 
 
-def test_autogpt_shows_each_step_the_goal_the_tasks_and_what_was_said_before(smollm2, dialog):
+def test_kuaiagent_shows_each_step_the_goal_the_tasks_and_what_was_said_before(smollm2, dialog):
     task = (
         '[{"task_name": "I must look it up.", "command": {"name": "get_weather", "args": {"city": '
         '"Oslo"}}, "result": "{\\"rain_mm\\": 4}"}]'
@@ -231,7 +231,7 @@ def test_autogpt_shows_each_step_the_goal_the_tasks_and_what_was_said_before(smo
         '[{"user": "Is it wet in Oslo?"}, {"assistant": "I must look it up."}, {"assistant": "Yes, '
         'about 4 mm."}]'
     )
-    rows = [turns_of(text)[1:] for text in shown(dialog, "autogpt", smollm2)]
+    rows = [turns_of(text)[1:] for text in shown(dialog, "kuaiagent", smollm2)]
     done = '⟦{"task_name": "the task is done", "command": {"name": "task_complete", "args": {}}}'
     assert [
         answer.removeprefix("assistant\n").removesuffix("<|im_end|>⟧") for _, answer in rows
@@ -254,7 +254,8 @@ def test_autogpt_shows_each_step_the_goal_the_tasks_and_what_was_said_before(smo
         strict=True,
     ):
         assert exchanged(asked, tasks, history) in prompt
-        assert f"\nCommands:\n1:{SCHEMAS[0]}\n2:{SCHEMAS[1]}\n3:" in prompt
+        weather, time = (f'{schema[:-1]}, "required": []}}' for schema in SCHEMAS)
+        assert f"\nCommands:\n1:{weather}\n2:{time}\n3:" in prompt
     concluded = rows[4][0]
     assert (
         f"\n\nCompleted tasks and results: {task}\n\nConversation history: {said}\n\n"
@@ -301,15 +302,15 @@ READINGS = [
     ("modelscope", '<|startofthink|>{"name": "f"}<|endofthink|>', "", [], "call has no name"),
     ("modelscope", '<|startofthink|>{"api_name": "f", "parameters": 1}<|endofthink|>', "", [], NOT_OBJECT),  # noqa: E501  (verbatim text)
     ("modelscope", " Yes. ", "Yes.", [], ""),
-    ("autogpt", '{"task_name": "Hm.", "command": {"name": "f", "args": {"a": 1}}}', "Hm.", CALLED, ""),  # noqa: E501  (verbatim text)
-    ("autogpt", '{"command": {"name": "f"}}', "", [("f", {})], ""),
-    ("autogpt", 'So: {"command": {"name": "f", "args": {"a": 1}}}', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
-    ("autogpt", '{"command": {"name": "f", "args": {"a": 1}}} so', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
-    ("autogpt", '{"task_name": "Hm.", "command": {"name": "task_complete", "args": {}}}', "Hm.", [], ""),  # noqa: E501  (verbatim text)
-    ("autogpt", '{"task_name": "Hm.", "command": "f"}', "Hm.", [], "command has no name"),
-    ("autogpt", '{"command": {"name": "f", "args": [1]}} so', "", [], NOT_OBJECT),
-    ("autogpt", '{"command": ', "", [], "command is no JSON"),
-    ("autogpt", " Yes. ", "Yes.", [], "no command"),
+    ("kuaiagent", '{"task_name": "Hm.", "command": {"name": "f", "args": {"a": 1}}}', "Hm.", CALLED, ""),  # noqa: E501  (verbatim text)
+    ("kuaiagent", '{"command": {"name": "f"}}', "", [("f", {})], ""),
+    ("kuaiagent", 'So: {"command": {"name": "f", "args": {"a": 1}}}', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
+    ("kuaiagent", '{"command": {"name": "f", "args": {"a": 1}}} so', "", CALLED, "text beside the command"),  # noqa: E501  (verbatim text)
+    ("kuaiagent", '{"task_name": "Hm.", "command": {"name": "task_complete", "args": {}}}', "Hm.", [], ""),  # noqa: E501  (verbatim text)
+    ("kuaiagent", '{"task_name": "Hm.", "command": "f"}', "Hm.", [], "command has no name"),
+    ("kuaiagent", '{"command": {"name": "f", "args": [1]}} so', "", [], NOT_OBJECT),
+    ("kuaiagent", '{"command": ', "", [], "command is no JSON"),
+    ("kuaiagent", " Yes. ", "Yes.", [], "no command"),
 ]
 # fmt: on
 

@@ -269,7 +269,7 @@ def _masked_tool(tool: Tool, tools: Mapping[str, str], names: Mapping[str, str])
         parameters["properties"] = _renamed(parameters["properties"], names)
     if "required" in parameters:
         parameters["required"] = [names.get(name, name) for name in parameters["required"]]
-    return Tool(tools[tool.name], tool.description, parameters)
+    return replace(tool, name=tools[tool.name], parameters=parameters)
 
 
 def _masked_message(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Tool
@@ -134,12 +135,12 @@ def _tool(value: object, reader: Reader) -> Tool:
         )
     if isinstance(parameters, list):
         parameters = from_list(parameters, name)
+    if isinstance(parameters, dict) and isinstance(required := function.get("required"), list):
+        parameters = {"required": required, **parameters}  # KuaiAgent has them side by side
     described = str(description) if description else ""
-    return (
-        Tool(name, described, json_schema(parameters, name))
-        if parameters
-        else Tool(name, described)
-    )
+    returns = function.get("returns")
+    tool = Tool(name, described, returns=returns if isinstance(returns, dict) else {})
+    return replace(tool, parameters=json_schema(parameters, name)) if parameters else tool
 
 
 def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ APIs, one a line:"""  # noqa: E501  (a paragraph of the prompt is one line)
 
 
 def system(tools: Sequence[Tool]) -> str:
-    return "\n".join([HEAD, *(plain(tool.schema["function"]) for tool in tools)]) if tools else ""
+    return "\n".join([HEAD, *(plain(tool.function) for tool in tools)]) if tools else ""
 
 
 def assistant(message: Message) -> str:

@@ -6,11 +6,15 @@ Action Input: {"city": "Oslo"}
 Observation: 4 mm of rain
 Thought: I now know the final answer
 Final Answer: Yes, about 4 mm.
+
+A model may write the input of a tool with one parameter as plain text: Action Input: Oslo
 """
 
 import ast
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,14 +24,18 @@ from agentlite.rendering.protocol import Protocol, arguments_problem, json_objec
 STOP = "Observation:"
 LONGEST_LITERAL = 64 << 10
 ACTION = re.compile(r"^Action:[ \t]*(.*?)[ \t]*\nAction Input:", re.MULTILINE)
+LABEL = re.compile(r"^(?:Thought|Action|Action Input|Observation|Final Answer):", re.MULTILINE)
+# how many data sets begin a description themselves
+CALL_THIS = "Call this tool to interact with the"
 
 
 class ReactTexts(NamedTuple):
-    """The words around the tools, and those before an answer. The labels are the same in every
-    language.
+    """The words around the tools, those before and behind the description of each, and those before
+    an answer. The labels are the same in every language.
     """
 
     frame: str
+    about: str
     tool: str
     final: str
 
@@ -49,9 +57,8 @@ Thought: I now know the final answer
 Final Answer: the final answer to the original input question
 
 Begin!""",
-    "{name}: Call this tool to interact with the {name} API. What is the {name} API useful for? "
-    "{description} "
-    "Parameters: {parameters} Format the arguments as a JSON object.",
+    CALL_THIS + " {name} API. What is the {name} API useful for? ",
+    "{name}: {about}{description} Parameters: {parameters} Format the arguments as a JSON object.",
     "Thought: I now know the final answer\nFinal Answer:",
 )
 CHINESE = ReactTexts(
@@ -71,8 +78,8 @@ Thought: 我现在知道最终答案
 Final Answer: 对原始输入问题的最终答案
 
 现在开始!""",
-    "{name}: 调用此工具与 {name} API 进行交互。{name} 有什么用?{description} 输入参数:{parameters} "
-    "此工具的输入应为JSON对象。",
+    "调用此工具与 {name} API 进行交互。{name} 有什么用?",
+    "{name}: {about}{description} 输入参数:{parameters} 此工具的输入应为JSON对象。",
     "Thought: 我现在知道最终答案\nFinal Answer:",
 )
 
@@ -80,7 +87,12 @@ Final Answer: 对原始输入问题的最终答案
 def system(tools: Sequence[Tool], language: ReactTexts) -> str:
     lines = "\n\n".join(
         language.tool.format(
-            name=tool.name, description=tool.description, parameters=plain(tool.parameters)
+            name=tool.name,
+            about=""
+            if tool.description.startswith(CALL_THIS)
+            else language.about.format(name=tool.name),
+            description=tool.description,
+            parameters=plain(tool.parameters),
         )
         for tool in tools
     )
@@ -91,16 +103,18 @@ def system(tools: Sequence[Tool], language: ReactTexts) -> str:
     )
 
 
-def assistant(message: Message, language: ReactTexts) -> str:
+def assistant(
+    message: Message, language: ReactTexts, write: Callable[[dict[str, Any]], str] = plain
+) -> str:
     text = message.content.strip()
-    return f"{written(message)}\n{STOP}" if message.calls else f"{language.final} {text}"
+    return f"{written(message, write)}\n{STOP}" if message.calls else f"{language.final} {text}"
 
 
-def written(message: Message) -> str:
-    """A turn's thought and its one call."""
+def written(message: Message, write: Callable[[dict[str, Any]], str] = plain) -> str:
+    """A turn's thought and its one call, its arguments as `write` has them."""
     (call,) = message.calls
     thought = f"Thought: {message.content.strip()}\n" if message.content.strip() else ""
-    return f"{thought}Action: {call.name}\nAction Input: {plain(call.arguments)}"
+    return f"{thought}Action: {call.name}\nAction Input: {write(call.arguments)}"
 
 
 def results(messages: Sequence[Message]) -> str:
@@ -155,6 +169,48 @@ def _input(rest: str) -> tuple[Any, int]:
         return ast.literal_eval(tree), len(literal)
 
 
+def parse_plain(text: str, tools: Sequence[Tool]) -> Parsed | None:
+    """A call whose input is plain text, as classic ReAct writes it for a tool with one parameter;
+    None for any other text.
+    """
+    action = ACTION.search(text)
+    tool = next((tool for tool in tools if action and tool.name == action[1]), None)
+    if not (action and tool):
+        return None
+    rest = text[action.end() :]
+    label = LABEL.search(rest)
+    arguments = one_argument(rest[: label.start()] if label else rest, tool)
+    if arguments is None or arguments_problem(arguments):
+        return None
+    thought = text[: action.start()].strip().removeprefix("Thought:").strip()
+    problem = "" if not label or label[0] == STOP else "text after the action input"
+    return Parsed(thought, (Call(tool.name, arguments),), problem)
+
+
+def one_argument(text: str, tool: Tool) -> dict[str, Any] | None:
+    """The arguments that plain text is for a tool with one parameter: its value, unquoted, and of
+    the type in the schema where it reads as such. None for another tool, no text, or an object.
+    """
+    properties, text = tool.parameters.get("properties") or {}, text.strip()
+    if len(properties) != 1 or not text or text.startswith("{"):
+        return None
+    ((name, schema),) = properties.items()
+    types = schema.get("type", ()) if isinstance(schema, dict) else ()
+    types = [types] if isinstance(types, str) else types
+    # a string is what stands there, if not in quotes; without a type, only brackets are a list
+    if text[0] in "\"'" or (types and "string" not in types) or (not types and text[0] == "["):
+        return {name: _value(text)}
+    return {name: text}
+
+
+def _value(text: str) -> Any:
+    """What JSON or a Python literal says, or else the text."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            return read(text[:LONGEST_LITERAL])
+    return text
+
+
 def _protocol(name: str, language: ReactTexts) -> Protocol:
     return Protocol(
         name,
@@ -165,6 +221,7 @@ def _protocol(name: str, language: ReactTexts) -> Protocol:
         stops=(STOP,),
         several=False,
         inline=True,
+        parse_plain=parse_plain,
     )
 
 

@@ -41,7 +41,7 @@ def system(tools: Sequence[Tool]) -> str:
     if not tools:
         return ""
     offered = tools if any(tool.name == FINISH.name for tool in tools) else [*tools, FINISH]
-    return HEAD + plain([tool.schema["function"] for tool in offered])
+    return HEAD + plain([tool.function for tool in offered])
 
 
 def assistant(message: Message) -> str:

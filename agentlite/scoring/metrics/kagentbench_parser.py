@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from agentlite.core.records import Parsed
-from agentlite.rendering.protocols import autogpt, modelscope, react, toolllama
+from agentlite.rendering.protocols import kuaiagent, modelscope, react, toolllama
 
 NONE = "None"
 
@@ -108,7 +108,7 @@ CORRECTED: dict[str, Reader] = {
     "AutoGPT": _autogpt,
     "ToolLlama": _protocol_first(toolllama.parse, _toolllama),
     "ModelScope": _protocol_first(modelscope.parse, _modelscope),
-    "KuaiAgent": _protocol_first(autogpt.parse, _kuaiagent),
+    "KuaiAgent": _protocol_first(kuaiagent.parse, _kuaiagent),
 }
 
 
