@@ -449,7 +449,8 @@ def test_a_table_tells_what_became_of_every_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "protocol", ["react-zh", "toolllama", "modelscope", "autogpt", "kuaiagent", "ms-agent", "hermes=2,react"]
+    "protocol",
+    ["react-zh", "toolllama", "modelscope", "autogpt", "kuaiagent", "ms-agent", "hermes=2,react"],
 )
 def test_what_is_trained_is_shown_in_every_protocol(rows, tmp_path, protocol):
     done = agentlite(

@@ -13,13 +13,15 @@ class PromptParts(NamedTuple):
     """A prompt taken apart: its tools, and the author's own words.
 
     `listed`: the tools whose parameters are a list of names and no JSON Schema, which such data
-    sets often leave incomplete; `more`: what else it says of them, for `meta`.
+    sets often leave incomplete; `more`: what else it says of them, for `meta`; `chain`: the steps
+    that the answer continues, where the prompt ends with them.
     """
 
     tools: Sequence[Tool]
     text: str
     listed: frozenset[str] = frozenset()
     more: Mapping[str, object] = {}
+    chain: str = ""
 
 
 class Syntax(NamedTuple):
@@ -27,15 +29,15 @@ class Syntax(NamedTuple):
 
     `is_prompt`: whether a text lists tools in it. `is_chain`: whether an answer is written in it;
     a protocol whose labels are plain words takes a lone call for one only where the record has
-    `tools` or results. `messages`: the turns of an answer; it adds the calls to those made before,
-    by id, with what they hold besides a name and arguments. `result`: the result that a user's turn
-    is, None if it is a question.
+    `tools` or results. `messages`: the turns of an answer, where these tools are on offer; it adds
+    the calls to those made before, by id, with what they hold besides a name and arguments.
+    `result`: the result that a user's turn is, None if it is a question.
     """
 
     is_prompt: Callable[[str], bool]
     is_chain: Callable[[str, bool], bool]
     prompt: Callable[[str], PromptParts]
-    messages: Callable[[str, bool, dict[str, dict[str, Any]]], Iterable[Message]]
+    messages: Callable[[str, bool, dict[str, dict[str, Any]], Sequence[Tool]], Iterable[Message]]
     result: Callable[[str], str | None] = lambda text: None
 
 
@@ -100,6 +102,8 @@ class _Chain:
             self.more |= prompt.more
             if prompt.text or message.role == "user":
                 self.messages.append(replace(message, content=prompt.text))
+            if prompt.chain:
+                self.messages += self._parts(prompt.chain, loss=False)
         elif self.waiting and (result := self.syntax.result(message.content)) is not None:
             self.messages.append(Message("tool", result, call_id=self.waiting.pop(0)))
         else:
@@ -111,7 +115,7 @@ class _Chain:
             self.calls |= {call.id: {} for call in message.calls}
         else:
             try:
-                parts = list(self.syntax.messages(message.content, message.loss, self.calls))
+                parts = self._parts(message.content, message.loss)
             except RowError:
                 if message.loss:
                     raise
@@ -127,6 +131,9 @@ class _Chain:
             if len(parts) > 1:
                 raise RowError("E214", f"gold for message {turn}, which holds several steps")
             self.gold[len(self.messages) - 1] = self.record.gold[turn]
+
+    def _parts(self, text: str, loss: bool) -> list[Message]:
+        return list(self.syntax.messages(text, loss, self.calls, self.tools))
 
     def _add_result(self, message: Message) -> None:
         """A result that is a turn answers the call before it, which has no id of its own."""

@@ -168,4 +168,6 @@ def _joined(texts: list[str]) -> str:
     return "\n".join(filter(None, (THOUGHT.sub("", text).strip() for text in texts)))
 
 
-SYNTAX = Syntax(_is_prompt, _is_chain, _prompt, _chain)
+SYNTAX = Syntax(
+    _is_prompt, _is_chain, _prompt, lambda text, loss, calls, tools: _chain(text, loss, calls)
+)

@@ -170,4 +170,6 @@ def _unfenced(text: str) -> str:
     return (inner[4:] if inner[:4].lower() == "json" else inner).strip()
 
 
-SYNTAX = Syntax(_is_prompt, _is_chain, _prompt, _chain)
+SYNTAX = Syntax(
+    _is_prompt, _is_chain, _prompt, lambda text, loss, calls, tools: _chain(text, loss, calls)
+)

@@ -1,7 +1,7 @@
 """ms_agent rows -> Record: ShareGPT turns whose answers are whole ReAct chains."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentlite.core.errors import RowError
@@ -9,6 +9,7 @@ from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import sharegpt
 from agentlite.data.formats.chains import PromptParts, Syntax, take_apart
 from agentlite.data.formats.tool_calls import json_or_literal, read_arguments, read_tool
+from agentlite.rendering.protocols import react
 
 EXAMPLE = (
     '{"id": "1", "conversations": [{"from": "system", "value": "Answer the following questions as '
@@ -40,13 +41,13 @@ FRAMES = (
 # a question and what its answer begins with, where a prompt ends with them
 QUESTION = re.compile(r"\A(?:Question|问题)[:：]\s*")
 BEGUN = re.compile(r"\n\s*(?:Thought|思考)[:：]\s*\Z")
+# classic lists: names and descriptions, in brackets or not, and inputs that are plain text
+CLASSIC = re.compile(r"^[ \t\[]*Name:[ \t]*(\S+?)\.?[ \t]+Description:", re.MULTILINE)
+INPUT = {"type": "object", "properties": {"input": {"type": "string"}}}
 NUMBERED = re.compile(r"^[ \t]*(\d{1,4})\.[ \t]+([^\s:]+):", re.MULTILINE)
 NAMED = re.compile(r"^([^\s:]+):[ \t]*(?:Call this tool to|调用此工具)", re.MULTILINE)
 PARAMETERS = re.compile(r"Parameters:|输入参数[:：]")
-BOILERPLATE = re.compile(
-    r"^\s*(?:Call this tool to interact with the .*? API\.(?:\s*What is the .*? API useful "
-    r"for\?)?[\s.]*|调用此工具与 .*? API 进行交互。\s*(?:\S+ 有什么用[?？])?)"
-)
+IN_CHINESE = re.compile(r"^\s*调用此工具与 .*? API 进行交互。\s*(?:\S+ 有什么用[?？])?")
 AS_JSON = re.compile(
     r"\s*(?:Format the arguments as a JSON object\.|此工具的输入应为JSON对象。)\s*\Z"
 )
@@ -114,11 +115,16 @@ def _prompt(text: str) -> PromptParts:
     if not (frame := _frame(text)):
         return PromptParts((), text)
     apis = list(_apis(frame["apis"]))
-    rest = (text[: frame.start()].strip(), BEGUN.sub("", text[frame.end() :].strip()))
+    before, behind = text[: frame.start()].strip(), BEGUN.sub("", text[frame.end() :].strip())
+    question = QUESTION.sub("", behind.strip())
+    chain = ""
+    if REACT.search(question) and (label := LABEL.search(question)):
+        question, chain = question[: label.start()].strip(), question[label.start() :]
     return PromptParts(
         [tool for tool, _ in apis],
-        "\n".join(filter(None, (rest[0], QUESTION.sub("", rest[1].strip())))),
+        "\n".join(filter(None, (before, question))),
         frozenset(tool.name for tool, listed in apis if listed),
+        chain=chain,
     )
 
 
@@ -126,6 +132,9 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
     """The APIs of a ReAct prompt, and whether their parameters are a list. A number out of its
     order is part of a description.
     """
+    if classic := list(CLASSIC.finditer(text)):
+        yield from _classic(text.removesuffix("]"), classic)
+        return
     starts: list[re.Match[str]] = []
     for match in NUMBERED.finditer(text):
         starts += [match] if int(match[1]) == len(starts) + 1 else []
@@ -139,7 +148,7 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
         if not (found := [*PARAMETERS.finditer(about)]):
             raise RowError("E211", f"the API {name} has no Parameters")
         parameters = AS_JSON.sub("", about[found[-1].end() :]).strip()
-        description = BOILERPLATE.sub("", about[: found[-1].start()]).strip()
+        description = _description(name, about[: found[-1].start()].strip())
         yield (
             read_tool(
                 {"name": name, "description": description, "parameters": parameters},
@@ -149,7 +158,28 @@ def _apis(text: str) -> Iterator[tuple[Tool, bool]]:
         )
 
 
-def chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[Message]:
+def _description(name: str, about: str) -> str:
+    """A description without the words that the protocols put before it: words that name the API
+    otherwise than the tool are the author's own.
+    """
+    ours = react.ENGLISH.about.format(name=name).strip()
+    if about.startswith(ours):
+        about = about.removeprefix(ours).strip()
+    return "" if about == "." else IN_CHINESE.sub("", about).strip()
+
+
+def _classic(text: str, starts: list[re.Match[str]]) -> Iterator[tuple[Tool, bool]]:
+    """Tools of names and descriptions: each has one parameter, which has no name of its own."""
+    ends = [match.start() for match in starts[1:]] + [len(text)]
+    for match, end in zip(starts, ends, strict=True):
+        description = text[match.end() : end].strip().rstrip(",").rstrip()
+        tool = {"name": match[1], "description": description, "parameters": INPUT}
+        yield read_tool(tool), True
+
+
+def chain(
+    text: str, loss: bool, calls: dict[str, dict[str, Any]], tools: Sequence[Tool]
+) -> Iterator[Message]:
     """One turn with thoughts, actions and observations, as the messages it stands for; `calls`:
     made before it, to which it adds its own.
     """
@@ -165,7 +195,7 @@ def chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[M
         elif label == "Action" and not action and not waiting:
             action = piece
         elif label == "Action Input" and action:
-            call = Call(action, read_arguments(piece, json_or_literal), f"call_{len(calls)}")
+            call = Call(action, _arguments(action, piece, tools), f"call_{len(calls)}")
             calls[call.id] = {}
             yield Message("assistant", _joined(texts), (call,), loss=loss)
             texts, action, waiting = [], "", call.id
@@ -181,6 +211,22 @@ def chain(text: str, loss: bool, calls: dict[str, dict[str, Any]]) -> Iterator[M
     content = _joined([*texts, answer])
     if content or not calls or final:
         yield Message("assistant", content, loss=loss)
+
+
+def _arguments(action: str, text: str, tools: Sequence[Tool]) -> dict[str, Any]:
+    """An object, or the one argument of a tool with a single parameter. Raises RowError E206 or
+    E208.
+    """
+    tool = next((tool for tool in tools if tool.name == action), None)
+    if tool and (arguments := react.one_argument(text, tool)):
+        return arguments
+    try:
+        return read_arguments(text, json_or_literal)
+    except RowError as error:
+        if text.startswith("{"):
+            raise
+        what = "has other than one parameter" if tool else "is not among the tools"
+        raise RowError(error.code, f"{error.reason}; {action} {what}") from error
 
 
 def _pieces(text: str) -> tuple[str, list[tuple[str, str]]]:

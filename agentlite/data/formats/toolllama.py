@@ -96,7 +96,7 @@ class _ToolLlamaDialog:
         speaker = "assistant" if agent else sharegpt.speaker_of(turn, number)
         text = sharegpt.text_of(turn, number)
         if speaker == "assistant" and ms_agent.is_chain(text, tools=False):
-            self.messages += ms_agent.chain(text, has_loss(turn), self.calls)
+            self.messages += ms_agent.chain(text, has_loss(turn), self.calls, self.tools)
             self.has_chain = True
         elif speaker == "assistant":
             self.messages.append(replace(self._answered(text), loss=has_loss(turn)))

@@ -98,8 +98,7 @@ def exchanges(record: Record, turn: int) -> list[PromptExchange]:
     if message.calls:
         (call,) = message.calls
         thoughts = _thoughts(message.content)
-        if not thoughts["text"]:
-            thoughts["text"] = kuaiagent.task_name(call, record.tools)
+        thoughts["text"] = thoughts["text"] or kuaiagent.described(record, turn)
         return [PromptExchange(planned, _command(thoughts, call.name, call.arguments))]
     return [
         PromptExchange(planned, _command({"text": FINISHED}, DONE, {})),
@@ -111,9 +110,9 @@ def _thoughts(content: str) -> dict[str, str]:
     """A message's words by the thought that they are: what has no label is the text."""
     text, *labelled = LABEL.split(content)
     thoughts = {"text": text.strip()}
-    for label, said in zip(labelled[::2], map(str.strip, labelled[1::2]), strict=True):
+    for label, thought in zip(labelled[::2], map(str.strip, labelled[1::2]), strict=True):
         key = label.lower()
-        thoughts[key] = f"{thoughts[key]}\n{said}" if key in thoughts else said
+        thoughts[key] = f"{thoughts[key]}\n{thought}" if key in thoughts else thought
     return thoughts
 
 
@@ -131,11 +130,15 @@ def words(value: dict[str, Any]) -> str:
     thoughts = value.get("thoughts")
     if not isinstance(thoughts, dict):
         return thoughts.strip() if isinstance(thoughts, str) else ""
-    more = [f"{key.capitalize()}: {said}" for key in MORE if (said := _said(thoughts.get(key)))]
-    return "\n".join(filter(None, [_said(thoughts.get("text")), *more]))
+    more = [
+        f"{key.capitalize()}: {thought}"
+        for key in MORE
+        if (thought := _thought_text(thoughts.get(key)))
+    ]
+    return "\n".join(filter(None, [_thought_text(thoughts.get("text")), *more]))
 
 
-def _said(value: object) -> str:
+def _thought_text(value: object) -> str:
     """A thought as text: models write the plan as a list as well."""
     if isinstance(value, list):
         return "\n".join(f"- {point}" for point in value)

@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import Call, Message, Parsed, Record, Tool, plain
+from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, Parsed, Record, Tool, plain
 from agentlite.rendering.protocol import PromptExchange, Protocol, arguments_problem, json_object
 
 DONE = "task_complete"
@@ -159,8 +159,9 @@ def exchanges(record: Record, turn: int, language: KuaiAgentTexts) -> list[Promp
     planned = filled(language.plan, texts)
     if message.calls:
         (call,) = message.calls
-        name = message.content.strip() or task_name(call, record.tools)
-        return [PromptExchange(planned, _command(name, call.name, call.arguments))]
+        return [
+            PromptExchange(planned, _command(task_name(record, turn), call.name, call.arguments))
+        ]
     return [
         PromptExchange(planned, _command(language.done, DONE, {})),
         PromptExchange(filled(language.conclude, texts), message.content, prompted=False),
@@ -213,36 +214,44 @@ def prompt_texts(record: Record, turn: int) -> dict[str, str]:
     steps = sum(len(message.calls) for message in of_goal)
     return {
         "goal": before[question_index].content if question_index >= 0 else "",
-        "tasks": plain(_tasks(before, record.tools)),
+        "tasks": plain(_tasks(record, turn)),
         "history": plain([{m.role: m.content} for m in earlier]),
         "knowledge": "\n\n".join(m.content for m in before if m.role == "system"),
         "steps": str(BUDGET * max(1, -(-steps // BUDGET))),
     }
 
 
-def _tasks(messages: Sequence[Message], tools: Sequence[Tool]) -> list[dict[str, object]]:
-    results = {message.call_id: message.content for message in messages if message.role == "tool"}
+def _tasks(record: Record, turn: int) -> list[dict[str, object]]:
+    before = record.messages[:turn]
+    results = {message.call_id: message.content for message in before if message.role == "tool"}
     return [
         {
-            "task_name": message.content.strip() or task_name(call, tools),
+            "task_name": task_name(record, earlier),
             "command": {"name": call.name, "args": call.arguments},
             "result": results.get(call.id, ""),
         }
-        for message in messages
+        for earlier, message in enumerate(before)
         for call in message.calls
     ]
 
 
-def task_name(call: Call, tools: Sequence[Tool]) -> str:
-    """What a call without a thought does, in words: the first sentence that describes its tool, or
-    the tool's name, and the call's values.
+def task_name(record: Record, turn: int) -> str:
+    """What a turn's call does, in words: its thought or, where it has none, its description."""
+    return record.messages[turn].content.strip() or described(record, turn)
+
+
+def described(record: Record, turn: int) -> str:
+    """A call in words: the first sentence that describes the tool, or the tool's name, and the
+    values of the call as far as they are known.
     """
-    described = next((tool.description for tool in tools if tool.name == call.name), "")
-    sentence = re.split(r"[。\n]|\.(?:\s|$)", described.strip(), maxsplit=1)[0].strip()
+    call = record.messages[turn].calls[0]
+    description = next((tool.description for tool in record.tools if tool.name == call.name), "")
+    sentence = re.split(r"[。\n]|\.(?:\s|$)", description.strip(), maxsplit=1)[0].strip()
     what = sentence if 0 < len(sentence) <= LONGEST_NAME else call.name.replace("_", " ")
-    values = ", ".join(
-        value if isinstance(value, str) else plain(value) for value in call.arguments.values()
-    )
+    gold = record.gold.get(turn, Gold()).calls
+    known = all(expected.arguments is not ANY_ARGUMENTS for expected in gold)
+    arguments = call.arguments.values() if known else ()
+    values = ", ".join(value if isinstance(value, str) else plain(value) for value in arguments)
     values = " ".join(values.split())
     shortened = values if len(values) <= LONGEST_NAME else f"{values[: LONGEST_NAME - 3]}..."
     return f"{what}: {shortened}" if shortened else what

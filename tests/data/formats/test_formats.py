@@ -1139,8 +1139,9 @@ def test_the_apis_of_a_react_prompt_are_tools_and_its_frame_is_gone() -> None:
     search, ring = record.tools
     assert (search.name, search.description, ring.description) == (
         "tea_search",
-        "",
-        "This API rings the shop.",
+        "Call this tool to interact with the tea search API. What is the tea search API useful "
+        "for? .",
+        "Call this tool to interact with the shop calling API. This API rings the shop.",
     )
     assert search.parameters == {
         "type": "object",

@@ -1,0 +1,75 @@
+"""agentlite.rendering.protocols.autogpt: thoughts of five kinds and one command, as strict JSON."""
+
+import json
+
+import pytest
+from support.samples import WEATHER
+
+from agentlite.core.records import Call, Message, Parsed, Record
+from agentlite.rendering import PROTOCOLS, render, renderer
+from agentlite.rendering.template import Template
+
+AUTOGPT = PROTOCOLS["autogpt"]
+OSLO = Call("get_weather", {"city": "Oslo"})
+THOUGHTS = {
+    "text": "I must look it up.",
+    "reasoning": "I cannot know the weather.",
+    "plan": "- look it up\n- answer",
+    "criticism": "One command must do.",
+    "speak": "I will look.",
+}
+CONTENT = (
+    "I must look it up.\nReasoning: I cannot know the weather.\nPlan: - look it up\n- answer\n"
+    "Criticism: One command must do.\nSpeak: I will look."
+)
+
+
+def answer(thoughts: object) -> str:
+    command = {"name": "get_weather", "args": {"city": "Oslo"}}
+    return json.dumps({"thoughts": thoughts, "command": command})
+
+
+def test_every_thought_is_read_as_a_line_of_the_message_and_written_back(smollm2: Template) -> None:
+    assert AUTOGPT.parse(answer(THOUGHTS)) == Parsed(CONTENT, (OSLO,))
+    record = Record(
+        messages=(Message("user", "Wet?"), Message("assistant", CONTENT, (OSLO,))), tools=(WEATHER,)
+    )
+    (row,) = render(record, AUTOGPT, smollm2)
+    assert renderer.span_text(row, row.spans[0], smollm2) == answer(THOUGHTS)
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "content"),
+    [
+        ({"text": " a ", "plan": ["b", "c"]}, "a\nPlan: - b\n- c"),
+        ({"plan": "b"}, "Plan: b"),
+        ({"text": 1, "speak": None}, ""),
+        ("a", "a"),
+        (None, ""),
+    ],
+)
+def test_thoughts_that_are_not_whole_are_read_as_far_as_they_go(
+    thoughts: object, content: str
+) -> None:
+    assert AUTOGPT.parse(answer(thoughts)) == Parsed(content, (OSLO,))
+
+
+def test_the_prompt_has_the_sections_of_autogpt_in_their_order(smollm2: Template) -> None:
+    record = Record(
+        messages=(
+            Message("system", "You know Norway."),
+            Message("user", "Wet?"),
+            Message("assistant", "No."),
+        ),
+        tools=(WEATHER,),
+    )
+    plan, conclude = (row.text for row in render(record, AUTOGPT, smollm2))
+    sections = ("GOALS:", "Constraints:", "Commands:", "Resources:", "Best Practices:")
+    starts = [plan.index(f"\n{section}\n") for section in sections]
+    assert starts == sorted(starts)
+    assert all(f'"{key}"' in plan for key in [*THOUGHTS, "command", "name", "args"])
+    assert "\n1. Wet?\n" in plan and "\n1. Wet?\n" in conclude
+    assert "You know Norway.\n" in plan and "You know Norway.\n" in conclude
+    assert '\n2. {"name": "task_complete"' in plan
+    form = plan[plan.index('{\n    "thoughts"') :]
+    assert json.JSONDecoder().raw_decode(form)[0].keys() == {"thoughts", "command"}
