@@ -127,10 +127,14 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
 
     @property
     def prompted_turns(self) -> list[int]:
-        """The steps that are asked and judged: where there is something to choose, and the turn is
-        one to learn.
+        """The steps that are asked and judged: where there are tools to choose from, or gold that
+        says what is right without any; and the turn is one to learn.
         """
-        return [turn for turn in self.turns if self.tools and self.messages[turn].loss]
+        return [
+            turn
+            for turn in self.turns
+            if (self.tools or turn in self.gold) and self.messages[turn].loss
+        ]
 
     def unknown_arguments(self, turn: int) -> list[int]:
         """Which calls of an assistant turn, by index, have arguments that the data does not say:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
     Call,
@@ -125,7 +126,7 @@ def predicted(
 def slices(record: Record, protocol: str) -> dict[str, str]:
     """What a report slices by."""
     count = len(record.tools)
-    tools = "1" if count == 1 else "2-4" if count < 5 else "5+"
+    tools = str(count) if count < 2 else "2-4" if count < 5 else "5+"
     return {
         "tools": tools,
         "task": record.task,
@@ -183,7 +184,7 @@ def read_external(
     path: Path, steps: Iterable[Step], records: Mapping[str, Record]
 ) -> dict[Step, ExternalAnswer]:
     """Texts or calls from elsewhere, by step. `records`: all of the data, by id; `steps`: those
-    that are asked.
+    that are asked. Rows about records that are never asked are noted.
 
     Raises UserError with file and line for a row that is none, is there twice, or is about a step
     the data does not have.
@@ -191,13 +192,19 @@ def read_external(
     found: dict[Step, ExternalAnswer] = {}
     lines: dict[Step, int] = {}
     strangers: list[tuple[int, str]] = []
+    unasked = 0
     wanted = set(steps)
     for number, row in _numbered(path):
         where = f"{path}:{number}"
-        step = _step(row, records, where)
-        if step is None:
-            strangers.append((number, str(row.get("record_id", row.get("id")))))
+        name = _record_name(row, where)
+        record = records.get(name)
+        if record is None:
+            strangers.append((number, name))
             continue
+        if not record.prompted_turns:
+            unasked += 1
+            continue
+        step = _step(row, record, where)
         if step in lines:
             raise UserError(
                 f"record {step.record_id}, turn {step.turn} is there twice, first in line "
@@ -208,12 +215,16 @@ def read_external(
         lines[step] = number
         if step in wanted:
             found[step] = _external_answer(row, where)
+    if unasked:
+        console.notice(
+            f"{path}: {unasked} rows are about records that are not asked: they have no tools, and "
+            "no gold says that no call is expected"
+        )
     if strangers:
         number, name = strangers[0]
         raise UserError(
-            f"{len(strangers)} of {len(strangers) + len(lines)} rows are about records that the "
-            "data does "
-            f"not have, {name} first.",
+            f"{len(strangers)} of {len(strangers) + len(lines) + unasked} rows are about records "
+            f"that the data does not have, {name} first.",
             "Were they made on other data, or another --split? The ids are in the rows of prep.",
             location=f"{path}:{number}",
         )
@@ -251,25 +262,26 @@ def _numbered(path: Path) -> Iterator[tuple[int, Row]]:
         yield number, row
 
 
-def _step(row: Row, records: Mapping[str, Record], where: str) -> Step | None:
-    """The step that a row is about; None if the data has no such record."""
+def _record_name(row: Row, where: str) -> str:
     name = next((row[key] for key in ID if isinstance(row.get(key), str)), None)
     if name is None:
         raise UserError("names no record.", f"A row: {SHAPE}.", location=where)
-    record = records.get(name)
-    if record is None:
-        return None
+    return str(name)
+
+
+def _step(row: Row, record: Record, where: str) -> Step:
+    """The step of the record that a row is about."""
     turn = row.get(TURN)
     if turn is None and len(record.prompted_turns) == 1:
-        return Step(name, record.prompted_turns[0])
+        return Step(record.id, record.prompted_turns[0])
     if turn not in record.prompted_turns:
         turns = ", ".join(map(str, record.prompted_turns)) or "none"
         raise UserError(
-            f"record {name} is not asked at turn {plain(turn)}.",
+            f"record {record.id} is not asked at turn {plain(turn)}.",
             f"It is at: {turns}.",
             location=where,
         )
-    return Step(name, int(turn))
+    return Step(record.id, int(turn))
 
 
 def _external_answer(row: Row, where: str) -> ExternalAnswer:

@@ -22,7 +22,7 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     one.
     """
     if not record.tools:
-        return protocol.read(text, record.tools)
+        return _read_without_tools(text, protocol, record.messages[turn].content)
     visible = _without_thoughts(text)
     if visible is None:
         return Parsed("", (), UNCLOSED)
@@ -45,6 +45,16 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
             or _content_problem(parsed, record.tools)
         )
     return msgspec.structs.replace(parsed, problem=problem)
+
+
+def _read_without_tools(text: str, protocol: Protocol, recorded: str) -> Parsed:
+    """Words, unless it is a call: one is wrong where nothing is on offer, but it is one."""
+    called = protocol.parse(text)
+    if called.calls and not called.problem and text.strip() != recorded.strip():
+        return called
+    words = protocol.read(text, ())
+    problem = "" if says_something(words.content) else "says nothing"
+    return msgspec.structs.replace(words, problem=problem)
 
 
 def reference_of(protocol: Protocol, record: Record, turn: int) -> str:

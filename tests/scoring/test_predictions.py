@@ -296,3 +296,43 @@ def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():
             assert COMPONENTS["exact"](Attempt(Parsed("", made), gold, (FORECAST,))) == 1
             counts = count(AnsweredStep(Parsed("", made), gold, (FORECAST,)))
             assert (counts.supplied, counts.needed, counts.agreeing) == (1, 1, 1)
+
+
+UNTOOLED = Record(
+    messages=(Message("user", "What is two and two?"), Message("assistant", "Four.")),
+    gold={1: Gold()},
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("Four.", 1),
+        ("It is 4: I need no tool.", 1),
+        (RIGHT, 0),
+        (f"Let me see.\n{RIGHT}", 0),
+        ("", 0),
+    ],
+)
+def test_a_call_is_one_even_where_no_tool_is_on_offer(text, right):
+    answer = ExternalAnswer(text)
+    found = external_prediction(prompt(UNTOOLED, 1), answer, HERMES)
+    assert found.metrics["call_decision"] == right and found.metrics["expected"] == 0
+    assert bool(found.calls) == (text.endswith("</tool_call>"))
+    assert found.slices["tools"] == "0"
+
+
+def test_what_a_record_without_tools_says_itself_is_no_call():
+    words = replace(UNTOOLED.messages[1], content=RIGHT)
+    record = replace(UNTOOLED, messages=(UNTOOLED.messages[0], words))
+    assert not external_prediction(prompt(record, 1), ExternalAnswer(RIGHT), HERMES).calls
+
+
+def test_rows_about_records_that_are_not_asked_are_noted(tmp_path, dialog, capsys):
+    path = tmp_path / "said.jsonl"
+    plain = replace(UNTOOLED, gold={})
+    rows = [{"id": plain.id, "text": "x"}, {"id": dialog.id, "turn": 2, "text": "y"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records = {one.id: one for one in (plain, dialog)}
+    assert [*read_external(path, [Step(dialog.id, 2)], records)] == [(dialog.id, 2)]
+    assert "1 rows are about records that are not asked" in capsys.readouterr().err

@@ -5,15 +5,17 @@ from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import (
+    ANY_TOOL,
     Call,
     Gold,
+    GoldCall,
     Message,
     Record,
     Task,
     Tool,
     plain,
 )
-from agentlite.data.formats.bfcl import NO_CALL_ANSWER
+from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.qa_text import text_at
 from agentlite.data.formats.sage_tools import NO_CATALOGUE, declared, split_of, unknown_call
@@ -30,10 +32,13 @@ Truth = dict[str, Any]
 
 
 class BenchmarkTurn(NamedTuple):
-    """What the assistant says, and the tools it calls: the truth names no arguments."""
+    """What the assistant says, and the tools it calls: the truth names no arguments. `is_any`: one
+    call is expected, of any tool.
+    """
 
     content: str
     tool_ids: list[str]
+    is_any: bool = False
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -42,6 +47,9 @@ def fits(row: dict[str, Any]) -> bool:
 
 def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Record:
     """`catalogue`: the tools that candidates name by their ids.
+
+    Where any call is right there is none to learn: as with BFCL's live_relevance, such a row is for
+    tests, whatever its own split, and its turn only marks the place.
 
     Raises RowError E201, E202, E212 or E216.
     """
@@ -56,16 +64,17 @@ def read(row: dict[str, Any], catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> R
         raise RowError("E202", f"unknown task_type {kind!r}; known: {', '.join(TASKS)}")
     task, answer = TASKS[kind]
     tools = tuple(declared(tool, catalogue) for tool in given)
-    content, tool_ids = answer(truth, tools)
+    content, tool_ids, is_any = answer(truth, tools)
     calls = tuple(Call(tool_id, {}, f"call_{i}") for i, tool_id in enumerate(tool_ids))
+    gold = [GoldCall(ANY_TOOL)] if is_any else [unknown_call(call.name, tools) for call in calls]
     known = ["sample_id", "task_type", "instruction", "context", "split"]
     known += ["candidate_tools"] if all(isinstance(tool, str) for tool in given) else []
     return Record(
         messages=(Message("user", _question(row)), Message("assistant", content, calls)),
         tools=tools,
-        gold={1: Gold(tuple(unknown_call(call.name, tools) for call in calls))},
+        gold={1: Gold(tuple(gold))},
         task=task,
-        split=split_of(row),
+        split="test" if is_any else split_of(row),
         meta=meta_of({**row, "id": row.get("sample_id")}, *known),
     )
 
@@ -112,17 +121,20 @@ def _plan(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
 
 
 def _timing(truth: Truth, tools: tuple[Tool, ...]) -> BenchmarkTurn:
-    """A call of the one candidate, or the direct answer."""
+    """A call of a candidate, or the direct answer. The truth is whether to call, not what: of
+    several candidates any is right.
+    """
     expected = truth.get("should_call_tool")
     if not isinstance(expected, bool):
         raise RowError("E201", f"should_call_tool is {expected!r}, not true or false")
     if not expected:
         return BenchmarkTurn(text_at(truth, "direct_answer") or NO_CALL_ANSWER, [])
-    if len(tools) != 1:
-        raise RowError(
-            "E201", f"a call is due, and the row does not say of which of its {len(tools)} tools"
-        )
-    return BenchmarkTurn(_reasoning(truth.get("reasoning_chain")), [tools[0].name])
+    if not tools:
+        raise RowError("E201", "a call is due, and the row names no tool to call")
+    reasons = _reasoning(truth.get("reasoning_chain"))
+    if len(tools) == 1:
+        return BenchmarkTurn(reasons, [tools[0].name])
+    return BenchmarkTurn(reasons or ANY_CALL_ANSWER, [], is_any=True)
 
 
 def _reasoning(chain: object) -> str:

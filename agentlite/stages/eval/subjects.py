@@ -79,14 +79,15 @@ class EvalSubject(NamedTuple):
 
 
 def load_data(settings: EvalSettings, run: Path) -> EvalData:
-    """The records with tools: without tools there is nothing to decide."""
+    """The records that are asked, and all of the split. Raises UserError where none is asked."""
     folder = run_folder.find_stage(settings.data, run)
     prepared = run_folder.finished(folder, "prep")
     path = find_rows(folder, settings.split)
-    records = [record for row in read_rows(path) if (record := from_row(row)).tools]
+    every = {record.id: record for record in map(from_row, read_rows(path))}
+    records = [record for record in every.values() if record.prompted_turns]
     if not records:
         raise UserError(
-            "holds no record with tools.",
+            "holds no record with tools, nor one whose gold says that no call is expected.",
             "Run prep with a larger share: --test 0.2.",
             location=str(path),
             exit_code=USAGE,
@@ -95,7 +96,7 @@ def load_data(settings: EvalSettings, run: Path) -> EvalData:
     name = next(
         value for name, value in prepared.outputs.items() if name.startswith(settings.split)
     )
-    return EvalData(chosen, {record.id: record for record in records}, folder, name)
+    return EvalData(chosen, every, folder, name)
 
 
 def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> EvalData:
@@ -118,7 +119,7 @@ def with_retrieved_tools(settings: EvalSettings, data: EvalData, run: Path) -> E
             records = offers(settings, run, "left out").all(data.records)
     return data._replace(
         records=records,
-        every={record.id: record for record in records},
+        every=data.every | {record.id: record for record in records},
         digest=f"{data.digest}, {retriever}",
     )
 

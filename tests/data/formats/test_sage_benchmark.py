@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 from support.damaged_rows import Row, damaged, refused, rows, strangers
 from support.mangled_text import mangled
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import (
     ANY_ARGUMENTS,
+    ANY_TOOL,
     Call,
     Gold,
     GoldCall,
@@ -23,7 +25,7 @@ from agentlite.core.records import (
 )
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import sage_benchmark
-from agentlite.data.formats.bfcl import NO_CALL_ANSWER
+from agentlite.data.formats.bfcl import ANY_CALL_ANSWER, NO_CALL_ANSWER
 
 ROWS = rows("sage_benchmark")
 OPEN = {"type": "object", "properties": {}, "additionalProperties": True}
@@ -150,7 +152,7 @@ BAD: list[tuple[str, Row]] = [
     ("E201", planned(plan_steps=[{"description": "d"}])),
     ("E201", planned(tool_sequence=["tide_002"])),
     ("E201", sample("timing_judgment", {"should_call_tool": "yes"})),
-    ("E201", sample("timing_judgment", {"should_call_tool": True})),
+    ("E201", sample("timing_judgment", {"should_call_tool": True}, candidate_tools=[])),
     ("E216", sample("timing_judgment", {"should_call_tool": False, "direct_answer": 3})),
 ]
 
@@ -166,3 +168,36 @@ def test_a_damaged_row_becomes_a_record_or_a_row_error(row: Row) -> None:
     with suppress(RowError):
         record = sage_benchmark.read(row)
         assert from_row(to_row(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [(["It changes.", "I look."], "It changes.\nI look."), (None, ANY_CALL_ANSWER)],
+)
+def test_of_several_candidates_any_call_is_right_and_the_row_is_for_tests(
+    reasons: object, words: str
+) -> None:
+    truth = {"should_call_tool": True, "reasoning_chain": reasons}
+    record = sage_benchmark.read(sample("timing_judgment", truth, split="train"))
+    assert record.messages[1] == Message("assistant", words)
+    assert record.gold == {1: Gold((GoldCall(ANY_TOOL),))}
+    assert (record.split, record.task) == ("test", "timing_decision")
+    assert [tool.name for tool in record.tools] == ["rain_001", "tide_002"]
+    validate(record)
+
+
+def test_an_empty_id_is_no_call_of_any_tool() -> None:
+    with pytest.raises(RowError, match="E209"):
+        validate(sage_benchmark.read(sample("tool_selection", {"top_k": [""]})))
+
+
+def test_a_task_without_tools_is_asked_where_its_gold_says_that_none_is_called() -> None:
+    record = sage_benchmark.read(
+        sample(
+            "timing_judgment",
+            {"should_call_tool": False, "direct_answer": "Oslo."},
+            candidate_tools=[],
+        )
+    )
+    assert record.prompted_turns == [1]
+    assert replace(record, gold={}).prompted_turns == []

@@ -236,7 +236,8 @@ def test_records_without_tools_are_not_asked(tmp_path, dialog):
         write_rows(folder / "test.jsonl", [to_row(plain), to_row(dialog)])
         stage.finish(["train.jsonl", "dev.jsonl", "test.jsonl"], {})
     found = subjects.load_data(EvalSettings(), tmp_path)
-    assert [one.id for one in found.records] == [dialog.id] and {*found.every} == {dialog.id}
+    assert [one.id for one in found.records] == [dialog.id]
+    assert {*found.every} == {dialog.id, plain.id}
     done = msgspec.json.decode((folder / "done.json").read_bytes())
     assert found.digest == done["outputs"]["test.jsonl"] and found.folder == folder
     with pytest.raises(UserError, match="holds no record with tools") as refused:
