@@ -3,6 +3,7 @@ exactly.
 """
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from support.trainers import sft, source
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Message, Record, Tool
-from agentlite.engine import load
+from agentlite.engine import load, weighted_loss
 from agentlite.engine import sft as sft_trainer
 from agentlite.rendering import TABLES, Encoded, choose, training_rows
 from agentlite.rendering.loss_weights import segments, weight_at
@@ -197,6 +198,26 @@ def test_weights_of_one_give_the_loss_without_weights(tiny_model: Path, tmp_path
     ]
     assert losses[0]["first_loss"] == pytest.approx(losses[1]["first_loss"], rel=1e-4)
     assert losses[0]["last_loss"] == pytest.approx(losses[1]["last_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_the_loss_of_a_process_is_its_share_of_a_mean_over_all_of_them(
+    processes: int, monkeypatch: pytest.MonkeyPatch
+):
+    """The trainer counts the tokens of all processes and takes the mean of their gradients: each
+    loss is multiplied by their number, and their mean is the sum over all tokens by their count.
+    """
+
+    class Base:
+        def __init__(self, data_collator: object) -> None:
+            self.accelerator = SimpleNamespace(unwrap_model=lambda model: model)
+
+    monkeypatch.setattr(weighted_loss, "weighted_loss", lambda *_: (6.0, 4))
+    monkeypatch.setattr(weighted_loss.distributed, "count", lambda: processes)
+    trainer = weighted_loss.weighted(Base, pad=0)()
+    batch = {"weights": None, "labels": None}
+    assert trainer.compute_loss(None, dict(batch), num_items_in_batch=12) == 6 / 12 * processes
+    assert trainer.compute_loss(None, dict(batch)) == 6 / 4
 
 
 def test_packed_rows_are_not_weighed():
