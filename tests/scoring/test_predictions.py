@@ -18,6 +18,7 @@ from agentlite.core.records import (
     Parsed,
     Record,
     Step,
+    Tool,
 )
 from agentlite.rendering import PROTOCOLS, Prompt
 from agentlite.scoring.gates import failures, parse_gate
@@ -285,6 +286,30 @@ def test_arguments_that_are_not_valid_score_less_whatever_the_gold_says(argument
 def test_the_right_tool_alone_scores_full_where_its_arguments_are_not_known(calls):
     metrics, _ = scored(*calls)
     assert metrics["exact_call"] == metrics["tool_n1"] == 0
+
+
+STRICT = {
+    "type": "object",
+    "properties": {"from": {"$ref": "#/$defs/town"}, "to": {"$ref": "#/$defs/town"}},
+    "minProperties": 1,
+    "$defs": {"town": {"enum": ["Oslo", "Rome"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "valid"),
+    [({"from": "Oslo"}, 1), ({"from": "Oslo", "to": "Rome"}, 1), ({"from": "Bonn"}, 0), ({}, 0)],
+)
+def test_unknown_arguments_are_held_to_all_that_the_schema_says(arguments, valid):
+    tools, call = (Tool("train", "", STRICT),), Call("train", arguments)
+    gold = Gold((GoldCall("train", None),))
+    assert (calls_problem([call], gold, tools) == "") == valid
+    reward = score_attempt(Attempt(Parsed("", (call,)), gold, tools)).components
+    assert (reward["exact"], reward["task_completion"] == 1, reward["arguments"] == 1) == (
+        valid,
+        valid,
+        valid,
+    )
 
 
 def test_a_call_with_known_arguments_is_matched_before_one_with_unknown_ones():

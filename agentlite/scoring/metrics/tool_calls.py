@@ -15,6 +15,7 @@ from agentlite.core.json_schema import (
     fits,
     is_one_of,
     is_too_deep,
+    misfit,
     schema_at,
     takes,
     types_of,
@@ -136,6 +137,8 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
     if call.name != gold.name:
         return f"calls {call.name}, not {gold.name}"
     schema = tool.parameters if tool else {}
+    if gold.arguments is ANY_ARGUMENTS:
+        return misfit(call.arguments, schema)
     for name in schema.get("required") or ():
         if name not in call.arguments:
             return f"{name} is required"
@@ -145,7 +148,7 @@ def call_problem(call: Call, gold: GoldCall, tool: Tool | None) -> str:
     return next(
         (
             f"{name} is missing"
-            for name, accepted in (gold.arguments or {}).items()
+            for name, accepted in gold.arguments.items()
             if name not in call.arguments and "" not in accepted
         ),
         "",
@@ -160,9 +163,10 @@ def argument_problem(name: str, value: object, gold: GoldCall, schema: Schema) -
         return "is not expected"
     if isinstance(value, list | dict) and is_too_deep(value):
         return "is nested too deep"
-    declared = schema_at(schema, "properties", name)
     if gold.arguments is ANY_ARGUMENTS:
-        return "" if fits(value, declared) else "does not fit its schema"
+        alone = {key: rule for key, rule in schema.items() if key != "required"}
+        return "does not fit its schema" if misfit({name: value}, alone) else ""
+    declared = schema_at(schema, "properties", name)
     if is_literal(declared):
         if not isinstance(value, str):
             return f"is a {type(value).__name__}, not the text of a {declared['format']}"

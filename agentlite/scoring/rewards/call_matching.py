@@ -5,8 +5,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from agentlite.core.json_schema import Schema, is_one_of, schema_at, types_of
-from agentlite.core.records import Call, GoldCall, Tool, canonical, plain
+from agentlite.core.json_schema import Schema, is_one_of, misfit, schema_at, types_of
+from agentlite.core.records import ANY_ARGUMENTS, Call, GoldCall, Tool, canonical, plain
 from agentlite.scoring.metrics.tool_calls import argument_problem, is_named
 
 ASSIGNED = 1e-9  # what the mere assignment of a call is worth
@@ -130,6 +130,9 @@ def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:
     missing = [name for name in needed(expected, schema) if name not in call.arguments]
     if missing and not problem:
         problem = f"{missing[0]} is missing"
+    if expected.arguments is ANY_ARGUMENTS and not (problem or casts):
+        problem = misfit(call.arguments, schema)  # each argument fits, but not all of them together
+        missing += [problem] if problem else []
     return CallMatch(right, len(call.arguments), named, len(missing), casts, problem)
 
 
