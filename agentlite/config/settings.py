@@ -176,7 +176,7 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     learning_rate: NonNegative | None = None
     """peak learning rate [2e-4; a static model: 0.02]"""
     warmup_ratio: Share = 0.1
-    """share of the steps in which the learning rate rises"""
+    """share of the steps in which the learning rate rises; never from 0"""
     lr_scheduler: Scheduler = "linear"
     """how the learning rate falls: cosine, linear, constant, ..."""
     scale: Positive = 20.0
@@ -232,7 +232,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     learning_rate: NonNegative
     """peak learning rate"""
     warmup_ratio: Share = 0.1
-    """share of the steps in which the learning rate rises"""
+    """share of the steps in which the learning rate rises; never from 0"""
     lr_scheduler: Scheduler = "cosine"
     """how the learning rate falls: cosine, linear, constant, ..."""
     load_in_4bit: bool = False
@@ -347,7 +347,7 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     beta: Positive = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the reference"""
     loss_type: Literal["sigmoid", "hinge", "ipo"] = "sigmoid"
-    """sigmoid, hinge or ipo"""
+    """sigmoid, hinge, or ipo (to 1 / (2 beta) nats a token)"""
     label_smoothing: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
     """share of pairs thought to be swapped"""
     reference_free: bool = False
@@ -380,7 +380,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     beta: NonNegative = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""
     loss_type: Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo"] = "dapo"
-    """as TRL names it"""
+    """as TRL names it; cispo with its clip (epsilon_high) at 5"""
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """what advantages are divided by"""
     skip_solved: bool = False

@@ -100,9 +100,29 @@ def make_trainer(
     from datasets import Dataset
     from trl import DPOTrainer
 
-    class Tokenised(DPOTrainer):  # type: ignore[misc]  # trl is untyped here
+    class Tokenised(trainer.warming_up(DPOTrainer)):  # type: ignore[misc]  # trl is untyped here
         def _prepare_dataset(self, dataset: Any, *_: object, **__: object) -> Any:
             return dataset  # the protocols rendered and encoded it: TRL would do so a second way
+
+        def get_batch_samples(self, *request: Any) -> Any:
+            """The micro-batches of an optimizer step: their mean number of chosen tokens, over all
+            processes.
+            """
+            batches, items = super().get_batch_samples(*request)
+            counts = sum(_chosen_tokens(batch) for batch in batches).to(self.args.device)
+            self.mean_tokens = self.accelerator.gather(counts).float().mean() / len(batches)
+            return batches, items
+
+        def compute_loss(
+            self, model: Any, inputs: dict[str, Any], *others: Any, **more: Any
+        ) -> Any:
+            """TRL takes the mean loss of a micro-batch's chosen tokens, and then the mean of those:
+            a token of a short micro-batch would weigh more.
+            """
+            if "sft" in self.loss_types:
+                share = float(_chosen_tokens(inputs) / self.mean_tokens)
+                self.loss_weights = [*self.args.loss_weights[:-1], settings.sft_weight * share]
+            return super().compute_loss(model, inputs, *others, **more)
 
     order = trainer.row_order([row.tokens for row in rows], schedule(settings, rows), settings.seed)
     columns: dict[str, list[Any]] = {
@@ -128,13 +148,19 @@ def make_trainer(
     return trl_trainer
 
 
+def _chosen_tokens(batch: Mapping[str, Any]) -> Any:
+    """How many tokens of chosen answers a micro-batch of TRL's has: they are its first half."""
+    chosen, _ = batch["completion_mask"].chunk(2)
+    return chosen.sum()
+
+
 def losses(settings: DpoSettings) -> dict[str, object]:
     """The arguments of TRL's loss. TRL 1.15 does not smooth its sigmoid loss, but mixes losses:
     with s for the smoothing, 2(1-s) sigmoid - (1-2s) robust is (1-s) of the loss of the pair and s
     of that of the pair swapped, which is cDPO.
 
     `sft_weight` keeps the chosen answers likely while the margin grows (RPO, arXiv 2404.19733):
-    their loss a token.
+    their loss a token, over all chosen tokens of the optimizer step.
     """
     smoothing = settings.label_smoothing
     weights: dict[str, float] = {settings.loss_type: 1.0}

@@ -60,6 +60,9 @@ FIXED = {
     ),
     "disable_dropout": "Policy and reference are compared without dropout.",
 }
+# The ratio is clipped to this, and is 1 here; TRL recommends 5 (ScaleRL, arXiv 2510.13786). By
+# default it is .2, which would make the policy's part of the loss a fifth beside that of the KL.
+CISPO_EPSILON = 5.0
 LOOK_EVERY = 5  # steps between two looks at what may be wrong
 
 
@@ -210,6 +213,7 @@ def make_trainer(
         "top_p": settings.top_p,
         "max_completion_length": settings.max_new_tokens,
         "loss_type": settings.loss_type,
+        **({"epsilon_high": CISPO_EPSILON} if settings.loss_type == "cispo" else {}),
         "scale_rewards": settings.scale_rewards,
         "reward_weights": list(task.weights.values()),
         "shuffle_dataset": False,
@@ -219,7 +223,7 @@ def make_trainer(
         **(_vllm(task.stops) if settings.vllm else {}),
         **adapter.reference(settings),
     }
-    trl_trainer = GRPOTrainer(
+    trl_trainer = trainer.warming_up(GRPOTrainer)(
         model=adapter.adapted(loaded, settings),
         reward_funcs=[_reward(name) for name in task.weights],
         args=GRPOConfig(**{**own, **trainer.arguments(settings, folder, micro, with_dev=False)}),

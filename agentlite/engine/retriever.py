@@ -53,7 +53,7 @@ def train(
         # a card tells the losses since the last start: it would make a checkpoint another one after
         # a kill
         model.save_pretrained = partial(model.save_pretrained, create_model_card=False)
-        return SentenceTransformerTrainer(
+        return trainer.warming_up(SentenceTransformerTrainer)(
             model=model,
             args=_arguments(settings, folder, micro, with_dev=bool(dev)),
             train_dataset=_dataset(rows, pool),

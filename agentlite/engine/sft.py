@@ -99,7 +99,7 @@ def make_trainer(
         [len(row.input_ids) for row in rows], schedule(settings, rows), settings.seed
     )
     dataset = _dataset(rows)
-    return _trainer(loaded, rows)(
+    return trainer.warming_up(_trainer(loaded, rows))(
         model=adapted(loaded, settings),
         args=configuration,
         train_dataset=dataset if packs(settings) else dataset.select(order),

@@ -158,7 +158,8 @@ def shared_arguments(
         "per_device_eval_batch_size": plan.batch_size,
         "gradient_accumulation_steps": plan.gradient_accumulation,
         "learning_rate": settings.learning_rate,
-        "warmup_steps": math.ceil(settings.warmup_ratio * plan.steps),
+        # the last step has the whole rate, also where it is the only one
+        "warmup_steps": min(math.ceil(settings.warmup_ratio * plan.steps), plan.steps - 1),
         "lr_scheduler_type": settings.lr_scheduler,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,  # it would show the last good loss in place of a NaN
@@ -172,6 +173,40 @@ def shared_arguments(
         "seed": settings.seed,
         "dataloader_pin_memory": on_gpu(),
     }
+
+
+def warming_up(trainer_class: Any) -> Any:
+    """A trainer whose learning rate rises from the first step on: to 1 / (n + 1), 2 / (n + 1), ...
+    of its peak over n steps. That of transformers begins at 0, so that the first step would change
+    nothing.
+    """
+
+    class WarmingUp(trainer_class):  # type: ignore[misc]  # trl is untyped here
+        def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+            scheduler = super().create_scheduler(num_training_steps, optimizer)
+            raise_first_rates(scheduler, self.args.get_warmup_steps(num_training_steps))
+            return scheduler
+
+    return WarmingUp
+
+
+def raise_first_rates(scheduler: Any, warmup: int) -> None:
+    """Leaves a scheduler as it is that has no warmup, or one that begins above 0."""
+    rates = getattr(scheduler, "lr_lambdas", [])
+    if not warmup or not rates or any(rate(0) for rate in rates):
+        return
+
+    def raised(rate: Callable[[int], float]) -> Callable[[int], float]:
+        return lambda step: (step + 1) / (warmup + 1) if step < warmup else rate(step)
+
+    scheduler.lr_lambdas = [raised(rate) for rate in rates]
+    # the scheduler has set the rate of its first step already, to 0
+    scheduler._last_lr = [
+        peak * rate(scheduler.last_epoch)
+        for peak, rate in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+    ]
+    for group, first in zip(scheduler.optimizer.param_groups, scheduler._last_lr, strict=True):
+        group["lr"] = first
 
 
 def check_passed_through(

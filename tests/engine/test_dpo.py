@@ -164,6 +164,26 @@ def test_the_chosen_answers_own_loss_is_added_with_its_weight(tiny_model, adapte
     assert figures["first_loss"] == pytest.approx(by_hand, rel=1e-4)
 
 
+@pytest.mark.parametrize("micro", [(5, 1), (2, 2), (1, 4)], ids=str)
+def test_a_chosen_token_weighs_the_same_in_every_micro_batch(micro, tiny_model, adapter, tmp_path):
+    """A likely answer of one token, and unlikely ones of many: the mean of the means of
+    micro-batches is another loss.
+    """
+    pairs = [
+        row._replace(chosen=row.rejected[: 4 * number] or row.chosen[:1])
+        for number, row in enumerate(preferences()[: micro[0] * micro[1]])
+    ]
+    chosen = dpo(batch_size=micro[0], gradient_accumulation=micro[1], max_steps=1, sft_weight=0.5)
+    figures = dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, pairs)
+    model = load(source(tiny_model, adapter), loading_of(dpo()), trainable=False).model.eval()
+    nats = [-log_probability(model, row.prompt, row.chosen) for row in pairs]
+    by_hand = math.log(2) + 0.5 * sum(nats) / sum(len(row.chosen) for row in pairs)
+    assert figures["first_loss"] == pytest.approx(by_hand, rel=1e-4)
+    if micro == (1, 4):
+        alone = sum(nats[n] / len(row.chosen) for n, row in enumerate(pairs)) / len(pairs)
+        assert math.log(2) + 0.5 * alone != pytest.approx(by_hand, rel=1e-3)
+
+
 def test_ipo_is_the_squared_distance_of_the_mean_log_ratios(tiny_model, adapter, tmp_path):
     chosen = dpo(batch_size=5, save_steps=1, max_steps=2, loss_type="ipo")
     dpo_trainer.train(source(tiny_model, adapter), chosen, tmp_path, preferences())

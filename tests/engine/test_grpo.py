@@ -143,6 +143,23 @@ def test_what_earns_more_is_said_more_often(sharp_model, tmp_path):
     assert sum(even[:4]) / 4 < 0.6 and sum(even[-4:]) / 4 > 0.8
 
 
+@pytest.mark.parametrize(
+    ("settings", "clip"),
+    [
+        ({"loss_type": "cispo"}, 5.0),
+        ({"loss_type": "cispo", "trl": {"epsilon_high": 3.0}}, 3.0),
+        ({"loss_type": "dapo"}, 0.2),
+    ],
+    ids=str,
+)
+def test_cispo_does_not_scale_down_a_ratio_of_1(settings, clip, tiny_model, tmp_path):
+    loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
+    chosen = grpo(**settings)
+    micro = grpo_trainer.schedule(chosen, len(prompts()))
+    trainer = grpo_trainer.make_trainer(loaded, chosen, tmp_path, task(), micro)
+    assert trainer.epsilon_high == clip
+
+
 def test_an_epoch_takes_every_prompt_once_with_a_whole_group(tiny_model, tmp_path):
     seen: list[list[int]] = []
 

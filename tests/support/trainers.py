@@ -51,7 +51,7 @@ def sft(**changes: object) -> SftSettings:
             "save_steps": 2,
             "lora_dropout": 0.1,
             "learning_rate": 1e-2,
-            "warmup_ratio": 0.0,
+            "warmup_ratio": 0.3,
             **changes,
         }
     )
@@ -90,7 +90,7 @@ def dpo(**changes: object) -> DpoSettings:
             "max_steps": 6,
             "save_steps": 2,
             "learning_rate": 1e-2,
-            "warmup_ratio": 0.0,
+            "warmup_ratio": 0.3,
             **changes,
         }
     )
@@ -139,7 +139,7 @@ def grpo(**changes: object) -> GrpoSettings:
             "max_steps": 6,
             "save_steps": 2,
             "learning_rate": 1e-2,
-            "warmup_ratio": 0.0,
+            "warmup_ratio": 0.3,
             "max_new_tokens": 6,
             **changes,
         }
