@@ -184,7 +184,8 @@ def parse_plain(text: str, tools: Sequence[Tool]) -> Parsed | None:
         return None
     thought = text[: action.start()].strip().removeprefix("Thought:").strip()
     problem = "" if not label or label[0] == STOP else "text after the action input"
-    return Parsed(thought, (Call(tool.name, arguments),), problem)
+    trailing = rest[label.end() :].strip() if label else ""
+    return Parsed(thought, (Call(tool.name, arguments),), problem, trailing)
 
 
 def one_argument(text: str, tool: Tool) -> dict[str, Any] | None:

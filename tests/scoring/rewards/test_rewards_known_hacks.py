@@ -1,5 +1,7 @@
 """Known ways to cheat a reward, in every protocol, and the most that each earns."""
 
+import re
+
 import pytest
 from support.samples import ROOT
 
@@ -77,7 +79,9 @@ def called_with(arguments):
 
 
 def key_twice(name):
-    return right(name).replace('"city": ', '"city": "Lima", "city": ')
+    text, count = re.subn(r"""(['"])city\1: """, r"\1city\1: \1Lima\1, \g<0>", right(name))
+    assert count == 1
+    return text
 
 
 def name_twice(name):
@@ -202,6 +206,19 @@ def test_a_call_in_the_syntax_of_another_protocol_is_a_call_or_a_problem(name, o
     assert prediction.calls or prediction.problem
     score, prediction = judged(name, text, CALLING)
     assert earned(score) <= -0.2 or [call.name for call in prediction.calls] == ["get_weather"]
+
+
+@pytest.mark.parametrize("behind_it", [" 9 mm", " 9 mm\nFinal Answer: It rains.", "\nI will not."])
+@pytest.mark.parametrize("name", ["react", "react-zh", "ms-agent"])
+def test_a_result_invented_behind_a_plain_input_is_one(name, behind_it):
+    one = {"type": "object", "properties": {"city": {"type": "string"}}}
+    calls = (Call("get_weather", {"city": "Oslo"}, "call00000"),)
+    tools = (Tool("get_weather", "Weather of a city.", one),)
+    record = Record(messages=(QUESTION, Message("assistant", calls=calls)), tools=tools)
+    text = "Action: get_weather\nAction Input: Oslo\nObservation:"
+    assert earned(judged(name, text, record)[0]) == 1.0
+    score, prediction = judged(name, text + behind_it, record)
+    assert earned(score) <= 0.8 and prediction.metrics["exact_call"] == 0.0
 
 
 def test_one_right_call_of_two_beats_the_same_call_twice_and_a_third_one_lowers_it():
