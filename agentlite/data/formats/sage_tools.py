@@ -57,7 +57,9 @@ def read(row: dict[str, Any]) -> Record:
     examples = row.get(EXAMPLES)
     if not examples:
         raise RowError(
-            "E201", "a tool without examples of its use: give the file as --tools instead"
+            "E201",
+            "a tool without examples of its use: there is nothing to learn from (to describe tools "
+            "alone, give the file as --tools)",
         )
     if not isinstance(examples, list) or len(examples) != 1 or not isinstance(examples[0], dict):
         raise RowError("E201", f"{EXAMPLES} are no list of one example")
