@@ -9,16 +9,28 @@ START = r"^[ \t>*#_-]*"
 END = r"[ \t]*\d*[ \t]*\**[ \t]*[:：]"
 # results as lines behind an action: of ReAct and its relatives
 RESULT_LINE = re.compile(
-    START + r"(?:Observations?|(?:Action|Tool|Function|API)[ _](?:Output|Result|Response)"
+    START + r"(?:Obs|Observations?|(?:Action|Tool|Function|API)[ _](?:Output|Result|Response)"
     r"|观察(?:结果)?|执行结果|工具(?:返回|输出|结果)(?:结果)?)" + END,
     re.IGNORECASE | re.MULTILINE,
 )
+# what may stand in place of such a label, but begins a line of other texts as well
+ANY_RESULT_LINE = re.compile(
+    START + r"(?:Results?|Responses?|Outputs?|Returns?|结果|返回|输出)" + END,
+    re.IGNORECASE | re.MULTILINE,
+)
 ACTION_LINE = re.compile(
-    START + r"(?:Action|行动|动作)" + END + r"\**[ \t]*(?P<action>.*)", re.IGNORECASE | re.MULTILINE
+    START
+    + r"(?:Action|Act|(?:Tool|Function|API)(?:[ _](?:Call|Name|Input))?|行动|动作|调用工具)"
+    + END
+    + r"\**[ \t]*(?P<action>.*)",
+    re.IGNORECASE | re.MULTILINE,
 )
 # what makes an action one of an agent, and no step of an experiment
 AGENT_LINE = re.compile(
-    START + r"(?:Action[ _]Input|Thought|Final[ _]Answer|行动输入|动作输入|思考|最终答案)" + END,
+    START
+    + r"(?:(?:Action|Tool|Function|API)[ _](?:Input|Call|Name|Arguments)|Thought|Think"
+    + r"|Final[ _]Answer|行动输入|动作输入|思考|最终答案)"
+    + END,
     re.IGNORECASE | re.MULTILINE,
 )
 CALLED = re.compile(r"```|\{|[\w.]+[ \t]*[\[({]|\s*$")
@@ -34,8 +46,8 @@ TAG = re.compile(
     r"|^[ \t]*FUNCTION RESPONSE:|GPT4 Correct Tool:",
     re.IGNORECASE | re.MULTILINE,
 )
-HINTS = ("bserv", "BSERV", "esult", "ESULT", "utput", "UTPUT", "espon", "ESPON", "观察", "结果")
-OTHERS = ("返回", "输出", "<|", "<｜")
+HINTS = ("bs", "BS", "esult", "ESULT", "utput", "UTPUT", "espon", "ESPON", "观察", "结果")
+OTHERS = ("返回", "输出", "<|", "<｜", "<start_of", "GPT4")
 
 
 def check_results(record: Record) -> None:
@@ -63,3 +75,13 @@ def result_mark(text: str, tools: set[str]) -> str:
     what = action["action"].strip()
     is_agent = AGENT_LINE.search(text) or CALLED.match(what) or what.strip("*`'\" ") in tools
     return behind[0].strip() if behind and is_agent else ""
+
+
+def check_input(value: object) -> None:
+    """Raises RowError E218 for an argument, read from the lines of a chain, that goes on into a
+    result.
+    """
+    text = value if isinstance(value, str) else ""
+    for label in (RESULT_LINE, ANY_RESULT_LINE):
+        if (start := text.find("\n")) >= 0 and (line := label.search(text, start)):
+            raise RowError("E218", f"an input that holds a result behind {line[0].strip()!r}")

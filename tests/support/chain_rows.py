@@ -64,7 +64,11 @@ def _lines(
             lines += [
                 *([thought.format(text=step.thought, n=number)] if step.thought else []),
                 action.format(tool=step.tool, city=step.city, n=number),
-                *([given.format(arguments=plain(arguments), literal=arguments)] if given else []),
+                *(
+                    [given.format(arguments=plain(arguments), literal=arguments, city=step.city)]
+                    if given
+                    else []
+                ),
                 observation.format(text=step.result, n=number),
             ]
         return "\n".join([*lines, final.format(text=answered)])
@@ -153,6 +157,46 @@ SYNTAXES = {
             "**Action Input:** {arguments}",
             "**Observation:** {text}",
             "**Final Answer:** {text}",
+        ),
+        split=False,
+    ),
+    "plain input, numbered": ChainSyntax(
+        MS_AGENT,
+        _lines(
+            *("Thought: {text}", "Action: {tool}", "Action Input: {city}"),
+            *("Observation {n}: {text}", "Final Answer: {text}"),
+        ),
+        split=False,
+    ),
+    "plain input, result": ChainSyntax(
+        MS_AGENT,
+        _lines(
+            *("Thought: {text}", "Action: {tool}", "Action Input: {city}"),
+            *("Result: {text}", "Final Answer: {text}"),
+        ),
+        split=False,
+    ),
+    "response": ChainSyntax(
+        MS_AGENT,
+        _lines(
+            *("Thought: {text}", "Action: {tool}", "Action Input: {arguments}"),
+            *("Response: {text}", "Final Answer: {text}"),
+        ),
+        split=False,
+    ),
+    "short": ChainSyntax(
+        "",
+        _lines(
+            *("Think {n}: {text}", "Act {n}: {tool}[{city}]", ""),
+            *("Obs {n}: {text}", "Finish: {text}"),
+        ),
+        split=False,
+    ),
+    "tool lines": ChainSyntax(
+        "",
+        _lines(
+            *("{text}", "Tool: {tool}", "Tool Input: {arguments}"),
+            *("Tool Output: {text}", "Answer: {text}"),
         ),
         split=False,
     ),

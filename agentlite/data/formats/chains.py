@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Gold, Message, Record, Tool
+from agentlite.rendering.result_marks import check_input
 
 
 class PromptParts(NamedTuple):
@@ -62,6 +63,10 @@ def take_apart(record: Record, syntax: Syntax) -> Record:
     chain = _Chain(syntax, record)
     for turn, message in enumerate(record.messages):
         chain.add(turn, message)
+    for message in chain.messages:
+        if message.loss and message not in record.messages:
+            for value in (value for call in message.calls for value in call.arguments.values()):
+                check_input(value)
     calls = {call_id: kept for call_id, kept in chain.calls.items() if kept}
     tools, undeclared = _opened(chain.tools, chain.listed, chain.messages)
     added = {"calls": calls, **chain.more, "undeclared": undeclared}
