@@ -46,8 +46,21 @@ TAG = re.compile(
     r"|^[ \t]*FUNCTION RESPONSE:|GPT4 Correct Tool:",
     re.IGNORECASE | re.MULTILINE,
 )
-HINTS = ("bs", "BS", "esult", "ESULT", "utput", "UTPUT", "espon", "ESPON", "观察", "结果")
-OTHERS = ("返回", "输出", "<|", "<｜", "<start_of", "GPT4")
+# what a text in lower case holds if a search may find something: the searches take far longer
+TAG_HINTS = ("<|", "<｜", "<tool", "<function", "<api", "<start_of", "<results", "[tool_result")
+TAG_HINTS += ("function response:", "gpt4 correct")
+ACTION_HINTS = ("action", "act", "tool", "function", "api", "行动", "动作", "调用")
+RESULT_HINTS = (
+    "observation",
+    "obs",
+    "output",
+    "result",
+    "response",
+    "观察",
+    "结果",
+    "返回",
+    "输出",
+)
 
 
 def check_results(record: Record) -> None:
@@ -65,11 +78,12 @@ def result_mark(text: str, tools: set[str]) -> str:
     """The first mark of a result, "" if there is none. A line counts behind an action only: one
     with an input or arguments, or of one of the `tools`.
     """
-    if not any(hint in text for hint in (*HINTS, *OTHERS)):
-        return ""
-    if tag := TAG.search(text):
+    lower = text.lower()
+    if any(hint in lower for hint in TAG_HINTS) and (tag := TAG.search(text)):
         return tag[0].strip()
-    if not RESULT_LINE.search(text) or not (action := ACTION_LINE.search(text)):
+    if not all(any(hint in lower for hint in hints) for hints in (RESULT_HINTS, ACTION_HINTS)):
+        return ""
+    if not (action := ACTION_LINE.search(text)):
         return ""
     behind = RESULT_LINE.search(text, action.end())
     what = action["action"].strip()

@@ -160,6 +160,10 @@ SYNTAXES = {
         ),
         split=False,
     ),
+    "plain input": ChainSyntax(
+        MS_AGENT,
+        _lines("Thought: {text}", "Action: {tool}", "Action Input: {city}", *OBSERVED),
+    ),
     "plain input, numbered": ChainSyntax(
         MS_AGENT,
         _lines(
