@@ -47,8 +47,10 @@ TAG = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 # what a text in lower case holds if a search may find something: the searches take far longer
-TAG_HINTS = ("<|", "<｜", "<tool", "<function", "<api", "<start_of", "<results", "[tool_result")
-TAG_HINTS += ("function response:", "gpt4 correct")
+TAG_HINTS = (
+    *("<|", "<｜", "<tool", "<function", "<api", "<start_of", "<results"),
+    *("[tool_result", "function response:", "gpt4 correct"),
+)
 ACTION_HINTS = ("action", "act", "tool", "function", "api", "行动", "动作", "调用")
 RESULT_HINTS = (
     "observation",
