@@ -31,6 +31,7 @@ from agentlite.data.formats import (
     sage_tools,
     self_cognition,
     sharegpt,
+    task_prompts,
     text,
     toolace,
     toolllama,
@@ -142,7 +143,7 @@ def _with_turns(record: Record) -> Record:
     result would be trained.
     """
     if not record.is_text:
-        record = chains.split(record, SYNTAXES)
+        record = chains.split(task_prompts.split(record), SYNTAXES)
     check_results(record)
     return record
 

@@ -2,14 +2,19 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentlite.core.errors import RowError
 from agentlite.core.records import Record
+from agentlite.data.formats import modelscope, ms_agent, task_prompts, toolllama
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.qa_text import dialog, text_at
+from agentlite.data.formats.tool_calls import json_or_literal, read_tools
 
 EXAMPLE = (
     '{"id": "1", "query": "Is it wet in Oslo?", "source": "kwai-agent", "functions": '
-    '["{\\"name\\": \\"weather\\"}"], '
+    '["{\\"name\\": \\"weather\\", \\"parameters\\": {\\"type\\": \\"object\\", '
+    '\\"properties\\": {\\"city\\": {\\"type\\": \\"string\\"}}}}"], '
     '"function_names": ["weather"], "llm_prompt_response": [{"instruction": '
     '"Commands:\\n1:{\\"name\\": '
     '\\"weather\\"}\\nGOAL: ", "input": "Is it wet in Oslo?", "output": "{\\"command\\": '
@@ -18,7 +23,10 @@ EXAMPLE = (
     '"extra_infos": {}}'
 )
 SAMPLES = "llm_prompt_response"
-KEPT = ("query", "source", "functions", "function_names", "extra_infos")
+FUNCTIONS = ("functions", "function_names")  # in meta only where they are no tools of the record
+KEPT = ("query", "source", *FUNCTIONS, "extra_infos")
+# of other templates there are thousands: their prompts and answers stay as they are
+PROMPTS = (modelscope.SYNTAX, toolllama.SYNTAX, ms_agent.SYNTAX)
 
 
 def fits(row: dict[str, Any]) -> bool:
@@ -26,26 +34,59 @@ def fits(row: dict[str, Any]) -> bool:
 
 
 def parts(row: dict[str, object]) -> list[dict[str, object]]:
-    """A row for each sample. One without any stays one row, for `read` to refuse."""
+    """A row for each sample; one that ends a task and the conclusion behind it are one. One without
+    any stays one row, for `read` to refuse.
+    """
     samples = row.get(SAMPLES)
+    if not isinstance(samples, list) or not samples:
+        return [row]
+    groups: list[list[object]] = []
+    for sample in samples:
+        if groups and len(groups[-1]) == 1 and _concludes(groups[-1][0], sample):
+            groups[-1].append(sample)
+        else:
+            groups.append([sample])
+    return [{**row, SAMPLES: group} for group in groups]
+
+
+def _concludes(ending: object, sample: object) -> bool:
+    """Whether a sample ends a task, and the next asks for the answer to the user."""
+    if not (isinstance(ending, dict) and isinstance(sample, dict)):
+        return False
+    output, prompt = ending.get("output"), sample.get("instruction")
     return (
-        [{**row, SAMPLES: [sample]} for sample in samples]
-        if isinstance(samples, list) and samples
-        else [row]
+        isinstance(output, str)
+        and isinstance(prompt, str)
+        and isinstance(sample.get("output"), str)
+        and task_prompts.ends_task(output)
+        and task_prompts.asks_for_conclusion(f"{prompt}{sample.get('input') or ''}")
     )
 
 
 def read(row: dict[str, Any]) -> Record:
-    """Raises RowError E201 unless the row holds one sample, E216 for what is no text."""
+    """Raises RowError E201 unless the row holds one sample, or one and its conclusion; E216 for
+    what is no text; of a template that is known, E124, E206, E211 or E212.
+    """
     samples = row.get(SAMPLES)
-    if not isinstance(samples, list) or len(samples) != 1 or not isinstance(samples[0], dict):
+    if (
+        not isinstance(samples, list)
+        or len(samples) not in (1, 2)
+        or not all(isinstance(sample, dict) for sample in samples)
+        or (len(samples) == 2 and not _concludes(*samples))
+    ):
         raise RowError("E201", f"{SAMPLES} is no list of one sample")
     sample = samples[0]
     question = text_at(sample, "instruction") + text_at(sample, "input")
-    kept = {key: row.get(key) for key in KEPT}
-    return Record(
+    conclusion = text_at(samples[1], "output") if len(samples) == 2 else ""
+    is_task = task_prompts.is_prompt(question)
+    is_known = is_task or any(syntax.is_prompt(question) for syntax in PROMPTS)
+    record = Record(
         messages=dialog("", [(question, text_at(sample, "output"))]),
-        meta=meta_of(
-            row, SAMPLES, *KEPT, sample=rest(sample, "instruction", "input", "output"), **kept
-        ),
+        tools=read_tools(row.get(FUNCTIONS[0]), json_or_literal) if is_known else (),
     )
+    split = task_prompts.split(record, conclusion)
+    if is_task and split is record:  # a prompt that is not understood lists its tools itself
+        split = replace(record, tools=())
+    kept = {key: row.get(key) for key in KEPT if not (split.tools and key in FUNCTIONS)}
+    sample_meta = rest(sample, "instruction", "input", "output")
+    return replace(split, meta=meta_of(row, SAMPLES, *KEPT, sample=sample_meta, **kept))

@@ -8,7 +8,7 @@ from hypothesis import given
 from support.damaged_rows import Row, damaged, refused, rows, strangers
 
 from agentlite.core.errors import RowError
-from agentlite.core.records import from_row, to_row
+from agentlite.core.records import Call, Tool, from_row, to_row
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import kagentinstruct
 
@@ -16,14 +16,12 @@ ROWS = rows("kagentinstruct")
 EXPECTED: list[list[tuple[str, str, dict[str, Any]]]] = [
     [
         (
-            'Commands:\n1:{"name": "weather"}\nGOAL: Is it wet in Oslo?',
-            '{"command": {"name": "weather", "args": {"city": "Oslo"}}}',
+            "Is it wet in Oslo?",
+            "",
             {
                 "source_id": "1",
                 "query": "Is it wet in Oslo?",
                 "source": "kwai-agent",
-                "functions": ROWS[0]["functions"],
-                "function_names": ["weather"],
                 "extra_infos": {"turn": 1},
                 "sample": {"llm_name": "a model", "human_edited": False},
             },
@@ -78,6 +76,17 @@ EXPECTED: list[list[tuple[str, str, dict[str, Any]]]] = [
         ("ad", "[]", {"query": "q", "source": "autogpt", "functions": "[]"}),
     ],
 ]
+
+
+def test_functions_are_the_tools_and_the_command_is_the_call() -> None:
+    record = kagentinstruct.read(ROWS[0])
+    parameters = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    }
+    assert record.tools == (Tool("weather", "", parameters),)
+    assert record.messages[-1].calls == (Call("weather", {"city": "Oslo"}, "call_0"),)
 
 
 @pytest.mark.parametrize(("row", "expected"), list(zip(ROWS, EXPECTED, strict=True)))

@@ -1,0 +1,297 @@
+"""A prompt of KuaiAgent or AutoGPT with its answer -> its goal, tools, steps so far, and a call."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool, plain
+from agentlite.data.formats.json_decode import shortened
+from agentlite.data.formats.tool_calls import json_or_literal, read_tool
+from agentlite.rendering.protocol import json_object
+from agentlite.rendering.protocols import autogpt, kuaiagent
+
+# what begins a part of such a prompt, in the words of the seed, of KwaiAgents and of AutoGPT
+PARTS = {
+    "goal": r"goals?|问题或目标",
+    "rules": r"constraints|resources|best practices|performance evaluation",
+    "commands": r"commands",
+    "tasks": r"completed? tasks(?: and results)?",
+    "history": r"conversation history",
+    "knowledge": r"knowledge",
+    "time": r"current time",
+}
+LABEL = re.compile(
+    rf"^[ \t]*(?:\*[ \t]*)?(?:{'|'.join(f'(?P<{key}>{words})' for key, words in PARTS.items())})"
+    r"[ \t]*[:：]",
+    re.MULTILINE | re.IGNORECASE,
+)
+FORM = re.compile(
+    r"^[ \t]*\\?(?:根据目标和已有任务|Based on the goal and existing|Plan one new task"
+    r"|You should only respond in JSON|Respond only in JSON)",
+    re.MULTILINE,
+)
+CONCLUDE = re.compile(
+    r"^[ \t]*\\?(?:生成对用户有帮助的|Generate helpful answers|An answer that helps the user:"
+    r"|The final answer:)",
+    re.MULTILINE,
+)
+COMMANDS = re.compile(r"^Commands:", re.MULTILINE)
+# the words of the templates themselves; others are the author's, and stay as a system message
+FRAME = re.compile(
+    r"你是一个很专业的AI任务规划师.*?任务规划。|当前阶段是任务规划阶段.*?任务规划。"
+    r"|你是一个很强的AI助手,.*?最终的结论。|当前阶段是总结阶段.*?最终的结论。"
+    r"|注意事项[:：]搜寻的信息从很多工具中获取,会出现冗余。"
+    r"|You are an expert at planning tasks\..*?plan efficiently\."
+    r"|Currently, you are in the task planning phase.*?strategies for task planning\."
+    r"|You are a strong assistant\..*?may be redundant\."
+    r"|You are AutoGPT, an agent that reaches its goals alone\."
+    r"|Decide always by yourself .*?strategy simple\."
+    r"|The commands that the goals needed were run\..*?language of the goals\.",
+    re.DOTALL,
+)
+RULE = re.compile(r"^[ \t]*\d{1,2}[.、].*$", re.MULTILINE)
+# a command as JSON, or as AutoGPT has it: 1. Search: "search", args: "input": "<what>"
+COMMAND = re.compile(r"\s*\d{1,3}\s*[:.、]\s*(\{.*\})\s*")
+CLASSIC = re.compile(r'\s*\d{1,3}\.\s*([^"]*?):\s*"([^"]+)"(?:,\s*args:\s*(.*))?\s*')
+ARGUMENT = re.compile(r'"([^"]+)":\s*"([^"]*)"')
+FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+NONE = ("", "[]", "None", "无")
+SPEAKER = re.compile(r"^(User|Assistant):", re.MULTILINE)
+MORE_HISTORY = re.compile(r"returned|reminds you|Observation:|\"result\"|Assistant:")
+
+
+class TaskPrompt(NamedTuple):
+    """A prompt taken apart. `steps`: calls that were made, with their results."""
+
+    tools: tuple[Tool, ...]
+    before: tuple[Message, ...]
+    goal: str
+    steps: tuple[Message, ...]
+    concludes: bool
+
+
+def split(record: Record, conclusion: str = "") -> Record:
+    """The record as a dialog of turns, if its one question is such a prompt and all of it is
+    understood; any other record as it is. `conclusion`: what was said to the prompt that concludes,
+    where a task ends with this answer.
+
+    Raises RowError E206 for a command that cannot be read, E124, E211 or E212 for a tool.
+    """
+    roles = [message.role for message in record.messages]
+    if roles[-2:] != ["user", "assistant"] or {*roles[:-2]} - {"system"} or record.gold:
+        return record
+    *system, question, answer = record.messages
+    if answer.calls or not is_prompt(question.content):
+        return record
+    prompt = _prompt(question.content, record.tools)
+    if not (prompt and prompt.tools):
+        return record
+    words = answer.content.strip()
+    last = Message("assistant", words) if prompt.concludes else _command(words, conclusion, prompt)
+    if last is None:
+        return record
+    last = replace(last, loss=answer.loss)
+    messages = (
+        *system,
+        *prompt.before,
+        Message("user", prompt.goal),
+        *prompt.steps,
+        last,
+    )
+    return replace(record, messages=messages, tools=prompt.tools)
+
+
+def is_prompt(text: str) -> bool:
+    """Whether a text asks for the next command, or for the conclusion."""
+    if "GOAL" not in text and "Goal:" not in text and "问题或目标" not in text:
+        return False
+    return bool(FORM.search(text) or CONCLUDE.search(text) or COMMANDS.search(text))
+
+
+def asks_for_conclusion(text: str) -> bool:
+    return is_prompt(text) and not (FORM.search(text) or COMMANDS.search(text))
+
+
+def ends_task(answer: str) -> bool:
+    """Whether an answer is the command that ends a task, without the words for the user."""
+    value = _object(answer)
+    command = value.get("command") if value else None
+    return isinstance(command, dict) and command.get("name") == kuaiagent.DONE
+
+
+def _prompt(text: str, declared: Sequence[Tool]) -> TaskPrompt | None:
+    """None for a prompt of which anything is not understood."""
+    form = FORM.search(text) or CONCLUDE.search(text)
+    if form and MORE_HISTORY.search(text, form.end()):
+        return None
+    head, parts = _parts(text[: form.start()] if form else text)
+    if not (parts and (form or "\n" not in parts["goal"][0].strip())):
+        return None
+    if any(RULE.sub("", rules).strip() for rules in parts["rules"]):
+        return None
+    try:
+        described, dates = _tools("".join(parts["commands"]))
+        steps, history = _steps("".join(parts["tasks"])), _history("".join(parts["history"]))
+    except (ValueError, LookupError, TypeError):
+        return None
+    words = FRAME.sub("", RULE.sub("", head)).strip()
+    time = [f"Current Time: {time.strip()}" for time in parts["time"] if time.strip()]
+    knowledge = [text.strip() for text in parts["knowledge"] if text.strip() not in NONE]
+    system = "\n".join(filter(None, [words, *dates, *time, *knowledge]))
+    offered = declared or described
+    goal = "".join(parts["goal"]).strip()
+    return TaskPrompt(
+        tuple(tool for tool in offered if tool.name != kuaiagent.DONE),
+        (*([Message("system", system)] if system else []), *history),
+        goal.removeprefix("1. ") if "GOALS:" in text and "\n2. " not in goal else goal,
+        steps,
+        asks_for_conclusion(text),
+    )
+
+
+def _parts(text: str) -> tuple[str, dict[str, list[str]] | None]:
+    """What stands before the first part, and each part; None for them if one is there twice."""
+    found = list(LABEL.finditer(text))
+    parts: dict[str, list[str]] = {key: [] for key in PARTS}
+    ends = [label.start() for label in found[1:]] + [len(text)]
+    for label, end in zip(found, ends, strict=True):
+        parts[label.lastgroup or ""].append(text[label.end() : end])
+    unclear = any(len(texts) > 1 for key, texts in parts.items() if key != "rules")
+    head = text[: found[0].start()] if found else text
+    return head, None if unclear or not parts["goal"] else parts
+
+
+def _tools(text: str) -> tuple[list[Tool], list[str]]:
+    """The tools that are listed, and lines among them that are none: KwaiAgents puts the date
+    there.
+    """
+    tools, others = [], []
+    for line in filter(str.strip, text.splitlines()):
+        if command := COMMAND.fullmatch(line):
+            tools.append(_tool(command[1]))
+        elif classic := CLASSIC.fullmatch(line):
+            known = ARGUMENT.findall(classic[3] or "")
+            properties = {name: {"description": about} for name, about in known}
+            parameters = {"type": "object", "properties": properties}
+            tools.append(Tool(classic[2], classic[1].strip(), parameters))
+        elif line.strip()[0] in '{}[]",' or RULE.fullmatch(line):
+            raise ValueError("a command that is not understood")
+        else:
+            others.append(line.strip())
+    return tools, others
+
+
+def _tool(written: str) -> Tool:
+    """A tool from its JSON, in whose texts quotes may stand as they are. Raises RowError."""
+    try:
+        return read_tool(written, json_or_literal)
+    except RowError as error:
+        if error.code != "E124":
+            raise
+        return read_tool(_with_escapes(written), json_or_literal)
+
+
+def _with_escapes(text: str) -> str:
+    """JSON with a backslash before every quote that ends no string: what follows an end is one of
+    ,:]} or nothing.
+    """
+    escaped, within = [], False
+    for index, character in enumerate(text):
+        if character == '"' and within:
+            following = text[index + 1 :].lstrip()[:1]
+            within = following not in ("", ",", ":", "]", "}")
+            escaped.append('\\"' if within else '"')
+            continue
+        within = within or character == '"'
+        escaped.append(character)
+    return "".join(escaped)
+
+
+def _steps(text: str) -> tuple[Message, ...]:
+    """The calls that were made, with their results. Raises ValueError, LookupError or TypeError for
+    what is no list of them.
+    """
+    if text.strip() in NONE:
+        return ()
+    messages: list[Message] = []
+    for number, task in enumerate(_listed(text)):
+        command = task["command"]
+        if not isinstance(command["name"], str) or not isinstance(command["args"], dict):
+            raise TypeError("no call")
+        call = Call(command["name"], command["args"], f"call_{number}")
+        words, result = task.get("task_name", ""), task["result"]
+        messages += [
+            Message("assistant", str(words).strip(), (call,), loss=False),
+            Message("tool", result if isinstance(result, str) else plain(result), call_id=call.id),
+        ]
+    return tuple(messages)
+
+
+def _history(text: str) -> tuple[Message, ...]:
+    """What precedes the goal. Raises ValueError, LookupError or TypeError for another form."""
+    text = text.strip()
+    if text in NONE:
+        return ()
+    if SPEAKER.match(text):
+        _, *pieces = SPEAKER.split(text)
+        pairs = zip(pieces[::2], pieces[1::2], strict=True)
+        return tuple(_turn(speaker.lower(), words.strip()) for speaker, words in pairs)
+    turns = [
+        _turn({"query": "user", "answer": "assistant"}.get(speaker, speaker), words)
+        for exchange in _listed(text)
+        for speaker, words in exchange.items()
+    ]
+    return tuple(turns)
+
+
+def _turn(speaker: str, words: str) -> Message:
+    if speaker not in ("user", "assistant") or not isinstance(words, str):
+        raise ValueError("no turn of a dialog")
+    return Message("user", words) if speaker == "user" else Message("assistant", words, loss=False)
+
+
+def _listed(text: str) -> Iterator[dict[str, Any]]:
+    try:
+        values = json_or_literal(text.strip())
+    except RowError as error:
+        raise ValueError(error.reason) from error
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise TypeError("no list of objects")
+    yield from values
+
+
+def _command(text: str, conclusion: str, prompt: TaskPrompt) -> Message | None:
+    """The turn that an answer to the planning prompt is; None if it is prose, or ends the task
+    without words. Raises RowError E206.
+    """
+    value = _object(text)
+    if value is None or "command" not in value:
+        if '"command"' in text:
+            raise RowError("E206", f"a command is no JSON: {shortened(text)}")
+        return None
+    protocol = autogpt if "thoughts" in value else kuaiagent
+    read = protocol.parse(plain(value))
+    if read.problem:
+        raise RowError("E206", f"{read.problem}: {shortened(text)}")
+    if read.calls:
+        (call,) = read.calls
+        call = replace(call, id=f"call_{len(prompt.steps) // 2}")
+        return Message("assistant", read.content, (call,))
+    arguments = value["command"].get("args")
+    closing = arguments.get("response") if isinstance(arguments, dict) else ""
+    words = conclusion or (closing if isinstance(closing, str) else "")
+    return Message("assistant", words.strip()) if words.strip() else None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is, alone or in a fence; None for any other text."""
+    fenced = FENCED.match(text)
+    text = (fenced[1] if fenced else text).strip()
+    try:
+        value, end = json_object(text)
+    except ValueError:
+        return None
+    return value if not text[end:].strip() and isinstance(value, dict) else None

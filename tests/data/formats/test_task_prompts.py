@@ -1,0 +1,306 @@
+"""agentlite.data.formats.task_prompts: prompts of KuaiAgent and AutoGPT become dialogs of turns."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.damaged_rows import refused
+from support.samples import DATA, TIME, WEATHER
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.data.curation.validate import validate
+from agentlite.data.formats import samples, task_prompts, to_record
+from agentlite.rendering import PROTOCOLS, render, renderer, training_rows
+from agentlite.rendering.template import Template
+
+ROWS = [
+    json.loads(line)
+    for line in (DATA / "seeds/seed_003.jsonl").read_text(encoding="utf-8").splitlines()
+]
+PLAN, COMMAND = (message["content"] for message in ROWS[1]["messages"])
+CONCLUDE, ANSWER = (message["content"] for message in ROWS[2]["messages"])
+FUNCTIONS = [json.dumps(tool.function) for tool in (WEATHER, TIME)]
+CONTAINERS = {
+    "openai": lambda q, a: {
+        "messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]
+    },
+    "alpaca": lambda q, a: {"instruction": q, "output": a},
+    "ms_swift": lambda q, a: {"query": q, "response": a},
+    "sharegpt": lambda q, a: {
+        "conversations": [{"from": "human", "value": q}, {"from": "gpt", "value": a}]
+    },
+    "kagentinstruct": lambda q, a: {
+        "query": "q",
+        "source": "kwai-agent",
+        "functions": [],
+        "llm_prompt_response": [{"instruction": q, "input": "", "output": a}],
+    },
+}
+in_every_container = pytest.mark.parametrize("container", CONTAINERS)
+
+
+def read(question: str, answer: str, container: str = "openai") -> Record:
+    return to_record(CONTAINERS[container](question, answer))
+
+
+@in_every_container
+def test_the_printed_planning_prompt_becomes_tools_a_question_and_a_call(container: str) -> None:
+    record = read(PLAN, COMMAND, container)
+    validate(record)
+    assert [tool.name for tool in record.tools] == ["web_search", "wiki_search", "get_weather_info"]
+    assert record.tools[0] == Tool(
+        "web_search",
+        "调用互联网搜索引擎",
+        {
+            "type": "object",
+            "properties": {"text": {"type": "string", "description": "搜索关键词"}},
+            "required": ["text"],
+        },
+        {"description": "多个网页链接及简要描述", "type": "str"},
+    )
+    # quotes stand in these texts as they are: printed so, the tool is no JSON
+    assert record.tools[2].parameters["properties"]["location"]["description"] == (
+        '用英文逗号分隔的地点,例如:"Beijing,Vancouver,...,Chicago".'
+    )
+    assert record.tools[2].parameters["required"] == [
+        "location",
+        "start_date",
+        "end_date",
+        "is_current",
+    ]
+    arguments = {"location": "Beijing", "start_date": "2024-09-12", "end_date": "2024-09-12"}
+    assert record.messages == (
+        Message("system", "Current Time: 2024-09-12 20:30:04.123456"),
+        Message("user", "北京现在天气怎么样?"),
+        Message(
+            "assistant",
+            "获取北京现在的天气信息",
+            (Call("get_weather_info", {**arguments, "is_current": "yes"}, "call_0"),),
+        ),
+    )
+
+
+@in_every_container
+def test_the_printed_concluding_prompt_names_no_calls_and_stays_a_text(container: str) -> None:
+    record = read(CONCLUDE, ANSWER, container)
+    assert [message.content for message in record.messages] == [CONCLUDE, ANSWER]
+    assert record.tools == ()
+
+
+@pytest.mark.parametrize("name", ["kuaiagent", "kuaiagent-zh", "autogpt"])
+@in_every_container
+def test_what_these_protocols_write_is_read_as_the_dialog_it_came_from(
+    container: str, name: str, smollm2: Template, dialog: Record
+) -> None:
+    protocol = PROTOCOLS[name]
+    for turn in dialog.turns:
+        rows = [row for row in render(dialog, protocol, smollm2) if row.spans[0].turn == turn]
+        answers = [renderer.span_text(row, row.spans[0], smollm2) for row in rows]
+        prompt = rows[0].text.rpartition("<|im_start|>user\n")[2].partition("<|im_end|>")[0]
+        if len(rows) == 1:
+            record = read(prompt, answers[0], container)
+        else:  # the end of a task, and the conclusion
+            assert task_prompts.ends_task(answers[0])
+            ending = Record(messages=(Message("user", prompt), Message("assistant", answers[0])))
+            record = task_prompts.split(ending, answers[1])
+        assert record.tools == dialog.tools
+        learned = record.messages[-1]
+        ours = dialog.messages[turn]
+        assert (learned.content, learned.loss) == (ours.content, True)
+        assert [(c.name, c.arguments) for c in learned.calls] == [
+            (c.name, c.arguments) for c in ours.calls
+        ]
+        assert [m.content for m in record.messages if m.role == "tool"] == [
+            m.content for m in dialog.messages[:turn] if m.role == "tool"
+        ]
+        asked = [m.content for m in dialog.messages[:turn] if m.role == "user"]
+        assert [m.content for m in record.messages if m.role == "user"] == asked
+        assert record.messages[0] == Message("system", "Be brief.")
+        assert not any(m.loss for m in record.messages[:-1] if m.role == "assistant")
+
+
+SEVERAL = [
+    {"task_name": "look", "command": {"name": "get_weather", "args": {"city": "Oslo"}}},
+    {"task_name": "done", "command": {"name": "task_complete", "args": {}}},
+]
+KWAI = """You are a KwaiAgent，made by Kuaishou
+Be kind.
+Currently, you are in the task planning phase, where you will be given goals. Please pursue efficient strategies for task planning.
+1. You have a short-term memory.
+9. You can reflect.
+
+Commands:
+1:{}
+
+Current Date: 2023-11-01
+
+{}GOAL:Wet?
+
+\\Based on the goal and existing tasks, plan a new Task:
+{{
+    "task_name": "task description"
+}}
+A new Task:"""  # noqa: E501  (a paragraph of the prompt is one line)
+DONE_TASKS = json.dumps([{**SEVERAL[0], "task_id": 1, "result": "4 mm"}], indent=4)
+CONCLUDING = """You are a KwaiAgent
+* Complete tasks: {}
+Goal: Wet?
+Generate helpful answers **in English** for users:
+"""
+
+
+def kwai(*samples: tuple[str, Any]) -> dict[str, Any]:
+    pairs = [
+        {"instruction": q, "input": "", "output": a if isinstance(a, str) else json.dumps(a)}
+        for q, a in samples
+    ]
+    return {
+        "id": "1",
+        "query": "Wet?",
+        "source": "kwai-agent",
+        "functions": FUNCTIONS,
+        "function_names": ["get_weather", "get_time"],
+        "llm_prompt_response": pairs,
+    }
+
+
+def test_the_samples_of_a_row_are_its_steps_and_the_end_is_the_answer() -> None:
+    memory = f"* Complete tasks: {DONE_TASKS}\n"
+    row = kwai(
+        (KWAI.format(FUNCTIONS[0], ""), SEVERAL[0]),
+        (KWAI.format(FUNCTIONS[0], memory), SEVERAL[1]),
+        (CONCLUDING.format(DONE_TASKS), "Yes, 4 mm."),
+    )
+    name, parts = samples(row)
+    first, second = (to_record(part) for part in parts)
+    assert name == "kagentinstruct"
+    call = Call("get_weather", {"city": "Oslo"}, "call_0")
+    system = Message(
+        "system", "You are a KwaiAgent，made by Kuaishou\nBe kind.\n\nCurrent Date: 2023-11-01"
+    )
+    question = Message("user", "Wet?")
+    assert first.tools == second.tools == (WEATHER, TIME)
+    assert [m.content.split() for m in first.messages[:1]] == [system.content.split()]
+    assert first.messages[1:] == (question, Message("assistant", "look", (call,)))
+    assert second.messages[1:] == (
+        question,
+        Message("assistant", "look", (call,), loss=False),
+        Message("tool", "4 mm", call_id="call_0"),
+        Message("assistant", "Yes, 4 mm."),
+    )
+    for record in (first, second):
+        validate(record)
+
+
+def test_a_command_that_ends_a_task_without_any_words_stays_a_text() -> None:
+    row = kwai((KWAI.format(FUNCTIONS[0], ""), SEVERAL[1]))
+    record = to_record(row)
+    assert [message.role for message in record.messages] == ["user", "assistant"]
+    assert record.messages[0].content == KWAI.format(FUNCTIONS[0], "") and record.tools == ()
+    response = {"name": "task_complete", "args": {"response": "Yes."}}
+    record = to_record(kwai((KWAI.format(FUNCTIONS[0], ""), {"command": response})))
+    assert record.messages[-1] == Message("assistant", "Yes.") and record.tools == (WEATHER, TIME)
+
+
+AUTOGPT = """You are AutoGPT, an agent that reaches its goals alone.
+
+GOALS:
+1. Wet?
+
+Constraints:
+1. No user assistance
+
+Commands:
+1. Weather: "get_weather", args: "city": "<a town>"
+2. Task Complete: "task_complete", args: "reason": "<reason>"
+
+Resources:
+1. Internet access.
+
+Performance Evaluation:
+1. Every command has a cost.
+
+You should only respond in JSON format as described below
+Response Format:
+{
+    "thoughts": {"text": "thought"},
+    "command": {"name": "command name", "args": {"arg name": "value"}}
+}
+Ensure the response can be parsed by Python json.loads"""
+
+
+def test_autogpts_own_commands_and_thoughts_are_read() -> None:
+    thoughts = {"text": "Look.", "plan": "- look\n- answer", "speak": "I look."}
+    command = {"name": "get_weather", "args": {"city": "Oslo"}}
+    record = read(AUTOGPT, json.dumps({"thoughts": thoughts, "command": command}, indent=4))
+    parameters = {"type": "object", "properties": {"city": {"description": "<a town>"}}}
+    assert record.tools == (Tool("get_weather", "Weather", parameters),)
+    words = "Look.\nPlan: - look\n- answer\nSpeak: I look."
+    assert record.messages == (
+        Message("user", "Wet?"),
+        Message("assistant", words, (Call("get_weather", {"city": "Oslo"}, "call_0"),)),
+    )
+
+
+PLANNED = '{"task_name": "a", "command": {"name": "get_weather", "args": {"city": "Oslo"}}}'
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        PLAN.replace("Completed tasks:", "Completed tasks: looked it up"),
+        PLAN.replace("Conversation history:", "Conversation history: we spoke"),
+        PLAN.replace("GOAL:", "QUESTION:"),
+        PLAN.replace("Commands:", "Commands:\n{"),
+        PLAN.replace("Knowledge:", "Knowledge: a\nKnowledge: b"),
+        PLAN.replace("2.不需要用户的帮助", "不需要用户的帮助"),
+        PLAN + '\nCommand get_weather returned: "4 mm"',
+        PLAN.replace("Commands:", "Orders:"),
+    ],
+    ids=["tasks", "history", "goal", "commands", "twice", "rules", "behind", "no commands"],
+)
+def test_a_prompt_of_which_anything_is_not_understood_stays_whole(prompt: str) -> None:
+    record = read(prompt, COMMAND)
+    assert [message.content for message in record.messages] == [prompt, COMMAND]
+    assert record.tools == ()
+
+
+def test_prose_for_a_command_stays_and_a_command_that_cannot_be_read_is_refused() -> None:
+    assert read(PLAN, "I look.").messages[-1] == Message("assistant", "I look.")
+    assert refused(lambda: read(PLAN, COMMAND[:-1])) == "E206"
+    assert refused(lambda: read(PLAN, COMMAND.replace('"name"', '"title"'))) == "E206"
+    assert read(PLAN, f"```json\n{COMMAND}\n```") == read(PLAN, COMMAND)
+
+
+def test_a_dialog_with_more_turns_or_gold_is_left_alone() -> None:
+    record = Record(messages=(Message("user", PLAN), Message("assistant", COMMAND)))
+    longer = replace(record, messages=(*record.messages, Message("user", "And?")))
+    for other in (longer, Record(messages=()), Record(messages=record.messages[:1])):
+        assert task_prompts.split(other) is other
+
+
+@given(st.text(max_size=200), st.integers(0, len(PLAN)))
+def test_no_change_of_a_prompt_makes_the_reader_fail_or_lose_the_answer(
+    text: str, start: int
+) -> None:
+    prompt = PLAN[:start] + text + PLAN[start + len(text) :]
+    record = Record(messages=(Message("user", prompt), Message("assistant", COMMAND)))
+    with suppress(RowError):
+        found = task_prompts.split(record)
+        assert found is record or found.messages[-1].calls
+
+
+@pytest.mark.parametrize("name", [name for name in PROTOCOLS if name != "chat"])
+def test_the_printed_sample_is_trained_in_every_protocol(name: str, smollm2: Template) -> None:
+    record = read(PLAN, COMMAND)
+    protocol = PROTOCOLS[name]
+    rows = render(record, protocol, smollm2)
+    renderer.check_reading(record, rows, protocol, smollm2)
+    learned = [label for row in training_rows(record, protocol, smollm2) for label in row.labels]
+    text = smollm2.decode([label for label in learned if label >= 0])
+    assert "get_weather_info" in text and "2024-09-12" in text and "Constraints" not in text
