@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chain_rows import CONTAINERS, SYNTAXES, TOOLS, ChainStep
 from support.examples import examples
+from support.samples import with_template
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import quick, to_record
 from agentlite.data.formats.readers import RawLine
-from agentlite.rendering import choose, training_rows
+from agentlite.rendering import PROTOCOLS, choose, training_rows
 from agentlite.rendering.encoding import IGNORED
 from agentlite.rendering.template import Template
 
@@ -52,28 +53,32 @@ def row_of(container: str, syntax: str, dialog: Sequence[Chain]) -> dict[str, An
     return CONTAINERS[container](written.system, exchanges)
 
 
-def trained_text(record: Record, template: Template) -> str:
-    """What the loss covers, under whichever protocol holds the record."""
-    protocol = choose("hermes", template).of(record)
+def trained_text(record: Record, name: str, template: Template) -> str:
+    """What the loss covers under a protocol, which may hold fewer calls than the record has."""
+    template = with_template(template, "tools") if name == "chat" else template
+    try:
+        protocol = choose(name, template).of(record)
+        rows = training_rows(record, protocol, template)
+    except RowError:
+        return ""
     return "\n".join(
-        template.decode([label for label in row.labels if label != IGNORED])
-        for row in training_rows(record, protocol, template)
+        template.decode([label for label in row.labels if label != IGNORED]) for row in rows
     )
 
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
 @pytest.mark.parametrize("container", CONTAINERS)
 @settings(max_examples=examples(20))
-@given(dialog=dialogs)
-def test_no_container_makes_a_result_trainable(
-    container: str, syntax: str, dialog: list[Chain], smollm2: Template
+@given(dialog=dialogs, protocol=st.sampled_from(sorted(PROTOCOLS)))
+def test_no_container_makes_a_result_trainable_in_any_protocol(
+    container: str, syntax: str, dialog: list[Chain], protocol: str, smollm2: Template
 ) -> None:
     try:
         record = to_record(row_of(container, syntax, dialog), options=OPTIONS)
         validate(record)
     except RowError:
         return
-    assert SECRET not in trained_text(record, smollm2)
+    assert SECRET not in trained_text(record, protocol, smollm2)
     assert any(message.role == "tool" for message in record.messages)
 
 
@@ -348,3 +353,14 @@ def printer() -> jinja2.Environment:
 
 def refuse(message: str) -> None:
     raise ValueError(message)
+
+
+@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
+@pytest.mark.parametrize("syntax", [name for name, one in SYNTAXES.items() if one.split])
+def test_what_the_assistant_says_is_trained_and_results_are_not(
+    syntax: str, protocol: str, smollm2: Template
+) -> None:
+    """Without this, a row of which nothing is trained would pass for a safe one."""
+    trained = trained_text(to_record(row_of("query", syntax, [PLAIN])), protocol, smollm2)
+    assert "weather" in trained and "Oslo" in trained and "So yes." in trained
+    assert SECRET not in trained
