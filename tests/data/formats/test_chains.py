@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.chain_rows import CONTAINERS, SYNTAXES, TOOLS, ChainStep
+from support.damaged_rows import rows_in
 from support.examples import examples
-from support.samples import with_template
+from support.samples import DATA, with_template
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Message, Record, to_row
@@ -364,3 +365,24 @@ def test_what_the_assistant_says_is_trained_and_results_are_not(
     trained = trained_text(to_record(row_of("query", syntax, [PLAIN])), protocol, smollm2)
     assert "weather" in trained and "Oslo" in trained and "So yes." in trained
     assert SECRET not in trained
+
+
+@pytest.mark.parametrize("container", [name for name in CONTAINERS if name not in WHOLE])
+def test_seed_004_s_printed_row_is_the_same_dialog_in_every_container(
+    container: str, smollm2: Template
+) -> None:
+    printed_row = rows_in(DATA / "seeds/seed_004.jsonl")[0]
+    record = to_record(printed_row)
+    trained = trained_text(record, "hermes", smollm2)
+    assert trained.count("<tool_call>") == 3
+    assert "sku_code'" not in trained  # of the results alone
+    system, *said = [turn["value"] for turn in printed_row["conversations"]]
+    exchanges = list(zip(said[::2], said[1::2], strict=True))
+    if "one text" in container or container in ONE_TEXT:
+        exchanges, kept = exchanges[:1], 4
+    else:
+        kept = len(record.messages)
+    found = to_record(CONTAINERS[container](system, exchanges), options=OPTIONS)
+    assert found.messages[-kept:] == record.messages[:kept]
+    if "tools" not in container and container != "anthropic":  # these declare others
+        assert found.tools == record.tools
