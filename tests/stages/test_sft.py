@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from support.samples import DATA
 
 import agentlite
 from agentlite.config.settings import DpoSettings, SftSettings
-from agentlite.core.errors import UserError
+from agentlite.core.errors import OTHER_PLAN, UserError
 from agentlite.core.records import PreferencePair, Side, from_row
 from agentlite.core.row_files import read_rows
 from agentlite.rendering import PROTOCOLS, training_rows
@@ -19,6 +20,7 @@ from agentlite.stages import dpo, grpo, sft
 from agentlite.stages.training import evaluated_on
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import load_template
+from agentlite.workspace.run_folder import Plan, RunTarget
 
 SMALL: dict[str, Any] = {"batch_size": 2, "gradient_accumulation": 3}
 
@@ -48,7 +50,7 @@ def prepared_protocol(run: Path) -> str:
 
 
 def forecast(command: Any, run: Path, **changed: Any) -> dict[str, Any]:
-    return dict(command(run=str(run), dry_run=True, out="never", **{**SMALL, **changed}).figures)
+    return dict(command(run=str(run), dry_run=True, **{"out": "never", **SMALL, **changed}).figures)
 
 
 def test_a_dry_run_of_sft_says_its_steps_and_tokens(run: Path, lengths: list[int]) -> None:
@@ -99,6 +101,50 @@ def test_what_sft_inherits_is_the_model_of_its_prep(run: Path) -> None:
     assert sft.inherit(SftSettings(), run) == {"model": ("smollm2-135m", "prep")}
     full = sft.inherit(SftSettings(full=True), run)
     assert full["learning_rate"] == (pytest.approx(2e-5), "--full")
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_other_rows_of_train_or_dev_are_another_plan_of_sft(
+    split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs: list[object] = []
+    prepared = Plan("prep", {"protocol": "hermes"}, {}, {})
+
+    def note(*_: object, **given: Any) -> None:
+        inputs.append(given["inputs"])
+
+    monkeypatch.setattr(sft, "train_stage", note)
+    outputs = {"train.jsonl": "a" * 64, "dev.jsonl": "b" * 64, "test.jsonl": "c" * 64}
+    for changed in ({}, {f"{split}.jsonl": "d" * 64}, {"test.jsonl": "d" * 64}):
+        finished = SimpleNamespace(outputs={**outputs, **changed})
+        monkeypatch.setattr(run_folder, "finished", lambda *_, finished=finished: finished)
+        monkeypatch.setattr(run_folder, "read_plan", lambda _: prepared)
+        sft.run(SftSettings(model="smollm2-135m"), RunTarget(tmp_path, "sft"))
+    assert inputs[0] != inputs[1] and inputs[0] == inputs[2]  # the test rows are not read
+
+
+@pytest.mark.parametrize("command", [agentlite.sft, agentlite.grpo])
+def test_a_dry_run_says_what_the_run_would_do_with_a_folder_of_another_plan(
+    command: Any, run: Path
+) -> None:
+    name = command.__name__
+    with run_folder.open_stage(run / "other", Plan(name, {}, {}, {}), force=True):
+        pass  # an unfinished stage of another plan
+    with pytest.raises(UserError) as refused:
+        forecast(
+            command, run, out="other", model="smollm2-135m", batch_size=4, gradient_accumulation=1
+        )
+    assert refused.value.exit_code == OTHER_PLAN
+    figures = forecast(
+        command,
+        run,
+        out="other",
+        force=True,
+        model="smollm2-135m",
+        batch_size=4,
+        gradient_accumulation=1,
+    )
+    assert figures["folder"] == "new"
 
 
 def pairs_of(run: Path, texts: list[tuple[str, str]], split: str = "train") -> Path:
