@@ -21,6 +21,7 @@ STAGES = {
 agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
 agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout bench.jsonl --personal mask
+agentlite prep agent_sft.jsonl agent_benchmark.jsonl --tools agent_tools.jsonl
 cat rows.jsonl | agentlite prep - --run runs/weather --json
 """,  # noqa: E501  (as it is typed)
     ),

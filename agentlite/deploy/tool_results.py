@@ -70,8 +70,8 @@ def _first_row(text: str) -> object:
 
 def recorded(path: str) -> Callable[[Call], str | None]:
     """The results of dialogs of any format that prep reads, by call: each as often as it was
-    recorded, then the last again. Rows that cannot be read are counted. Raises UserError 2 for a
-    file that cannot."""
+    recorded, then the last again. A result whose call has unknown arguments is that of any call of
+    its tool. Rows that cannot be read are counted. Raises UserError 2 for a file that cannot."""
     found: dict[str, list[str]] = defaultdict(list)
     bad = 0
     for raw in read_raw(path, io.BytesIO()):
@@ -84,16 +84,19 @@ def recorded(path: str) -> Callable[[Call], str | None]:
             bad += 1
             continue
         for record in records:
-            calls = {call.id: call for message in record.messages for call in message.calls}
-            for message in record.messages:
-                if message.role == "tool" and message.call_id in calls:
-                    found[_key(calls[message.call_id])].append(message.content)
+            keys: dict[str, str] = {}
+            for turn, message in enumerate(record.messages):
+                unknown = record.unknown_arguments(turn)
+                for index, call in enumerate(message.calls):
+                    keys[call.id] = call.name if index in unknown else _key(call)
+                if message.role == "tool" and message.call_id in keys:
+                    found[keys[message.call_id]].append(message.content)
 
     if bad:
         console.notice(f"{path}: {bad} rows cannot be read; `agentlite prep {path}` says why")
 
     def result(call: Call) -> str | None:
-        results = found.get(_key(call))
+        results = found.get(_key(call)) or found.get(call.name)
         if not results:
             return None
         return results.pop(0) if len(results) > 1 else results[0]

@@ -9,6 +9,7 @@ import pytest
 from agentlite.core.errors import UserError
 from agentlite.core.records import Message, Record, to_row
 from agentlite.core.row_files import write_rows
+from agentlite.data.formats import FORMATS
 from agentlite.data.prompt_records import Prompts
 
 
@@ -48,3 +49,15 @@ def test_records_that_prep_wrote_are_read_as_they_are(tmp_path: Path) -> None:
     record = Record(messages=messages, source="s", split="dev")
     write_rows(tmp_path / "dev.jsonl", [to_row(record)] * 2)
     assert list(Prompts(str(tmp_path / "dev.jsonl"), "", "react", True).records()) == [record]
+
+
+def test_tools_that_are_ids_alone_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(FORMATS["sage_benchmark"].example + "\n")
+    assert [record.tools[0].name for record in Prompts(str(path), "", "", False).records()] == [
+        "rain_001"
+    ]
+    notice = capsys.readouterr().err
+    assert "2 tools have no more than an id, rain_001" in notice and "--tools FILE" in notice

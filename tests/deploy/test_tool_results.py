@@ -126,3 +126,19 @@ def test_functions_are_asked_by_the_names_of_the_tools_and_end_with_the_chat(tmp
 )
 def test_a_result_is_text_as_a_model_is_shown_it(value, text):
     assert tool_results._call(lambda city: value, {"city": "Oslo"}) == (text, "")
+
+
+def test_a_result_of_a_call_with_unknown_arguments_is_that_of_any_call_of_its_tool(tmp_path):
+    turns = [
+        {"role": "user", "content": "Is it wet?"},
+        {"role": "assistant", "content": "I look."},
+        {"role": "tool", "content": "4 mm", "tool_id": "rain_001"},
+        {"role": "tool", "content": "low", "tool_id": "tide_002", "arguments": {"port": "Brest"}},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    row = {"dialog_id": "d", "turns": turns, "target_tools": ["rain_001", "tide_002"]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    result = recorded(str(tmp_path / "rows.jsonl"))
+    assert result(Call("rain_001", {"city": "Oslo"})) == "4 mm"
+    assert result(Call("tide_002", {"port": "Brest"})) == "low"
+    assert result(Call("tide_002", {"port": "Oslo"})) is None
