@@ -83,11 +83,13 @@ class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the messages cannot say about a turn: the calls due, with their accepted values; none
     due if empty.
 
-    `optimal_steps`: in how many steps the whole dialog can be done, where that is known.
+    `optimal_steps`: in how many steps the whole dialog can be done, where that is known. `known`:
+    False at a turn that nobody has answered: its message is a stand-in, and is never trained.
     """
 
     calls: tuple[GoldCall, ...] = ()
     optimal_steps: int | None = None
+    known: bool = True
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
@@ -128,13 +130,18 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict
     @property
     def prompted_turns(self) -> list[int]:
         """The steps that are asked and judged: where there are tools to choose from, or gold that
-        says what is right without any; and the turn is one to learn.
+        says what is right without any, and the turn is one to learn; and those without gold.
         """
         return [
             turn
             for turn in self.turns
-            if (self.tools or turn in self.gold) and self.messages[turn].loss
+            if ((self.tools or turn in self.gold) and self.messages[turn].loss)
+            or not self.has_gold(turn)
         ]
+
+    def has_gold(self, turn: int) -> bool:
+        """Whether it is known what is right at a turn."""
+        return turn not in self.gold or self.gold[turn].known
 
     def unknown_arguments(self, turn: int) -> list[int]:
         """Which calls of an assistant turn, by index, have arguments that the data does not say:

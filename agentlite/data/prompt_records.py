@@ -11,16 +11,20 @@ from msgspec.structs import replace
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Record, from_row
-from agentlite.core.row_files import find_rows, read_rows
+from agentlite.core.records import Gold, Message, Record, from_row
+from agentlite.core.row_files import Row, find_rows, read_rows
 from agentlite.data.curation.validate import validate
-from agentlite.data.formats import raw_files, read_raw, samples, to_record
+from agentlite.data.formats import FORMATS, raw_files, read_raw, samples, to_record
 from agentlite.data.formats.sage_tools import undescribed
 from agentlite.rendering import choose
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.lineage import setting_of
 from agentlite.workspace.model_source import Source, load_template
+
+# keys of an answer to `prompt`: such a row is no prompt alone
+ANSWERS = frozenset({"gold", "completion", "chosen", "rejected", "response", "output"})
+STAND_IN = "x"  # the answer of a prompt that nobody has answered: no prompt shows it
 
 
 class Prompts(NamedTuple):
@@ -76,14 +80,14 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
         try:
             if raw.error:
                 raise raw.error
-            name, parts = samples(raw.value)
-            records = [to_record(part, name) for part in parts]
+            name, parts = samples(_as_messages(raw.value))
+            records = [_unanswered(to_record(part, name)) for part in parts]
             for record in records:
-                validate(record)
+                validate(record, answered=False)
         except RowError as error:
             fix = (
-                "A prompt needs its gold: `gold`, or the right answer as last turn. Mend it; "
-                "prep sets bad rows aside."
+                'A prompt is a question, {"prompt": ..., "tools": [...]}, with its gold: `gold`, '
+                "or the right answer as last turn. Correct it; prep sets bad rows aside."
             )
             raise UserError(f"{error.code} {error.reason}.", fix, location=raw.location) from error
         for record in records:
@@ -96,3 +100,27 @@ def _read(source: str, content: bytes) -> Iterator[Record]:
             f"{source}: {len(names)} tools have no more than an id, {min(names)} among them, so a "
             "model cannot know what they do: run `agentlite prep` on it with --tools FILE"
         )
+
+
+def _as_messages(row: Row) -> Row:
+    """A prompt alone, a text or messages, as messages: no format of training rows has it."""
+    prompt = row.get("prompt")
+    if (
+        not isinstance(prompt, str | list)
+        or not row.keys().isdisjoint(ANSWERS)
+        or any(known.fits(row) for known in FORMATS.values())
+    ):
+        return row
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return {**{key: row[key] for key in row if key != "prompt"}, "messages": messages}
+
+
+def _unanswered(record: Record) -> Record:
+    """A dialog that waits for the assistant, with a stand-in for its answer, which is not trained
+    and no gold; any other as it is.
+    """
+    if not record.messages or record.messages[-1].role not in ("user", "tool"):
+        return record
+    stand_in, turn = Message("assistant", STAND_IN, loss=False), len(record.messages)
+    messages, gold = (*record.messages, stand_in), {**record.gold, turn: Gold(known=False)}
+    return replace(record, messages=messages, gold=gold)

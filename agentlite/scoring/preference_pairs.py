@@ -20,7 +20,7 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import encode, replacing
 from agentlite.rendering import Prompt
-from agentlite.scoring.rewards import total
+from agentlite.scoring.rewards import WEIGHTS, total
 
 T = TypeVar("T")
 Reason = Literal["failed", "same text", "same score", "small margin", "empty text"]
@@ -96,7 +96,10 @@ class PreparedSteps(NamedTuple):
             if name not in self.scores[0]:
                 raise UserError(
                     f"the candidates have no score for '{name}'.",
-                    "Leave its weight out, or name its function: --rewards FILE.py:FUNCTION.",
+                    "It compares answers with gold, and their prompts have none: set its weight to "
+                    "0, as --config recipes/no-gold.yaml does."
+                    if name in WEIGHTS
+                    else "Leave its weight out, or name its function: --rewards FILE.py:FUNCTION.",
                 )
         return [round(total(score, counted) * UNIT) for score in self.scores]
 
@@ -126,10 +129,12 @@ class PairChoice(NamedTuple):
 
 def gold_candidates(prompts: Iterable[Prompt]) -> Iterator[Candidate]:
     """The gold answer of every step that has one. A step whose calls have unknown arguments has
-    none: its text would teach the empty ones that stand in for them.
+    none: its text would teach the empty ones that stand in for them. Nor has a step that nobody has
+    answered.
     """
     for prompt in prompts:
-        if not prompt.record.unknown_arguments(prompt.turn):
+        record, turn = prompt.record, prompt.turn
+        if record.has_gold(turn) and not record.unknown_arguments(turn):
             answer, ended = prompt.answer, prompt.ended
             yield Candidate(*prompt.step, prompt.protocol, GOLD, 0, answer, ended, 0)
 
@@ -176,6 +181,10 @@ def count_reasons(made: Iterable[PairChoice | Reason]) -> dict[str, int]:
 def prepare(groups: Mapping[Step, Sequence[ScoredCandidate]], rule: PairRule) -> PreparedSteps:
     """Computes once what is the same for every weighting."""
     names = next((list(one.components) for scored in groups.values() for one in scored), [])
+    if rule.gold == "failed" and names and "exact" not in names:
+        raise UserError(
+            "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
+        )
     indices: dict[tuple[float, ...], int] = {}
     distinct: list[Mapping[str, float]] = []
     steps = []

@@ -174,7 +174,7 @@ def report_components(
     weights: Mapping[str, float],
     expected: Mapping[Step, bool],
 ) -> ComponentsReport:
-    """`expected`: for each step, whether a call is expected."""
+    """`expected`: for each step, whether a call is expected; empty where that is not known."""
     prepared = prepare(groups, PairRule())
     columns = {
         name: _column(prepared, name) for name in (prepared.scores[0] if prepared.scores else ())

@@ -13,7 +13,7 @@ from agentlite.data.prompt_records import Prompts, find_prompts
 from agentlite.engine import deepspeed, grpo
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import Prompt, prompts, settled
-from agentlite.scoring.rewards import settle_weights
+from agentlite.scoring.rewards import refuse_without_gold, settle_weights
 from agentlite.scoring.rewards.scorer import Scorer, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions, function_files
 from agentlite.stages.grpo_rollouts import Rollouts
@@ -35,7 +35,9 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
     """Trains, or carries on. Raises UserError 2, 3, 4, 5, 6, 7, 74 or 75; Stopped after a
     signal.
     """
-    settle_weights(settings.weights, [text.rpartition(":")[2] for text in settings.rewards])
+    weights = settle_weights(
+        settings.weights, [text.rpartition(":")[2] for text in settings.rewards]
+    )
     source = find_model(settings.model, target.run)
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
     answers = settings.batch_size * settings.gradient_accumulation
@@ -56,7 +58,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
 
     def train(folder: Path) -> dict[str, object]:
         with console.waiting("grpo: writing the prompts"):
-            fitting, too_long = _fitting_prompts(settings, prepared, source)
+            fitting, too_long = _fitting_prompts(settings, prepared, source, weights)
         records = {prompt.record.id: prompt.record for prompt in fitting}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
         console.notice(f"grpo: {len(fitting)} prompts, groups of {settings.group_size}")
@@ -75,7 +77,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
 
     def forecast() -> dict[str, object]:
         """How many steps and answers there would be, and of how long prompts."""
-        fitting, too_long = _fitting_prompts(settings, prepared, source)
+        fitting, too_long = _fitting_prompts(settings, prepared, source, weights)
         planned = grpo.schedule(settings, len(fitting))
         longest = max(len(prompt.ids) for prompt in fitting)
         return {
@@ -109,13 +111,14 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def _fitting_prompts(
-    settings: GrpoSettings, prepared: Prompts, source: Source
+    settings: GrpoSettings, prepared: Prompts, source: Source, weights: Mapping[str, float]
 ) -> tuple[list[Prompt], int]:
     """The prompts that leave room for an answer, and how many do not. Raises UserError 2 if none
-    does.
+    does, or where `weights` need gold that is not there.
     """
-    with_tools = [record for record in prepared.records() if record.prompted_turns]
-    sampled = [with_tools[index] for index in sample(with_tools, settings.limit, settings.seed)]
+    prompted = [record for record in prepared.records() if record.prompted_turns]
+    refuse_without_gold(prompted, weights, prepared.location)
+    sampled = [prompted[index] for index in sample(prompted, settings.limit, settings.seed)]
     template = load_template(source.base)
     every = list(prompts(sampled, settled(prepared.protocol, template).of, template))
     room = settings.max_length - settings.max_new_tokens

@@ -16,7 +16,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loaded
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates, read_rollouts
-from agentlite.scoring.rewards import settle_weights, total
+from agentlite.scoring.rewards import settle_weights, total, without_comparisons
 from agentlite.scoring.rewards.scorer import Scorer, Tally
 from agentlite.workspace.model_source import Source, load_template
 
@@ -36,7 +36,8 @@ class Rollouts:
 
     def __init__(self, folder: Path, settings: GrpoSettings, scorer: Scorer, prompts: list[Prompt]):
         self.folder, self.settings, self.scorer, self.prompts = folder, settings, scorer, prompts
-        self.weights = settle_weights(settings.weights, scorer.user_functions)
+        weights = settle_weights(settings.weights, scorer.user_functions)
+        self.weights = weights if scorer.has_gold else without_comparisons(weights)
         self.halt: list[Exception] = []
         self.tally = Tally(settings.max_failures, folder, HOW_TO_GO_ON)
         self._carry_on()

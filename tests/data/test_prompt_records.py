@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from agentlite.core.errors import UserError
-from agentlite.core.records import Message, Record, to_row
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Message, Record, from_row, to_row
 from agentlite.core.row_files import write_rows
+from agentlite.data.curation.validate import validate
 from agentlite.data.formats import FORMATS
 from agentlite.data.prompt_records import Prompts
 
@@ -37,7 +38,7 @@ def test_each_record_of_a_file_or_of_stdin_is_asked_once_and_bears_its_source(
 
 
 def test_a_row_that_cannot_be_asked_is_an_error_with_its_line() -> None:
-    for bad in ({"messages": [{"role": "user", "content": "q"}]}, {"a": 1}, 3):
+    for bad in ({"messages": [{"role": "system", "content": "q"}]}, {"a": 1}, 3):
         with pytest.raises(UserError) as caught:
             list(Prompts("-", "", "hermes", False, lines(row("one"), bad)).records())
         assert caught.value.location == "stdin:2"
@@ -61,3 +62,44 @@ def test_tools_that_are_ids_alone_are_named(
     ]
     notice = capsys.readouterr().err
     assert "2 tools have no more than an id, rain_001" in notice and "--tools FILE" in notice
+
+
+TOOLS = [{"name": "weather", "description": "", "parameters": {"type": "object", "properties": {}}}]
+ASKS = [{"role": "user", "content": "Is it wet?"}]
+CALL = {"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+UNANSWERED: dict[str, dict[str, Any]] = {
+    "a text": {"prompt": "Is it wet?", "tools": TOOLS},
+    "messages as prompt": {"prompt": ASKS, "tools": TOOLS},
+    "OpenAI": {"messages": ASKS, "tools": TOOLS},
+    "ShareGPT": {"conversations": [{"from": "human", "value": "Is it wet?"}]},
+    "no tools": {"prompt": "Is it wet?"},
+    "a result": {
+        "messages": [
+            *ASKS,
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "a", "content": "4 mm"},
+        ],
+        "tools": TOOLS,
+    },
+}
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+def test_a_dialog_that_waits_for_the_assistant_is_asked_there_and_has_no_gold_to_train(
+    name: str,
+) -> None:
+    content = lines({**UNANSWERED[name], "solution": 3})
+    [record] = Prompts("-", "", "hermes", False, content).records()
+    turn = record.turns[-1]
+    assert record.prompted_turns[-1] == turn == len(record.messages) - 1
+    assert not record.has_gold(turn) and not record.messages[turn].loss
+    assert record.meta["extra"] == {"solution": 3}
+    assert from_row(to_row(record)) == record
+    with pytest.raises(RowError, match="a prompt without an answer"):
+        validate(record)
+
+
+@pytest.mark.parametrize("key", ["completion", "response", "output", "chosen"])
+def test_a_prompt_beside_an_answer_is_no_prompt_alone(key: str) -> None:
+    with pytest.raises(UserError):
+        list(Prompts("-", "", "hermes", False, lines({"prompt": "q", key: "a"})).records())

@@ -26,6 +26,7 @@ class FakeScorer:
 
     user_functions: dict[str, Any] = {}  # noqa: RUF012  (never changed)
     protocols = PROTOCOLS
+    has_gold = True
 
     def __call__(self, candidates: Any) -> Any:
         for one in candidates:

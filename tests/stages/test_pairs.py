@@ -413,17 +413,6 @@ def test_prompts_may_come_from_stdin_with_their_gold(run, tiny_model):
     assert command(*given, stdin=text + "\n").returncode == 3
 
 
-def test_a_prompt_without_gold_is_refused_with_its_line(run, tiny_model):
-    path = run / "prompts.jsonl"
-    path.write_text(
-        json.dumps({"messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}) + "\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(UserError, match="needs its gold") as told:
-        agentlite.pairs(run=str(run), data=str(path), model=str(tiny_model), out="pairs-no-gold")
-    assert told.value.location.endswith("prompts.jsonl:1")
-
-
 def test_a_pair_is_rendered_as_the_training_row_is_its_end_of_turn_once(paired, tiny_model):
     """Where the gold is chosen, prompt and answer are the beginning of what sft would train on."""
     template = load_template(str(tiny_model))
@@ -651,3 +640,46 @@ def test_pairs_of_test_records_are_not_trained_on(paired, run, tiny_model, tmp_p
     (tmp_path / "pairs" / "plan.json").write_bytes(msgspec.json.encode(plan))
     with pytest.raises(UserError, match="test records"):
         agentlite.dpo(run=str(tmp_path), data=str(tmp_path / "pairs"), **TRAIN)
+
+
+@pytest.mark.parametrize("with_gold", [0, 1])
+def test_prompts_without_gold_become_pairs_and_rollouts_by_own_rewards(
+    with_gold, run, tiny_model, tmp_path
+):
+    """Beside a row with gold as well; and what compares with gold is refused, with the ways out."""
+    rows = [{"prompt": f"Is it wet in {city}?", "tools": [TOOL]} for city in ("Oslo", "Rome")]
+    rows += [row("Bern", calls=True)] * with_gold
+    data = tmp_path / "prompts.jsonl"
+    data.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+    options = {
+        "data": str(data),
+        "run": str(tmp_path),
+        "model": str(tiny_model),
+        "rewards": f"{run / 'mine.py'}:short",
+        **FEW,
+    }
+    for stage in (agentlite.pairs, agentlite.grpo):
+        with pytest.raises(
+            UserError, match=f"2 of {2 + with_gold} prompts have no gold"
+        ) as refused:
+            stage(**options)
+        assert "recipes/no-gold.yaml" in refused.value.fix
+    config = ["recipes/no-gold.yaml"]
+    agentlite.pairs(**options, config=config, num_samples=3, margin=0.0)
+    folder = tmp_path / "pairs"
+    golds = [one for one in read_candidates(folder / "candidates.jsonl") if one.model == GOLD]
+    assert len(golds) == with_gold
+    pairs = list(read_pairs(folder / "pairs.jsonl"))
+    assert pairs and all(len(one.chosen.text) < len(one.rejected.text) for one in pairs)
+    with pytest.raises(UserError, match="no score for 'task_completion'"):
+        agentlite.pairs(candidates="pairs", run=str(tmp_path), out="again")
+    agentlite.dpo(run=str(tmp_path), **{**TRAIN, "max_steps": 1})
+    agentlite.grpo(
+        **options,
+        config=config,
+        **{**TRAIN, "max_steps": 1, "gradient_accumulation": 2},
+        group_size=2,
+    )
+    assert done(tmp_path / "dpo") and done(tmp_path / "grpo")
+    rollouts = list(read_rollouts(tmp_path / "grpo" / "rollouts.jsonl"))
+    assert all("short" in one.components and "exact" not in one.components for one in rollouts)

@@ -11,15 +11,18 @@ from agentlite.core.records import Call, Gold, Message, Record, Tool
 from agentlite.data.formats.accepted_values import gold_problem
 
 
-def validate(record: Record) -> None:
-    """Raises RowError with the code of what is wrong.
+def validate(record: Record, *, answered: bool = True) -> None:
+    """Raises RowError with the code of what is wrong. `answered`: no turn may be a stand-in for an
+    answer that nobody knows.
 
-    E201 no assistant turn, or gold at another one; E203 order of roles; E204 call without result or
-    result without call; E205 a result whose call is not clear; E209 unknown tool; E210 arguments
-    that do not fit its schema, or gold that accepts none that do; E212 one tool name twice; E216 a
-    turn that says nothing; E112 a NUL character.
+    E201 no assistant turn, gold at another one, or a turn without an answer; E203 order of roles;
+    E204 call without result or result without call; E205 a result whose call is not clear; E209
+    unknown tool; E210 arguments that do not fit its schema, or gold that accepts none that do; E212
+    one tool name twice; E216 a turn that says nothing; E112 a NUL character.
     """
     check_dialog(record)
+    if answered and not all(map(record.has_gold, record.turns)):
+        raise RowError("E201", "a prompt without an answer: pairs and grpo take it, by own rewards")
     tools = {tool.name: tool for tool in record.tools}
     for turn in record.turns:
         unknown = record.unknown_arguments(turn)

@@ -8,22 +8,32 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from agentlite.core.errors import UserError, nearest
+from agentlite.core.records import Record
 from agentlite.scoring.rewards.attempt import Attempt, TraceStep
-from agentlite.scoring.rewards.components import COMPONENTS, PENALTIES, Component
+from agentlite.scoring.rewards.components import (
+    COMPONENTS,
+    PENALTIES,
+    WITHOUT_GOLD,
+    Component,
+)
 from agentlite.scoring.rewards.feedback import feedback
 
 __all__ = [
     "COMPONENTS",
     "PENALTIES",
     "WEIGHTS",
+    "WITHOUT_GOLD",
     "Attempt",
     "Component",
     "ComponentError",
     "RewardResult",
     "TraceStep",
+    "have_gold",
+    "refuse_without_gold",
     "score_attempt",
     "settle_weights",
     "total",
+    "without_comparisons",
 ]
 
 WEIGHTS: dict[str, float] = {
@@ -69,6 +79,38 @@ def score_attempt(attempt: Attempt, user_functions: Mapping[str, Component] = {}
     for name, count in PENALTIES.items():
         components[name] = float(count(attempt))
     return RewardResult(components, feedback(attempt), "; ".join(errors))
+
+
+def have_gold(records: Iterable[Record]) -> bool:
+    """Whether it is known of every step of these records what is right at it."""
+    return all(gold.known for record in records for gold in record.gold.values())
+
+
+def refuse_without_gold(
+    records: Iterable[Record], weights: Mapping[str, float], location: str
+) -> None:
+    """Raises UserError 2 where prompts have no gold, and a component with a weight needs it."""
+    records = list(records)
+    lacking = sum(not have_gold([record]) for record in records)
+    compared = [name for name in weights if weights[name] and _needs_gold(name)]
+    if lacking and compared:
+        raise UserError(
+            f"{lacking} of {len(records)} prompts have no gold, with which answers are compared: "
+            f"{', '.join(compared)}.",
+            "Write the gold (`gold`, the expected calls, or the right answer as last turn), or do "
+            "without it: --config recipes/no-gold.yaml sets those weights to 0, and "
+            "--rewards file.py:function adds a reward of yours.",
+            location=location,
+        )
+
+
+def _needs_gold(name: str) -> bool:
+    return name in WEIGHTS and name not in WITHOUT_GOLD
+
+
+def without_comparisons(components: Mapping[str, float]) -> dict[str, float]:
+    """The components, and user functions, that need no gold."""
+    return {name: value for name, value in components.items() if not _needs_gold(name)}
 
 
 def total(components: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -32,7 +32,9 @@ class Attempt(Struct, frozen=True, dict=True):
     """All that a component may look at; what several of them need is computed once.
 
     `messages`: the dialog before the step; `reference`: the words that the record has at it. An
-    answer is compared with them where they are there. With a `trace` the whole dialog is scored:
+    answer is compared with them where they are there. `meta`: what else the row holds; the keys
+    that its format does not know are under "extra". Where `gold.known` is False, nobody knows what
+    is right: there is neither gold nor a reference. With a `trace` the whole dialog is scored:
     its calls are those of the trace, and `parsed` is the last text.
     """
 
@@ -44,6 +46,7 @@ class Attempt(Struct, frozen=True, dict=True):
     trace: tuple[TraceStep, ...] | None = None
     messages: Sequence[Message] = ()
     reference: str = ""
+    meta: Mapping[str, Any] = {}
 
     @property
     def readable(self) -> bool:

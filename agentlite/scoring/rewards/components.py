@@ -150,6 +150,8 @@ COMPONENTS: dict[str, Component] = {
         exact,
     )
 }
+# what can be said of an answer alone: a prompt needs no gold for them
+WITHOUT_GOLD = frozenset({"format_compliance", "format_error", "timeout", "excess_text"})
 PENALTIES: dict[str, Callable[[Attempt], int]] = {
     penalty.__name__: penalty
     for penalty in (wrong_tool, redundant_call, format_error, timeout, missed_call, excess_text)

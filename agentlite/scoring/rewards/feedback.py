@@ -19,6 +19,8 @@ def _of_step(attempt: Attempt) -> str:
     expected, made, tools = attempt.gold.calls, attempt.made, attempt.uses
     if unreadable := _of_text(attempt):
         return unreadable
+    if not attempt.gold.known:
+        return "not compared: the prompt has no gold"
     if not expected:
         return f"calls {_names(tools)} where no call is expected" if made else _of_answer(attempt)
     if not made:

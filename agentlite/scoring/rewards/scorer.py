@@ -9,18 +9,33 @@ from agentlite.core.records import Candidate, Gold, Record, Score, Step
 from agentlite.rendering import PROTOCOLS, Protocol, protocol_weights
 from agentlite.rendering.protocol_mix import reader_for
 from agentlite.scoring.read_turn import read_turn, reference_of
-from agentlite.scoring.rewards import Attempt, Component, score_attempt
+from agentlite.scoring.rewards import (
+    Attempt,
+    Component,
+    have_gold,
+    score_attempt,
+    without_comparisons,
+)
 from agentlite.workspace.model_source import load_template
 
 
 class Scorer(NamedTuple):
-    """Scores candidates: with the records by id, the protocols by name, and user functions."""
+    """Scores candidates: with the records by id, the protocols by name, and user functions.
+
+    All scores have the same components: where one prompt has no gold, those that need it are left
+    out of every score.
+    """
 
     records: Mapping[str, Record]
     protocols: Mapping[str, Protocol]
     user_functions: Mapping[str, Component]
 
+    @property
+    def has_gold(self) -> bool:
+        return have_gold(self.records.values())
+
     def __call__(self, candidates: Iterable[Candidate]) -> Iterator[Score]:
+        has_gold = self.has_gold
         expected: dict[Step, Gold] = {}
         references: dict[tuple[Step, str], str] = {}
         for candidate in candidates:
@@ -38,8 +53,11 @@ class Scorer(NamedTuple):
                 text=candidate.text,
                 messages=record.messages[: candidate.turn],
                 reference=references[key],
+                meta=record.meta,
             )
             components, feedback, error = score_attempt(attempt, self.user_functions)
+            if not has_gold:
+                components = without_comparisons(components)
             yield Score(*candidate.key, components, feedback, error)
 
     def _record(self, candidate: Candidate) -> Record:

@@ -88,7 +88,7 @@ def key_figure(figures: Mapping[str, object]) -> str:
 
 
 def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
-    settle_weights(settings.weights, _names(settings.rewards))
+    weights = settle_weights(settings.weights, _names(settings.rewards))
     source = _source(settings, target.run)
     prepared = find_prompts(settings.data, settings.split, settings.model, source, target.run)
     plan = Plan(
@@ -99,7 +99,7 @@ def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
     )
     _refuse_sampling_again(target, plan)
     if target.dry_run:
-        return _dry_run(settings, target, plan, prepared, source)
+        return _dry_run(settings, target, plan, prepared, source, weights)
     if not settings.endpoint and (target.force or not (target.folder / SAMPLED).exists()):
         check_libraries(settings.engine)
     with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
@@ -159,12 +159,17 @@ def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
 
 
 def _dry_run(
-    settings: PairsSettings, target: RunTarget, plan: Plan, prepared: Prompts, source: Source
+    settings: PairsSettings,
+    target: RunTarget,
+    plan: Plan,
+    prepared: Prompts,
+    source: Source,
+    weights: Mapping[str, float],
 ) -> Result:
     """How many candidates there would be, and how long the prompts are."""
     status = "new" if target.force else run_folder.compare(target.folder, plan)
     template = load_template(source.base)
-    records = chosen_records(settings, prepared)
+    records = chosen_records(settings, prepared, weights)
     fitting, too_long = fitting_prompts(
         settings, prompts(records, settled(prepared.protocol, template).of, template)
     )
@@ -191,7 +196,8 @@ def _fill(
     user_functions: Mapping[str, Component],
 ) -> None:
     folder = stage.folder
-    records = chosen_records(settings, prepared)
+    weights = settle_weights(settings.weights, user_functions)
+    records = chosen_records(settings, prepared, weights)
     template = load_template(source.base)
     with console.waiting(f"pairs: writing the prompts of {len(records)} records"):
         fitting, too_long = fitting_prompts(

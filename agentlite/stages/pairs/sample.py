@@ -1,6 +1,6 @@
 """The records and prompts of pairs, and the candidates that a model gives to them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,10 +17,16 @@ from agentlite.engine.load import loading_of
 from agentlite.engine.sampler import make_sampler
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
+from agentlite.scoring.rewards import have_gold, refuse_without_gold
 from agentlite.workspace.model_source import Source
 
 
-def chosen_records(settings: PairsSettings, prepared: Prompts) -> list[Record]:
+def chosen_records(
+    settings: PairsSettings, prepared: Prompts, weights: Mapping[str, float]
+) -> list[Record]:
+    """A sample of the records with a step to ask. Raises UserError 2 where there is none, or where
+    `weights` need gold that is not there.
+    """
     records = [record for record in prepared.records() if record.prompted_turns]
     if not records:
         raise UserError(
@@ -28,6 +34,11 @@ def chosen_records(settings: PairsSettings, prepared: Prompts) -> list[Record]:
             "There must be something to choose: run prep on rows with tools,"
             " or with a smaller --test and --dev.",
             location=prepared.location,
+        )
+    refuse_without_gold(records, weights, prepared.location)
+    if settings.gold and not have_gold(records):
+        raise UserError(
+            "prompts have no gold that could be chosen.", "Leave --gold out.", location="--gold"
         )
     return [records[index] for index in sample(records, settings.limit, settings.seed)]
 

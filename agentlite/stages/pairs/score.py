@@ -18,7 +18,7 @@ from agentlite.core.records import (
 )
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.scoring.preference_pairs import read_scores
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, have_gold
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.pairs.candidates import Stored
@@ -102,7 +102,10 @@ def rescore_hint(name: str) -> str:
 
 
 def expected_calls(records: Iterable[Record]) -> dict[Step, bool]:
-    """For every step, whether a call is expected."""
+    """For every step, whether a call is expected; empty where a prompt has no gold."""
+    records = list(records)
+    if not have_gold(records):
+        return {}
     return {
         Step(record.id, turn): bool(record.expected(turn).calls)
         for record in records

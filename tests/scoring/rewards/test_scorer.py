@@ -1,11 +1,22 @@
 """Candidates -> scores, and how many failed functions a run allows."""
 
 import pytest
+from msgspec.structs import replace
 
+from agentlite.config import resolve
 from agentlite.core.errors import UserError
-from agentlite.core.records import Candidate, Score
-from agentlite.rendering import PROTOCOLS
-from agentlite.scoring.rewards import ComponentError
+from agentlite.core.records import GOLD, Candidate, Gold, GoldCall, Score
+from agentlite.rendering import PROTOCOLS, Prompt
+from agentlite.scoring.preference_pairs import gold_candidates
+from agentlite.scoring.rewards import (
+    WEIGHTS,
+    WITHOUT_GOLD,
+    Attempt,
+    ComponentError,
+    refuse_without_gold,
+    score_attempt,
+    settle_weights,
+)
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 
 RIGHT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
@@ -40,6 +51,68 @@ def test_a_candidate_is_read_in_its_protocol_and_scored_at_its_turn(dialog):
     assert [one["length"] for one in components] == [len(text) / 100 for _, _, text, _ in said]
     assert {one.error for one in found} == {"fails raised ValueError"}
     assert "fails" not in components[0]
+
+
+GOLDS = [
+    Gold(),
+    Gold(known=False),
+    Gold((GoldCall("get_weather", {"city": ["Oslo"]}),)),
+    Gold((GoldCall("get_weather", {"city": ["Rome"]}), GoldCall("other"))),
+]
+
+
+@pytest.mark.parametrize("text", ["", "Yes.", RIGHT, RIGHT * 2, "<tool_call>{", "word " * 400])
+@pytest.mark.parametrize("ended", ["turn", "cut"])
+def test_what_needs_no_gold_is_the_same_whatever_the_gold_is(text, ended, dialog):
+    parsed = PROTOCOLS["hermes"].read(text, dialog.tools)
+    scores = [
+        score_attempt(Attempt(parsed, gold, dialog.tools, ended != "cut", text)).components
+        for gold in GOLDS
+    ]
+    assert len({tuple(score[name] for name in sorted(WITHOUT_GOLD)) for score in scores}) == 1
+    assert {*scores[0]} >= WITHOUT_GOLD
+
+
+def test_without_gold_no_score_says_what_only_gold_can_say(dialog):
+    open_turn = len(dialog.messages) - 1
+    unanswered = replace(dialog, gold={open_turn: Gold(known=False)}, meta={"extra": {"a": 1}})
+    seen = []
+
+    def own(attempt):
+        seen.append((attempt.gold.known, attempt.reference, attempt.meta))
+        return 0.5
+
+    scorer = Scorer({unanswered.id: unanswered}, PROTOCOLS, {"own": own})
+    turns = [2, open_turn]
+    said = [Candidate(unanswered.id, turn, "hermes", "m", 0, "x", "turn", 1) for turn in turns]
+    scores = list(scorer(said))
+    assert all(one.components.keys() == WITHOUT_GOLD | {"own"} for one in scores)
+    assert scores[1].feedback == "not compared: the prompt has no gold"
+    assert seen[1] == (False, "", {"extra": {"a": 1}})
+    assert [one.model for one in gold_candidates(asked_at(unanswered, open_turn))] == []
+    assert [one.model for one in gold_candidates(asked_at(dialog, open_turn))] == [GOLD]
+
+
+def asked_at(record, turn):
+    return [Prompt(record, turn, "hermes", [], "x", "turn")]
+
+
+def test_weights_that_need_gold_are_refused_where_a_prompt_has_none(dialog):
+    unanswered = replace(dialog, gold={4: Gold(known=False)})
+    own = dict.fromkeys(WEIGHTS.keys() - WITHOUT_GOLD, 0.0)
+    refuse_without_gold([dialog, unanswered], settle_weights(own, ["own"]), "rows.jsonl")
+    refuse_without_gold([dialog], WEIGHTS, "rows.jsonl")
+    for name in own:
+        weight = -1.0 if WEIGHTS[name] < 0 else 1.0
+        with pytest.raises(UserError, match="1 of 2 prompts have no gold") as refused:
+            refuse_without_gold(
+                [dialog, unanswered], settle_weights({**own, name: weight}), "rows.jsonl"
+            )
+        assert refused.value.problem.endswith(f": {name}.")
+        assert "recipes/no-gold.yaml" in refused.value.fix
+    for command in ("pairs", "grpo"):
+        given = resolve.Given(files=("recipes/no-gold.yaml",))
+        assert resolve.resolve(command, given).settings.weights == own
 
 
 @pytest.mark.parametrize(("record_id", "turn"), [("nobody", 2), (None, 3), (None, 99)])

@@ -15,7 +15,7 @@ from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.records import GOLD, Candidate, Record, Score, Step
 from agentlite.core.row_files import read_rows, write_json, write_rows
 from agentlite.rendering import Prompt
-from agentlite.scoring.rewards import COMPONENTS, PENALTIES
+from agentlite.scoring.rewards import COMPONENTS, PENALTIES, WEIGHTS
 from agentlite.scoring.rewards.scorer import Tally
 from agentlite.stages import pairs
 from agentlite.stages.pairs import candidates as stored
@@ -26,7 +26,9 @@ from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
 
 
 def prompt(name: str, length: int) -> Prompt:
-    record: Any = SimpleNamespace(id=name, unknown_arguments=lambda turn: [])
+    record: Any = SimpleNamespace(
+        id=name, unknown_arguments=lambda turn: [], has_gold=lambda turn: True
+    )
     return Prompt(record, 1, "hermes", [0] * length, f"gold of {name}", "turn")
 
 
@@ -132,16 +134,16 @@ def test_stopped_at_any_candidate_the_missing_ones_are_sampled_batch_by_batch(
 def test_records_without_a_step_to_ask_are_refused():
     prepared: Any = SimpleNamespace(records=lambda: iter([]), location="train.jsonl")
     with pytest.raises(UserError, match="holds no record with tools") as refused:
-        sample.chosen_records(SETTINGS, prepared)
+        sample.chosen_records(SETTINGS, prepared, WEIGHTS)
     assert refused.value.location == "train.jsonl"
     records: Any = [
-        SimpleNamespace(id=str(n), source="s", prompted_turns=[1] if n % 2 else [])
+        SimpleNamespace(id=str(n), source="s", gold={}, prompted_turns=[1] if n % 2 else [])
         for n in range(6)
     ]
     prepared = SimpleNamespace(records=lambda: iter(records), location="train.jsonl")
-    assert [one.id for one in sample.chosen_records(SETTINGS, prepared)] == ["1", "3", "5"]
+    assert [one.id for one in sample.chosen_records(SETTINGS, prepared, WEIGHTS)] == ["1", "3", "5"]
     few = PairsSettings(limit=2)
-    assert len(sample.chosen_records(few, prepared)) == 2
+    assert len(sample.chosen_records(few, prepared, WEIGHTS)) == 2
 
 
 # --- scores ---
