@@ -3,13 +3,14 @@
 import hashlib
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agentlite.core.errors import DISK, MODEL, OTHER_PLAN, UserError
-from agentlite.deploy.export import exported_model, llama_cpp
+from agentlite.deploy.export import exported_model, llama_cpp, targets
 from agentlite.deploy.export.atomic_folder import (
     next_to,
     put_files,
@@ -264,3 +265,23 @@ def test_plain_weights_take_an_adapter_and_quantized_ones_do_not(tmp_path, confi
     with pytest.raises(UserError, match="are quantized") as refused:
         refuse_quantized(source)
     assert refused.value.exit_code == MODEL
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(None, 2), (2, 2), (0, [2, 0]), ([0, 2], [2, 0]), ([0, 5], [2, 0, 5])],
+)
+def test_an_export_ends_its_answers_where_a_turn_ends_and_where_the_model_says_so(
+    before: object, after: object, tmp_path: Path, templates: Any
+) -> None:
+    """In both files: some readers know only one of them."""
+    template = templates["smollm2"]
+    assert template.token_id(template.turn_end) == 2
+    content = {"a": 1} if before is None else {"a": 1, "eos_token_id": before}
+    (tmp_path / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    if before is not None:  # a model may have no generation_config.json
+        (tmp_path / "generation_config.json").write_text(json.dumps(content), encoding="utf-8")
+    targets._end_at(tmp_path, template)
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / name).read_bytes())["eos_token_id"] == after
+    assert json.loads((tmp_path / "config.json").read_bytes())["a"] == 1
