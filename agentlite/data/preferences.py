@@ -12,6 +12,7 @@ from agentlite.data.curation.validate import check_dialog, validate
 from agentlite.data.formats import samples, to_record
 
 ANSWERS = ("chosen", "rejected", "rejected_response", "rejected_messages")
+UNSPLIT = ("E206", "E208", "E214", "E218")  # a text that is no whole chain, or holds a result
 EXAMPLES = (
     '{"prompt": "Is it wet in Oslo?", "chosen": "Let me look.", "rejected": "No."}',
     '{"messages": [{"role": "user", "content": "Is it wet in Oslo?"}, {"role": "assistant", '
@@ -52,22 +53,39 @@ def read_preferences(row: Row, source: str = "") -> Iterator[RecordedPreference]
     chosen = replace(chosen, source=chosen.source or source)
     validate(chosen)
     for rejected_row in rejected_rows:
-        rejected = _record(rejected_row, "rejected")
-        if rejected.messages[:-1] != chosen.messages[:-1] or rejected.tools != chosen.tools:
-            raise RowError("E219", "chosen and rejected differ before their last turn")
-        if rejected.messages[-1] == chosen.messages[-1]:
+        rejected = _rejected_answer(rejected_row, chosen_row, chosen)
+        if rejected == chosen.messages[-1]:
             raise RowError("E219", "chosen and rejected are the same")
-        preference = RecordedPreference(chosen, rejected.messages[-1])
+        preference = RecordedPreference(chosen, rejected)
         check_dialog(preference.other)  # a rejected call may be wrong: that is what it teaches
         yield preference
 
 
-def _record(row: Row, side: str) -> Record:
+def _rejected_answer(row: Row, chosen_row: Row, chosen: Record) -> Message:
+    """The turn that is rejected. One that holds a chain, such as a call with an invented result, is
+    rejected as it stands. Raises RowError, E219 where the dialogs before it differ.
+    """
+    try:
+        rejected = _record(row, "rejected")
+    except RowError as error:
+        if error.code not in UNSPLIT:
+            raise
+    else:
+        if (rejected.messages[:-1], rejected.tools) == (chosen.messages[:-1], chosen.tools):
+            return rejected.messages[-1]
+    rejected, plain = (_record(side, "rejected", split=False) for side in (row, chosen_row))
+    same = (rejected.messages[:-1], rejected.tools) == (plain.messages[:-1], plain.tools)
+    if not same or len(plain.turns) != len(chosen.turns):
+        raise RowError("E219", "chosen and rejected differ before their last turn")
+    return rejected.messages[-1]
+
+
+def _record(row: Row, side: str, *, split: bool = True) -> Record:
     try:
         name, parts = samples(row)
         if len(parts) != 1:
             raise RowError("E201", f"a row of {name} that holds several samples")
-        record = to_record(row, name)
+        record = to_record(row, name, split=split)
     except RowError as error:
         raise RowError(error.code, f"{side}: {error.reason}") from error
     if not record.messages or record.messages[-1].role != "assistant":

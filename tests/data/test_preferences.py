@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from support.chain_rows import SYNTAXES, TOOLS, ChainStep
 
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message
@@ -199,3 +200,45 @@ def test_what_is_no_preference_is_refused_with_a_code(row: dict[str, Any], code:
     with pytest.raises(RowError) as refused:
         list(read_preferences(row))
     assert refused.value.code == code and refused.value.reason
+
+
+CALLED = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+SPLIT = [name for name, one in SYNTAXES.items() if one.split and name != "toolllama"]
+
+
+@pytest.mark.parametrize(
+    "rejected",
+    [
+        f"{CALLED}\n<tool_response>\n4 mm\n</tool_response>\nYes.",
+        "<|im_start|>tool\n4 mm\nYes.",
+        "Action: weather\nAction Input: Oslo\nResult: 4 mm",
+    ],
+)
+def test_an_answer_that_invents_a_result_is_rejected_as_it_stands(rejected: str) -> None:
+    row = {
+        "prompt": "Is it wet?",
+        "chosen": CALLED,
+        "rejected": rejected,
+        "tools": [tool.schema for tool in TOOLS],
+    }
+    (preference,) = read_preferences(row)
+    assert preference.record.messages[-1].calls[0].name == "weather"
+    assert preference.rejected == Message("assistant", rejected)
+    with pytest.raises(RowError, match="chosen"):  # it is what is learned
+        next(read_preferences({**row, "chosen": rejected, "rejected": CALLED}))
+
+
+@pytest.mark.parametrize("syntax", SPLIT)
+def test_a_call_is_preferred_to_the_whole_chain_in_every_syntax(syntax: str) -> None:
+    """What follows the call is invented: nobody has run it."""
+    written = SYNTAXES[syntax].answer([ChainStep("", "weather", "Oslo", "4 mm")], "Yes.")
+    call = written[: written.index("4 mm")].replace("<tool_response>", "")
+    call = call.replace("<|startofexec|>", "").rstrip()
+    row = {"system": SYNTAXES[syntax].system, "prompt": "Is it wet?", "chosen": call}
+    (preference,) = read_preferences({**row, "rejected": written})
+    assert [c.name for c in preference.record.messages[-1].calls] == ["weather"]
+    assert [tool.name for tool in preference.record.tools] == ["weather", "clock"]
+    assert preference.rejected.content == written
+    with pytest.raises(RowError) as caught:  # sides of different steps
+        next(read_preferences({**row, "chosen": written, "rejected": "No."}))
+    assert caught.value.code == "E219"
