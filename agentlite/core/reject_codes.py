@@ -114,7 +114,8 @@ CODES: dict[str, Code] = {
     "E214": Code(
         "A chain of thoughts and actions that cannot be taken apart, or a text that the chat "
         "template changes.",
-        "Write thoughts, calls and results as turns of their own.",
+        "Write thoughts, calls and results as turns of their own. Words beside a call that a "
+        "template drops are kept by --protocol hermes.",
     ),
     "E215": Code(
         "The row does not read back as it was written: it holds a mark, a tag or a stop string of "
@@ -144,6 +145,11 @@ CODES: dict[str, Code] = {
     "E219": Code(
         "A preference whose answers are the same, or that differ before the last turn.",
         "Give both the same dialog up to the last turn of the assistant, and different answers.",
+    ),
+    "E220": Code(
+        "The model's chat template refuses the dialog: roles in an order that it does not take, or "
+        "an answer that its prompt does not begin.",
+        "The reason has the template's own words. Change the row, or take another --protocol.",
     ),
     "D401": Code(
         "The same dialog, tools and gold as another record.", "Nothing to fix: that one is kept."

@@ -68,7 +68,8 @@ def encode(row: Rendered, template: Template) -> Encoded:
     ids: list[int] = []
     labels: list[int] = []
     for piece, span in _with_spans(row):
-        new = template.encode(piece)
+        before = ids[-1:]
+        new = template.encode(piece, before)
         ids += new
         # the loss of a label is that of predicting this very token: the model shifts by one itself
         if not (span and span.trained):
@@ -76,7 +77,7 @@ def encode(row: Rendered, template: Template) -> Encoded:
         elif not span.left_out:
             labels += new
         else:
-            offsets = template.offsets(piece)
+            offsets = template.offsets(piece, before)
             labels += [
                 IGNORED if _overlaps(span, start, end) else token
                 for token, (start, end) in zip(new, offsets, strict=True)
@@ -96,7 +97,8 @@ def _weighed(row: Rendered, record: Record, template: Template, table: Table) ->
     encoded = encode(row, template)
     weights: list[float] = []
     for text, span in _with_spans(row):
-        starts = template.starts(text)
+        before = encoded.input_ids[max(0, len(weights) - 1) : len(weights)]
+        starts = [start for start, _ in template.offsets(text, before)]
         if not (span and span.trained):
             weights += [0.0] * len(starts)
             continue
@@ -127,7 +129,10 @@ def encode_prompt(row: Rendered, turn: int, template: Template) -> list[int]:
     # The same spans up to there, and so the same cuts: encoded as one text, the tokens at an edge
     # could differ from those of the training row.
     before = Rendered(row.text[:end], tuple(span for span in row.spans if span.end <= end))
-    return [token for piece, _ in _with_spans(before) for token in template.encode(piece)]
+    ids: list[int] = []
+    for piece, _ in _with_spans(before):
+        ids += template.encode(piece, ids)
+    return ids
 
 
 def prompts(
@@ -165,10 +170,12 @@ def prompt_at(
     return Prompt(record, turn, protocol.name, ids, answer, ended)
 
 
-def encode_answer(text: str, ended: Ending, template: Template) -> list[int]:
-    """The ids of an answer, with the end of turn, once, where the model had ended its turn."""
+def encode_answer(text: str, ended: Ending, template: Template, prompt: Sequence[int]) -> list[int]:
+    """The ids of an answer behind those of its prompt, with the end of turn, once, where the model
+    had ended its turn.
+    """
     return [
-        *template.encode(text),
+        *template.encode(text, prompt),
         *([template.token_id(template.turn_end)] if ended == "turn" else []),
     ]
 

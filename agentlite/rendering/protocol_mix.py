@@ -21,7 +21,7 @@ from agentlite.rendering.protocols import (
     react,
     toolllama,
 )
-from agentlite.rendering.renderer import check, reads_back
+from agentlite.rendering.renderer import check, reading_problem
 from agentlite.rendering.template import Template
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -81,23 +81,27 @@ class Mixture(NamedTuple):
 
 
 def choose(setting: str, template: Template, seed: int = 0) -> Mixture:
-    """The protocols of a setting; `auto`: chat where the template takes tools, else hermes. Raises
-    UserError 2 or 5.
+    """The protocols of a setting; `auto`: chat where the template takes tools and its calls can be
+    read, else hermes. Raises UserError 2 or 5.
     """
-    native = "chat" if template.takes_tools else "hermes"
+    native = "hermes"
+    if template.takes_tools and not reading_problem(
+        reader_for(PROTOCOLS["chat"], template), template
+    ):
+        native = "chat"
     named = ",".join(re.sub(r"^auto\b", native, part.strip()) for part in setting.split(","))
     weights = protocol_weights(named)
     for name in weights:
         if name == "chat" and not template.takes_tools:
             raise UserError(
                 "its chat template takes no tools.",
-                "Use --protocol hermes or react.",
+                "Use --protocol hermes or react, or auto.",
                 location=template.name,
                 exit_code=MODEL,
             )
     mixture = settled(named, template, seed)
     for protocol in mixture.protocols.values():
-        check(protocol, template)
+        check(protocol, template, PROTOCOLS.values())
     return mixture
 
 
@@ -139,8 +143,15 @@ def _weight(name: str, text: str) -> float:
 
 
 def reader_for(protocol: Protocol, template: Template) -> Protocol:
-    """A native protocol with the first of its readers that understands the template's syntax."""
+    """A native protocol with the first of its readers that understands the template's syntax, and
+    with as many calls in a turn as the template prints.
+    """
     if not protocol.native:
         return protocol
-    candidates = (dataclasses.replace(protocol, parse=parse) for parse in protocol.readers)
-    return next((reader for reader in candidates if reads_back(reader, template)), protocol)
+    several = template.takes_several_calls
+    candidates = (
+        dataclasses.replace(protocol, parse=parse, several=several) for parse in protocol.readers
+    )
+    return next(
+        (reader for reader in candidates if not reading_problem(reader, template)), protocol
+    )

@@ -6,7 +6,7 @@ training row's ids as well.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from agentlite.rendering.protocol import Protocol
 from agentlite.rendering.template import Template
 
 EMPTY_OBJECT = re.compile(r"\{\s*\}")
+THINK_TAG = re.compile(r"</?think>")
 
 
 class Span(NamedTuple):
@@ -52,8 +53,18 @@ class _Turn(NamedTuple):
 
 
 def render(record: Record, protocol: Protocol, template: Template) -> list[Rendered]:
-    """The training rows of a record. Raises RowError for what the protocol cannot hold, UserError 5
-    for a template whose prompt is not the beginning of what it writes."""
+    """The training rows of a record. Raises RowError for what the protocol or the chat template
+    cannot hold: that the template works at all, check() has seen before.
+    """
+    try:
+        return _with_unknown_arguments(record, protocol, template)
+    except UserError as error:
+        raise RowError("E220", f"{protocol.name}: {error.problem}") from error
+
+
+def _with_unknown_arguments(
+    record: Record, protocol: Protocol, template: Template
+) -> list[Rendered]:
     _refuse_control_tokens(record, template)
     rows = _rows(record, protocol, template)
     # Arguments that are not known stand in the text as `{}`, which must not be learned. Where they
@@ -120,6 +131,8 @@ def _rows(record: Record, protocol: Protocol, template: Template) -> list[Render
         return [
             row for turn in record.turns for row in _exchanged(record, turn, protocol, template)
         ]
+    for index in record.turns:
+        _refuse_several(index, record.messages[index], protocol)
     turns = _turns(record, protocol)
     tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
     messages = [turn.message for turn in turns]
@@ -138,7 +151,8 @@ def _rows(record: Record, protocol: Protocol, template: Template) -> list[Render
         spans += turn_spans
     # A template that rewrites its history (it drops old thoughts, say) writes each step's text
     # otherwise than the whole dialog's: then each step is a row of its own.
-    if all(text.startswith(row.text) for row in rows):
+    # What follows its last turn's end (`<eos>` behind the whole, say) does not count.
+    if all(text.startswith(row.text[: row.spans[-1].end]) for row in rows):
         return [Rendered(text, tuple(spans))]
     return rows
 
@@ -195,20 +209,26 @@ def check_reading(
                 )
 
 
-def check(protocol: Protocol, template: Template) -> None:
-    """A protocol that cannot be read back from a template is refused before any row is. Raises
-    UserError 5.
+def check(protocol: Protocol, template: Template, others: Iterable[Protocol] = ()) -> None:
+    """A protocol that cannot be read back from a template is refused before any row is; `others`
+    are tried for the hint. Raises UserError 5.
     """
-    if not reads_back(protocol, template):
-        raise UserError(
-            f"calls in protocol {protocol.name} cannot be read back from its chat template.",
-            "Use --protocol hermes or react.",
-            location=template.name,
-            exit_code=MODEL,
-        )
+    if not (problem := reading_problem(protocol, template)):
+        return
+    names = [other.name for other in others if not reading_problem(other, template)]
+    raise UserError(
+        f"the chat template cannot be used with protocol {protocol.name}: {problem}",
+        f"With it these work: --protocol {' or '.join(names)}."
+        if names
+        else "No protocol works with this chat template. Choose another model, or put a "
+        "chat_template.jinja into a copy of its folder that writes plain turns.",
+        location=template.name,
+        exit_code=MODEL,
+    )
 
 
-def reads_back(protocol: Protocol, template: Template) -> bool:
+def reading_problem(protocol: Protocol, template: Template) -> str:
+    """Why a call, its result and an answer do not read back; "" if they do."""
     tool = Tool(
         "get_weather", "Weather.", {"type": "object", "properties": {"city": {"type": "string"}}}
     )
@@ -224,15 +244,15 @@ def reads_back(protocol: Protocol, template: Template) -> bool:
     )
     try:
         check_reading(record, render(record, protocol, template), protocol, template)
-    except RowError:
-        return False
-    return True
+    except RowError as error:
+        return error.reason.removeprefix(f"{protocol.name}: ")
+    return ""
 
 
 def _no_beginning(template: Template) -> UserError:
     return UserError(
-        "the prompt is not the beginning of what the template writes.",
-        "Use --protocol hermes or react.",
+        "its prompt for the assistant is not the beginning of what it writes for this answer.",
+        "",
         location=template.name,
         exit_code=MODEL,
     )
@@ -345,31 +365,57 @@ def _refuse_several(index: int, message: Message, protocol: Protocol) -> None:
 
 def _spans(record: Record, turn: _Turn, template: Template, whole: str, start: int) -> list[Span]:
     """Where the parts of a turn stand in the text; the last one ends with the end of the turn."""
-    end = whole.rstrip()
-    if not end.endswith(template.turn_end):
+    end = whole.rfind(template.turn_end, start) + len(template.turn_end)
+    # Behind a turn's end only marks may stand, as the `<eos>` of a whole dialog does.
+    if end < start + len(template.turn_end) or _without_marks(whole[end:], template):
         raise UserError(
-            f"the template does not end an assistant turn with {template.turn_end}.",
-            "Use --protocol hermes or react.",
+            f"it does not end this turn of the assistant with {template.turn_end}.",
             location=template.name,
             exit_code=MODEL,
         )
-    # `start` is where the prompt ends and the content must begin: parts are offsets in the content,
-    # so they can be placed only where the template prints it unchanged. One part that is the whole
-    # turn needs no such proof: its span runs from the prompt's end to the turn's end.
-    content = turn.message["content"]
-    if turn.parts != ((turn.parts[0][0], 0, -1),) and not whole.startswith(content, start):
-        raise RowError(
-            "E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]"
-        )
+    # `start` is where the prompt ends and the content must begin, behind no more than an empty
+    # thought: parts are offsets in the content, so they can be found only where the template prints
+    # it unchanged. One part that is the whole turn needs no such proof: its span runs from the
+    # prompt's end to the turn's end.
+    content, content_start = turn.message["content"], start
+    if turn.parts != ((turn.parts[0][0], 0, -1),):
+        content_start = whole.find(content, start)
+        if content_start < 0 or THINK_TAG.sub("", whole[start:content_start]).strip():
+            raise RowError(
+                "E214", f"the chat template changes the text of messages[{turn.parts[0][0]}]"
+            )
+    elif record.messages[index := turn.parts[0][0]].loss:
+        _refuse_dropped(index, content, whole[start:end])
     return [
         Span(
             index,
-            start + first,
-            len(end) if last < 0 else start + last,
+            content_start + first if first else start,
+            end if last < 0 else content_start + last,
             record.messages[index].loss,
         )
         for index, first, last in turn.parts
     ]
+
+
+def _without_marks(text: str, template: Template) -> str:
+    for token in template.control_tokens:
+        text = text.replace(token, "")
+    return text.strip()
+
+
+def _refuse_dropped(index: int, content: str, written: str) -> None:
+    """A text that the template does not print would be lost in silence. The blanks around it and
+    around its thoughts are the template's, and the opening `<think>` may stand in the prompt.
+    """
+    position = 0
+    for part in filter(None, map(str.strip, THINK_TAG.split(content))):
+        position = written.find(part, position)
+        if position < 0:
+            raise RowError(
+                "E214",
+                f"the chat template drops or changes a text of messages[{index}]: {part!r:.60}",
+            )
+        position += len(part)
 
 
 def _refuse_control_tokens(record: Record, template: Template) -> None:

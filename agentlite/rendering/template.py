@@ -7,12 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentlite.core.errors import MODEL, UserError
-from agentlite.rendering.token_cache import encoder
+from agentlite.rendering.token_cache import described, encoder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
+
+# Put before the source of a template that has no system role: it joins the system turn to the first
+# user turn, as the template of Gemma 3 does. Its last line break is trimmed, as behind any block.
+SYSTEM_INTO_USER = """\
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- if messages|length > 1 and messages[1]['role'] == 'user' -%}
+{%- set first = messages[0]['content'] + '\\n\\n' + messages[1]['content'] -%}
+{%- set messages = [{'role': 'user', 'content': first}] + messages[2:] -%}
+{%- else -%}
+{%- set messages = [{'role': 'user', 'content': messages[0]['content']}] + messages[1:] -%}
+{%- endif -%}
+{%- endif %}
+"""
+# What a tokenizer puts before a text that does not begin with a blank.
+PREFIXES = {
+    "Prepend": None,
+    "Metaspace": {"prepend_scheme": "never"},
+    "ByteLevel": {"add_prefix_space": False},
+}
 
 
 class Template:
@@ -21,7 +40,7 @@ class Template:
     def __init__(
         self, name: str, tokenizer: "Tokenizer", chat_template: str, special: Mapping[str, str]
     ):
-        self.name, self.tokenizer, self.chat_template, self.special = (
+        self.name, self.tokenizer, self.source, self.special = (
             name,
             tokenizer,
             chat_template,
@@ -56,6 +75,30 @@ class Template:
             ) from error
 
     @cached_property
+    def chat_template(self) -> str:
+        """The source that renders, and that an export holds: the model's own, or, where that has no
+        system role, with the lines that fold a system turn into the first user turn.
+        """
+        return SYSTEM_INTO_USER + self.source if self.folds_system else self.source
+
+    @cached_property
+    def folds_system(self) -> bool:
+        """Whether the model's own template refuses a system turn, or leaves it out."""
+        from jinja2 import TemplateError
+
+        from agentlite.rendering.chat_template import Compiled
+
+        user = {"role": "user", "content": "probe user"}
+        texts = []
+        for messages in ([user], [{"role": "system", "content": "probe system"}, user]):
+            values = {"messages": messages, "tools": None, "add_generation_prompt": True}
+            try:
+                texts.append(Compiled(self.source).render(**values, **self.special))
+            except (TemplateError, TypeError, ValueError):
+                texts.append("")
+        return "probe user" in texts[0] and "probe system" not in texts[1]
+
+    @cached_property
     def _compiled(self) -> Any:
         from agentlite.rendering.chat_template import Compiled
 
@@ -82,6 +125,25 @@ class Template:
         except UserError:
             return False
         return "probe_tool" in offered and "probe_call" in called
+
+    @cached_property
+    def takes_several_calls(self) -> bool:
+        """Whether the template prints several calls of one turn."""
+        calls = [
+            {
+                "type": "function",
+                "id": f"12345678{number}",
+                "function": {"name": f"probe_call_{number}", "arguments": {"a": "b"}},
+            }
+            for number in (1, 2)
+        ]
+        user = {"role": "user", "content": "x"}
+        turn = {"role": "assistant", "content": "", "tool_calls": calls}
+        try:
+            text = self.render([user, turn])
+        except UserError:
+            return False
+        return "probe_call_1" in text and "probe_call_2" in text
 
     @cached_property
     def turn_end(self) -> str:
@@ -125,18 +187,53 @@ class Template:
             )
         return int(index)
 
-    @cached_property
-    def encode(self) -> Callable[[str], list[int]]:
-        """Text to token ids, none added."""
-        return encoder(self.tokenizer)
+    def encode(self, text: str, before: Sequence[int] = ()) -> list[int]:
+        """Text to token ids, none added. `before`: the ids of what stands before it, of which only
+        the last one counts.
+        """
+        return self._encoders[self._inside(before)](text)
 
-    def starts(self, text: str) -> list[int]:
-        """Where in the text each of its tokens begins."""
-        return [start for start, _ in self.offsets(text)]
-
-    def offsets(self, text: str) -> list[tuple[int, int]]:
+    def offsets(self, text: str, before: Sequence[int] = ()) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False).offsets)
+        tokenizer = self._without_prefix[0] if self._inside(before) else self.tokenizer
+        return list(tokenizer.encode(text, add_special_tokens=False).offsets)
+
+    def _inside(self, before: Sequence[int]) -> bool:
+        """Whether the tokenizer puts no prefix to a text there: behind other text, or behind an
+        added token if only the first text has the prefix.
+        """
+        return bool(before) and (self._without_prefix[1] or before[-1] not in self._added)
+
+    @cached_property
+    def _added(self) -> frozenset[int]:
+        return frozenset(self.tokenizer.get_added_tokens_decoder())
+
+    @cached_property
+    def _encoders(self) -> tuple[Callable[[str], list[int]], Callable[[str], list[int]]]:
+        """With the tokenizer's prefix, and without."""
+        other, _ = self._without_prefix
+        plain = encoder(self.tokenizer)
+        return plain, plain if other is self.tokenizer else encoder(other)
+
+    @cached_property
+    def _without_prefix(self) -> tuple["Tokenizer", bool]:
+        """The same tokenizer, but for the prefix (`▁`, a blank) that SentencePiece's and some
+        others put before a text; and whether only the very first text has it.
+        """
+        from tokenizers import Tokenizer
+
+        parts = {
+            "normalizer": described(self.tokenizer.normalizer),
+            "pre_tokenizer": described(self.tokenizer.pre_tokenizer),
+        }
+        others = {key: _without_prefix(part) for key, part in parts.items()}
+        if others == parts:
+            return self.tokenizer, False
+        only_first = '"prepend_scheme": "first"' in json.dumps(parts)
+        other = json.loads(self.tokenizer.to_str()) | {
+            key: part or None for key, part in others.items()
+        }
+        return Tokenizer.from_str(json.dumps(other)), only_first
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False))
@@ -159,6 +256,17 @@ def read_template(name: str, folder: Path) -> Template:
             f"the tokenizer cannot be read: {error}", "", location=str(folder), exit_code=MODEL
         ) from error
     return Template(name, tokenizer, _chat_template(folder, config), _special_tokens(config))
+
+
+def _without_prefix(part: Any) -> Any:
+    """A normalizer or pre-tokenizer as tokenizer.json describes it; None if nothing is left."""
+    for key in ("normalizers", "pretokenizers"):
+        if key in part:
+            return {**part, key: list(filter(None, map(_without_prefix, part[key])))}
+    if part.get("type") not in PREFIXES:
+        return part
+    change = PREFIXES[part["type"]]
+    return None if change is None else {**part, **change}
 
 
 @lru_cache(maxsize=2)

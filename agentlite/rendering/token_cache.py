@@ -66,7 +66,7 @@ def encoder(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
 
 
 def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
-    steps = [_described(tokenizer.pre_tokenizer)]
+    steps = [described(tokenizer.pre_tokenizer)]
     if steps[0].get("type") == "Sequence":
         steps = steps[0]["pretokenizers"]
     *before, last = steps
@@ -76,7 +76,7 @@ def _keeps_chunks_apart(tokenizer: "Tokenizer") -> bool:
     ):
         return False
     return (
-        _described(tokenizer.normalizer).get("type") in (None, "NFC")
+        described(tokenizer.normalizer).get("type") in (None, "NFC")
         and last.get("type") == "ByteLevel"
         and not last["add_prefix_space"]
         and all(step["type"] == "Digits" or _splits(step) for step in before)
@@ -92,7 +92,7 @@ def _splits(step: dict[str, Any]) -> bool:
     ) and (step["pattern"].get("Regex") in KNOWN)
 
 
-def _described(component: Any) -> dict[str, Any]:
+def described(component: Any) -> dict[str, Any]:
     """As tokenizer.json describes it; components of the user's own, in Python, have no
     description.
     """

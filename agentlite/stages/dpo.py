@@ -130,7 +130,8 @@ def read_preferences(settings: DpoSettings, data: Path, template: Template) -> I
                 location=location,
             )
         chosen, rejected = (
-            encode_answer(side.text, side.ended, template) for side in (pair.chosen, pair.rejected)
+            encode_answer(side.text, side.ended, template, prompt_ids[pair.step])
+            for side in (pair.chosen, pair.rejected)
         )
         if pair.chosen.text.strip() == pair.rejected.text.strip():
             raise UserError(

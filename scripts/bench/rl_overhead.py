@@ -126,8 +126,8 @@ def pairs_of_ids() -> list[tuple[list[int], list[int], list[int]]]:
     return [
         (
             one.ids,
-            encode_answer(one.answer, one.ended, template),
-            encode_answer(one.answer.replace("add_numbers", "sum"), one.ended, template),
+            encode_answer(one.answer, one.ended, template, one.ids),
+            encode_answer(one.answer.replace("add_numbers", "sum"), one.ended, template, one.ids),
         )
         for one in steps()
     ]

@@ -1,15 +1,13 @@
 """Chat templates of many models render as transformers renders them."""
 
-import ast
-import importlib.util
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from jinja2 import TemplateError
 from support.samples import ROOT, WEATHER_TOOL
+from support.shipped_templates import SPECIAL, installed, shipped
 
 from agentlite.rendering.chat_template import Compiled
 from agentlite.workspace.model_source import load_template
@@ -33,34 +31,14 @@ DIALOGS = {
     ],
     "thoughts": [USER, {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes."}, USER],
 }
-SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
-
-
-def installed(package: str) -> Path | None:
-    spec = importlib.util.find_spec(package)
-    return Path(spec.submodule_search_locations[0]) if spec else None
 
 
 def sources() -> Iterator[tuple[str, str]]:
-    """Templates of these tests, of TRL, and those written in Unsloth's source: read, not run."""
+    """Templates of these tests, and those that packages ship."""
     yield "smollm2", load_template("smollm2-135m").chat_template
-    folders = [ROOT / "tests/rendering", installed("trl")]
-    for path in sorted(path for folder in folders if folder for path in folder.rglob("*.jinja")):
-        yield f"{path.parent.name}/{path.stem}", path.read_text(encoding="utf-8")
-    if not (unsloth := installed("unsloth")):
-        return
-    texts: dict[str, str] = {}
-    module = ast.parse((unsloth / "chat_templates.py").read_text(encoding="utf-8"))
-    for node in module.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name, code = node.targets[0].id, compile(ast.Expression(node.value), "", "eval")
-            try:  # strings, and sums of strings that were named before
-                value = eval(code, {"__builtins__": {}}, texts)
-            except Exception:
-                continue
-            if isinstance(value, str):
-                texts[name] = value
-    yield from ((f"unsloth/{name}", text) for name, text in texts.items() if "{%" in text)
+    for path in sorted((ROOT / "tests/rendering").glob("*.jinja")):
+        yield path.stem, path.read_text(encoding="utf-8")
+    yield from shipped()
 
 
 class January(datetime):

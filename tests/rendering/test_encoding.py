@@ -39,7 +39,7 @@ def test_a_prompt_knows_what_was_said_to_it_and_how_that_ended(name, ended, smol
         assert "<|im_end|>" not in one.answer
         assert smollm2.decode(one.ids).endswith(("<|im_start|>assistant\n", ' {"rain_mm": 4}\n'))
         # prompt and answer are the beginning of the row that is trained
-        ids = one.ids + encoding.encode_answer(one.answer, one.ended, smollm2)
+        ids = one.ids + encoding.encode_answer(one.answer, one.ended, smollm2, one.ids)
         assert whole[: len(ids)] == ids
     assert [one.answer.split("\n")[-1] for one in found] == (
         ["</tool_call>", "Yes, about 4 mm.", "Quite sure."]
@@ -66,7 +66,7 @@ def test_only_turns_that_are_learned_are_asked_and_a_protocol_that_cannot_hold_a
 
 @pytest.mark.parametrize("ended", ["turn", "stop", "cut"])
 def test_the_end_of_a_turn_is_written_only_where_the_model_had_ended_it(ended, smollm2):
-    ids = encoding.encode_answer("Yes.", ended, smollm2)
+    ids = encoding.encode_answer("Yes.", ended, smollm2, [])
     assert smollm2.decode(ids) == ("Yes.<|im_end|>" if ended == "turn" else "Yes.")
 
 
@@ -311,7 +311,7 @@ def test_a_template_is_asked_for_a_prompt_and_no_tools_are_none(smollm2):
 
 def test_tokens_begin_where_their_text_does(smollm2):
     text = "Wet in Oslo?"
-    starts = smollm2.starts(text)
+    starts = [start for start, _ in smollm2.offsets(text)]
     pieces = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
     assert [smollm2.encode(piece) for piece in pieces] == [[i] for i in smollm2.encode(text)]
 
@@ -334,7 +334,7 @@ def test_a_template_neither_cuts_nor_fills_up_a_text(smollm2):
     tokenizer.enable_padding(length=20)
     text = "How wet is it in Oslo today?"
     assert Template("m", tokenizer, TURN, {}).encode(text) == smollm2.encode(text)
-    assert len(Template("m", tokenizer, TURN, {}).starts(text)) == len(smollm2.encode(text))
+    assert len(Template("m", tokenizer, TURN, {}).offsets(text)) == len(smollm2.encode(text))
 
 
 BARE = (
@@ -360,8 +360,10 @@ def test_a_native_protocol_reads_the_syntax_that_its_template_writes(smollm2, te
     (prompt,) = written(record, "chat", bare)
     assert prompt.answer == text
     odd = Template("odd", smollm2.tokenizer, BARE.replace('"name"', '"tool"'), {})
-    with pytest.raises(UserError, match="calls in protocol chat cannot be read back"):
+    with pytest.raises(UserError, match=r"protocol chat: .* does not read back") as refused:
         choose("chat", odd)
+    assert refused.value.fix.startswith("With it these work: --protocol hermes or react or ")
+    assert choose("auto", odd).name == "hermes"
 
 
 @pytest.mark.parametrize(

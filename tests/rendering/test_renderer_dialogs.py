@@ -404,15 +404,19 @@ def test_a_template_that_changes_a_turn_of_several_parts_is_refused(templates, d
     template = printing(templates["tools"], "must", "may")
     with pytest.raises(RowError, match=r"E214.*changes the text of messages\[2\]"):
         render(dialog, PROTOCOLS["react"], template)
-    # a turn that is one part runs from the prompt's end to the turn's end, whatever is printed
-    (row,) = render(dialog, PROTOCOLS["hermes"], template)
+    with pytest.raises(RowError, match=r"E214.*drops or changes a text of messages\[2\]: .*I must"):
+        render(dialog, PROTOCOLS["hermes"], template)
+    # a turn that is not trained may be changed
+    turn = replace(dialog.messages[2], loss=False)
+    record = replace(dialog, messages=(*dialog.messages[:2], turn, *dialog.messages[3:]))
+    (row,) = render(record, PROTOCOLS["hermes"], template)
     assert row.text[row.spans[0].start : row.spans[0].end].startswith("I may look it up.\n")
 
 
 def test_calls_that_a_template_changes_cannot_be_read_back(templates):
     template = printing(templates["tools"], "get_weather", "rain")
-    assert not renderer.reads_back(PROTOCOLS["hermes"], template)
-    with pytest.raises(UserError, match="cannot be read back") as refused:
+    assert "changes a text" in renderer.reading_problem(PROTOCOLS["hermes"], template)
+    with pytest.raises(UserError, match="cannot be used with protocol hermes") as refused:
         renderer.check(PROTOCOLS["hermes"], template)
     assert refused.value.exit_code == MODEL
     renderer.check(PROTOCOLS["hermes"], templates["tools"])
@@ -421,9 +425,12 @@ def test_calls_that_a_template_changes_cannot_be_read_back(templates):
 def test_a_prompt_that_is_no_beginning_is_refused_by_every_kind_of_protocol(templates, dialog):
     other = changed(templates["tools"], "<|im_start|>assistant\n", "<|im_start|>model\n")
     for name in ("hermes", "react", "autogpt"):
-        with pytest.raises(UserError, match="the prompt is not the beginning") as refused:
+        with pytest.raises(RowError, match=r"E220.*is not the beginning"):
             render(dialog, PROTOCOLS[name], other)
+        with pytest.raises(UserError, match="is not the beginning") as refused:
+            renderer.check(PROTOCOLS[name], other, PROTOCOLS.values())
         assert refused.value.exit_code == MODEL
+        assert refused.value.fix.startswith("No protocol works")
 
 
 def test_the_protocols_system_text_goes_before_the_first_turn_only_where_it_has_tools(smollm2):

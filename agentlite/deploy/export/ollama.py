@@ -60,6 +60,8 @@ def turns_of(template: Template) -> TurnMarks:
     except (UserError, ValueError, IndexError) as error:
         raise not_turnwise(template) from error
     of_user = to_again.removeprefix(answer_end)
+    if not to_user.endswith(of_user):  # the system turn is a part of the first user turn
+        raise not_turnwise(template)
     before = {"system": begin, "user": of_user, "assistant": to_answer.removeprefix(end)}
     after = {"system": to_user.removesuffix(of_user), "user": end, "assistant": answer_end}
     return TurnMarks(first.removesuffix(of_user), before, after, with_prompt.removeprefix(alone))

@@ -138,7 +138,8 @@ def _pair(
     if chosen.answer.strip() == rejected.answer.strip():
         raise RowError("E219", f"chosen and rejected are the same in protocol {protocol.name}")
     longest = len(chosen.ids) + max(
-        len(encode_answer(side.answer, side.ended, template)) for side in (chosen, rejected)
+        len(encode_answer(side.answer, side.ended, template, chosen.ids))
+        for side in (chosen, rejected)
     )
     if longest > max_length:
         raise RowError("E217", f"{longest} tokens, max_length is {max_length}")

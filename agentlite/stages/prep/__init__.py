@@ -136,6 +136,11 @@ def _plan(settings: PrepSettings, target: RunTarget, stdin: BinaryIO) -> tuple[J
     model = find_model(name, target.run)
     template = load_template(model.base)
     mixture = choose_protocol(settings.protocol, template, settings.seed)
+    if template.folds_system:
+        console.notice(
+            f"prep: the chat template of {name} has no system role: a system turn begins the first "
+            "user turn, here and in training, eval, serve and export"
+        )
     settings = replace(settings, model=name, protocol=mixture.name)
     inputs = {**_digests(settings, stdin), "model": model.digest}
     loss_model = model
