@@ -1,5 +1,7 @@
 """Every chat template that TRL and Unsloth ship: rows are trained as written, or rejected."""
 
+import re
+
 import pytest
 from support.examples import QUICK
 from support.samples import WEATHER
@@ -194,6 +196,8 @@ def test_the_trained_tokens_are_those_of_transformers_masks(name, smollm2):
             for row in rows
         ]
         expected = template.decode(masked)
+        # gpt-oss's prompt ends with the role, which TRL's mask counts to the answer
+        expected = re.sub(r"(<\|start\|>)?assistant(?=<\|| to=user)", "", expected)
         if len(rows) > 1:  # a row a step, of which each trains its last turn only
             expected = expected[-len(ours[-1]) - 40 :]
             ours = ours[-1:]
