@@ -155,7 +155,10 @@ def test_a_renderer_that_is_not_pythons_writes_the_same(templates):
         for protocol in (
             "hermes",
             "react",
+            "ms-agent",
             "toolllama",
+            "autogpt",
+            "kuaiagent-zh",
             *(["chat"] if template.takes_tools else []),
         ):
             proof = prove(
