@@ -32,13 +32,13 @@ def read_turn(text: str, protocol: Protocol, record: Record, turn: int) -> Parse
     written = visible.rstrip()
     for stop in protocol.stops:
         written = written.removesuffix(stop)
-    recorded = _recorded(record, turn)
+    recorded = reference_of(protocol, record, turn)  # a protocol may name a call without words
     content = _without_thoughts(parsed.content)  # an answer may begin behind a label
     if content is None:
         return Parsed("", parsed.calls, UNCLOSED)
     parsed = msgspec.structs.replace(parsed, content=content.strip())
     problem = "text after a call" if parsed.trailing else ""
-    if parsed.content != recorded.strip():
+    if parsed.content != recorded:
         problem = (
             _invented_result(written, parsed, record.tools)
             or problem

@@ -205,10 +205,12 @@ def one_argument(text: str, tool: Tool) -> dict[str, Any] | None:
 
 
 def _value(text: str) -> Any:
-    """What JSON or a Python literal says, or else the text."""
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            return read(text[:LONGEST_LITERAL])
+    """What JSON or a Python literal says, or else the text: NaN is no value."""
+    for read in (json.loads, ast.literal_eval) if len(text) <= LONGEST_LITERAL else ():
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            value = read(text)
+            json.dumps(value, allow_nan=False)
+            return value
     return text
 
 
