@@ -91,6 +91,13 @@ class Gold(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     optimal_steps: int | None = None
     known: bool = True
 
+    @property
+    def names_tools(self) -> bool:
+        """Whether calls are due and each says of which tool. Where any tool will do, a call has no
+        name or argument to be compared with.
+        """
+        return bool(self.calls) and all(call.name != ANY_TOOL for call in self.calls)
+
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """One dialog with its tools. `gold` is by turn: the index of an assistant message in

@@ -68,7 +68,10 @@ def confusion(answers: Answers, models: Sequence[str]) -> list[Confused]:
     tools: dict[str, dict[str, Counter[str]]] = {}
     for step, by_model in answers.by_step.items():
         if record := answers.records.get(step.record_id):
-            expected = Counter(call.name for call in record.expected(step.turn).calls)
+            gold = record.expected(step.turn)
+            if gold.calls and not gold.names_tools:
+                continue  # any tool will do: there is none to confuse
+            expected = Counter(call.name for call in gold.calls)
             for model, rows in by_model.items():
                 for wanted, called in (pair for row in rows for pair in _pairs(expected, row)):
                     tools.setdefault(wanted, {name: Counter() for name in models})[model][

@@ -102,12 +102,10 @@ def predicted(
         messages=record.messages[: prompt.turn],
         reference=reference,
     )
-    metrics = {
-        **score_step(parsed, gold, record.tools),
-        "toolrl": COMPONENTS["arguments"](attempt),
-        "tool_n1": COMPONENTS["exact"](attempt),
-        EXPECTED: float(bool(gold.calls)),
-    }
+    metrics = {**score_step(parsed, gold, record.tools), EXPECTED: float(bool(gold.calls))}
+    if gold.names_tools or not gold.calls:
+        metrics["toolrl"] = COMPONENTS["arguments"](attempt)
+        metrics["tool_n1"] = COMPONENTS["exact"](attempt)
     if category := category_of(record):
         calls = () if parsed.problem else parsed.calls
         metrics[BFCL] = float(not check(category, calls, gold, record.tools))

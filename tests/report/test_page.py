@@ -20,7 +20,7 @@ from support.examples import examples
 from support.generated_run import stage, write_run
 
 from agentlite.cli.main import group
-from agentlite.core.records import Parsed, Step
+from agentlite.core.records import ANY_TOOL, Gold, GoldCall, Parsed, Step
 from agentlite.report import write_report
 from agentlite.report.charts import charts, interval
 from agentlite.report.prediction_viewer import pack
@@ -178,10 +178,16 @@ class Due:
     """As much of a record as tells what is due."""
 
     def __init__(self, names):
-        self.calls = [type("Call", (), {"name": name}) for name in names]
+        self.gold = Gold(tuple(GoldCall(name) for name in names))
 
     def expected(self, turn):
-        return self
+        return self.gold
+
+
+def test_where_any_tool_will_do_none_is_confused_with_another():
+    row = {"calls": [{"name": "a"}], "problem": ""}
+    answers = Answers({"0": Due([ANY_TOOL])}, {Step("0", 1): {"m": [row]}})
+    assert confusion(answers, ["m"]) == []
 
 
 def test_a_lineage_goes_back_to_the_raw_files_and_sees_what_has_changed(tmp_path):

@@ -40,6 +40,7 @@ NO_CALL = ("irrelevance", "live_irrelevance")
 ANY_CALL = ("live_relevance",)
 ANY_CALL_ANSWER = "(any call of these tools)"
 TUPLE = "Python tuple"
+LISTS_OF_TEXTS = ("Java ArrayList<any>", "Java Array<any>")  # as BFCL reads them
 # no multi-turn (it needs its tools to be run)
 CATEGORIES = (
     "simple_python",
@@ -215,3 +216,13 @@ def _refuse_impossible(call: GoldCall, tools: tuple[Tool, ...]) -> None:
             raise RowError(
                 "E210", f"the accepted answer has no list of values for {name}, or inside it"
             )
+        declared = known.get(name, {}).get("format")
+        if declared in LISTS_OF_TEXTS and not any(map(_holds_texts, accepted)):
+            raise RowError(
+                "E210",
+                f"the accepted answer wants more than texts in {name}, a {declared}",
+            )
+
+
+def _holds_texts(value: object) -> bool:
+    return not isinstance(value, list) or all(isinstance(element, str) for element in value)

@@ -7,12 +7,12 @@ for them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from agentlite.core.json_schema import TYPES, Schema, fits, schema_at
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Record, Tool
 from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
+from agentlite.scoring.metrics.confidence import Summary, weighted_share
 from agentlite.scoring.metrics.tool_calls import standard
 
 SUBSET, WHOLE = "BFCL-style subset", "BFCL v4"
@@ -290,8 +290,8 @@ class BfclScores(NamedTuple):
     """
 
     name: str
-    overall: float | None
-    groups: dict[str, float | None]
+    overall: Summary | None
+    groups: dict[str, Summary | None]
     not_measured: list[str]
 
 
@@ -302,22 +302,30 @@ def group_scores(by_category: Mapping[str, Sequence[float]]) -> BfclScores:
     subset. live_relevance is a category of no group, as in v4.
     """
     measured = {category: values for category, values in by_category.items() if values}
-    groups = {name: _group_score(group, measured) for name, group in GROUPS.items()}
-    weighed = [(GROUPS[name].weight, score) for name, score in groups.items() if score is not None]
+    weights = {name: _weights(group, measured) for name, group in GROUPS.items()}
+    of_all = {
+        category: weight * GROUPS[name].weight
+        for name, of_group in weights.items()
+        for category, weight in of_group.items()
+    }
+    overall, *groups = (
+        weighted_share([(weight, measured[category]) for category, weight in of_figure.items()])
+        if of_figure
+        else None
+        for of_figure in (of_all, *weights.values())
+    )
     every = [category for group in GROUPS.values() for category in group.categories]
     missing = [category for category in [*every, "live_relevance"] if category not in measured]
-    weight_of_all = sum(weight for weight, _ in weighed)
-    overall = sum(weight * score for weight, score in weighed) / weight_of_all if weighed else None
-    return BfclScores(SUBSET if missing else WHOLE, overall, groups, missing)
+    by_name = dict(zip(GROUPS, groups, strict=True))
+    return BfclScores(SUBSET if missing else WHOLE, overall, by_name, missing)
 
 
-def _group_score(group: CategoryGroup, measured: Mapping[str, Sequence[float]]) -> float | None:
+def _weights(group: CategoryGroup, measured: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """How much the mean of each measured category weighs in its group: none if there is none."""
     if group.pooled:
-        values = [value for category in group.categories for value in measured.get(category, ())]
-        return fmean(values) if values else None
-    parts = [
-        [fmean(measured[category]) for category in part if category in measured]
-        for part in group.parts
-    ]
-    means = [fmean(part) for part in parts if part]
-    return fmean(means) if means else None
+        counts = {category: len(measured.get(category, ())) for category in group.categories}
+        total = sum(counts.values())
+        return {category: count / total for category, count in counts.items() if count}
+    parts = [[category for category in part if category in measured] for part in group.parts]
+    parts = [part for part in parts if part]
+    return {category: 1 / len(parts) / len(part) for part in parts for category in part}

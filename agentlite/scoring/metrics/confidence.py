@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import sqrt
+from math import fsum, sqrt
 from statistics import NormalDist, fmean, quantiles, stdev
 from typing import Literal, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     count: int
     low: float
     high: float
-    interval: Literal["wilson", "bootstrap"]
+    interval: Literal["wilson", "bootstrap", "mover"]
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -78,6 +78,28 @@ def wilson(successes: int, count: int, confidence: float = 0.95) -> Interval:
     # at the ends the formula gives 0 and 1, rounded
     return Interval(
         centre - reach if successes else 0.0, centre + reach if successes < count else 1.0
+    )
+
+
+def weighted_share(parts: Sequence[tuple[float, Sequence[float]]]) -> Summary:
+    """A mean of shares by their weights, each the mean of values that are 0 or 1. Its interval is
+    put together from Wilson's of each share (MOVER; Zou and Donner, Statist. Med. 27, 2008).
+    """
+    whole = fsum(weight for weight, _ in parts)
+    shares = [fmean(values) for _, values in parts]
+    mean = fsum(weight * share for (weight, _), share in zip(parts, shares, strict=True)) / whole
+    below = above = 0.0
+    for (weight, values), share in zip(parts, shares, strict=True):
+        low, high = wilson(round(sum(values)), len(values))
+        below += (weight / whole * (share - low)) ** 2
+        above += (weight / whole * (high - share)) ** 2
+    return Summary(
+        mean=mean,
+        std=None,
+        count=sum(len(values) for _, values in parts),
+        low=max(0.0, mean - sqrt(below)),
+        high=min(1.0, mean + sqrt(above)),
+        interval="mover",
     )
 
 

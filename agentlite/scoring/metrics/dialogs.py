@@ -81,18 +81,21 @@ METRICS: dict[str, Metric] = {
     metric.__name__: metric
     for metric in (plan_success_rate, plan_partial, step_efficiency, end_to_end_success)
 }
-ALWAYS = {"end_to_end_success"}  # the others are of dialogs in which a call is due
+# the others are of dialogs in which a call is due, and each that is due says of which tool
+ALWAYS = {"end_to_end_success"}
 
 
 def _dialog(record: Record, steps: Sequence[Prediction]) -> Dialog:
+    gold = [record.expected(one.turn) for one in steps]
+    is_planned = any(one.calls for one in gold) and all(
+        one.names_tools or not one.calls for one in gold
+    )
     taken = DialogCalls(
-        [[call.name for call in record.expected(one.turn).calls] for one in steps],
+        [[call.name for call in one.calls] for one in gold],
         [[call.name for call in one.calls] for one in steps],
         [one.metrics.get("exact_call", one.metrics["call_decision"]) == 1 for one in steps],
     )
     metrics = {
-        name: metric(taken)
-        for name, metric in METRICS.items()
-        if any(taken.expected) or name in ALWAYS
+        name: metric(taken) for name, metric in METRICS.items() if is_planned or name in ALWAYS
     }
     return Dialog(record.id, metrics, steps[0].slices)

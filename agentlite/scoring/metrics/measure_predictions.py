@@ -9,7 +9,7 @@ from agentlite.core.records import Parsed, Prediction, Record
 from agentlite.scoring.metrics.bfcl import category_of, group_scores
 from agentlite.scoring.metrics.confidence import summary
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.model_metrics import BFCL, BfclFigure, Metrics
+from agentlite.scoring.metrics.model_metrics import BFCL, Metrics
 from agentlite.scoring.metrics.retrieval_loss import retrieval_loss
 from agentlite.scoring.metrics.summarize import summarize
 from agentlite.scoring.metrics.tool_f1 import AnsweredStep, parse_problems, tool_metrics
@@ -49,14 +49,11 @@ def _with_bfcl(
     if not verdicts:
         return metrics
     scores = group_scores(verdicts)
-    means = {"overall": scores.overall, **scores.groups}
-    count = sum(map(len, verdicts.values()))
-    by_name: dict[str, BfclFigure | None] = {
-        f"bfcl_{name}": None if mean is None else BfclFigure(mean=mean, count=count)
-        for name, mean in means.items()
+    by_name = {"bfcl_overall": scores.overall} | {
+        f"bfcl_{name}": score for name, score in scores.groups.items()
     }
     for category, values in sorted(verdicts.items()):
-        by_name[category] = BfclFigure(**structs.asdict(summary(values, seed)))
+        by_name[category] = summary(values, seed)
     return structs.replace(
         metrics, bfcl=by_name, bfcl_is=scores.name, bfcl_not_measured=scores.not_measured
     )

@@ -18,17 +18,6 @@ BFCL = "bfcl"  # the metric of a step that says whether BFCL's own rules accept 
 HEADLINE = {"tool_selection_accuracy": "right tool", "exact_call": "exact"}
 
 
-class BfclFigure(Struct, frozen=True, kw_only=True):
-    """The figure of a category, with its interval; or of a group, a mean of means, without one."""
-
-    mean: float
-    std: float | UnsetType | None = UNSET
-    count: int
-    low: float | UnsetType = UNSET
-    high: float | UnsetType = UNSET
-    interval: str | UnsetType = UNSET
-
-
 class SliceMetrics(Struct, frozen=True):
     """The metrics of the steps and dialogs that have one value of a slice."""
 
@@ -83,7 +72,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     problems: dict[str, int]
     tools: dict[str, Summary | None] | UnsetType = UNSET
     parse_problems: dict[str, Summary] | UnsetType = UNSET
-    bfcl: dict[str, BfclFigure | None] | UnsetType = UNSET
+    bfcl: dict[str, Summary | None] | UnsetType = UNSET
     bfcl_is: str | UnsetType = UNSET
     bfcl_not_measured: list[str] | UnsetType = UNSET
     retrieval: RetrievalLoss | UnsetType = UNSET

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from agentlite.core.records import ANY_TOOL, Prediction, Record
+from agentlite.core.records import Prediction, Record
 from agentlite.scoring.metrics.confidence import Summary, summary
 
 META = "retrieved"
@@ -43,6 +43,7 @@ def retrieval_loss(
         (prediction, record, expected)
         for prediction in predictions
         if META in (record := records[prediction.record_id]).meta
+        and record.expected(prediction.turn).names_tools
         and (expected := _expected_tools(prediction, record))
     ]
     if not steps:
@@ -95,4 +96,4 @@ def in_words(loss: RetrievalLoss) -> str:
 
 
 def _expected_tools(prediction: Prediction, record: Record) -> set[str]:
-    return {call.name for call in record.expected(prediction.turn).calls} - {ANY_TOOL}
+    return {call.name for call in record.expected(prediction.turn).calls}

@@ -22,7 +22,6 @@ from agentlite.core.json_schema import (
 )
 from agentlite.core.records import (
     ANY_ARGUMENTS,
-    ANY_TOOL,
     Call,
     Gold,
     GoldCall,
@@ -41,7 +40,7 @@ def tool_selection_accuracy(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -
     """1 if the tools called are those due, each as often as due, and the text can be read. Only
     where a call is due.
     """
-    if not _names_tools(gold):
+    if not gold.names_tools:
         return None
     return float(
         not parsed.problem
@@ -53,14 +52,9 @@ def exact_call(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float | Non
     """1 if the calls, names and arguments, satisfy the gold, and the text can be read. Only where a
     call is due.
     """
-    if not _names_tools(gold):
+    if not gold.names_tools:
         return None
     return float(not parsed.problem and not calls_problem(parsed.calls, gold, tools))
-
-
-def _names_tools(gold: Gold) -> bool:
-    """Whether calls are due, and it is said which."""
-    return bool(gold.calls) and gold.calls[0].name != ANY_TOOL
 
 
 def call_decision(parsed: Parsed, gold: Gold, tools: Sequence[Tool]) -> float:

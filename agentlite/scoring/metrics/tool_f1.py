@@ -8,10 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from agentlite.core.json_schema import fits
-from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Parsed, Tool, canonical
+from msgspec.structs import replace
+
+from agentlite.core.json_schema import schema_at
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    Call,
+    Gold,
+    GoldCall,
+    Parsed,
+    Tool,
+    canonical,
+    choices_of,
+)
+from agentlite.scoring.metrics.bfcl_java_js import is_literal, read_literal
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn_sums, summary
-from agentlite.scoring.metrics.tool_calls import call_problem
+from agentlite.scoring.metrics.tool_calls import call_problem, is_valid
 
 
 class AnsweredStep(NamedTuple):
@@ -27,10 +39,12 @@ class AnsweredStep(NamedTuple):
 
 class CallCounts(NamedTuple):
     """Of one step, or of many. A call or parameter is right if it is due; those that may be left
-    out are not missed. Where any arguments are right, no parameter is counted.
+    out are not missed. Where any arguments are right, no parameter is counted; where any tool is,
+    no call is compared.
     """
 
     called: int = 0
+    compared: int = 0  # of these, with the calls due
     expected: int = 0
     right: int = 0
     supplied: int = 0  # parameters
@@ -69,24 +83,29 @@ def parse_problems(problems: Sequence[str], seed: int) -> dict[str, Summary]:
 
 def count(answer: AnsweredStep) -> CallCounts:
     calls, expected = answer.parsed.calls, answer.gold.calls
-    schemas = {tool.name: tool.parameters for tool in answer.tools}
-    offered = [call for call in calls if call.name in schemas]
-    every_pair = _paired(calls, expected)
+    by_name = {tool.name: tool for tool in answer.tools}
+    offered = [call for call in calls if call.name in by_name]
+    every_pair = _paired([_read(call, by_name.get(call.name)) for call in calls], expected)
     pairs = [pair for pair in every_pair if pair[0].arguments is not ANY_ARGUMENTS]
     of_any_arguments = [
         call for gold, call in every_pair if call and gold.arguments is ANY_ARGUMENTS
     ]
-    return CallCounts(
+    counts = CallCounts(
         called=len(calls),
+        offered=len(offered),
+        valid=sum(is_valid(call, answer.gold, by_name[call.name]) for call in offered),
+        repeated=_repeated(answer),
+    )
+    if expected and not answer.gold.names_tools:
+        return counts
+    return counts._replace(
+        compared=len(calls),
         expected=len(expected),
         right=(Counter(c.name for c in calls) & Counter(c.name for c in expected)).total(),
         supplied=sum(len(call.arguments) for call in calls)
         - sum(len(call.arguments) for call in of_any_arguments),
         needed=sum(len(_needed(gold, call)) for gold, call in pairs),
         agreeing=sum(_agreeing(call, gold) for gold, call in pairs if call),
-        offered=len(offered),
-        valid=sum(fits(call.arguments, schemas[call.name]) for call in offered),
-        repeated=_repeated(answer),
     )
 
 
@@ -104,9 +123,9 @@ def _f1(right: int, made: int, expected: int) -> Figure | None:
 
 
 SHARES: dict[str, Callable[[CallCounts], Figure | None]] = {
-    "name_precision": lambda c: _share(c.right, c.called),
+    "name_precision": lambda c: _share(c.right, c.compared),
     "name_recall": lambda c: _share(c.right, c.expected),
-    "name_f1": lambda c: _f1(c.right, c.called, c.expected),
+    "name_f1": lambda c: _f1(c.right, c.compared, c.expected),
     "parameter_precision": lambda c: _share(c.agreeing, c.supplied),
     "parameter_recall": lambda c: _share(c.agreeing, c.needed),
     "parameter_f1": lambda c: _f1(c.agreeing, c.supplied, c.needed),
@@ -144,6 +163,17 @@ def _paired(
     return pairs
 
 
+def _read(call: Call, tool: Tool | None) -> Call:
+    """The call with texts in Java or JavaScript as the values that they are."""
+    properties = schema_at(tool.parameters, "properties") if tool else {}
+    literals = {
+        name: read_literal(value, schema).value
+        for name, value in call.arguments.items()
+        if is_literal(schema := schema_at(properties, name)) and isinstance(value, str)
+    }
+    return replace(call, arguments=call.arguments | literals) if literals else call
+
+
 def _agreeing(call: Call, gold: GoldCall) -> int:
     """How many parameters have a value that is accepted, compared as text (Hammer's rule)."""
     accepted_values = gold.arguments or {}
@@ -158,9 +188,15 @@ def _same(value: object, accepted: object) -> bool:
     out.
     """
     if isinstance(value, dict) and isinstance(accepted, dict):
-        return value.keys() <= accepted.keys() and all(
-            any(_same(value[key], choice) for choice in choices) if key in value else "" in choices
-            for key, choices in accepted.items()
+        by_key = choices_of(accepted)
+        return value == accepted or (
+            value.keys() <= by_key.keys()
+            and all(
+                any(_same(value[key], choice) for choice in choices)
+                if key in value
+                else "" in choices
+                for key, choices in by_key.items()
+            )
         )
     if isinstance(value, list) and isinstance(accepted, list):
         return len(value) == len(accepted) and all(map(_same, value, accepted))

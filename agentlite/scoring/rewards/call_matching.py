@@ -1,12 +1,21 @@
 """Which call is assigned to which expected call, and how well it fits, by the tool's schema."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from agentlite.core.json_schema import Schema, is_one_of, misfit, schema_at, types_of
-from agentlite.core.records import ANY_ARGUMENTS, Call, GoldCall, Tool, canonical, plain
+from agentlite.core.records import (
+    ANY_ARGUMENTS,
+    ANY_TOOL,
+    Call,
+    GoldCall,
+    Tool,
+    canonical,
+    plain,
+)
 from agentlite.scoring.metrics.tool_calls import argument_problem, is_named
 
 ASSIGNED = 1e-9  # what the mere assignment of a call is worth
@@ -94,6 +103,8 @@ def uses(
 ) -> dict[str, CallUse]:
     """By the name of the tool: the expected ones first, then any other that was called."""
     by_name: dict[str, CallUse] = {}
+    made, tools = list(made), list(tools)
+    expected = _named(expected, made, {tool.name for tool in tools})
     for gold in expected:
         if gold.name not in by_name:
             by_name[gold.name] = CallUse([], [], [])
@@ -108,6 +119,22 @@ def uses(
             [fit(call, gold, schemas.get(name, {})) for call in use.made] for gold in use.expected
         )
     return by_name
+
+
+def _named(expected: Iterable[GoldCall], made: Sequence[Call], offered: set[str]) -> list[GoldCall]:
+    """The expected calls; where any tool will do, that of a call made of a tool on offer, of which
+    none else is expected.
+    """
+    expected = list(expected)
+    spare = Counter(call.name for call in made if call.name in offered)
+    spare -= Counter(gold.name for gold in expected)
+    names = spare.elements()
+    return [
+        GoldCall(name, ANY_ARGUMENTS)
+        if gold.name == ANY_TOOL and (name := next(names, ANY_TOOL))
+        else gold
+        for gold in expected
+    ]
 
 
 def fit(call: Call, expected: GoldCall, schema: Schema) -> CallMatch:

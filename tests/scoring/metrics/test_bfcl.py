@@ -30,6 +30,7 @@ from agentlite.scoring.metrics.bfcl import (
 )
 from agentlite.scoring.metrics.bfcl_java_js import LANGUAGES, LONGEST, read_literal
 from agentlite.scoring.metrics.bfcl_text_parser import read_text
+from agentlite.scoring.metrics.confidence import wilson
 
 needs_bfcl = pytest.mark.skipif(
     not importlib.util.find_spec("bfcl_eval"), reason="bfcl-eval is not installed"
@@ -510,6 +511,14 @@ def test_any_text_can_be_read_in_any_category(text):
 # --- groups ---
 
 
+def mean(score):
+    return None if score is None else pytest.approx(score.mean)
+
+
+def means(scores):
+    return {name: mean(score) for name, score in scores.groups.items()}
+
+
 def test_group_scores_are_v4s_by_hand():
     verdicts = {
         "simple_python": [1, 1, 1, 0],  # .75
@@ -528,29 +537,37 @@ def test_group_scores_are_v4s_by_hand():
     }
     scores = group_scores(verdicts)
     non_live = (1.25 / 3 + 1 + 0.5 + 0) / 4
-    assert scores.groups == pytest.approx(
-        {"non_live": non_live, "live": 0.5, "irrelevance": 0.9, "multi_turn": None, "agentic": None}
-    )
-    assert scores.overall == pytest.approx((non_live + 0.5 + 0.9) / 3)
+    assert means(scores) == {
+        "non_live": non_live,
+        "live": 0.5,
+        "irrelevance": 0.9,
+        "multi_turn": None,
+        "agentic": None,
+    }
+    assert mean(scores.overall) == (non_live + 0.5 + 0.9) / 3
+    counts = {name: score.count for name, score in scores.groups.items() if score}
+    assert counts == {"non_live": 12, "live": 10, "irrelevance": 14}
+    assert scores.overall.count == 36  # live_relevance is in no group
     assert scores.name == SUBSET and "live_relevance" not in scores.not_measured
     assert {name.split("_")[0] for name in scores.not_measured} == {"multi", "web", "memory"}
 
 
 def test_the_groups_weigh_10_10_10_30_and_40():
-    means = {"non_live": 0.1, "live": 0.2, "irrelevance": 0.4, "multi_turn": 0.5, "agentic": 0.9}
+    expected = {"non_live": 0.1, "live": 0.2, "irrelevance": 0.4, "multi_turn": 0.5, "agentic": 0.9}
     verdicts = {
-        category: [1.0] * round(10 * means[name]) + [0.0] * round(10 - 10 * means[name])
+        category: [1.0] * round(10 * expected[name]) + [0.0] * round(10 - 10 * expected[name])
         for name, group in GROUPS.items()
         for category in group.categories
     }
     scores = group_scores(verdicts)
-    assert scores.groups == pytest.approx(means)
-    assert scores.overall == pytest.approx(0.01 + 0.02 + 0.04 + 0.3 * 0.5 + 0.4 * 0.9)
+    assert means(scores) == expected
+    assert mean(scores.overall) == 0.01 + 0.02 + 0.04 + 0.3 * 0.5 + 0.4 * 0.9
 
 
 def test_what_was_not_measured_is_neither_0_nor_1():
     scores = group_scores({"multiple": [1, 0], "parallel": []})
-    assert scores.groups == {**dict.fromkeys(GROUPS), "non_live": 0.5} and scores.overall == 0.5
+    assert means(scores) == {**dict.fromkeys(GROUPS), "non_live": 0.5}
+    assert mean(scores.overall) == 0.5
     assert "parallel" in scores.not_measured
     nothing = group_scores({})
     assert nothing.overall is None and set(nothing.groups.values()) == {None}
@@ -560,7 +577,7 @@ def test_only_where_every_category_ran_the_whole_bears_its_name():
     every = {category: [1.0, 0.0] for group in GROUPS.values() for category in group.categories}
     assert group_scores(every).name == SUBSET
     whole = group_scores(every | {"live_relevance": [1.0]})
-    assert (whole.name, whole.overall, whole.not_measured) == (WHOLE, 0.5, [])
+    assert (whole.name, mean(whole.overall), whole.not_measured) == (WHOLE, 0.5, [])
 
 
 @given(
@@ -570,10 +587,20 @@ def test_only_where_every_category_ran_the_whole_bears_its_name():
 )
 def test_the_overall_lies_between_its_groups(verdicts):
     scores = group_scores(verdicts)
-    groups = [score for score in scores.groups.values() if score is not None]
+    groups = [score.mean for score in scores.groups.values() if score]
     assert (scores.overall is None) == (not groups)
     if groups:
-        assert min(groups) - 1e-9 <= scores.overall <= max(groups) + 1e-9
-        assert scores.overall == pytest.approx(
-            fmean(groups)
-        )  # the three single-turn groups weigh the same
+        assert min(groups) - 1e-9 <= scores.overall.mean <= max(groups) + 1e-9
+        # the three single-turn groups weigh the same
+        assert mean(scores.overall) == fmean(groups)
+        assert all(one.low <= one.mean <= one.high for one in scores.groups.values() if one)
+
+
+def test_a_perfect_group_is_1_with_an_interval_that_its_own_rows_give():
+    scores = group_scores({category: [1.0] * 20 for category in RULES})
+    for score in (scores.overall, scores.groups["non_live"], scores.groups["live"]):
+        assert score.mean == score.high == 1.0
+        assert 0.8 < score.low < 1.0 and score.interval == "mover"
+    one = group_scores({"multiple": [1.0, 0.0, 1.0]}).groups["non_live"]
+    assert (one.low, one.high) == pytest.approx(wilson(2, 3))
+    assert one.count == 3

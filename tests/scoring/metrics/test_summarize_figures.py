@@ -234,7 +234,9 @@ def test_the_figures_of_bfcl_are_those_of_its_own_records_alone():
     found = figures([*rows[::-1], answered(made)], [], {one.id: one for one in (*own, made)}, 0)
     assert (found.bfcl["bfcl_non_live"].mean, found.bfcl["bfcl_irrelevance"].mean) == (0.5, 1.0)
     assert found.bfcl["bfcl_overall"].mean == pytest.approx((10 * 0.5 + 10 * 1.0) / 20)
-    assert found.bfcl["bfcl_overall"].count == 3 and found.bfcl["bfcl_agentic"] is None
+    assert found.bfcl["bfcl_overall"].count == 3
+    assert (found.bfcl["bfcl_non_live"].count, found.bfcl["bfcl_irrelevance"].count) == (2, 1)
+    assert found.bfcl["bfcl_agentic"] is None
     assert list(found.bfcl)[-2:] == ["irrelevance", "simple_python"]
     assert (found.bfcl["simple_python"].mean, found.bfcl["simple_python"].count) == (0.5, 2)
     assert found.bfcl_is == "BFCL-style subset" and "multiple" in found.bfcl_not_measured
