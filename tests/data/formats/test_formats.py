@@ -1224,7 +1224,9 @@ def test_every_bfcl_row_is_valid_and_its_own_answer_satisfies_its_gold(category:
         ), raw.location
         assert turn in record.gold
         assert record.meta == {"bfcl_id": raw.value["id"], "category": category}
-        assert bool(record.messages[turn].calls) == (category not in (*NO_CALL, *ANY_CALL))
+        answer = record.messages[turn]
+        assert bool(answer.calls) == (category not in (*NO_CALL, *ANY_CALL))
+        assert bool(answer.content) == (not answer.calls)  # nothing is learned beside calls
     assert impossible == {row for row in IMPOSSIBLE if row.startswith(f"{category}_")}
 
 
