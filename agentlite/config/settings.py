@@ -81,7 +81,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     personal: Annotated[Literal["off", "report", "mask", "drop"], LEARNED] = "report"
     """off, report, mask or drop: keys, e-mail addresses, phone and card numbers"""
     duplicates: Annotated[tuple[str, ...], LEARNED] = ("equal",)
-    """which copies are left out: equal, calls, near"""
+    """which copies are left out: equal, calls, near; or none"""
     near: Annotated[Share, LEARNED] = 0.8
     """Jaccard index from which texts are near copies, or leaks"""
     contradictions: Annotated[Literal["report", "drop"], LEARNED] = "report"
@@ -89,7 +89,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     holdout: Annotated[tuple[str, ...], REPEAT, LEARNED] = ()
     """files of which nothing may be learned; repeat it"""
     mix: Annotated[tuple[str, ...], REPEAT, LEARNED] = ()
-    """NAME=SOURCE+...:RATIO, as general=chat.jsonl:0.2; repeat it"""
+    """NAME=SOURCE+...:RATIO, as general=chat.jsonl:0.2 (0.2*: with rows repeated); repeat it"""
     task_weights: Annotated[dict[str, float], LEARNED] = {}
     """TASK=WEIGHT,..., or as JSON: their shares of the sample"""
     limit: Annotated[Count | None, LEARNED] = None

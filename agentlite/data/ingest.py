@@ -133,9 +133,11 @@ class Ingested:
             for source, ended in counts.items()
         }
 
-    def provenance(self, ends: Mapping[int, End], splits: Mapping[int, str]) -> Iterator[Row]:
+    def provenance(
+        self, ends: Mapping[int, End], splits: Mapping[int, str], times: Mapping[int, int]
+    ) -> Iterator[Row]:
         """A row for each that was read and is not a reject: where it is from, what was done to it,
-        and where it ended.
+        where it ended, and how many `times` it is there, if that is not once.
         """
         taken = 0  # index of the next record: only rows that were filtered bear a code already
         for row in self._provenance.read(range(len(self._provenance))):
@@ -146,7 +148,8 @@ class Ingested:
                 of = {"of": end.of} if end.of else {}
                 yield {**row, "end": ENDS[end.code[0]], "code": end.code, **of}
             else:
-                yield {**row, "end": "kept", "split": splits[taken]}
+                often = {"times": times[taken]} if times.get(taken, 1) > 1 else {}
+                yield {**row, "end": "kept", "split": splits[taken], **often}
             taken += 1
 
     def _take(self, record: IngestedRecord, row: IngestedRow) -> None:

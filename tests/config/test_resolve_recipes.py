@@ -19,7 +19,7 @@ SHARES = {
 SEED_004_SHARES = [
     "agent=ms_agent.jsonl:30000",
     "general=ms_bench.jsonl:60000",
-    "self=self_cognition.jsonl:3000",
+    "self=self_cognition.jsonl:3000*",
 ]
 QWEN = "Qwen/Qwen2.5-{}-Instruct"
 

@@ -16,7 +16,7 @@ from agentlite import prep
 from agentlite.config import resolve
 from agentlite.core.errors import UserError
 from agentlite.core.records import SPLITS, from_row
-from agentlite.core.row_files import read_rows
+from agentlite.core.row_files import find_rows, read_rows
 from agentlite.data.curation.coreset import STRATEGIES
 from agentlite.data.curation.loss_cache import known_losses
 from agentlite.data.curation.mix import full_task_weights
@@ -147,6 +147,49 @@ def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
         tools: 15,
         chats: 5,
     }
+
+
+@pytest.mark.parametrize("variants", [{}, {"mask_names": 1.0}], ids=["plain", "with variants"])
+@pytest.mark.parametrize("rows", ["jsonl", "parquet"])
+def test_repeated_rows_are_in_train_alone_and_counted(variants, rows, files, tmp_path):
+    tools, chats = files["tools"], files["chat"]
+    mix = [f"agent={tools}:1", f"general={chats}:2*"]
+    done = run(tmp_path / "r", tools, chats, mix=mix, rows=rows, **variants)
+    folder, figures = tmp_path / "r" / "prep", done.figures
+    ids = {
+        split: Counter(row["id"] for row in read_rows(find_rows(folder, split)))
+        for split in ("train", "dev", "test")
+    }
+    assert not (ids["train"].keys() & (ids["dev"].keys() | ids["test"].keys()))
+    assert all(count == 1 for split in ("dev", "test") for count in ids[split].values())
+    provenance = read_rows(folder / "provenance.jsonl")
+    times = {one["id"]: one["times"] for one in provenance if "times" in one}
+    assert times == {name: count for name, count in ids["train"].items() if count > 1}
+    assert figures["repeated"] == {"records": len(times), "rows": sum(times.values())}
+    assert sum(ids["train"].values()) == figures["train_rows"]
+    wanted, there = figures["mixed"]["general"], 40
+    assert wanted == 2 * figures["mixed"]["agent"] > there
+    assert sum(times.values()) == round(len(times) * wanted / there)
+    copy = next(iter(times))
+    assert {one["times"] for one in why(folder, copy)} == {times[copy]}
+
+
+@pytest.mark.parametrize("off", ["none", ""])
+def test_every_copy_stays_where_duplicates_are_none_and_on_one_side(off, tmp_path):
+    line = (
+        '{"messages": [{"role": "user", "content": "Question %d of all?"}, '
+        '{"role": "assistant", "content": "Yes."}]}'
+    )
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{line % (n % 8)}\n" for n in range(40)), encoding="utf-8")
+    figures = run(tmp_path / "r", str(path), duplicates=off, split_by="query").figures
+    assert (figures["kept"], figures["duplicates"]) == (40, 0)
+    sides = {}
+    for split in ("train", "dev", "test"):
+        for one in read_rows(tmp_path / "r" / "prep" / f"{split}.jsonl"):
+            assert sides.setdefault(one["id"], split) == split
+    with pytest.raises(UserError, match="no copies are called 'none'"):
+        run(tmp_path / "r", str(path), duplicates="none,equal", out="both")
 
 
 def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):

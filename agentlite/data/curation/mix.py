@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from agentlite.core.errors import UserError, nearest
-from agentlite.core.records import Task
+from agentlite.core.records import Task, digest
 from agentlite.data.curation.sample import sample
 from agentlite.data.curation.traits import Traits
 from agentlite.data.formats.by_source import is_of
@@ -14,32 +14,38 @@ from agentlite.data.formats.by_source import is_of
 TASKS: tuple[str, ...] = get_args(Task)
 REST = "the rest"  # the group of the sources that are in no group
 OTHERS = ""  # the tasks without a weight
-HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2."
+HOW = "Write NAME=SOURCE+...:RATIO, as in general=chat.jsonl:0.2; 0.2* repeats rows if too few."
 
 
 class MixGroup(NamedTuple):
     """Sources that are mixed as one, and how many of their rows there are for each row of the first
-    group.
+    group. `repeats`: where there are too few, train rows are repeated.
     """
 
     sources: tuple[str, ...]
     ratio: float
+    repeats: bool = False
 
 
 class Mixed(NamedTuple):
-    """Indices in their own order, the counts by group and by task, and what a user should know."""
+    """Indices in their own order, the counts by group and by task, and what a user should know.
+
+    `factors`: how often each row of a group with too few is to be there, by index; not those of 1.
+    """
 
     indices: list[int]
     by_group: dict[str, int]
     by_task: dict[str, int]
     notes: list[str]
+    factors: dict[int, float]
 
 
 def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
     """`general=B:0.2` -> its group by name: a row of B for five of the sources that are in no
     group.
 
-    `a=A:1` and `b=B:2` give 1:2, and so do `a=A:30000` and `b=B:60000`. Raises UserError.
+    `a=A:1` and `b=B:2` give 1:2, and so do `a=A:30000` and `b=B:60000`. With `2*` rows of B are
+    repeated where they are too few. Raises UserError.
     """
     groups: dict[str, MixGroup] = {}
     for text in texts:
@@ -53,7 +59,11 @@ def parse_mix(texts: Sequence[str]) -> dict[str, MixGroup]:
                 "Put + between its sources.",
                 location="--mix",
             )
-        groups[name] = MixGroup(tuple(filter(None, sources.split("+"))), _ratio(ratio, text))
+        groups[name] = MixGroup(
+            tuple(filter(None, sources.split("+"))),
+            _ratio(ratio.removesuffix("*"), text),
+            repeats=ratio.endswith("*"),
+        )
     return groups
 
 
@@ -107,7 +117,7 @@ def draw(
     limit: int | None,
     seed: int,
 ) -> Mixed:
-    """A draw in which ratios and shares are as asked, none twice, at most `limit`; `sources`: of
+    """A draw in which ratios and shares are as asked, no row twice, at most `limit`; `sources`: of
     each record, as given.
 
     The first group, that of the sources which are in none if there are such, is drawn whole, and as
@@ -130,12 +140,30 @@ def draw(
     sizes = _sizes({name: sum(counts.values()) for name, counts in drawable.items()}, mix, notes)
     sizes = scaled(sizes, sum(sizes.values()) if limit is None else limit)
     chosen: list[int] = []
+    factors: dict[int, float] = {}
     for name, tasks in members.items():
+        of_group = []
         for task, count in scaled(drawable[name], sizes[name]).items():
             of_task = [records[index] for index in tasks[task]]
-            chosen += [tasks[task][place] for place in sample(of_task, count, seed)]
+            of_group += [tasks[task][place] for place in sample(of_task, count, seed)]
+        if len(of_group) < sizes[name]:  # only of a group whose rows are repeated
+            factors |= dict.fromkeys(of_group, sizes[name] / max(1, len(of_group)))
+        chosen += of_group
     by_task = Counter(records[index].task for index in chosen)
-    return Mixed(sorted(chosen), sizes, dict(by_task.most_common()), notes)
+    return Mixed(sorted(chosen), sizes, dict(by_task.most_common()), notes, factors)
+
+
+def repetitions(factors: Mapping[int, float], ids: Sequence[str], seed: int) -> dict[int, int]:
+    """How often each row is there, by index: rows of one factor as evenly as can be, those that are
+    there once more chosen by a hash of seed and id. `ids`: of all rows, by index.
+    """
+    times: dict[int, int] = {}
+    for factor in sorted(set(factors.values())):
+        rows = [index for index in factors if factors[index] == factor]
+        rows.sort(key=lambda index: digest(f"{seed} repeat {ids[index]}"))
+        whole, more = divmod(round(factor * len(rows)), len(rows))
+        times |= {index: whole + (number < more) for number, index in enumerate(rows)}
+    return times
 
 
 def shares(
@@ -242,7 +270,9 @@ def _drawable(
 def _sizes(
     there: Mapping[str, int], mix: Mapping[str, MixGroup], notes: list[str]
 ) -> dict[str, int]:
-    """How many rows each group gives: the first all it has, the others by their ratios to it."""
+    """How many rows each group gives: the first all it has, the others by their ratios to it, and
+    more than they have only where rows are repeated.
+    """
     ratios = {name: mix[name].ratio if name in mix else 1.0 for name in there}
     first = next((name for name in there if ratios[name]), None)
     if first is None:
@@ -250,9 +280,9 @@ def _sizes(
     sizes: dict[str, int] = {}
     for name, count in there.items():
         wanted = round(there[first] * ratios[name] / ratios[first])
+        repeats = count > 0 and name in mix and mix[name].repeats
         if wanted > count:
-            notes.append(
-                f"the group '{name}' has {count} rows, not {wanted}: all of them are taken"
-            )
-        sizes[name] = min(wanted, count)
+            taken = "those that are trained are repeated" if repeats else "all of them are taken"
+            notes.append(f"the group '{name}' has {count} rows, not {wanted}: {taken}")
+        sizes[name] = wanted if repeats else min(wanted, count)
     return sizes

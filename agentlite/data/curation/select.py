@@ -21,7 +21,7 @@ from agentlite.data.curation.dedup import (
     near_text,
 )
 from agentlite.data.curation.fingerprints import dialog_text
-from agentlite.data.curation.mix import draw, parse_mix, shares
+from agentlite.data.curation.mix import draw, parse_mix, repetitions, shares
 from agentlite.data.curation.replay_buffer import BufferState, buffer_rows, replayed
 from agentlite.data.curation.split import assign_splits
 from agentlite.data.curation.traits import Traits, traits
@@ -60,13 +60,16 @@ class Selection(NamedTuple):
     """Which records are kept, by index and ascending; a step returns a new selection.
 
     `ends`: of each other record, why not. `splits`: those that records took over from their copies;
-    after the step `split`, that of every record that is kept. `replayed`: rows of the buffer to
-    learn again. `notes`: sentences for the user; `figures`: counts for the user.
+    after the step `split`, that of every record that is kept. `factors`: how often rows of too
+    small a group are wanted; `times`: how often each such train record is learned. `replayed`: rows
+    of the buffer to learn again. `notes`: sentences for the user; `figures`: counts for the user.
     """
 
     kept: Sequence[int]
     ends: Mapping[int, End] = {}
     splits: Mapping[int, str] = {}
+    factors: Mapping[int, float] = {}
+    times: Mapping[int, int] = {}
     replayed: Sequence[Row] = ()
     notes: tuple[str, ...] = ()
     figures: Mapping[str, Any] = {}
@@ -103,10 +106,14 @@ def select(context: SelectionContext, *, skip: Collection[str] = ()) -> Selectio
 
 def check_duplicates(names: Sequence[str]) -> None:
     """Raises UserError for an unknown kind of copies."""
+    if tuple(names) in ((NO_COPIES,), ("",)):
+        return
     for name in names:
         if name not in COPIES:
             raise UserError(
-                f"no copies are called '{name}'.", nearest(name, COPIES), location="--duplicates"
+                f"no copies are called '{name}'.",
+                nearest(name, (*COPIES, NO_COPIES)),
+                location="--duplicates",
             )
 
 
@@ -142,6 +149,7 @@ def _near(selection: Selection, records: Sequence[Traits], context: SelectionCon
     )
 
 
+NO_COPIES = "none"  # the setting that keeps every copy
 COPIES: dict[str, tuple[str, Callable[[Selection, Sequence[Traits], SelectionContext], Copies]]] = {
     "equal": ("D401", _equal),
     "calls": ("D402", _calls),
@@ -221,6 +229,7 @@ def _sample(selection: Selection, context: SelectionContext) -> Selection:
     )
     chosen = {kept[at] for at in mixed.indices}
     selection = selection.without({index: End("F312") for index in kept if index not in chosen})
+    selection = selection._replace(factors={kept[at]: mixed.factors[at] for at in mixed.factors})
     return selection.noting(*mixed.notes, **({"mixed": mixed.by_group} if settings.mix else {}))
 
 
@@ -274,6 +283,23 @@ def _strata(train: Sequence[int], context: SelectionContext) -> list[str]:
     return [parts[index] for index in train]
 
 
+def _repeat(selection: Selection, context: SelectionContext) -> Selection:
+    """Says how often train records of a group that is too small are learned. Records of dev and
+    test are there once, and none is in train as well.
+    """
+    factors = {
+        index: selection.factors[index]
+        for index in selection.in_split("train")
+        if index in selection.factors
+    }
+    if not factors:
+        return selection
+    ids = [record.id for record in context.traits]
+    times = repetitions(factors, ids, context.settings.seed)
+    repeated = {"records": len(times), "rows": sum(times.values())}
+    return selection._replace(times=times).noting(repeated=repeated)
+
+
 def _replay(selection: Selection, context: SelectionContext) -> Selection:
     """Adds rows of the buffer to learn again: none that was read here, whatever became of it, none
     that gives away what is held out or what dev or test ask, and none that may not be learned now.
@@ -320,5 +346,6 @@ STEPS: dict[str, Step] = {
     "sample": _sample,
     "split": _split,
     "coreset": _take_coreset,
+    "repeat": _repeat,
     "replay": _replay,
 }

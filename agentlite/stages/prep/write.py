@@ -45,7 +45,7 @@ def write_all(
     write_rows(
         folder / "provenance.jsonl",
         chain(
-            ingested.provenance(selection.ends, selection.splits),
+            ingested.provenance(selection.ends, selection.splits, selection.times),
             (
                 {
                     "id": row["id"],
@@ -115,18 +115,20 @@ def _write_split(
     file = f"{split}.{'parquet' if settings.rows == 'parquet' else 'jsonl'}"
     indices = selection.in_split(split)
     replayed = selection.replayed if split == "train" else ()
+    # behind the others, as they are: no variants are made of a record a second time
+    again = [index for index in indices for _ in range(1, selection.times.get(index, 1))]
+    copies = ({**row, "split": split} for row in ingested.rows.read(again))
+    measured = [(ingested.traits[index], ingested.sizes[index]) for index in (*indices, *again)]
     rows: Iterator[Row] = (
         {**row, "split": split} for row in chain(ingested.rows.read(indices), replayed)
     )
     if split == "train" and (replayed or augments(settings)):
         records, made = augment([*map(from_row, rows)], context)
-        write_rows(folder / file, map(to_row, records))
+        write_rows(folder / file, chain(map(to_row, records), copies))
         written = [(traits(record), measure(record, context)) for record in records]
-        return WrittenSplit(file, written, made)
-    write_rows(folder / file, rows)
-    return WrittenSplit(
-        file, [(ingested.traits[index], ingested.sizes[index]) for index in indices]
-    )
+        return WrittenSplit(file, written + measured[len(indices) :], made)
+    write_rows(folder / file, chain(rows, copies))
+    return WrittenSplit(file, measured)
 
 
 def _figures(

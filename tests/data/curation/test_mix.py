@@ -19,6 +19,7 @@ from agentlite.data.curation.mix import (
     draw,
     full_task_weights,
     parse_mix,
+    repetitions,
     scaled,
 )
 from agentlite.data.curation.traits import Traits
@@ -143,6 +144,26 @@ def test_asked_for_more_than_there_is_it_takes_what_there_is_and_says_so() -> No
     found = drawn(records, ["chat=b.jsonl:2"])
     assert found.by_group == {REST: 100, "chat": 30}
     assert found.notes == ["the group 'chat' has 30 rows, not 200: all of them are taken"]
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 40), st.sampled_from([0.1, 1, 2.5]), st.none() | st.just(20)
+)
+def test_rows_are_repeated_as_often_as_the_ratio_asks_where_they_are_too_few(
+    a: int, b: int, ratio: float, limit: int | None
+) -> None:
+    records = [*rows({"general": a}), *rows({"general": b}, "b.jsonl")]
+    found = drawn(records, ["a=a.jsonl:1", f"b=b.jsonl:{ratio}*"], limit=limit)
+    assert len({*found.indices}) == len(found.indices)  # drawn once, whatever is repeated later
+    of_b = [index for index in found.indices if index >= a]
+    times = repetitions(found.factors, [record.id for record in records], 0)
+    assert {*times} <= {*of_b}
+    assert sum(times.get(index, 1) for index in of_b) == found.by_group["b"]
+    if limit is None:
+        assert found.by_group == {"a": a, "b": round(a * ratio)}
+    for counts in ([times[index] for index in times], [1]):
+        assert max(counts, default=1) - min(counts, default=1) <= 1
+    assert bool(times) == (found.by_group["b"] > len(of_b))
 
 
 def test_a_folder_stands_for_its_files_and_a_group_may_have_several_sources() -> None:
