@@ -113,6 +113,8 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """whose tokenizer and template the rows must fit (a GPU: Qwen2.5-1.5B)"""
     protocol: Annotated[str, ROWS] = "auto"
     """how calls are written; several, with weights: hermes=2,react; auto: chat or hermes"""
+    system: Annotated[str, ROWS] = ""
+    """system text of rows without one, in place of the template's own"""
     remove_tool: Annotated[Share, ROWS] = 0.0
     """train rows also taught with the right tool gone"""
     mask_names: Annotated[Share, ROWS] = 0.0

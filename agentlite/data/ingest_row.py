@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agentlite.config.settings import PrepSettings
 from agentlite.core.errors import RowError
 from agentlite.core.json_schema import schema_problem
-from agentlite.core.records import ANY_TOOL, Record, Tool, to_row
+from agentlite.core.records import ANY_TOOL, Message, Record, Tool, to_row
 from agentlite.core.row_files import Row, encode
 from agentlite.data.curation.dedup import near_text
 from agentlite.data.curation.minhash import sketches
@@ -164,6 +164,8 @@ def _sample(
     settings, record_id, done = context.settings, "", Row()
     try:
         record = _checked(source, read(), context)
+        if settings.system and (with_system := _with_system(record, settings.system)) != record:
+            record, done["system"] = with_system, "added"
         record_id = record.id
         record, personal, rule = clean(record, settings)
         if personal:
@@ -244,6 +246,16 @@ def _checked(source: str, record: Record, context: IngestContext) -> Record:
     return replace(
         record, source=record.source or ("stdin" if source == "-" else Path(source).name)
     )
+
+
+def _with_system(record: Record, text: str) -> Record:
+    """The record with a system turn, unless it has one or is plain text. A chat template would
+    write its own otherwise, which may name another maker.
+    """
+    if record.is_text or record.messages[0].role == "system":
+        return record
+    gold = {turn + 1: expected for turn, expected in record.gold.items()}
+    return replace(record, messages=(Message("system", text), *record.messages), gold=gold)
 
 
 def _fitting(record: Record, context: IngestContext) -> tuple[Record, Sized, int]:

@@ -16,7 +16,7 @@ from agentlite.data import worker_pool
 from agentlite.data.curation.select import End
 from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import traits
-from agentlite.data.formats import RawLine
+from agentlite.data.formats import FORMATS, RawLine
 from agentlite.data.ingest import Ingested, Spool, totals
 from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut, take
 from agentlite.data.openai_messages import new_call_id, wire_calls, wire_message
@@ -74,8 +74,8 @@ def test_each_row_is_counted_once_by_where_it_ends() -> None:
         assert totals(by_file) == counts
         ids = [record.id for record in map(asking, ("one", "two", "three", "four"))]
         cut = {"repaired": ["literal"], "cut": "x", "near": 1}
-        assert list(ingested.provenance(ends, {0: "train", 2: "dev"})) == [
-            at("a:1", ids[0], "openai", done=masked, end="kept", split="train"),
+        assert list(ingested.provenance(ends, {0: "train", 2: "dev"}, {0: 3, 2: 1})) == [
+            at("a:1", ids[0], "openai", done=masked, end="kept", split="train", times=3),
             at("b:1", ids[1], "bfcl", done=cut, end="duplicates", code="D401", of="of"),
             at("b:2", "id", "openai", done={"personal": {"key": 1}}, end="filtered", code="F311"),
             at("b:3", ids[2], "xlam", end="kept", split="dev"),
@@ -274,3 +274,30 @@ def test_the_id_of_a_new_call_is_nine_letters_and_digits_and_its_own() -> None:
     ids = [new_call_id() for _ in range(200)]
     assert len(set(ids)) == 200
     assert Counter(len(one) for one in ids if one.isalnum()) == {9: 200}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_rows_of_every_format_get_the_system_text_unless_they_have_one(
+    name: str, smollm2: Template
+) -> None:
+    text = "You are 卡卡罗特, made by 陶白白."
+
+    def of(system: str) -> Record:
+        settings = PrepSettings(system=system, max_length=9999)
+        context = IngestContext(settings, smollm2, choose("auto", smollm2))
+        row = take("a.jsonl", RawLine("a:1", FORMATS[name].example.encode() + b"\n"), context)
+        (sample, *_) = row.samples
+        assert isinstance(sample, IngestedRecord)
+        done.append(sample.done.get("system", ""))
+        return from_row(json.loads(sample.row))
+
+    done: list[str] = []
+    plain, added = of(""), of(text)
+    if plain.is_text or plain.messages[0].role == "system":
+        assert added == plain and done == ["", ""]
+        return
+    assert done == ["", "added"]
+    assert added.messages == (Message("system", text), *plain.messages)
+    for turn in plain.turns:
+        assert added.expected(turn + 1) == plain.expected(turn)
+    assert added.prompted_turns == [turn + 1 for turn in plain.prompted_turns]
