@@ -200,6 +200,8 @@ def _same(value: object, accepted: object) -> bool:
         )
     if isinstance(value, list) and isinstance(accepted, list):
         return len(value) == len(accepted) and all(map(_same, value, accepted))
+    if {type(value), type(accepted)} <= {int, float}:
+        return value == accepted  # 60 in a JavaScript list of floats is 60.0
     return _text(value) == _text(accepted)
 
 
