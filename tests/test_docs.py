@@ -211,6 +211,55 @@ def test_the_files_that_a_page_names_are_there(page):
         assert [*ROOT.glob(path), *(ROOT / "agentlite").glob(path)], path
 
 
+STATES = ("works", "ours differs", "planned", "not planned", "not yet")
+
+
+def seed_rows(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """Lines, item, state and proof of each row of the tables of docs/seeds.md."""
+    for line in text.splitlines():
+        cells = tuple(cell.strip() for cell in line.strip("|").split(" |"))
+        if line.startswith("| ") and cells[0] != "lines":
+            lines, item, state, proof = cells
+            yield lines, item, state, proof
+
+
+def missing_proof(proof: str) -> list[str]:
+    """The tests, recipes and scripts of a cell that this repository does not have."""
+    missing = []
+    for named in re.findall(r"`(tests/[^`]+)`", proof):
+        path, _, function = named.partition("::")
+        source = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
+        if not re.search(rf"^ *def {re.escape(function)}\(", source, re.MULTILINE):
+            missing.append(named)
+    files = re.findall(r"scripts/[\w./-]+", proof)
+    files += [f"configs/{recipe}" for recipe in re.findall(r"recipes/[\w.-]+", proof)]
+    return missing + [file for file in files if not (ROOT / file).is_file()]
+
+
+def test_every_item_of_a_seed_has_a_state_and_a_proof_that_is_there():
+    rows = [*seed_rows((DOCS / "seeds.md").read_text(encoding="utf-8"))]
+    assert len(rows) > 100
+    for lines, item, state, proof in rows:
+        assert re.fullmatch(r"[\d, -]+( with \d+)?", lines) and item, lines
+        assert state.startswith(STATES), item
+        assert proof or state.startswith(("planned", "not ")), item
+        assert "(decisions.md" in state or "(rewards.md" in state or "differs" not in state, item
+        assert not missing_proof(proof), item
+
+
+def test_a_proof_that_is_not_there_is_seen():
+    here = "`tests/test_docs.py::test_a_proof_that_is_not_there_is_seen`; `bash scripts/demo.sh`"
+    assert missing_proof(f"{here}; `agentlite sft --config recipes/demo.yaml`") == []
+    for proof in (
+        "`tests/test_docs.py::test_a_proof`",
+        "`tests/test_docs.py`",
+        "`tests/test_other.py::test_x`",
+        "`agentlite sft --config recipes/other.yaml`",
+        "`bash scripts/other.sh`",
+    ):
+        assert len(missing_proof(proof)) == 1, proof
+
+
 def test_the_tree_of_the_design_page_is_the_package_as_it_is():
     from file_tree import block, renewed
 
