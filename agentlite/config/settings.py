@@ -17,6 +17,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
 Engine = Literal["unsloth", "hf"]
+Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
 Scheduler = Literal[
     "cosine", "linear", "constant", "constant_with_warmup", "polynomial", "inverse_sqrt"
 ]
@@ -209,6 +210,8 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """alias, path, hub id or earlier stage to start from"""
     engine: Engine = "unsloth"
     """unsloth, or plain transformers + peft + trl"""
+    attn_implementation: Attention = "auto"
+    """engine hf: as transformers names it; flash_attention_2 needs CUDA and flash-attn"""
     max_length: Count = 2048
     """tokens of a training row, prompt and answer together"""
     full: bool = False
@@ -301,6 +304,7 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """weightings to set side by side: a file; writes nothing"""
     engine: Engine = "unsloth"
     """unsloth, or plain transformers + peft"""
+    attn_implementation: Attention = "auto"
     limit: Count | None = None
     """a seeded sample of N records, even over the sources"""
     num_samples: Annotated[Count, Flag("-n")] = 4
@@ -444,6 +448,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
 
     engine: Engine = "unsloth"
     """unsloth, or plain transformers + peft"""
+    attn_implementation: Attention = "auto"
     max_length: Count = 2048
     """tokens of prompt and answer together"""
     max_new_tokens: Count = 256

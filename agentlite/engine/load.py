@@ -1,13 +1,20 @@
 """A model's source -> the model in memory with its adapter, and its tokenizer."""
 
 import gc
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.gpu_profiles import has_gpu
-from agentlite.config.settings import Engine, EvalSettings, PairsSettings, TrainerSettings
+from agentlite.config.settings import (
+    Attention,
+    Engine,
+    EvalSettings,
+    PairsSettings,
+    TrainerSettings,
+)
 from agentlite.core import console
 from agentlite.core.errors import MODEL, NETWORK, OUT_OF_MEMORY, UserError
 from agentlite.engine import load_dtype, load_libraries, on_gpu
@@ -29,6 +36,7 @@ class Loading(NamedTuple):
     max_length: int
     load_in_4bit: bool = False
     load_in_8bit: bool = False
+    attention: Attention = "auto"
     full: bool = False
     sharded: bool = False  # by DeepSpeed, which moves it to where it belongs
 
@@ -47,16 +55,45 @@ def loading_of(settings: TrainerSettings | PairsSettings | EvalSettings) -> Load
         max_length=settings.max_length,
         load_in_4bit=settings.load_in_4bit,
         load_in_8bit=settings.load_in_8bit,
+        attention=settings.attn_implementation,
     )
     if isinstance(settings, TrainerSettings):
         return loading._replace(full=settings.full, sharded=bool(settings.deepspeed))
     return loading
 
 
+def check_attention(loading: Loading) -> None:
+    """Raises UserError 2 for an attention that this engine, this machine or the packages do not
+    have.
+    """
+    location, name = "attn_implementation", loading.attention
+    if name != "auto" and loading.engine != "hf":
+        raise UserError(
+            f"{name} is for the engine hf: Unsloth chooses its own.",
+            "Add --engine hf, or leave it out.",
+            location=location,
+        )
+    if name == "flash_attention_2":
+        if importlib.util.find_spec("flash_attn") is None:
+            raise UserError(
+                "flash_attention_2 needs the package flash-attn, which is not installed.",
+                "`pip install flash-attn --no-build-isolation` (with CUDA), or take sdpa, which "
+                "comes with torch.",
+                location=location,
+            )
+        if not has_gpu():
+            raise UserError(
+                "flash_attention_2 needs a CUDA GPU, and none is found.",
+                "Take sdpa or auto.",
+                location=location,
+            )
+
+
 def prepare(loading: Loading) -> None:
     """Imports the libraries, unless it is clear before that they could not do it. Raises UserError
     2 or 5.
     """
+    check_attention(loading)
     refusal = UserError(
         "4-bit and 8-bit weights need a CUDA GPU.",
         "Leave load_in_4bit and load_in_8bit off; `agentlite doctor` says what is found of a GPU.",
@@ -169,9 +206,11 @@ def _unsloth(folder: str, loading: Loading) -> Loaded:
 def _transformers(folder: str, loading: Loading) -> Loaded:
     from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-    quantized: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
+    if loading.attention != "auto":
+        changed["attn_implementation"] = loading.attention
     if loading.quantized:
-        quantized["quantization_config"] = BitsAndBytesConfig(
+        changed["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=loading.load_in_4bit,
             load_in_8bit=loading.load_in_8bit,
             bnb_4bit_quant_type="nf4",
@@ -181,7 +220,7 @@ def _transformers(folder: str, loading: Loading) -> Loaded:
     device = None if loading.sharded else {"": 0} if on_gpu() else "cpu"
     own: dict[str, Any] = {"trust_remote_code": False}  # None would ask on a terminal
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=load_dtype(), device_map=device, use_safetensors=True, **own, **quantized
+        folder, dtype=load_dtype(), device_map=device, use_safetensors=True, **own, **changed
     )
     return Loaded(model, AutoTokenizer.from_pretrained(folder, **own))
 

@@ -67,6 +67,7 @@ PRINTED: list[tuple[tuple[str, ...], str, str, Any, str]] = [
     (("seed-003",), "sft", "deepspeed", "deepspeed/zero3.json", "003:41"),
     (("seed-003",), "sft", "max_length", 4096, "003:43"),
     (("seed-003",), "sft", "batch_size", 1, "003:43"),
+    (("seed-003",), "sft", "attn_implementation", "flash_attention_2", "003:43"),
     (("seed-003",), "sft", "num_epochs", 5, "003:46"),
     (("seed-003",), "prep", "model", QWEN.format("7B"), "003:46"),
     (("seed-003",), "prep", "mix", ("agent=agent.jsonl:5", "general=chat.jsonl:1"), "003:705"),

@@ -12,6 +12,7 @@ from agentlite.engine import load, local_sampler
 from agentlite.engine.decoding import Decoding, ends_of, until_stop, window
 from agentlite.engine.load import Loading, explained, loading_of, weight_files
 from agentlite.engine.local_sampler import SampleRequest
+from agentlite.workspace.model_source import Source
 
 
 def test_a_model_is_loaded_as_the_settings_of_its_stage_say() -> None:
@@ -24,6 +25,43 @@ def test_a_model_is_loaded_as_the_settings_of_its_stage_say() -> None:
         assert (found.load_in_4bit, found.load_in_8bit, found.quantized) == (False, True, True)
     found = loading_of(SftSettings(**sizes, full=True, deepspeed="x"))
     assert found.full and found.sharded and not found.quantized
+
+
+@pytest.fixture
+def no_flash(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A machine without a GPU and, unless a test adds it, without flash-attn."""
+    installed: set[str] = set()
+    found = SimpleNamespace(find_spec=lambda name: name if name in installed else None)
+    monkeypatch.setattr(load, "importlib", SimpleNamespace(util=found))
+    monkeypatch.setattr(load, "has_gpu", lambda: False)
+    return installed
+
+
+@pytest.mark.parametrize("settings", [SftSettings, PairsSettings, EvalSettings])
+def test_an_attention_that_is_not_there_is_refused_with_the_way_to_get_it(
+    settings: Any, no_flash: set[str]
+) -> None:
+    def refusal(**given: str) -> str:
+        with pytest.raises(UserError) as refused:
+            load.prepare(loading_of(settings(**given)))
+        assert refused.value.location == "attn_implementation"
+        return f"{refused.value.problem} {refused.value.fix}"
+
+    assert "--engine hf" in refusal(attn_implementation="sdpa")
+    assert "pip install flash-attn" in refusal(attn_implementation="flash_attention_2", engine="hf")
+    no_flash.add("flash_attn")
+    assert "none is found" in refusal(attn_implementation="flash_attention_2", engine="hf")
+    for name in ("auto", "eager", "sdpa"):
+        load.check_attention(loading_of(settings(attn_implementation=name, engine="hf")))
+    load.check_attention(loading_of(settings()))
+
+
+@pytest.mark.parametrize("name", ["eager", "sdpa"])
+def test_the_engine_hf_has_the_attention_that_was_set(name: Any, tiny_model: Path) -> None:
+    source = Source(tiny_model.name, str(tiny_model), None, "")
+    loading = Loading(engine="hf", max_length=64, attention=name)
+    loaded = load.load(source, loading, trainable=False)
+    assert loaded.model.config._attn_implementation == name
 
 
 @pytest.mark.parametrize("bits", ["load_in_4bit", "load_in_8bit"])
