@@ -244,6 +244,29 @@ def test_a_file_of_the_user_hides_a_shipped_one_of_that_name(folder, name):
     assert resolve.resolve("sft", given).settings.seed == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "aliases", "grown"),
+    [
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9]", 9_000, False),
+        ("[1, 2, 3, 4, 5, 6, 7, 8, 9]", 11_000, True),
+        (f'"{"x" * 10_000}"', 900, False),  # a hundred characters of a text count as a value
+        (f'"{"x" * 10_000}"', 1_100, True),
+    ],
+)
+def test_what_aliases_stand_for_is_counted_values_and_long_texts_alike(
+    value, aliases, grown, folder
+):
+    names = ", ".join(["*a"] * aliases)
+    text = f"sft: {{trl: {{first: &a {value}, others: [{names}]}}}}\n"
+    (folder / "aliases.yaml").write_text(text, encoding="utf-8")
+    given = Given(files=("aliases.yaml",), profile="bare")
+    if grown:
+        with pytest.raises(UserError, match="holds more than 100000 values"):
+            resolve.resolve("sft", given)
+    else:
+        assert len(resolve.resolve("sft", given).settings.trl["others"]) == aliases
+
+
 def test_a_file_of_settings_may_have_a_mebibyte_and_no_more(folder):
     text = "sft: {seed: 1}\n"
     for length in (1 << 20, (1 << 20) + 1):
