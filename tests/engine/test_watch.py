@@ -52,6 +52,7 @@ GOOD, BAD, OVERFLOW = (1.0, 1.0), (NAN, 1.0), (1.0, INF)
 @pytest.mark.parametrize(
     ("steps", "scaled", "expected"),
     [
+        ([(NAN, INF)] * 20, True, 3),  # the loss itself is none: no skip of the scaling
         ([BAD, BAD, GOOD, BAD, BAD, GOOD, BAD, BAD], False, None),  # never three in a row
         ([GOOD, BAD, BAD, BAD], False, 4),
         ([BAD, BAD, BAD], True, 3),
