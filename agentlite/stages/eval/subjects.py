@@ -46,7 +46,14 @@ NOT_OF_THE_ANSWER = (
     "temperature",
     "retriever",
 )
-OF_A_MODEL = ("engine", "max_length", "max_new_tokens", "load_in_4bit", "load_in_8bit")
+OF_A_MODEL = (
+    "engine",
+    "attn_implementation",
+    "max_length",
+    "max_new_tokens",
+    "load_in_4bit",
+    "load_in_8bit",
+)
 
 
 class EvalData(NamedTuple):

@@ -173,6 +173,7 @@ OF_THE_ANSWER = {  # by hand: what changes a completion
     "retrieve",
     "retrieve_by",
     "engine",
+    "attn_implementation",
     "max_length",
     "max_new_tokens",
     "load_in_4bit",
