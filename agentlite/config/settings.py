@@ -424,6 +424,8 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     retrieve_by: Annotated[RankBy, EVALUATED] = "tuned"
     limit: Annotated[Count | None, EVALUATED] = None
 
+    metrics: Annotated[tuple[str, ...], MEASURED] = ()
+    """names of the figures to print, of those in metrics.json [all]"""
     gate: Annotated[str, MEASURED] = ""
     """FIGURE>=NUMBER,... of the last model; exit 9 if one fails"""
     general: Annotated[str, MEASURED] = ""

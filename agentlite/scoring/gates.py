@@ -50,12 +50,15 @@ def parse_gate(text: str) -> list[Condition]:
                 location="--gate",
             )
         name, sign, bound, percent = match.groups()
-        if name not in NAMES and not re.fullmatch(r"pass\^\d+", name):
-            raise UserError(
-                f"no figure is called '{name}'.", nearest(name, NAMES), location="--gate"
-            )
+        check_figure(name, "--gate")
         conditions.append(Condition(name, sign, float(bound) / (100 if percent else 1)))
     return conditions
+
+
+def check_figure(name: str, location: str) -> None:
+    """Raises UserError 2 for a name that no figure has."""
+    if name not in NAMES and not re.fullmatch(r"pass\^\d+", name):
+        raise UserError(f"no figure is called '{name}'.", nearest(name, NAMES), location=location)
 
 
 def failures(conditions: Sequence[Condition], means: Mapping[str, float | None]) -> list[str]:

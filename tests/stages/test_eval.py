@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 from support.examples import QUICK, examples
 
 from agentlite import evaluate, prep
+from agentlite.cli.main import group
 from agentlite.cli.output import present
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
@@ -417,6 +419,29 @@ def test_the_command_that_a_report_tells_is_the_one_that_was_run(
     )
     found = json.loads(done.stdout)
     assert (found["status"], found["figures"]["told"]["prompts"]) == ("up to date", 7)
+
+
+def test_only_the_named_figures_are_printed_and_every_one_is_stored(
+    workspace: Path, tmp_path: Path, capsys: Any
+) -> None:
+    write(tmp_path / "some.jsonl", [right(record) for record in records(workspace)])
+    names = ["plan_success_rate", "exact_call", "f1", "judge_score"]  # the last was not measured
+    ask = {"run": str(workspace), "predictions": [str(tmp_path / "some.jsonl")]}
+    found = evaluate(**ask, metrics=names).figures["some"]
+    assert list(found["metrics"]) == names[:3] and found["metrics"]["exact_call"]["mean"] == 1.0
+    stored = json.loads((workspace / "eval/prep/some/metrics.json").read_bytes())
+    whole = evaluate(**ask)
+    assert whole.status == "up to date" and whole.figures["some"] == stored
+    folder = str(workspace / "eval/prep/some")
+    compared = evaluate(run=str(workspace), compare=[folder], metrics=["f1"])
+    assert list(compared.figures["models"]["some"]["metrics"]) == ["f1"]
+    words = ["eval", "--run", str(workspace), "--compare", folder, "--metrics", "f1,exact_call"]
+    result = CliRunner().invoke(group, words)
+    assert result.exit_code == 0 and "exact call" in result.output
+    assert "right tool" not in result.output
+    with pytest.raises(UserError, match="no figure is called 'exact_cal'") as refused:
+        evaluate(**ask, metrics=["exact_cal"])
+    assert refused.value.location == "--metrics" and "exact_call" in refused.value.fix
 
 
 def test_finished_folders_are_set_side_by_side_as_they_are(

@@ -1,7 +1,8 @@
 """What metrics.json and compare.json hold, and the one list of their groups of figures."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -142,7 +143,15 @@ GROUPS: dict[str, FigureGroup] = {
 
 def means(metrics: Metrics) -> dict[str, float | None]:
     """Every figure of every group with its mean, None where there was nothing to measure it on."""
-    by_name: dict[str, float | None] = {}
+    return {
+        name: None if figure is None else figure.mean
+        for name, figure in figures_by_name(metrics).items()
+    }
+
+
+def figures_by_name(metrics: Metrics) -> dict[str, Summary | None]:
+    """Every figure of every group, None where there was nothing to measure it on."""
+    by_name: dict[str, Summary | None] = {}
     for group in GROUPS:
         figures = getattr(metrics, group)
         if figures is UNSET:
@@ -150,8 +159,20 @@ def means(metrics: Metrics) -> dict[str, float | None]:
         named = figures if isinstance(figures, dict) else msgspec.structs.asdict(figures)
         for name, figure in named.items():
             if not isinstance(figure, int):  # a count is no figure
-                by_name[name] = None if figure is None else figure.mean
+                by_name[name] = figure
     return by_name
+
+
+def as_printed(metrics: Metrics, names: Sequence[str]) -> dict[str, Any]:
+    """metrics.json as plain data: whole, or the named figures alone, in the order of the names.
+    Those that were not measured are left out.
+    """
+    if not names:
+        whole: dict[str, Any] = msgspec.to_builtins(metrics)
+        return whole
+    figures = figures_by_name(metrics)
+    chosen = {name: figures[name] for name in names if name in figures}
+    return {"prompts": metrics.prompts, "metrics": msgspec.to_builtins(chosen)}
 
 
 def read_metrics(path: Path) -> Metrics:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
@@ -22,7 +21,7 @@ from agentlite.engine.planning.estimate import data_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.rendering import settled
 from agentlite.report import write_report
-from agentlite.scoring.gates import failures, parse_gate
+from agentlite.scoring.gates import check_figure, failures, parse_gate
 from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
 from agentlite.scoring.metrics.dialogs import dialogs
@@ -32,6 +31,7 @@ from agentlite.scoring.metrics.model_metrics import (
     ForgettingSource,
     Metrics,
     SamplingOfPasses,
+    as_printed,
     means,
     read_metrics,
 )
@@ -77,6 +77,8 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     are kept.
     """
     gate = parse_gate(settings.gate)
+    for name in settings.metrics:
+        check_figure(name, "--metrics")
     for name, compare_only in WITHOUT_A_MODEL.items():
         if getattr(settings, name):
             return compare_only(settings, target.run, gate)
@@ -115,7 +117,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
     outputs = [
         str(one.folder.relative_to(target.folder) / "metrics.json") for one in evaluated.values()
     ]
-    metrics = {name: msgspec.to_builtins(one.metrics) for name, one in evaluated.items()}
+    metrics = {name: as_printed(one.metrics, settings.metrics) for name, one in evaluated.items()}
     return Result(
         "eval",
         "done" if done else "up to date",

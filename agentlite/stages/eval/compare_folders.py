@@ -13,7 +13,7 @@ from agentlite.scoring.gates import Condition, failures
 from agentlite.scoring.judge.rate_answers import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.dialogs import Dialog
-from agentlite.scoring.metrics.model_metrics import means, read_metrics
+from agentlite.scoring.metrics.model_metrics import as_printed, means, read_metrics
 from agentlite.scoring.metrics.summarize import Scores, compare, scores
 from agentlite.scoring.predictions import read_predictions
 from agentlite.workspace import run_folder
@@ -113,7 +113,10 @@ def _compare_folders(settings: EvalSettings, run: Path, gate: Sequence[Condition
         "eval",
         "compared",
         str(folders[0]),
-        msgspec.to_builtins({"models": metrics, "differences": comparison.differences}),
+        {
+            "models": {name: as_printed(one, settings.metrics) for name, one in metrics.items()},
+            "differences": msgspec.to_builtins(comparison.differences),
+        },
         [],
         0.0,
         failed=failures(gate, means(metrics[[*names][-1]])),

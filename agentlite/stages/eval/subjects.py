@@ -31,6 +31,7 @@ NOT_OF_THE_ANSWER = (
     "seed",
     "predictions",
     "compare",
+    "metrics",
     "gate",
     "general",
     "kagent",
