@@ -437,8 +437,8 @@ def test_only_the_named_figures_are_printed_and_every_one_is_stored(
     assert list(compared.figures["models"]["some"]["metrics"]) == ["f1"]
     words = ["eval", "--run", str(workspace), "--compare", folder, "--metrics", "f1,exact_call"]
     result = CliRunner().invoke(group, words)
-    assert result.exit_code == 0 and "exact call" in result.output
-    assert "right tool" not in result.output
+    assert result.exit_code == 0 and "exact_call" in result.output
+    assert "tool_selection_accuracy" not in result.output
     with pytest.raises(UserError, match="no figure is called 'exact_cal'") as refused:
         evaluate(**ask, metrics=["exact_cal"])
     assert refused.value.location == "--metrics" and "exact_call" in refused.value.fix
