@@ -34,6 +34,7 @@ CORE = {
     "__init__",
     "console",
     "distributed",
+    "endpoint_pool",
     "errors",
     "json_schema",
     "openai_client",

@@ -144,8 +144,12 @@ def _progress(stage: StoredStage, *, running: bool) -> str:
     if not plan:
         return ""
     if plan.command in ANSWERS:
-        file = folder / ANSWERS[plan.command]
-        return f"{len(file.read_bytes().splitlines()) if file.exists() else 0} {file.stem}"
+        expected = run_folder.read_expected(folder)
+        file = folder / (expected.file if expected else ANSWERS[plan.command])
+        rows = file.read_bytes().count(b"\n") if file.exists() else 0
+        if expected and rows < expected.rows:
+            return f"{rows} of {expected.rows} {file.stem}, {expected.rows - rows} open"
+        return f"{rows} {file.stem}"
     if plan.command not in TRAINERS:
         return ""
     whole = [path.parent for path in folder.glob(f"{CHECKPOINTS}/checkpoint-*/{MANIFEST}")]

@@ -291,10 +291,19 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """which records of prep"""
     model: str = TRAINED
     """alias, path, hub id or earlier stage that answers"""
-    endpoint: str = ""
-    """OpenAI-compatible server that has the model: http://localhost:8000/v1"""
+    endpoint: Annotated[tuple[str, ...], REPEAT] = ()
+    """OpenAI-compatible server that has the model: http://localhost:8000/v1; repeat it to share
+    the work"""
     endpoint_key: str = "OPENAI_API_KEY"
-    """environment variable that holds the key of the server"""
+    """environment variable that holds the key of the servers"""
+    endpoint_seconds: Positive = 600.0
+    """time limit of one try of a request, from the connection to the last byte"""
+    endpoint_tries: Count = 5
+    """tries of a request before a question counts as unanswered"""
+    concurrency: Count = 4
+    """requests under way at each endpoint"""
+    unanswered: Literal["ask", "wrong"] = "ask"
+    """questions without an answer: ask again by the same command, or finish without candidates"""
     candidates: Annotated[str, Flag(name="--from")] = ""
     """a finished pairs or grpo: rank its candidates, without a model"""
     preferences: Annotated[tuple[str, ...], REPEAT] = ()
@@ -411,8 +420,15 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
 
     model: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()
     """as in sft; repeat it to compare [sft]"""
-    endpoint: Annotated[str, EVALUATED] = ""
+    endpoint: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()
     endpoint_key: Annotated[str, EVALUATED] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, EVALUATED] = 600.0
+    """time limit of one try of a request to an endpoint or the judge"""
+    endpoint_tries: Annotated[Count, EVALUATED] = 5
+    concurrency: Annotated[Count, EVALUATED] = 4
+    """requests under way at each endpoint, and at the judge"""
+    unanswered: Annotated[Literal["ask", "wrong"], EVALUATED] = "ask"
+    """questions without an answer: ask again by the same command, or count as wrong"""
     predictions: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()
     """texts made elsewhere, to score without a model"""
     compare: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()

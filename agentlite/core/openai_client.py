@@ -1,6 +1,8 @@
 """Client of an OpenAI-compatible endpoint: messages -> one reply, with retries and a deadline."""
 
+import contextlib
 import json
+import math
 import os
 import random
 import threading
@@ -21,14 +23,17 @@ if TYPE_CHECKING:
 RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}  # a later try may succeed
 REFUSED = {401, 402, 403, 404, 405}  # every other prompt would fail as well
 LONGEST_REPLY, LONGEST_REFUSAL = 4 << 20, 2000  # bytes
-LONGEST_WAIT = 120.0  # seconds
+LONGEST_DETAIL = 200  # characters of a server's explanation that are shown
+LONGEST_WAIT = 120.0  # seconds between two tries; a server that asks for more is not waited for
+TIMEOUTS = 2  # tries of one question that may time out: each can take minutes
 Message = Mapping[str, Any]
 
 
 class Endpoint(NamedTuple):
     """`url` ends in /v1, as clients write it. `key`: the environment variable that holds the key.
 
-    Seconds: `timeout` for one try, `pause` before the second try, doubled for every later one.
+    Seconds: `timeout` for one try from the connection to the last byte, `pause` before the second
+    try, doubled for every later one. `concurrency`: requests under way at once.
     """
 
     url: str
@@ -37,6 +42,7 @@ class Endpoint(NamedTuple):
     timeout: float = 60.0
     tries: int = 5
     pause: float = 1.0
+    concurrency: int = 4
 
     @property
     def address(self) -> str:
@@ -44,7 +50,8 @@ class Endpoint(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """`problem`: why there is neither text nor a call; `detail`: how the endpoint explained it.
+    """`problem`: why there is neither text nor a call; `detail`: how the endpoint explained it, in
+    printable characters.
 
     `silent`: every try failed. Tokens as the endpoint counts them, or 0. `calls` and `finish` in
     OpenAI's format.
@@ -111,30 +118,38 @@ def ask(
     Raises UserError for a refusal that every other prompt would meet as well.
     """
     body = json.dumps({"model": endpoint.model, "messages": list(messages), **parameters}).encode()
-    problem = ""
+    reply, timeouts = Reply("", "stopped"), 0
     for trial in range(endpoint.tries):
         if stop.is_set():
-            return Reply("", problem or "stopped")
+            break
         wait = None
         try:
             response = _post(endpoint, body)
         except TimeoutError:
-            problem = "timed out"
-        except ConnectionError:
-            problem = "no connection"
+            reply, timeouts = Reply("", "timed out", silent=True), timeouts + 1
+        except ConnectionError as error:
+            reply = Reply("", "no connection", silent=True, detail=_printable(endpoint, str(error)))
         else:
+            detail = _explanation(endpoint, response.content)
             if 200 <= response.status < 300:
-                return _reply(response.content)
-            detail = _printable(endpoint, response.content)
-            if response.status in REFUSED or 300 <= response.status < 400:
+                reply = _reply(response.content)
+                if not reply.silent:
+                    return reply
+                reply = reply._replace(detail=detail)
+            elif response.status in REFUSED or 300 <= response.status < 400:
                 raise _refusal(endpoint, response.status, detail)
-            problem = f"answered {response.status}"
-            if response.status not in RETRIED:
-                return Reply("", problem, detail=detail)
-            wait = _retry_after(response.retry_after)
+            else:
+                reply = Reply("", f"answered {response.status}", detail=detail)
+                if response.status not in RETRIED:
+                    return reply
+                reply, wait = reply._replace(silent=True), _retry_after(response.retry_after)
+        if wait is not None and wait > LONGEST_WAIT:
+            return reply._replace(problem=f"{reply.problem} and asks to wait {_duration(wait)}")
+        if timeouts == TIMEOUTS:
+            break
         if trial + 1 < endpoint.tries:
-            stop.wait(min(LONGEST_WAIT, wait if wait is not None else _pause(endpoint, trial)))
-    return Reply("", problem, silent=True)
+            stop.wait(wait if wait is not None else min(LONGEST_WAIT, _pause(endpoint, trial)))
+    return reply
 
 
 def _pause(endpoint: Endpoint, trial: int) -> float:
@@ -176,11 +191,23 @@ def _post(endpoint: Endpoint, body: bytes) -> _Response:
         return response  # of a refusal, the status counts although its body broke off
 
     try:
-        return asyncio.run(exchange())
+        # asyncio.run would wait at its end for the thread that still looks the host's name up.
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            return loop.run_until_complete(exchange())
     except (TimeoutError, httpx.TimeoutException) as error:
         raise TimeoutError from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-        raise ConnectionError from error
+        raise ConnectionError(str(error) or _cause(endpoint, error)) from error
+
+
+def _cause(endpoint: Endpoint, error: Exception) -> str:
+    """Why there was no response, where the library does not say it."""
+    import httpx
+
+    if not isinstance(error, httpx.ConnectError):
+        return "it broke off"
+    tls = endpoint.url.startswith("https:")
+    return "TLS failed; is the address http:// instead of https://" if tls else "it was refused"
 
 
 def _client(url: str) -> "httpx.AsyncClient":
@@ -209,23 +236,36 @@ def _certificates() -> "ssl.SSLContext":
 
 
 def _reply(content: bytearray) -> Reply:
+    """`silent`: what came is not a completion, such as a proxy's page, and a later try may bring
+    one. Bytes that are not UTF-8 become U+FFFD, as cut characters do in any decoder.
+    """
     try:
-        completion = json.loads(content.decode("utf-8", "replace"))
-        choice = completion["choices"][0]
+        completion = json.loads(content.decode("utf-8-sig", "replace"))
+        choice = _choice(completion["choices"])
         text, calls = choice["message"].get("content"), choice["message"].get("tool_calls")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return Reply("", "no chat completion")
-    usage = completion.get("usage")
+        return Reply("", "sent no chat completion", silent=True)
+    usage, finish = completion.get("usage"), str(choice.get("finish_reason", ""))
+    if finish == "error":
+        return Reply("", "sent an answer that ended with an error", silent=True)
     text = text if isinstance(text, str) else None
     calls = calls if isinstance(calls, list) else []
+    # A thinking model may be cut before its first word; everything else must have text or a call.
+    nothing = text is None and not calls and finish != "length"
     return Reply(
         text or "",
-        "no text" if text is None and not calls else "",
+        "sent no text" if nothing else "",
         _count(usage, "prompt_tokens"),
         _count(usage, "completion_tokens"),
         calls=calls,
-        finish=str(choice.get("finish_reason", "")),
+        finish=finish,
     )
+
+
+def _choice(choices: Any) -> Any:
+    """The first of several, whatever their order."""
+    ordered = (one for one in choices if isinstance(one, dict) and one.get("index") == 0)
+    return next(ordered, choices[0])
 
 
 def _count(usage: object, name: str) -> int:
@@ -234,15 +274,21 @@ def _count(usage: object, name: str) -> int:
 
 
 def _retry_after(header: str) -> float | None:
-    """The seconds to wait; the header holds them, or a date."""
+    """The seconds to wait; the header holds them, or a date. None for anything else."""
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError, OSError):
+            return None
+    return None if math.isnan(seconds) else max(0.0, seconds)
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 1e7:
+        return "for months"
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds:.0f} s"
 
 
 def _refusal(endpoint: Endpoint, status: int, detail: str) -> UserError:
@@ -254,14 +300,29 @@ def _refusal(endpoint: Endpoint, status: int, detail: str) -> UserError:
         405: "Check the address: it usually ends in /v1.",
     }
     return UserError(
-        f"{endpoint.address} answered {status}{': ' + detail if detail else ''}.",
+        f"answered {status}{': ' + detail if detail else ''}.",
         fixes.get(status, "Give the address that it redirects to."),
+        location=endpoint.address,
         exit_code=NETWORK,
     )
 
 
-def _printable(endpoint: Endpoint, content: bytearray) -> str:
-    """The beginning of an explanation, without the key: some servers send back what they got."""
-    text = " ".join(content.decode("utf-8", "replace").split())
+def _explanation(endpoint: Endpoint, content: bytearray) -> str:
+    """What a server says about a failure: the message in OpenAI's shape, or the text itself."""
+    text = content.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, RecursionError):
+        found: object = json.loads(text)
+        for key in ("error", "message"):
+            if isinstance(found, dict):
+                found = found.get(key, found)
+        text = found if isinstance(found, str) else text
+    return _printable(endpoint, text)
+
+
+def _printable(endpoint: Endpoint, text: str) -> str:
+    """The beginning of a text, without what a terminal would obey, and without the key: some
+    servers send back what they got.
+    """
+    text = " ".join(text[: 20 * LONGEST_DETAIL].split())
     text, key = "".join(filter(str.isprintable, text)), _key(endpoint)
-    return (text.replace(key, "(the key)") if key else text)[:200]
+    return (text.replace(key, "(the key)") if key else text)[:LONGEST_DETAIL]

@@ -340,7 +340,7 @@ class PreferencePair(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 class GreedyAnswer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a model said, greedily, at a step. `prompt`: a digest of the tokens it was asked with,
-    "" if it was not.
+    "" if it was not. `problem`: why its server never answered, where that counts as wrong.
     """
 
     record_id: str
@@ -349,6 +349,7 @@ class GreedyAnswer(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     text: str
     ended: Ending
     new_tokens: int = 0
+    problem: str = ""
 
     @property
     def step(self) -> Step:

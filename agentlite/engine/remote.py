@@ -1,16 +1,16 @@
 """Prompts + an OpenAI-compatible server -> its answers, written in each prompt's own protocol."""
 
 import json
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from agentlite.core.errors import NETWORK, RowError, UserError
-from agentlite.core.openai_client import Endpoint, Reply, ask, check
+from agentlite.config.settings import EvalSettings, PairsSettings
+from agentlite.core.endpoint_pool import Question, ask_all
+from agentlite.core.errors import RowError
+from agentlite.core.openai_client import Endpoint, Reply, check
 from agentlite.core.records import Ending, Message, digest
 from agentlite.data.formats.tool_calls import read_call
 from agentlite.data.openai_messages import wire_message
@@ -20,8 +20,8 @@ from agentlite.rendering.renderer import span_text
 from agentlite.rendering.template import Template
 from agentlite.workspace.model_source import Source
 
-AT_ONCE = 4  # requests under way
-IN_A_ROW = 4  # prompts without a reply, one after the other, before the server is given up
+# why an answer in OpenAI's format stops before its end
+UNFINISHED = ("length", "content_filter")
 
 
 class RemoteRequest(NamedTuple):
@@ -33,78 +33,62 @@ class RemoteRequest(NamedTuple):
 
 class RemoteReply(NamedTuple):
     """The answer to request number `request`, as a model trained in the prompt's protocol writes
-    it.
+    it; or the `problem` for which there is none.
     """
 
     request: int
     text: str
     ended: Ending
     new_tokens: int
+    problem: str = ""
 
 
-def served(name: str, url: str, key: str, base: Source) -> Source:
-    """A model behind a server, under the template of `base`. Raises UserError 2 for an address that
-    is none.
+def served(
+    name: str, settings: PairsSettings | EvalSettings, base: Source, begun: str = ""
+) -> Source:
+    """A model behind the servers of `--endpoint`, under the template of `base`. Its digest is their
+    addresses. Raises UserError 2 for an address that is none.
+
+    `begun`: the digest in the plan of the stage that is carried on. It stays as it is where it has
+    one of the addresses: servers that are named together have the same model, so one can be added
+    or left out later.
     """
-    endpoint = Endpoint(url, name, key, timeout=600.0)
-    check(endpoint, "--endpoint")
-    return Source(f"{name}@{urlsplit(url).netloc}", base.base, None, url, endpoint)
+    urls = sorted({*settings.endpoint})
+    endpoints = tuple(
+        Endpoint(
+            url,
+            name,
+            settings.endpoint_key,
+            settings.endpoint_seconds,
+            settings.endpoint_tries,
+            concurrency=settings.concurrency,
+        )
+        for url in urls
+    )
+    for endpoint in endpoints:
+        check(endpoint, "--endpoint")
+    digest = begun if {*begun.split()} & {*urls} else " ".join(urls)
+    first = urlsplit(digest.split()[0])
+    return Source(f"{name}@{first.netloc}", base.base, None, digest, endpoints)
 
 
 def replies(
-    endpoint: Endpoint,
+    endpoints: Sequence[Endpoint],
     requests: Sequence[RemoteRequest],
     template: Template,
     parameters: dict[str, Any],
 ) -> Iterator[RemoteReply]:
-    """As they come. Prompts that the server refuses are answered with nothing, unless it refuses
-    all.
-
-    Raises UserError 8 when it does not answer, or the whole lot is refused; what came before has
-    been given.
+    """One for each request, as they come. Raises UserError 8 when no server answers any more; what
+    came before has been given.
     """
-    stop, silent, refused, answered = threading.Event(), 0, [], False
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting = {
-            pool.submit(
-                ask, endpoint, _messages(one.prompt), _parameters(one, parameters), stop
-            ): number
-            for number, one in enumerate(requests)
-        }
-        try:
-            for future in as_completed(waiting):
-                number, reply = waiting[future], future.result()
-                silent = silent + 1 if reply.silent else 0
-                if reply.silent and silent < IN_A_ROW and len(requests) > 1:
-                    continue
-                if reply.silent:
-                    raise _failed(endpoint, reply)
-                if reply.problem:
-                    refused.append((number, reply))
-                    continue
-                answered = True
-                yield RemoteReply(
-                    number,
-                    *written(reply, requests[number].prompt, template),
-                    reply.completion_tokens,
-                )
-        finally:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-    if refused and not answered:
-        raise _failed(endpoint, refused[0][1])
-    for number, _ in refused:
-        yield RemoteReply(number, "", "cut", 0)
-
-
-def _failed(endpoint: Endpoint, reply: Reply) -> UserError:
-    why = f"{reply.problem}: {reply.detail}" if reply.detail else reply.problem
-    return UserError(
-        f"no answer: {why}.",
-        "Look at the server; the same command again asks for what is missing.",
-        location=endpoint.address,
-        exit_code=NETWORK,
-    )
+    questions = [Question(_messages(one.prompt), _parameters(one, parameters)) for one in requests]
+    for number, reply in ask_all(endpoints, questions):
+        if reply.problem:
+            problem = f"{reply.problem}: {reply.detail}" if reply.detail else reply.problem
+            yield RemoteReply(number, "", "cut", 0, problem)
+        else:
+            text, ended = written(reply, requests[number].prompt, template)
+            yield RemoteReply(number, text, ended, reply.completion_tokens)
 
 
 def _messages(prompt: Prompt) -> list[dict[str, object]]:
@@ -121,7 +105,7 @@ def written(reply: Reply, prompt: Prompt, template: Template) -> tuple[str, Endi
     """A reply's calls in the prompt's protocol, so that they read back as they are; words as they
     came, behind the end of a thought that the prompt opens. What the protocol cannot hold stays
     JSON, which reads as no call."""
-    ended: Ending = "cut" if reply.finish == "length" else prompt.ended
+    ended: Ending = "cut" if reply.finish in UNFINISHED else prompt.ended
     if not (reply.calls or template.prompt_opens_thought):
         return reply.text, ended
     try:

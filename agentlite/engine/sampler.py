@@ -1,8 +1,7 @@
-"""Prompts -> several sampled answers to each, from a model in memory or behind a server."""
+"""Prompts -> several sampled answers to each, from a model in memory or behind servers."""
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Candidate
 from agentlite.engine import local_sampler
 from agentlite.engine.decoding import Decoding
@@ -15,13 +14,11 @@ Sampler = Callable[[Sequence[Prompt]], Iterator[Candidate]]
 
 
 def make_sampler(source: Source, model: str, loading: Loading, decoding: Decoding) -> Sampler:
-    """Loads the model, unless it is behind a server. `model`: its name in the candidates.
+    """Loads the model. `model`: its name in the candidates.
 
     Every sample has a seed of its own, made of the step and its number: it is the same in any batch
-    and any run. Those of a server are as repeatable as the server is.
+    and any run.
     """
-    if source.endpoint:
-        return _remote_sampler(source, source.endpoint, model, decoding)
     loaded = load_for_inference(source, loading)
     decoding = decoding.under(load_template(source.base))
 
@@ -49,20 +46,25 @@ def make_sampler(source: Source, model: str, loading: Loading, decoding: Decodin
     return sampler
 
 
-def _remote_sampler(source: Source, endpoint: Endpoint, model: str, decoding: Decoding) -> Sampler:
+def remote_samples(
+    source: Source, model: str, samples: Sequence[tuple[Prompt, int]], decoding: Decoding
+) -> Iterator[Candidate | str]:
+    """The samples of these prompts and numbers by the servers of `source`, as they come; or, as a
+    str, the problem for which there is none. The seeds are those of `make_sampler`, and the samples
+    as repeatable as the servers are. Raises UserError 8 when no server answers any more.
+    """
     template = load_template(source.base)
     parameters = {
         "max_tokens": decoding.max_new_tokens,
         "temperature": decoding.temperature,
         "top_p": decoding.top_p,
     }
-
-    def sampler(batch: Sequence[Prompt]) -> Iterator[Candidate]:
-        numbered = [(prompt, n) for prompt in batch for n in range(decoding.num_samples)]
-        requests = [RemoteRequest(prompt, _seed(decoding, prompt, n)) for prompt, n in numbered]
-        for reply in replies(endpoint, requests, template, parameters):
-            prompt, n = numbered[reply.request]
-            yield Candidate(
+    requests = [RemoteRequest(prompt, _seed(decoding, prompt, n)) for prompt, n in samples]
+    for reply in replies(source.endpoints, requests, template, parameters):
+        prompt, n = samples[reply.request]
+        yield (
+            reply.problem
+            or Candidate(
                 *prompt.step,
                 prompt.protocol,
                 model,
@@ -71,8 +73,7 @@ def _remote_sampler(source: Source, endpoint: Endpoint, model: str, decoding: De
                 reply.ended,
                 reply.new_tokens,
             )
-
-    return sampler
+        )
 
 
 def _seed(decoding: Decoding, prompt: Prompt, number: int) -> str:

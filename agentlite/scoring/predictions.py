@@ -31,6 +31,7 @@ from agentlite.scoring.rewards import COMPONENTS, Attempt
 CUT = "not finished within max_new_tokens"
 TOO_LONG = "prompt longer than max_length"
 NOTHING = "no prediction"
+UNANSWERED = "no answer from the server"
 DIFFICULTY = ("difficulty", "level")  # where the meta of a record says it
 ID, TURN = ("record_id", "id"), "turn"
 SHAPE = (
@@ -53,8 +54,9 @@ def prompt_key(prompt: Prompt) -> str:
 
 def answered(prompt: Prompt, answer: GreedyAnswer, protocol: Protocol) -> Prediction:
     """The answer as the protocol reads it. One that was not finished cannot be read."""
-    if not answer.prompt:
-        return predicted(prompt, Parsed("", (), TOO_LONG), "", 0, finished=False)
+    if not answer.prompt or answer.problem:
+        problem = UNANSWERED if answer.problem else TOO_LONG
+        return predicted(prompt, Parsed("", (), problem), "", 0, finished=False)
     parsed = read_turn(answer.text, protocol, prompt.record, prompt.turn)
     finished = answer.ended != "cut"
     if not finished and not parsed.problem:

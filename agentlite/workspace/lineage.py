@@ -10,7 +10,7 @@ from agentlite.core import distributed
 from agentlite.core.errors import DISK, REJECTS, UserError
 from agentlite.core.records import plain
 from agentlite.workspace import run_folder
-from agentlite.workspace.model_source import Source
+from agentlite.workspace.model_source import Source, find_model
 from agentlite.workspace.run_folder import RunTarget
 
 # in a folder that `agentlite export` wrote: its kind, and the settings that a reader needs
@@ -26,6 +26,20 @@ def setting_of(name: str, key: str, run: Path) -> Any:
     if not name or not export.exists():
         return None
     return json.loads(export.read_bytes())["settings"].get(key)
+
+
+def model_of_prep(data: str, run: Path) -> Source:
+    """The model that prep was run for, whose template the records of servers are written in. Raises
+    UserError 2, 5 or 8.
+    """
+    name = setting_of(data, "model", run)
+    if not name:
+        raise UserError(
+            "needs a finished prep.",
+            "Run prep on those rows, and name it: --data.",
+            location=data,
+        )
+    return find_model(str(name), run, run_folder.find_stage(data, run))
 
 
 def system_of(name: str, run: Path) -> str:

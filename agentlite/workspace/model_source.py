@@ -35,14 +35,14 @@ class Source(NamedTuple):
     """Where a model comes from: the folder of a whole model, its alias or its hub id with a commit
     (`org/model@commit`); an adapter on it; and a digest that names both.
 
-    With `endpoint`, a server runs the model, and prompts are counted by the template of `base`.
+    With `endpoints`, servers run the model, and prompts are counted by the template of `base`.
     """
 
     name: str
     base: str
     adapter: Path | None
     digest: str
-    endpoint: Endpoint | None = None
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
@@ -92,6 +92,11 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         location="--model",
         exit_code=MODEL,
     )
+
+
+def is_served(digest: str) -> bool:
+    """Whether the digest of a model names servers that have it, by their addresses."""
+    return digest.startswith(("http://", "https://"))
 
 
 def load_template(name: str) -> Template:

@@ -29,6 +29,9 @@ from agentlite.workspace.folder_lock import HOLDER, LOCK, held
 # Nothing else in the package names these files: whoever needs them asks this module.
 PLAN, DONE = "plan.json", "done.json"
 FAILED = "failed.json"  # plan.json renamed: the folder was given up, and the next run starts over
+EXPECTED = (
+    "expected.json"  # while a file of answers grows: its rows when every question is answered
+)
 VERSIONED = (
     "agentlite",
     "torch",
@@ -107,6 +110,13 @@ class Done(Sealed, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
+class Expected(Struct, frozen=True):
+    """A file of answers, and the rows that it will have when no question is open."""
+
+    file: str
+    rows: int
+
+
 class Result(Struct, frozen=True):
     """What a command answers: the one JSON object of `--json`."""
 
@@ -182,6 +192,7 @@ class StageFolder:
         paths = {name: self.folder / name for name in outputs}
         with disk_errors(self.folder):
             sync_all(paths.values())
+            (self.folder / EXPECTED).unlink(missing_ok=True)
         digests = {name: file_digest(path) for name, path in paths.items()}
         done = Done(digests, figures, round(time.monotonic() - self.started, 1)).sealed()
         write_json(self.folder / DONE, done)
@@ -192,6 +203,10 @@ class StageFolder:
         """Takes done.json away, before more is added to the outputs of a finished stage."""
         (self.folder / DONE).unlink(missing_ok=True)
         self.status = "half"
+
+    def expect(self, name: str, rows: int) -> None:
+        """Notes how many rows a file of answers will have in the end, for `agentlite runs`."""
+        write_json(self.folder / EXPECTED, Expected(name, rows))
 
     def set_aside_changed(self, name: str) -> None:
         """Sets an output aside that was changed since the stage was finished: it is made again."""
@@ -309,6 +324,14 @@ def _short(value: Any) -> str:
         return "absent"
     is_digest = isinstance(value, str) and len(value) == 64
     return value[:8] if is_digest else json.dumps(value, ensure_ascii=False)
+
+
+def read_expected(folder: Path) -> Expected | None:
+    """None where no questions are open, or the file cannot be read."""
+    try:
+        return msgspec.json.decode((folder / EXPECTED).read_bytes(), type=Expected)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
 
 
 def is_stage(folder: Path) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import email.utils
 import json
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -132,7 +133,7 @@ def test_an_endless_reply_is_left_at_its_limit():
             sent += client.send(b"x" * (1 << 16))
 
     with serving(serve) as requests:
-        assert asked(requests, timeout=20).problem == "no chat completion"
+        assert asked(requests, timeout=20).problem == "sent no chat completion"
         time.sleep(0.2)
     assert sent < LONGEST_REPLY + (8 << 20)  # and what the buffers of the system held
 
@@ -145,6 +146,23 @@ def test_an_endless_reply_is_left_at_its_limit():
 def test_what_is_no_whole_response_is_no_connection(content):
     with serving(lambda client, _: client.sendall(content)) as requests:
         assert asked(requests).problem == "no connection"
+
+
+def test_why_there_is_no_connection_is_said_also_where_the_library_does_not():
+    def reset(client: socket.socket, _: int) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with serving(reset) as requests:
+        assert asked(requests).detail
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        requests.url = f"https://127.0.0.1:{listener.getsockname()[1]}/v1"
+        closing = threading.Thread(target=lambda: listener.accept()[0].close(), daemon=True)
+        closing.start()
+        detail = asked(requests).detail
+        assert "TLS" in detail or "SSL" in detail
+    requests.url = "http://127.0.0.1:9/v1"
+    assert asked(requests).detail
 
 
 def test_a_packed_reply_is_neither_asked_for_nor_unpacked():
@@ -266,7 +284,10 @@ def test_after_the_last_try_the_endpoint_counts_as_silent(answer, problem, answe
     answers += [answer] * 4
     stop = Stop()
     assert ask(HERE, [], {}, stop) == Reply("", problem, silent=True)
-    assert len(answers) == 1 and stop.waits == [1.0, 2.0]
+    if problem == "timed out":  # each could take minutes
+        assert len(answers) == 2 and stop.waits == [1.0]
+    else:
+        assert len(answers) == 1 and stop.waits == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +297,10 @@ def test_after_the_last_try_the_endpoint_counts_as_silent(answer, problem, answe
         ("0", 0.0),
         ("2.5", 2.5),
         ("-3", 0.0),
-        ("100000", openai_client.LONGEST_WAIT),
+        ("120", openai_client.LONGEST_WAIT),
+        ("0.25", 0.25),
+        ("nan", 1.0),
+        ("Mon, 01 Jan 99999999999999 00:00:00 GMT", 1.0),
         ("", 1.0),
         ("soon", 1.0),
         ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0),
@@ -288,6 +312,59 @@ def test_the_endpoint_says_how_long_to_wait(header, wait, answers, monkeypatch):
     answers += [(429, header, b""), (200, "", COMPLETION)]
     stop = Stop()
     assert ask(HERE, [], {}, stop).text == "Yes." and stop.waits == [wait]
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ("121", "answered 429 and asks to wait 121 s"),
+        ("86400", "answered 429 and asks to wait 24.0 h"),
+        ("1e400", "answered 429 and asks to wait for months"),
+        ("Thu, 01 Jan 1970 01:00:40 GMT", "answered 429 and asks to wait 1.0 h"),
+    ],
+)
+def test_a_longer_wait_than_anybody_has_patience_for_is_not_begun(
+    header, problem, answers, monkeypatch
+):
+    monkeypatch.setattr("time.time", lambda: 40.0)
+    answers += [(429, header, b"slow down"), (200, "", COMPLETION)]
+    stop = Stop()
+    reply = ask(HERE, [], {}, stop)
+    assert reply == Reply("", problem, silent=True, detail="slow down")
+    assert stop.waits == [] and len(answers) == 1
+
+
+def test_a_question_that_timed_out_twice_is_not_tried_a_third_time(answers):
+    answers += [TimeoutError(), (503, "", b""), TimeoutError(), (200, "", COMPLETION)]
+    assert ask(HERE._replace(tries=9), [], {}, Stop()) == Reply("", "timed out", silent=True)
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b'{"error": {"message": "no such model", "code": 1}}', "no such model"),
+        (b'{"error": "no such model"}', "no such model"),
+        (b'{"message": "no such\\nmodel \\u001b[2J"}', "no such model [2J"),
+        (b'{"detail": "x"}', '{"detail": "x"}'),
+        (b"[[[", "[[["),
+        (b"\xff\x1b]0;a\x07 no", "\ufffd]0;a no"),
+    ],
+)
+def test_what_a_server_explains_is_shown_as_one_printable_line(content, shown, answers):
+    answers += [(400, "", content)]
+    assert ask(HERE, [], {}, Stop()).detail == shown
+
+
+def test_a_name_that_is_looked_up_for_long_does_not_hold_a_try(monkeypatch):
+    over = threading.Event()
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: over.wait(20) or [])
+    requests = Requests()
+    requests.url = "http://models.invalid/v1"
+    begun = time.monotonic()
+    assert asked(requests, timeout=0.1).problem == "timed out"
+    assert time.monotonic() - begun < 5
+    over.set()
 
 
 def test_waits_are_spread_so_that_clients_do_not_come_back_together(monkeypatch):
@@ -309,7 +386,8 @@ def test_a_stop_ends_the_tries(answers):
             return True
 
     answers += [(503, "", b""), (200, "", COMPLETION)]
-    assert ask(HERE, [], {}, Later()) == Reply("", "answered 503") and len(answers) == 1
+    assert ask(HERE, [], {}, Later()) == Reply("", "answered 503", silent=True)
+    assert len(answers) == 1
 
 
 def completion(message: object = None, **more: object) -> dict[str, object]:
@@ -327,11 +405,20 @@ def completion(message: object = None, **more: object) -> dict[str, object]:
             Reply("Hi", "", 5, 2, finish="stop"),
         ),
         (completion({"content": ""}), Reply("")),
-        (completion({"content": None}), Reply("", "no text")),
-        (completion({"content": 3}), Reply("", "no text")),
-        (completion({}), Reply("", "no text")),
+        (completion({"content": None}), Reply("", "sent no text")),
+        (completion({"content": 3}), Reply("", "sent no text")),
+        (completion({}), Reply("", "sent no text")),
+        (completion({"content": None}, finish_reason="length"), Reply("", finish="length")),
+        (
+            completion({"content": "a"}, finish_reason="error"),
+            Reply("", "sent an answer that ended with an error", silent=True),
+        ),
+        (
+            {"choices": [{"index": 1}, {"index": 0, "message": {"content": "first"}}]},
+            Reply("first"),
+        ),
         (completion({"content": None, "tool_calls": [1]}), Reply("", calls=[1])),
-        (completion({"content": None, "tool_calls": {}}), Reply("", "no text")),
+        (completion({"content": None, "tool_calls": {}}), Reply("", "sent no text")),
         (completion({"content": "a", "tool_calls": []}), Reply("a")),
         (
             {
@@ -342,17 +429,17 @@ def completion(message: object = None, **more: object) -> dict[str, object]:
         ),
         ({**completion({"content": "a"}), "usage": [1]}, Reply("a")),
         ({**completion({"content": "a"}), "usage": {"prompt_tokens": 0}}, Reply("a")),
-        (completion("text"), Reply("", "no chat completion")),
-        ({"choices": []}, Reply("", "no chat completion")),
-        ({"choices": {"0": 1}}, Reply("", "no chat completion")),
-        ([], Reply("", "no chat completion")),
-        ("text", Reply("", "no chat completion")),
+        (completion("text"), Reply("", "sent no chat completion", silent=True)),
+        ({"choices": []}, Reply("", "sent no chat completion", silent=True)),
+        ({"choices": {"0": 1}}, Reply("", "sent no chat completion", silent=True)),
+        ([], Reply("", "sent no chat completion", silent=True)),
+        ("text", Reply("", "sent no chat completion", silent=True)),
     ],
     ids=str,
 )
 def test_a_reply_holds_text_calls_and_counts_or_says_why_not(content, reply, answers):
     answers += [(200, "", json.dumps(content).encode())]
-    found = ask(HERE, [], {}, Stop())
+    found = ask(HERE._replace(tries=1), [], {}, Stop())._replace(detail="")
     assert found._replace(calls=list(found.calls)) == reply._replace(calls=list(reply.calls))
 
 

@@ -97,7 +97,7 @@ def asking(caller: Path, model: str, url: str) -> dict[str, Any]:
 
 def test_eval_by_our_server_predicts_what_eval_predicts(caller, ours):
     given = {**asking(caller, "sft", ours), "max_length": 512}
-    agentlite.evaluate(**{**given, "endpoint": ""})
+    agentlite.evaluate(**{**given, "endpoint": ()})
     there = agentlite.evaluate(**given)
     [name] = there.figures
     assert (
@@ -147,7 +147,8 @@ def test_what_is_asked_is_the_dialog_and_its_tools(caller, theirs):
 
 
 def test_a_server_that_refuses_costs_nothing_and_the_same_command_asks_again(caller, theirs):
-    given = asking(caller, "breaks", theirs.url)
+    # one at a time: a second try that is under way would still be counted after the refusal
+    given = asking(caller, "breaks", theirs.url) | {"concurrency": 1}
     theirs.replies[:] = [(401, {"error": "no key"})]
     with pytest.raises(UserError, match="401") as caught:
         agentlite.evaluate(**given)
@@ -161,9 +162,7 @@ def test_a_server_that_refuses_costs_nothing_and_the_same_command_asks_again(cal
 
 def test_one_that_falls_silent_keeps_what_it_said(caller, theirs, monkeypatch):
     monkeypatch.setattr("agentlite.core.openai_client._pause", lambda endpoint, trial: 0.0)
-    monkeypatch.setattr("agentlite.engine.remote.AT_ONCE", 1)
-    monkeypatch.setattr("agentlite.engine.remote.IN_A_ROW", 1)
-    given = asking(caller, "falls-silent", theirs.url)
+    given = asking(caller, "falls-silent", theirs.url) | {"concurrency": 1}
     theirs.replies[:] = [(200, completion(None, [CALL])), (503, {})]
     with pytest.raises(UserError, match="answered 503"):
         agentlite.evaluate(**given)
@@ -175,14 +174,33 @@ def test_one_that_falls_silent_keeps_what_it_said(caller, theirs, monkeypatch):
     assert len(theirs.asked) == count + 1
 
 
-def test_a_prompt_that_is_refused_scores_0_and_does_not_stop_the_others(caller, theirs):
-    theirs.replies[:] = [(400, {"error": "too long"}), (200, completion("Yes, 4 mm."))]
-    figures = agentlite.evaluate(**asking(caller, "refuses", theirs.url)).figures
-    assert next(iter(figures.values()))["prompts"] == 2
+def test_a_prompt_that_is_refused_stays_open_unless_it_is_to_count_as_wrong(caller, theirs):
+    given = asking(caller, "refuses", theirs.url) | {"concurrency": 1}
+    yes = (200, completion("Yes, 4 mm."))
+    theirs.replies[:] = [(400, {"error": "too long"}), yes]
+    with pytest.raises(UserError, match="1 of 2 questions have no answer") as caught:
+        agentlite.evaluate(**given)
+    assert "1 x answered 400: too long" in caught.value.problem
+    assert caught.value.exit_code == NETWORK and "--unanswered wrong" in caught.value.fix
     theirs.asked.clear()
+    figures = agentlite.evaluate(**given, unanswered="wrong").figures
+    [found] = figures.values()
+    assert found["prompts"] == 2 and found["unanswered"] == 1
+    assert found["problems"] == {"no answer from the server": 1}
+    count = len(theirs.asked)
+    assert agentlite.evaluate(**given, unanswered="wrong").status == "up to date"
+    assert len(theirs.asked) == count
+    theirs.replies[:] = [yes]
+    [found] = agentlite.evaluate(**given).figures.values()
+    assert "unanswered" not in found and len(theirs.asked) == count + 1
+
+
+def test_a_server_that_refuses_all_is_no_model_that_is_wrong(caller, theirs):
     theirs.replies[:] = [(400, {"error": "no tools here"})]
-    with pytest.raises(UserError, match="no tools here"):
-        agentlite.evaluate(**asking(caller, "refuses-all", theirs.url))
+    given = asking(caller, "refuses-all", theirs.url)
+    for policy in ("ask", "wrong"):
+        with pytest.raises(UserError, match="no tools here"):
+            agentlite.evaluate(**given, unanswered=policy)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Answers of a server as they come: what is sent, when it is given up, what a refusal costs."""
 
-import threading
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from agentlite.core.errors import NETWORK, UserError
+from agentlite.config.settings import EvalSettings
+from agentlite.core import endpoint_pool
+from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Record
 from agentlite.engine import remote
@@ -14,7 +15,7 @@ from agentlite.engine.remote import RemoteReply, RemoteRequest, replies
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.workspace.model_source import Source
 
-ENDPOINT = Endpoint("http://h:1/v1", "m")
+ENDPOINT = Endpoint("http://h:1/v1", "m", concurrency=1)
 SILENT, REFUSED = Reply("", "answered 503", silent=True), Reply("", "answered 400", detail="long")
 
 
@@ -35,14 +36,14 @@ def answered(monkeypatch: pytest.MonkeyPatch, prompt: Prompt, templates: Any) ->
         queue = iter(answers)
 
         def ask(endpoint: Endpoint, messages: Any, parameters: Any, stop: Any) -> Reply:
+            if messages == PROBE.messages:
+                return Reply("Yes.")
             sent.append((messages, parameters))
             return next(queue)
 
-        monkeypatch.setattr(remote, "AT_ONCE", 1)
-        monkeypatch.setattr(remote, "ask", ask)
-        monkeypatch.setattr(remote, "as_completed", list)  # in the order of the requests
+        monkeypatch.setattr(endpoint_pool, "ask", ask)
         requests = [RemoteRequest(prompted, seed) for seed in seeds or [""] * len(answers)]
-        return list(replies(ENDPOINT, requests, templates["smollm2"], {"max_tokens": 9}))
+        return list(replies([ENDPOINT], requests, templates["smollm2"], {"max_tokens": 9}))
 
     run.sent = sent  # type: ignore[attr-defined]
     return run
@@ -54,40 +55,11 @@ def test_each_reply_has_the_number_of_its_request_its_text_and_its_tokens(answer
     assert found[1].ended == "cut" and found[0].ended != "cut"
 
 
-@pytest.mark.parametrize(
-    ("silent", "given_up"),
-    [
-        ([1, 1, 1, 0, 1, 1, 1], False),  # never four in a row
-        ([0, 1, 1, 1, 1], True),
-        ([1, 1, 1, 1, 0], True),
-        ([1, 1, 1], False),
-        ([1, 0], False),
-        ([1], True),  # the only one
-    ],
-)
-def test_a_server_is_given_up_after_four_silent_prompts_in_a_row(
-    silent: list[int], given_up: bool, answered: Any
-) -> None:
-    answers = [SILENT if one else Reply("x") for one in silent]
-    if given_up:
-        with pytest.raises(UserError, match="answered 503") as error:
-            answered(answers)
-        assert error.value.exit_code == NETWORK
-        assert error.value.location == "http://h:1/v1/chat/completions"
-    else:
-        assert len(answered(answers)) == silent.count(0)
-
-
-def test_a_refused_prompt_is_answered_with_nothing_after_the_others(answered: Any) -> None:
-    found = answered([REFUSED, Reply("x"), REFUSED])
-    assert found[0].request == 1
-    assert found[1:] == [RemoteReply(0, "", "cut", 0), RemoteReply(2, "", "cut", 0)]
-
-
-def test_a_server_that_refuses_all_says_why(answered: Any) -> None:
-    with pytest.raises(UserError, match="answered 400: long") as error:
-        answered([REFUSED, REFUSED])
-    assert error.value.exit_code == NETWORK
+def test_a_prompt_without_an_answer_has_its_problem_in_place_of_a_text(answered: Any) -> None:
+    found = answered([REFUSED, Reply("x"), SILENT])
+    assert found[0] == RemoteReply(0, "", "cut", 0, "answered 400: long")
+    assert (found[1].text, found[1].problem) == ("x", "")
+    assert found[2] == RemoteReply(2, "", "cut", 0, "answered 503")
 
 
 def test_a_request_has_the_dialog_before_its_turn_its_tools_and_its_own_seed(
@@ -114,33 +86,6 @@ def test_a_request_holds_nothing_that_is_empty_as_servers_refuse_it(
     assert messages == [{"role": "user", "content": "Is it wet in Oslo?"}]
 
 
-def test_four_requests_are_under_way_at_once_and_stop_when_nobody_reads_on(
-    monkeypatch: pytest.MonkeyPatch, prompt: Prompt, templates: Any
-) -> None:
-    lock, together = threading.Lock(), threading.Barrier(4, timeout=60)
-    running, most, stops = [0], [0], []
-
-    def ask(endpoint: Endpoint, messages: Any, parameters: Any, stop: threading.Event) -> Reply:
-        with lock:
-            stops.append(stop)
-            running[0] += 1
-            most[0] = max(most[0], running[0])
-            early = len(stops) <= 4
-        if early:
-            together.wait()
-        else:
-            stop.wait(60)
-        with lock:
-            running[0] -= 1
-        return Reply("x")
-
-    monkeypatch.setattr(remote, "ask", ask)
-    found = replies(ENDPOINT, [RemoteRequest(prompt)] * 40, templates["smollm2"], {})
-    next(found)
-    found.close()
-    assert most[0] == 4 and stops[0].is_set() and len(stops) < 40
-
-
 @pytest.mark.parametrize(
     ("name", "url", "expected"),
     [("m", "http://h:8000/v1", "m@h:8000"), ("a/b", "https://x.org/v1", "a/b@x.org")],
@@ -148,7 +93,31 @@ def test_four_requests_are_under_way_at_once_and_stop_when_nobody_reads_on(
 def test_a_served_model_is_named_after_itself_and_its_server(
     name: str, url: str, expected: str
 ) -> None:
-    source = remote.served(name, url, "KEY", Source("base", "folder", None, "digest"))
+    settings = EvalSettings(endpoint=(url,), endpoint_key="KEY", endpoint_seconds=9.0)
+    source = remote.served(name, settings, Source("base", "folder", None, "digest"))
     assert (source.name, source.base, source.digest) == (expected, "folder", url)
-    assert source.endpoint is not None
-    assert source.endpoint[:3] == (url, name, "KEY") and source.endpoint.timeout == 600
+    [endpoint] = source.endpoints
+    assert endpoint[:4] == (url, name, "KEY", 9.0)
+    assert (endpoint.tries, endpoint.concurrency) == (5, 4)
+
+
+BASE = Source("base", "folder", None, "digest")
+
+
+@pytest.mark.parametrize(
+    ("begun", "urls", "digest", "name"),
+    [
+        ("", "http://b/v1 http://a/v1", "http://a/v1 http://b/v1", "m@a"),
+        ("http://a/v1", "http://a/v1", "http://a/v1", "m@a"),
+        ("http://a/v1 http://b/v1", "http://b/v1", "http://a/v1 http://b/v1", "m@a"),
+        ("http://b/v1", "http://a/v1 http://b/v1", "http://b/v1", "m@b"),
+        ("http://a/v1", "http://b/v1", "http://b/v1", "m@b"),
+    ],
+)
+def test_a_stage_goes_on_with_servers_of_which_it_was_begun_with_one(
+    begun: str, urls: str, digest: str, name: str
+) -> None:
+    settings = EvalSettings(endpoint=tuple(urls.split()))
+    source = remote.served("m", settings, BASE, begun)
+    assert (source.digest, source.name) == (digest, name)
+    assert sorted(one.url for one in source.endpoints) == sorted(urls.split())

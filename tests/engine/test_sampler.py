@@ -12,7 +12,7 @@ from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
 from agentlite.engine.local_sampler import SampleRequest
 from agentlite.engine.remote import RemoteReply, RemoteRequest
-from agentlite.engine.sampler import make_sampler
+from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.workspace.model_source import Source
 
@@ -34,13 +34,17 @@ def sampled_seeds(request: Any, monkeypatch: pytest.MonkeyPatch, templates: Any)
     monkeypatch.setattr(module, "load_template", lambda _: templates["smollm2"])
     monkeypatch.setattr(module.local_sampler, "sample", sample)
     monkeypatch.setattr(module, "replies", replies)
-    endpoint = Endpoint("http://h:1/v1", "m") if request.param == "behind a server" else None
-    source = Source("m", "m", None, "", endpoint)
+    endpoints = (Endpoint("http://h:1/v1", "m"),) if request.param == "behind a server" else ()
+    source = Source("m", "m", None, "", endpoints)
 
     def run(batch: Sequence[Prompt], seed: int = 0, samples: int = 2) -> list[str]:
         seeds.clear()
         decoding = Decoding(9, 1.0, seed=seed, num_samples=samples)
-        assert not list(make_sampler(source, "m", Loading("hf", 64), decoding)(batch))
+        if endpoints:
+            wanted = [(prompt, n) for prompt in batch for n in range(samples)]
+            assert not list(remote_samples(source, "m", wanted, decoding))
+        else:
+            assert not list(make_sampler(source, "m", Loading("hf", 64), decoding)(batch))
         return list(seeds)
 
     return run

@@ -1,25 +1,23 @@
 """Answers -> scores by an LLM judge behind an endpoint; every verdict is cached."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from agentlite.core.errors import NETWORK, UserError
-from agentlite.core.openai_client import Endpoint, Message, Reply, ask, check
+from agentlite.core.endpoint_pool import Question, ask_all
+from agentlite.core.errors import UserError
+from agentlite.core.openai_client import Endpoint, Message, Reply, check
 from agentlite.core.records import canonical, digest
-from agentlite.core.row_files import Appender, read_rows
+from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.rendering.protocol import json_object
 from agentlite.scoring.judge.rubric import RUBRIC
 
 LONGEST = 20_000  # characters of any one text that a judge is shown
 NAMED = 4_000  # characters at the end of a judge's text in which its score is looked for
-IN_A_ROW = 4  # questions without a reply, one after the other, before the endpoint is given up
 PARAMETERS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 512}
 SYSTEM = """You grade the answer of an assistant that may use tools. Give one whole number:
 {rubric}
@@ -47,6 +45,11 @@ class JudgeVerdict(Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def is_missing(self) -> bool:
+        """The judge said nothing at all."""
+        return self.score is None and not self.text
 
 
 class Prices(NamedTuple):
@@ -76,6 +79,11 @@ class JudgeResult(NamedTuple):
             if verdict.score is not None
         }
 
+    @property
+    def unanswered(self) -> list[str]:
+        """The problem of each item about which the judge said nothing."""
+        return [verdict.problem for verdict in self.verdicts.values() if verdict.is_missing]
+
 
 def judge(
     items: Sequence[Item],
@@ -84,15 +92,16 @@ def judge(
     *,
     parameters: Mapping[str, object] = PARAMETERS,
     prices: Prices | None = None,
-    workers: int = 4,
+    leave_out: bool = False,
+    begin: Callable[[int], None] = lambda rows: None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> JudgeResult:
     """Every item's verdict; new ones are appended to the file `cache` one by one, so that a killed
-    run goes on.
+    run goes on. `begin` is called before the first question, with the rows that the file will have.
 
-    A verdict that cannot be read is kept and counted. An item without a reply is counted and asked
-    again next time. Raises UserError for an address or a key that does not do, or when nothing
-    answers any more.
+    A verdict that cannot be read is kept and counted. An item about which the judge says nothing is
+    counted and asked again next time, unless it is to be left out: then that is kept as well.
+    Raises UserError for an address or a key that does not do, or when nothing answers any more.
     """
     check(endpoint, "--judge")
     requests = {item.name: messages(item) for item in items}
@@ -103,16 +112,22 @@ def judge(
         name: digest(canonical([endpoint.address, endpoint.model, request, parameters]))
         for name, request in requests.items()
     }
+    with Appender(cache):  # makes the file, or cuts a torn line
+        pass
+    rows = list(_read(cache))
+    if not leave_out and any(verdict.is_missing for verdict in rows):
+        rows = [verdict for verdict in rows if not verdict.is_missing]
+        write_rows(cache, map(msgspec.structs.asdict, rows))
+    known = {verdict.key: verdict for verdict in rows}
+    missing = {keys[name]: request for name, request in requests.items() if keys[name] not in known}
+    if missing:
+        begin(len(rows) + len(missing))
+    new = 0
     with Appender(cache) as file:
-        known = {verdict.key: verdict for verdict in _read(cache)}
-        missing = {
-            keys[name]: request for name, request in requests.items() if keys[name] not in known
-        }
-        new = 0
-        for verdict in _verdicts(missing, endpoint, parameters, workers):
+        for verdict in _verdicts(missing, endpoint, parameters):
             known[verdict.key] = verdict
             new += 1
-            if verdict.score is not None or verdict.text:
+            if leave_out or not verdict.is_missing:
                 file.append(msgspec.structs.asdict(verdict))
             advance(new)
     verdicts = {name: known[key] for name, key in keys.items()}
@@ -187,31 +202,12 @@ def _verdicts(
     missing: Mapping[str, Sequence[Message]],
     endpoint: Endpoint,
     parameters: Mapping[str, object],
-    workers: int,
 ) -> Iterator[JudgeVerdict]:
     """As they come. Whatever ends this early, no further question is asked."""
-    stop = threading.Event()
-    pool = ThreadPoolExecutor(workers)
-    try:
-        waiting: dict[Future[Reply], str] = {
-            pool.submit(ask, endpoint, request, parameters, stop): key
-            for key, request in missing.items()
-        }
-        silent = 0
-        for future in as_completed(waiting):
-            reply = future.result()
-            silent = silent + 1 if reply.silent else 0
-            yield _verdict(waiting[future], reply)
-            if silent >= IN_A_ROW:
-                raise UserError(
-                    f"{endpoint.address} does not answer: {reply.problem}, {silent} questions in a "
-                    "row.",
-                    "What is judged is kept: run the same command again when it does.",
-                    exit_code=NETWORK,
-                )
-    finally:
-        stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+    keys = list(missing)
+    questions = [Question(request, parameters) for request in missing.values()]
+    for number, reply in ask_all([endpoint], questions):
+        yield _verdict(keys[number], reply)
 
 
 def _verdict(key: str, reply: Reply) -> JudgeVerdict:

@@ -1,11 +1,12 @@
 """Scores from 0 to 5 for the answers of a model: by an LLM judge, or by people with sheets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, to_builtins
 
 from agentlite.core import console
+from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.records import Prediction, Record, plain
@@ -30,11 +31,29 @@ def judge_metrics(
     file: Path,
     seed: int,
     prices: Prices | None = None,
+    *,
+    leave_out: bool = False,
+    begin: Callable[[int], None] = lambda rows: None,
 ) -> tuple[JudgeMetrics, JudgeRun]:
-    """The judge's mean score and the share of usable answers; what went wrong, and what it cost."""
+    """The judge's mean score and the share of usable answers; what went wrong, and what it cost.
+
+    Raises UserError 8 where the judge says nothing about some answers, and these are not to be left
+    out. `leave_out`, `begin`: see `judge`.
+    """
     answers = items(predictions, records)
     with console.progress(f"judging by {endpoint.model}", len(answers)) as advance:
-        result = judge(answers, endpoint, file, prices=prices, advance=advance)
+        result = judge(
+            answers,
+            endpoint,
+            file,
+            prices=prices,
+            leave_out=leave_out,
+            begin=begin,
+            advance=advance,
+        )
+    if not leave_out:
+        effect = "leaves them out of the judge's figures"
+        refuse_unanswered(result.unanswered, len(answers), "--judge", effect)
     for problem, count in result.problems.items():
         console.notice(f"eval: the judge gave no score to {count} answers: {problem}")
     scores = [float(score) for score in result.scores.values()]

@@ -70,7 +70,8 @@ class Metrics(Struct, frozen=True, kw_only=True):
     """metrics.json of one evaluated model, its keys in this order.
 
     A figure is None where there was nothing to measure it on; a group is absent where nobody asked
-    for it. `by`: slice -> value -> metrics. `problems`: how many texts had each.
+    for it. `by`: slice -> value -> metrics. `problems`: how many texts had each. `unanswered`: how
+    many prompts count as wrong because their server never answered.
     """
 
     prompts: int
@@ -80,6 +81,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     timing: TimingMetrics
     by: dict[str, dict[str, SliceMetrics]]
     problems: dict[str, int]
+    unanswered: int | UnsetType = UNSET
     tools: dict[str, Summary | None] | UnsetType = UNSET
     parse_problems: dict[str, Summary] | UnsetType = UNSET
     bfcl: dict[str, Summary | None] | UnsetType = UNSET

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from agentlite.config.settings import EvalSettings, default
@@ -39,6 +41,7 @@ from agentlite.scoring.metrics.model_metrics import (
 from agentlite.scoring.metrics.self_cognition import self_cognition
 from agentlite.scoring.metrics.summarize import Scores, compare, scores
 from agentlite.scoring.predictions import (
+    UNANSWERED,
     answered,
     external_prediction,
     read_predictions,
@@ -71,6 +74,8 @@ from agentlite.workspace.digests import file_digest
 from agentlite.workspace.model_source import Source, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
+VERDICTS = "verdicts.jsonl"
+
 
 class Evaluated(NamedTuple):
     folder: Path
@@ -81,8 +86,8 @@ class Evaluated(NamedTuple):
 
 
 def run(settings: EvalSettings, target: RunTarget) -> Result:
-    """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 74 or 75; answers that are there
-    are kept.
+    """Evaluates every model in turn. Raises UserError 2, 3, 5, 7, 8, 74 or 75; answers that are
+    there are kept.
     """
     gate = parse_gate(settings.gate)
     for name in settings.metrics:
@@ -197,7 +202,14 @@ def _check_settings(settings: EvalSettings) -> None:
 
 
 def _judge_endpoint(settings: EvalSettings) -> Endpoint:
-    return Endpoint(settings.judge, settings.judge_model, settings.judge_key)
+    return Endpoint(
+        settings.judge,
+        settings.judge_model,
+        settings.judge_key,
+        settings.endpoint_seconds,
+        settings.endpoint_tries,
+        concurrency=settings.concurrency,
+    )
 
 
 def _dry_run(
@@ -220,8 +232,8 @@ def _dry_run(
             for record in (*data.records, *about_itself)
             for turn in record.prompted_turns
         }
-        answered = set() if target.force else answered_steps(folder)
-        is_local = subject.source and not subject.source.endpoint
+        answered = set() if target.force else answered_steps(folder, settings.unanswered)
+        is_local = subject.source and not subject.source.endpoints
         memory = (
             dry_run_memory("eval", settings, subject.source.base, longest)
             if subject.source and is_local
@@ -247,7 +259,7 @@ def _evaluate(
     no new completion.
     """
     source = subject.source
-    if source and not source.endpoint and (force or not (folder / ANSWERS).exists()):
+    if source and not source.endpoints and (force or not (folder / ANSWERS).exists()):
         check_libraries(settings.engine)
     with run_folder.open_stage(folder, subject.plan, force=force) as stage:
         base = source.base if source else data.model.base
@@ -272,6 +284,12 @@ def _evaluate(
                 for prompt in prompts
             ]
         whole = dialogs(predictions, data.every)
+        unanswered = sum(one.problem == UNANSWERED for one in predictions)
+        if unanswered:
+            console.notice(
+                f"eval: {unanswered} of {len(predictions)} questions have no answer from "
+                f"{subject.name} and count as wrong"
+            )
 
         # the groups of metrics that are asked for and need more than predictions
         extra: dict[str, Any] = {}
@@ -282,9 +300,11 @@ def _evaluate(
                 predictions,
                 data.every,
                 _judge_endpoint(settings),
-                folder / "verdicts.jsonl",
+                folder / VERDICTS,
                 settings.seed,
                 prices,
+                leave_out=settings.unanswered == "wrong",
+                begin=partial(_begin_judging, stage),
             )
         if settings.num_samples and source:
             decoding = Decoding(
@@ -332,7 +352,9 @@ def _evaluate(
             stage.outcome = "done"
             with console.waiting(f"eval: scoring {len(predictions)} answers of {subject.name}"):
                 metrics = metrics or replace(
-                    figures(predictions, whole, data.every, settings.seed), **extra
+                    figures(predictions, whole, data.every, settings.seed),
+                    unanswered=unanswered or UNSET,
+                    **extra,
                 )
             write_rows(folder / "predictions.jsonl", map(to_prediction_row, predictions))
             write_rows(folder / "dialogs.jsonl", (dialog._asdict() for dialog in whole))
@@ -359,6 +381,11 @@ def _evaluate(
         return Evaluated(
             folder, metrics, scores(predictions, whole), stage.outcome, stage.done.seconds
         )
+
+
+def _begin_judging(stage: run_folder.StageFolder, rows: int) -> None:
+    stage.reopen()
+    stage.expect(VERDICTS, rows)
 
 
 def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], data: str, seed: int) -> None:

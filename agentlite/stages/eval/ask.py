@@ -8,9 +8,9 @@ import msgspec
 
 from agentlite.config.settings import EvalSettings
 from agentlite.core import console
-from agentlite.core.openai_client import Endpoint
+from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.records import GreedyAnswer, Step
-from agentlite.core.row_files import Appender, whole_lines_end
+from agentlite.core.row_files import Appender, read_rows, whole_lines_end, write_rows
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.remote import RemoteRequest, replies
 from agentlite.rendering import Prompt, Protocol
@@ -30,19 +30,32 @@ def ask(
 ) -> dict[Step, GreedyAnswer]:
     """An answer to each prompt: the cached ones, and those of the prompts that were not asked yet,
     appended to the file as they come. Protocols by name.
+
+    Raises UserError 8 where a server leaves a prompt without an answer and that does not count as
+    wrong; what it answered is kept.
     """
     keys = {prompt.step: prompt_key(prompt) for prompt in prompts}
     stage.set_aside_changed(ANSWERS)
-    answers = read_answers(stage.folder / ANSWERS, keys)
+    path = stage.folder / ANSWERS
+    answers = read_answers(path, keys)
+    again = set[Step]()
+    if settings.unanswered == "ask":
+        again = {step for step, answer in answers.items() if answer.problem}
+        answers = {step: answer for step, answer in answers.items() if step not in again}
     waiting = [prompt for prompt in prompts if prompt.step not in answers]
     if not waiting:
         return answers
     stage.reopen()
+    if again:
+        rows = (row for row in read_rows(path) if not row.get("problem"))
+        write_rows(path, [*rows])
+    lines = path.read_bytes().count(b"\n") if path.exists() else 0
+    stage.expect(ANSWERS, lines + len(waiting))
     cached = f", {len(answers)} there already" if answers else ""
     console.notice(f"eval: {source.name}, {len(waiting)} prompts{cached}")
     room = settings.max_length - settings.max_new_tokens
     fitting = [prompt for prompt in waiting if len(prompt.ids) <= room]
-    with Appender(stage.folder / ANSWERS) as file:
+    with Appender(path) as file:
         for prompt in waiting:
             if len(prompt.ids) > room:  # an empty answer, and no model is loaded for that
                 answers[prompt.step] = GreedyAnswer(*prompt.step, "", "", "cut")
@@ -55,21 +68,40 @@ def ask(
         if not fitting:
             return answers
         new = (
-            _ask_server(settings, source, source.endpoint, fitting, keys)
-            if source.endpoint
+            _ask_server(settings, source, fitting, keys)
+            if source.endpoints
             else _ask_model(settings, source, fitting, protocols, keys)
         )
+        unanswered = []
         for answer in new:
+            if answer.problem:
+                unanswered.append(answer)
+                continue
+            answers[answer.step] = answer
+            file.append(msgspec.to_builtins(answer))
+        # where nothing was answered, the model was not measured, whoever is to blame
+        none = len(unanswered) == len(prompts)
+        if settings.unanswered == "ask" or none:
+            problems = [answer.problem for answer in unanswered]
+            effect = "" if none else "counts them as wrong"
+            refuse_unanswered(problems, len(prompts), source.name, effect)
+        for answer in unanswered:
             answers[answer.step] = answer
             file.append(msgspec.to_builtins(answer))
     return answers
 
 
-def answered_steps(folder: Path) -> set[Step]:
-    """The steps of the whole lines: a torn last one is only cut by a run that writes."""
+def answered_steps(folder: Path, unanswered: str = "ask") -> set[Step]:
+    """The steps of the whole lines: a torn last one is only cut by a run that writes. A question
+    that no server answered is asked again, unless it is to count as wrong.
+    """
     path = folder / ANSWERS
     whole = path.read_bytes()[: whole_lines_end(path)] if path.exists() else b""
-    return {Step(row["record_id"], row["turn"]) for row in map(json.loads, whole.splitlines())}
+    return {
+        Step(row["record_id"], row["turn"])
+        for row in map(json.loads, whole.splitlines())
+        if unanswered == "wrong" or not row.get("problem")
+    }
 
 
 def _ask_model(
@@ -110,15 +142,17 @@ def _ask_model(
 def _ask_server(
     settings: EvalSettings,
     source: Source,
-    endpoint: Endpoint,
     prompts: Sequence[Prompt],
     keys: Mapping[Step, str],
 ) -> Iterator[GreedyAnswer]:
+    """With a `problem` where the server has no answer."""
     parameters = {"max_tokens": settings.max_new_tokens, "temperature": 0}
     requests = [RemoteRequest(prompt) for prompt in prompts]
     template = load_template(source.base)
     with console.progress(f"eval {source.name}", len(prompts)) as advance:
-        for done, reply in enumerate(replies(endpoint, requests, template, parameters), 1):
+        for done, reply in enumerate(replies(source.endpoints, requests, template, parameters), 1):
             step = prompts[reply.request].step
-            yield GreedyAnswer(*step, keys[step], reply.text, reply.ended, reply.new_tokens)
+            yield GreedyAnswer(
+                *step, keys[step], reply.text, reply.ended, reply.new_tokens, reply.problem
+            )
             advance(done)

@@ -39,6 +39,10 @@ NOT_OF_THE_ANSWER = (
     "kagent",
     "endpoint",
     "endpoint_key",
+    "endpoint_seconds",
+    "endpoint_tries",
+    "concurrency",
+    "unanswered",
     "judge",
     "judge_model",
     "judge_key",
@@ -147,12 +151,12 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
     """
     models = settings.model or (() if settings.predictions else (TRAINED,))
     subjects = [_from_file(settings, file, data) for file in dict.fromkeys(settings.predictions)]
+    base = target.begun and target.begun / data_folder(settings)
     for name in dict.fromkeys(models):
-        begun = target.begun and target.begun / data_folder(settings) / slug(name)
         source = (
-            served(name, settings.endpoint, settings.endpoint_key, data.model)
+            served(name, settings, data.model, _begun_servers(settings, name, base))
             if settings.endpoint
-            else find_model(name, target.run, begun)
+            else find_model(name, target.run, base and base / slug(name))
         )
         subjects.append(_model(settings, source, name, data))
     folders = [slug(one.name) for one in subjects]
@@ -163,6 +167,19 @@ def find_subjects(settings: EvalSettings, data: EvalData, target: RunTarget) -> 
             location="--model",
         )
     return subjects
+
+
+def _begun_servers(settings: EvalSettings, name: str, base: Path | None) -> str:
+    """The servers in the plan of an evaluation in `base`, of the same model name and with one of
+    the same servers; "" if there is none.
+    """
+    for folder in run_folder.stages_in(base) if base else ():
+        plan = run_folder.read(folder).plan
+        if plan and str(plan.settings.get("model")).startswith(f"{name}@"):
+            servers = plan.inputs.get("model", "")
+            if {*servers.split()} & {*settings.endpoint}:
+                return servers
+    return ""
 
 
 def _model(settings: EvalSettings, source: Source, name: str, data: EvalData) -> EvalSubject:
@@ -176,7 +193,7 @@ def _model(settings: EvalSettings, source: Source, name: str, data: EvalData) ->
         {"data": data.digest, "model": source.digest},
         run_folder.versions(),
     )
-    return EvalSubject(source.name if source.endpoint else name, plan, source)
+    return EvalSubject(source.name if source.endpoints else name, plan, source)
 
 
 def _from_file(settings: EvalSettings, file: str, data: EvalData) -> EvalSubject:

@@ -28,7 +28,13 @@ from agentlite.stages.pairs.candidates import (
 )
 from agentlite.stages.pairs.rank import compare_grid, rank
 from agentlite.stages.pairs.recorded import take_recorded
-from agentlite.stages.pairs.sample import chosen_records, fitting_prompts, sample_candidates
+from agentlite.stages.pairs.sample import (
+    CANDIDATES,
+    chosen_records,
+    fitting_prompts,
+    missing_samples,
+    sample_candidates,
+)
 from agentlite.stages.pairs.score import (
     ScoredCandidates,
     expected_calls,
@@ -38,7 +44,7 @@ from agentlite.stages.pairs.score import (
 )
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.lineage import lineage, setting_of
+from agentlite.workspace.lineage import lineage, model_of_prep, setting_of
 from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Plan, Result, RunTarget
 
@@ -54,6 +60,10 @@ NOT_OF_THE_PLAN = (
     "max_failures",
     "endpoint",
     "endpoint_key",
+    "endpoint_seconds",
+    "endpoint_tries",
+    "concurrency",
+    "unanswered",
     "preferences",
     "max_rejects",
 )
@@ -103,6 +113,10 @@ def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
     if not settings.endpoint and (target.force or not (target.folder / SAMPLED).exists()):
         check_libraries(settings.engine)
     with run_folder.open_stage(target.folder, plan, force=target.force) as stage:
+        asks_again = settings.unanswered == "ask"
+        if stage.status == "done" and asks_again and stage.done.figures.get("unanswered"):
+            stage.reopen()
+            stage.outcome = "done"
         if stage.status != "done":
             try:
                 # first of all: a user function that cannot be imported costs no sampling
@@ -119,19 +133,12 @@ def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
 
 
 def _source(settings: PairsSettings, target: RunTarget) -> Source:
-    """The model; behind a server, with the template of the model that prep was run for."""
+    """The model; behind servers, with the template of the model that prep was run for."""
     if not settings.endpoint:
         return find_model(settings.model, target.run, target.begun)
-    base = setting_of(settings.data, "model", target.run)
-    if not base:
-        raise UserError(
-            "needs a finished prep.",
-            "Run prep on those rows, and name it: --data.",
-            location="--endpoint",
-        )
-    prep = run_folder.find_stage(settings.data, target.run)
-    source = find_model(str(base), target.run, prep)
-    return served(settings.model, settings.endpoint, settings.endpoint_key, source)
+    begun = run_folder.read(target.begun).plan if target.begun else None
+    servers = begun.inputs.get("model", "") if begun else ""
+    return served(settings.model, settings, model_of_prep(settings.data, target.run), servers)
 
 
 def _refuse_sampling_again(target: RunTarget, plan: Plan) -> None:
@@ -206,13 +213,23 @@ def _fill(
     write_rows(folder / "records.jsonl", map(to_row, records))
     stage.set_aside_changed("scores.jsonl")
     set_aside_changed(folder)
-    if not (folder / SAMPLED).exists():
-        sample_candidates(settings, source, fitting, folder)
+    is_whole = (folder / SAMPLED).exists()
+    if is_whole and source.endpoints and settings.unanswered == "ask":
+        known = {candidate.key for candidate in read_candidates(folder / CANDIDATES)}
+        is_whole = not missing_samples(settings, fitting, known)
+    if not is_whole:
+        (folder / SAMPLED).unlink(missing_ok=True)
+        sample_candidates(settings, source, fitting, stage)
         write_json(
             folder / SAMPLED,
             {name: file_digest(folder / f"{name}.jsonl") for name in ("records", "candidates")},
         )
-    candidates = list(read_candidates(folder / "candidates.jsonl"))
+    candidates = list(read_candidates(folder / CANDIDATES))
+    unanswered = len(missing_samples(settings, fitting, {one.key for one in candidates}))
+    if unanswered:
+        console.notice(
+            f"pairs: {unanswered} samples have no answer from {source.name} and give no candidate"
+        )
     scorer = Scorer(
         {record.id: record for record in records},
         reading(prepared.protocol, source.base),
@@ -221,7 +238,9 @@ def _fill(
     tally = Tally(settings.max_failures, folder, rescore_hint(folder.name))
     scores = score_candidates(folder, candidates, scorer, tally)
     figures = rank(settings, folder, ScoredCandidates(candidates, scores, expected_calls(records)))
-    counts = {"too_long": too_long, "failed_rewards": tally.failed, "lineage": models}
+    counts: dict[str, object] = {"too_long": too_long, "failed_rewards": tally.failed}
+    counts |= {"unanswered": unanswered} if source.endpoints else {}
+    counts["lineage"] = models
     stage.finish(
         ["records.jsonl", "candidates.jsonl", "scores.jsonl", "pairs.jsonl", "stats.json"],
         {**figures, **counts},

@@ -1,24 +1,28 @@
 """The records and prompts of pairs, and the candidates that a model gives to them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from agentlite.config.settings import PairsSettings
 from agentlite.core import console
+from agentlite.core.endpoint_pool import refuse_unanswered
 from agentlite.core.errors import UserError
-from agentlite.core.records import CandidateKey, Record
-from agentlite.core.row_files import Appender
+from agentlite.core.records import GOLD, CandidateKey, Record
+from agentlite.core.row_files import Appender, write_rows
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
-from agentlite.engine.sampler import make_sampler
+from agentlite.engine.sampler import make_sampler, remote_samples
 from agentlite.rendering import Prompt
 from agentlite.scoring.preference_pairs import gold_candidates, read_candidates
 from agentlite.scoring.rewards import have_gold, refuse_without_gold
 from agentlite.workspace.model_source import Source
+from agentlite.workspace.run_folder import StageFolder
+
+CANDIDATES = "candidates.jsonl"
 
 
 def chosen_records(
@@ -69,51 +73,122 @@ def fitting_prompts(settings: PairsSettings, prompts: Iterable[Prompt]) -> tuple
 
 
 def sample_candidates(
-    settings: PairsSettings, source: Source, prompts: Sequence[Prompt], folder: Path
+    settings: PairsSettings, source: Source, prompts: Sequence[Prompt], stage: StageFolder
 ) -> None:
-    """Appends the missing candidates to candidates.jsonl, batch by batch. A batch is sampled again
-    as a whole: its content is the same in every run, and so are its samples.
+    """Appends the missing candidates to candidates.jsonl, as they come. Raises UserError 8 where
+    servers leave some unanswered and these are not to be left out; what they answered is kept.
     """
-    from agentlite.engine.local_sampler import plan_batches
-
-    path = folder / "candidates.jsonl"
+    path = stage.folder / CANDIDATES
     with Appender(path) as file:
         known = {candidate.key for candidate in read_candidates(path)}
         for gold in gold_candidates(prompts):
             if gold.key not in known:
+                known.add(gold.key)
                 file.append(msgspec.structs.asdict(gold))
-        keys = [
-            [
-                CandidateKey(*one.step, one.protocol, settings.model, n)
-                for n in range(settings.num_samples)
-            ]
-            for one in prompts
-        ]
-        batches = plan_batches([len(one.ids) for one in prompts], settings.batch_size)
-        left = [
-            batch
-            for batch in batches
-            if any(key not in known for index in batch for key in keys[index])
-        ]
-        if left:
-            total = len(prompts) * settings.num_samples
-            there = sum(key in known for of_prompt in keys for key in of_prompt)
-            cached = f", {there} there already" if there else ""
-            console.notice(
-                f"pairs: {total} candidates of {settings.model} at {len(prompts)} steps{cached}"
-            )
-            decoding = Decoding(
-                max_new_tokens=settings.max_new_tokens,
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                seed=settings.seed,
-                num_samples=settings.num_samples,
-            )
-            sampler = make_sampler(source, settings.model, loading_of(settings), decoding)
-            with console.progress("pairs", total) as advance:
-                for batch in left:
-                    for candidate in sampler([prompts[index] for index in batch]):
-                        if candidate.key not in known:
-                            file.append(msgspec.structs.asdict(candidate))
-                            there += 1
-                    advance(there)
+    missing = missing_samples(settings, prompts, known)
+    if missing:
+        stage.expect(CANDIDATES, len(known) + len(missing))
+        total = len(prompts) * settings.num_samples
+        there = total - len(missing)
+        cached = f", {there} there already" if there else ""
+        console.notice(
+            f"pairs: {total} candidates of {settings.model} at {len(prompts)} steps{cached}"
+        )
+        if source.endpoints:
+            _sample_by_servers(settings, source, missing, path, there, total)
+        else:
+            _sample_here(settings, source, prompts, path, known)
+    if source.endpoints:
+        _put_in_order(path, prompts)
+
+
+def missing_samples(
+    settings: PairsSettings, prompts: Sequence[Prompt], known: Container[CandidateKey]
+) -> list[tuple[Prompt, int]]:
+    """The prompts, and the numbers of their samples, that are not among the known candidates."""
+    return [
+        (prompt, n)
+        for prompt in prompts
+        for n in range(settings.num_samples)
+        if _key(settings, prompt, n) not in known
+    ]
+
+
+def _key(settings: PairsSettings, prompt: Prompt, sample: int) -> CandidateKey:
+    return CandidateKey(*prompt.step, prompt.protocol, settings.model, sample)
+
+
+def _decoding(settings: PairsSettings) -> Decoding:
+    return Decoding(
+        max_new_tokens=settings.max_new_tokens,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        seed=settings.seed,
+        num_samples=settings.num_samples,
+    )
+
+
+def _sample_here(
+    settings: PairsSettings,
+    source: Source,
+    prompts: Sequence[Prompt],
+    path: Path,
+    known: Container[CandidateKey],
+) -> None:
+    """Batch by batch. A batch is sampled again as a whole where a candidate of it is missing: its
+    content is the same in every run, and so are its samples.
+    """
+    from agentlite.engine.local_sampler import plan_batches
+
+    samples = range(settings.num_samples)
+    total, there = len(prompts) * len(samples), 0
+    left = []
+    for batch in plan_batches([len(one.ids) for one in prompts], settings.batch_size):
+        of_batch = [prompts[index] for index in batch]
+        keys = [_key(settings, prompt, n) for prompt in of_batch for n in samples]
+        there += sum(key in known for key in keys)
+        if any(key not in known for key in keys):
+            left.append(of_batch)
+    sampler = make_sampler(source, settings.model, loading_of(settings), _decoding(settings))
+    with Appender(path) as file, console.progress("pairs", total) as advance:
+        for of_batch in left:
+            for candidate in sampler(of_batch):
+                if candidate.key not in known:
+                    file.append(msgspec.structs.asdict(candidate))
+                    there += 1
+            advance(there)
+
+
+def _sample_by_servers(
+    settings: PairsSettings,
+    source: Source,
+    missing: Sequence[tuple[Prompt, int]],
+    path: Path,
+    there: int,
+    total: int,
+) -> None:
+    """Each missing sample on its own: one that was answered is not paid for again."""
+    problems = []
+    with Appender(path) as file, console.progress("pairs", total) as advance:
+        for candidate in remote_samples(source, settings.model, missing, _decoding(settings)):
+            if isinstance(candidate, str):
+                problems.append(candidate)
+                continue
+            file.append(msgspec.structs.asdict(candidate))
+            advance(there := there + 1)
+    # where nothing was answered there is nothing to pair, whoever is to blame
+    none = not there
+    if settings.unanswered == "ask" or none:
+        effect = "" if none else "finishes without these candidates"
+        refuse_unanswered(problems, total, source.name, effect)
+
+
+def _put_in_order(path: Path, prompts: Sequence[Prompt]) -> None:
+    """The candidates of servers come in any order; pairs must not depend on it."""
+    order = {prompt.step: number for number, prompt in enumerate(prompts)}
+    found = list(read_candidates(path))
+    ordered = sorted(
+        found, key=lambda one: (one.model != GOLD, order.get(one.step, len(order)), one.sample)
+    )
+    if ordered != found:
+        write_rows(path, map(msgspec.structs.asdict, ordered))

@@ -22,7 +22,8 @@ from agentlite.scoring.rewards import COMPONENTS, PENALTIES, have_gold
 from agentlite.scoring.rewards.scorer import Scorer, Tally, reading
 from agentlite.scoring.rewards.user_functions import UserFunctions
 from agentlite.stages.pairs.candidates import Stored
-from agentlite.workspace.model_source import find_model
+from agentlite.workspace.lineage import model_of_prep
+from agentlite.workspace.model_source import Source, find_model, is_served
 
 
 class ScoredCandidates(NamedTuple):
@@ -73,7 +74,7 @@ def stored_scores(
     records = [from_row(row) for row in read_rows(stored.folder / "records.jsonl")]
     if not settings.rewards and stored.scores:
         return ScoredCandidates(stored.candidates, stored.scores, expected_calls(records))
-    base = find_model(str(stored.plan.settings["model"]), stored.folder.parent, stored.folder).base
+    base = _template_source(stored).base
     with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as user_functions:
         scorer = Scorer(
             {record.id: record for record in records},
@@ -92,6 +93,16 @@ def stored_scores(
             tally.count(score)
             tally.refuse(len(stored.candidates))
     return ScoredCandidates(stored.candidates, scores, expected_calls(records))
+
+
+def _template_source(stored: Stored) -> Source:
+    """The model that gave the candidates; behind a server, that of the prep, whose template they
+    are written in.
+    """
+    run, model = stored.folder.parent, str(stored.plan.settings["model"])
+    if is_served(stored.plan.inputs.get("model", "")):
+        return model_of_prep(str(stored.plan.settings["data"]), run)
+    return find_model(model, run, stored.folder)
 
 
 def rescore_hint(name: str) -> str:

@@ -28,6 +28,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import injection
 import training
 from commands import Subject, Take, Tally, subjects, sweep
+from endpoint import faulty_endpoints
 from harm import harmed_stages, torn_tails
 
 Part = Callable[[Path, argparse.Namespace], Iterator[Tally]]
@@ -67,6 +68,11 @@ def harm(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
             yield from torn_tails(found[name], left, file, count, options.seed)
 
 
+def endpoint(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
+    """eval and pairs by a faulty server of every kind."""
+    yield from faulty_endpoints(work / "commands", taking(options), options.only)
+
+
 TRAINERS = ("sft", "dpo", "grpo", "retriever")
 ALL = (*TRAINERS, "pairs", "eval")
 
@@ -93,6 +99,7 @@ def trained(
 PARTS: dict[str, Part] = {
     **{name: command(name) for name in ("prep", "eval", "pairs")},
     "harm": harm,
+    "endpoint": endpoint,
     "saves": trained(lambda one, told: training.saves(one, taking(told)), 4, 1),
     "checkpoints": trained(
         lambda one, told: training.harmed(one, taking(told), 6 if told.all else 1), 4, 1

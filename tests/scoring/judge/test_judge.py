@@ -82,9 +82,8 @@ def serving(say):
 
 def endpoint(server, **changes):
     url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    return Endpoint(
-        url, "judge-1", "JUDGE_KEY", **{"pause": 0.01, "timeout": 5.0, "tries": 3, **changes}
-    )
+    options = {"pause": 0.01, "timeout": 5.0, "tries": 3, **changes}
+    return Endpoint(url, "judge-1", "JUDGE_KEY", **options)
 
 
 @pytest.fixture(autouse=True)
@@ -183,31 +182,36 @@ NONSENSE = {
 @pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_is_a_counted_problem_and_no_score(text, cache):
     with serving(lambda n, body: text if n == 1 else GOOD) as server:
-        found = judge(ITEMS, endpoint(server), cache, workers=1)
+        found = judge(ITEMS, endpoint(server, concurrency=1), cache)
     assert found.scores == {item.name: 5 for item in ITEMS[1:]}
     assert sum(found.problems.values()) == 1 and found.completion_tokens == 120
 
 
-@pytest.mark.parametrize(
-    "content", [b"<html>", b"\xff\xfe", b"{}", b'{"choices": [{"message": {"content": null}}]}']
-)
-def test_what_is_no_chat_completion_is_a_counted_problem_and_asked_again_next_time(content, cache):
+@pytest.mark.parametrize("content", [b"<html>", b"\xff\xfe", b"{}"])
+def test_what_is_no_chat_completion_is_asked_again_at_once(content, cache):
     with serving(lambda n, body: (200, {}, content) if n == 1 else GOOD) as server:
-        found = judge(ITEMS, endpoint(server), cache, workers=1)
-        assert len(found.scores) == 5 and sum(found.problems.values()) == 1
+        found = judge(ITEMS, endpoint(server, concurrency=1), cache)
+    assert len(found.scores) == 6 and not found.problems and len(server.bodies) == 7
+
+
+def test_a_completion_without_text_is_a_counted_problem_and_asked_again_next_time(cache):
+    content = b'{"choices": [{"message": {"content": null}}]}'
+    with serving(lambda n, body: (200, {}, content) if n == 1 else GOOD) as server:
+        found = judge(ITEMS, endpoint(server, concurrency=1), cache)
+        assert len(found.scores) == 5 and found.unanswered == ["sent no text"]
         assert judge(ITEMS, endpoint(server), cache).new_verdicts == 1
 
 
 def test_an_item_that_is_refused_is_counted_and_the_others_go_on(cache):
     with serving(lambda n, body: (400, {}, b"filtered") if n == 2 else GOOD) as server:
-        found = judge(ITEMS, endpoint(server), cache, workers=1)
+        found = judge(ITEMS, endpoint(server, concurrency=1), cache)
     assert found.problems == {"answered 400": 1} and len(found.scores) == 5
 
 
 def test_an_endpoint_that_never_answers_is_given_up_and_what_is_judged_is_kept(cache):
     with serving(lambda n, body: GOOD if n <= 2 else (503, {"Retry-After": "0"}, b"")) as server:
         with pytest.raises(UserError) as caught:
-            judge(ITEMS, endpoint(server, tries=2), cache, workers=1)
+            judge(ITEMS, endpoint(server, tries=2, concurrency=1), cache)
         assert caught.value.exit_code == NETWORK
         server.say = lambda n, body: GOOD
         assert judge(ITEMS, endpoint(server), cache).new_verdicts == 4
@@ -262,7 +266,8 @@ def _judge_until_killed(port, cache, die_after):
             os._exit(9)
 
     url = f"http://127.0.0.1:{port}/v1"
-    judge(ITEMS, Endpoint(url, "judge-1", "JUDGE_KEY"), cache, workers=1, advance=advance)
+    endpoint = Endpoint(url, "judge-1", "JUDGE_KEY", concurrency=1)
+    judge(ITEMS, endpoint, cache, advance=advance)
 
 
 def test_killed_half_way_and_run_again_it_asks_only_what_is_missing(cache):

@@ -7,13 +7,15 @@ import time
 
 import pytest
 
+from agentlite.core import endpoint_pool
+from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.errors import NETWORK, UserError
 from agentlite.core.openai_client import Endpoint, Reply
-from agentlite.scoring.judge import llm_judge
 from agentlite.scoring.judge.llm_judge import Item, Prices, judge, messages, read_verdict
 from agentlite.scoring.judge.rubric import RUBRIC, usable
 
 ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "judge-1")
+ONE_BY_ONE = ENDPOINT._replace(concurrency=1)
 GOOD = Reply('{"reason": "so", "score": 4}', prompt_tokens=7, completion_tokens=2)
 SILENT = Reply("", "answered 503", silent=True)
 
@@ -24,16 +26,18 @@ def cache(tmp_path):
 
 
 class Judge:
-    """Answers the n-th question with the n-th reply, the last one again and again."""
+    """Answers the n-th question with the n-th reply, the last one again and again; and a probe, if
+    it is `alive`.
+    """
 
-    def __init__(self, monkeypatch, *replies, seconds=0.0):
-        self.replies, self.seconds = replies, seconds
+    def __init__(self, monkeypatch, *replies, seconds=0.0, alive=True):
+        self.replies, self.seconds, self.alive = replies, seconds, alive
         self.requests, self.stops = [], []
-        monkeypatch.setattr(llm_judge, "ask", self)
+        monkeypatch.setattr(endpoint_pool, "ask", self)
 
     def __call__(self, endpoint, said, parameters, stop):
-        if not self.requests:
-            time.sleep(0.05)  # the caller waits by now: replies come in their order
+        if said == PROBE.messages:
+            return Reply("Yes.") if self.alive else SILENT
         time.sleep(self.seconds)
         self.requests.append((said, parameters))
         self.stops.append(stop)
@@ -71,16 +75,27 @@ def test_a_verdict_with_text_is_paid_for_once_and_only_a_missing_one_is_asked_ag
     )
 
 
-def test_four_silences_in_a_row_end_a_run_and_three_do_not(cache, monkeypatch):
-    Judge(monkeypatch, *[SILENT] * 3, GOOD, *[SILENT] * 3, Reply("", "answered 400"), SILENT, GOOD)
-    found = judge(items(10), ENDPOINT, cache, workers=1)
-    assert found.problems == {"answered 503": 7, "answered 400": 1} and len(found.scores) == 2
-    server = Judge(monkeypatch, *[SILENT] * 4, GOOD, seconds=0.02)
-    with pytest.raises(UserError, match="answered 503, 4 questions in a row") as caught:
-        judge(items(40), ENDPOINT, cache.with_name("other.jsonl"), workers=1)
+def test_four_silences_in_a_row_end_a_run_unless_a_short_question_is_answered(cache, monkeypatch):
+    Judge(monkeypatch, *[SILENT] * 5, GOOD, *[SILENT] * 3, Reply("", "answered 400"), SILENT, GOOD)
+    found = judge(items(12), ONE_BY_ONE, cache)
+    assert found.problems == {"answered 503": 9, "answered 400": 1} and len(found.scores) == 2
+    server = Judge(monkeypatch, *[SILENT] * 4, GOOD, seconds=0.02, alive=False)
+    with pytest.raises(UserError, match="no answer: answered 503") as caught:
+        judge(items(40), ONE_BY_ONE, cache.with_name("other.jsonl"))
     assert caught.value.exit_code == NETWORK
     assert len(server.requests) < 10, "no further question is asked"
     assert all(isinstance(stop, threading.Event) and stop.is_set() for stop in server.stops)
+
+
+def test_an_item_that_is_left_out_is_kept_until_it_is_to_be_asked_again(cache, monkeypatch):
+    server, rows = Judge(monkeypatch, GOOD, SILENT, GOOD), []
+    found = judge(items(3), ONE_BY_ONE, cache, leave_out=True, begin=rows.append)
+    assert (found.unanswered, len(found.scores), rows) == (["answered 503"], 2, [3])
+    again = judge(items(3), ONE_BY_ONE, cache, leave_out=True, begin=rows.append)
+    assert (again.new_verdicts, again.unanswered, rows) == (0, ["answered 503"], [3])
+    third = judge(items(3), ONE_BY_ONE, cache, begin=rows.append)
+    assert (third.new_verdicts, third.unanswered, rows) == (1, [], [3, 3])
+    assert len(server.requests) == 4 and len(cache.read_bytes().splitlines()) == 3
 
 
 def test_equal_answers_are_one_question_and_cost_once(cache, monkeypatch):
@@ -153,9 +168,8 @@ def test_a_verdict_is_in_the_file_before_the_next_is_awaited(cache, monkeypatch,
     seen = []
     judge(
         items(4),
-        ENDPOINT,
+        ONE_BY_ONE,
         cache,
-        workers=1,
         advance=lambda done: seen.append((done, len(cache.read_bytes().splitlines()))),
     )
     assert seen == [(1, 1), (2, 2), (3, 2), (4, 3)]

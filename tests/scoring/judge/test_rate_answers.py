@@ -3,10 +3,10 @@
 import pytest
 from support.unknown_arguments import RECORD
 
+from agentlite.core import endpoint_pool
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Prediction
-from agentlite.scoring.judge import llm_judge
 from agentlite.scoring.judge.llm_judge import Item, Prices
 from agentlite.scoring.judge.rate_answers import items, judge_metrics, read_ratings
 
@@ -39,7 +39,7 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
         text = next(word for word in replies if f"\n{word}\n" in messages[1]["content"])
         return Reply(replies[text], prompt_tokens=100, completion_tokens=10)
 
-    monkeypatch.setattr(llm_judge, "ask", ask)
+    monkeypatch.setattr(endpoint_pool, "ask", ask)
     answers = [said(turn, text) for turn, text in zip((2, 4, 6), replies, strict=True)]
     url = "http://127.0.0.1:9/v1"
     metrics, run = judge_metrics(

@@ -17,6 +17,7 @@ from agentlite.core.records import Candidate, GreedyAnswer, Record, Step, to_row
 from agentlite.core.row_files import read_rows, write_json, write_rows
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading
+from agentlite.engine.remote import RemoteReply
 from agentlite.rendering import Prompt
 from agentlite.scoring.predictions import prompt_key
 from agentlite.stages import eval as stage_of_eval
@@ -112,15 +113,15 @@ def test_a_server_is_asked_greedily_for_as_many_tokens_as_a_model(tmp_path, monk
     def replies(endpoint: Any, requests: Any, template: Any, parameters: Any) -> Any:
         asked.append((endpoint, len(requests), parameters))
         for number in (1, 0):  # in any order
-            yield SimpleNamespace(request=number, text=f"r{number}", ended="cut", new_tokens=4)
+            yield RemoteReply(number, f"r{number}", "cut", 4)
 
     monkeypatch.setattr(ask, "replies", replies)
     monkeypatch.setattr(ask, "load_template", lambda base: None)
-    source: Any = SOURCE._replace(endpoint="the server")
+    source: Any = SOURCE._replace(endpoints=("the server",))
     prompts = [prompt("a", 5), prompt("b", 6)]
     with open_stage(tmp_path / "m", Plan("eval", {}, {}), force=False) as stage:
         found = ask.ask(SETTINGS, source, prompts, {}, stage)
-    assert asked == [("the server", 2, {"max_tokens": 40, "temperature": 0})]
+    assert asked == [(("the server",), 2, {"max_tokens": 40, "temperature": 0})]
     assert found[Step("b", 1)] == GreedyAnswer("b", 1, prompt_key(prompts[1]), "r1", "cut", 4)
     assert found[Step("a", 1)].text == "r0"
 
@@ -187,7 +188,7 @@ def test_a_plan_holds_what_changes_a_completion_and_nothing_else(data):
     assert set(fields("eval")) >= OF_THE_ANSWER
     assert found.plan.settings["model"] == "m" and found.plan.settings["protocol"] == "hermes"
     assert found.plan.inputs == {"data": "rows", "model": "digest"} and found.name == "m"
-    served: Any = SOURCE._replace(name="m on a server", endpoint="e")
+    served: Any = SOURCE._replace(name="m on a server", endpoints=("e",))
     assert subjects._model(EvalSettings(), served, "m", data).name == "m on a server"
 
 

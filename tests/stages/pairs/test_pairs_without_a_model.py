@@ -22,7 +22,8 @@ from agentlite.stages.pairs import candidates as stored
 from agentlite.stages.pairs import sample, score
 from agentlite.stages.pairs.rank import _weightings, pair_rule, rank
 from agentlite.workspace.digests import file_digest
-from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
+from agentlite.workspace.model_source import Source
+from agentlite.workspace.run_folder import Plan, RunTarget, StageFolder, open_stage
 
 
 def prompt(name: str, length: int) -> Prompt:
@@ -95,8 +96,15 @@ EVERY = sorted(
 )
 
 
+LOCAL = Source("m", "m", None, "digest")
+
+
+def stage_in(folder: Path) -> StageFolder:
+    return StageFolder(folder, Plan("pairs", {}, {}), "new")
+
+
 def test_every_step_gets_its_gold_and_its_samples_once(tmp_path, sampler, capsys):
-    sample.sample_candidates(SETTINGS, None, ASKED, tmp_path)  # type: ignore[arg-type]
+    sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
     assert keys(tmp_path) == EVERY
     [(model, decoding)] = sampler.made
     assert model == "m"
@@ -107,7 +115,7 @@ def test_every_step_gets_its_gold_and_its_samples_once(tmp_path, sampler, capsys
     gold = [row for row in read_rows(tmp_path / "candidates.jsonl") if row["model"] == GOLD]
     assert [row["text"] for row in gold] == ["gold of a", "gold of b", "gold of c"]
     sampler.made.clear()
-    sample.sample_candidates(SETTINGS, None, ASKED, tmp_path)  # type: ignore[arg-type]
+    sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
     assert sampler.made == [] and keys(tmp_path) == EVERY
 
 
@@ -118,12 +126,12 @@ def test_stopped_at_any_candidate_the_missing_ones_are_sampled_batch_by_batch(
 ):
     sampler.fails_at = (name, number)
     with pytest.raises(KeyboardInterrupt):
-        sample.sample_candidates(SETTINGS, None, ASKED, tmp_path)  # type: ignore[arg-type]
+        sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
     there = sum(model == "m" for _, model, _ in keys(tmp_path))
     before, sampler.fails_at = [*sampler.batches], None
     sampler.batches.clear()
     capsys.readouterr()
-    sample.sample_candidates(SETTINGS, None, ASKED, tmp_path)  # type: ignore[arg-type]
+    sample.sample_candidates(SETTINGS, LOCAL, ASKED, stage_in(tmp_path))
     assert keys(tmp_path) == EVERY
     assert before[-1] == sampler.batches[0]  # the same batch, whole, and none that was finished
     assert len(before) - 1 + len(sampler.batches) == 2
@@ -326,7 +334,8 @@ def test_other_weights_are_refused_with_the_command_that_samples_nothing(
 
 def test_what_changes_a_candidate_or_a_pair_is_in_the_plan_and_nothing_else():
     left_out = {"grid", "candidates", "batch_size", "reward_seconds", "max_failures"}
-    left_out |= {"endpoint", "endpoint_key", "preferences", "max_rejects"}
+    left_out |= {"endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries"}
+    left_out |= {"concurrency", "unanswered", "preferences", "max_rejects"}
     assert set(plan().settings) == set(fields("pairs")) - left_out
     assert set(pairs.RANKING) == {"weights", "rewards", "margin", "balance", "gold"}
 

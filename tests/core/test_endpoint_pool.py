@@ -1,0 +1,178 @@
+"""Several endpoints share questions: how many at once, who takes over, and when one is given up."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agentlite.core import endpoint_pool
+from agentlite.core.endpoint_pool import PROBE, Question, ask_all, refuse_unanswered
+from agentlite.core.errors import NETWORK, UserError
+from agentlite.core.openai_client import Endpoint, Reply
+
+A, B = (Endpoint(f"http://{name}/v1", "m", concurrency=2) for name in "ab")
+SILENT = Reply("", "answered 503", silent=True)
+Say = Callable[[str, int], Reply]  # the host and the number of the question, -1 for a probe
+
+
+def questions(count: int) -> list[Question]:
+    return [Question([{"role": "user", "content": str(number)}], {}) for number in range(count)]
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Say], Counter[tuple[str, int]]]:
+    """Sets what is said to a question, and counts who was asked what."""
+
+    def answering(say: Say) -> Counter[tuple[str, int]]:
+        asked: Counter[tuple[str, int]] = Counter()
+
+        def ask(endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], *_: Any) -> Reply:
+            number = -1 if messages == PROBE.messages else int(messages[0]["content"])
+            host = endpoint.url[7:8]
+            asked[host, number] += 1
+            return say(host, number)
+
+        monkeypatch.setattr(endpoint_pool, "ask", ask)
+        return asked
+
+    return answering
+
+
+def test_each_question_is_asked_once_and_all_endpoints_have_some(answering: Any) -> None:
+    def say(host: str, number: int) -> Reply:
+        time.sleep(0.002)
+        return Reply(f"{number}")
+
+    asked = answering(say)
+    found = dict(ask_all([A, B], questions(40)))
+    assert found == {number: Reply(f"{number}") for number in range(40)}
+    assert set(asked.values()) == {1} and {host for host, _ in asked} == {"a", "b"}
+
+
+def test_an_endpoint_has_as_many_questions_at_once_as_its_concurrency(answering: Any) -> None:
+    together, lock, now, most = threading.Barrier(3, timeout=30), threading.Lock(), [0], [0]
+
+    def say(host: str, number: int) -> Reply:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        if number < 3:
+            together.wait()
+        with lock:
+            now[0] -= 1
+        return Reply("x")
+
+    answering(say)
+    assert len(list(ask_all([A._replace(concurrency=3)], questions(30)))) == 30
+    assert most[0] == 3
+
+
+@pytest.mark.parametrize("end", ["silent", "refused"])
+def test_what_a_dead_endpoint_does_not_answer_the_others_do(
+    end: str, answering: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(host: str, number: int) -> Reply:
+        time.sleep(0.001)
+        if host == "b":
+            return Reply("x")
+        if end == "refused":
+            raise UserError("answered 401.", location=A.address, exit_code=NETWORK)
+        return SILENT
+
+    asked = answering(say)
+    found = dict(ask_all([A, B], questions(40)))
+    assert found == dict.fromkeys(range(40), Reply("x"))
+    assert all(asked["b", number] == 1 for number in range(40))
+    shown = capsys.readouterr().err
+    assert shown.count("The other endpoints take its questions.") == 1 and A.address in shown
+    assert sum(count for (host, _), count in asked.items() if host == "a") < 12
+
+
+def test_a_question_that_one_endpoint_fails_is_asked_at_the_other(answering: Any) -> None:
+    def say(host: str, number: int) -> Reply:
+        return SILENT if (host, number % 2) == ("a", 0) and number >= 0 else Reply(host)
+
+    asked = answering(say)
+    found = dict(ask_all([A, B], questions(20)))
+    assert all(not reply.problem for reply in found.values()) and len(found) == 20
+    assert all(found[number].text == "b" for number in range(0, 20, 2))
+    assert max(asked[key] for key in asked if key[1] >= 0) == 1
+
+
+def test_a_question_that_all_fail_is_given_back_with_its_problem(answering: Any) -> None:
+    asked = answering(lambda host, number: SILENT if number == 3 else Reply("x"))
+    found = dict(ask_all([A, B], questions(8)))
+    assert found.pop(3) == SILENT and set(found.values()) == {Reply("x")} and len(found) == 7
+    assert asked["a", 3] == asked["b", 3] == 1
+
+
+def test_many_questions_that_fail_do_not_stop_an_endpoint_that_answers_a_short_one(
+    answering: Any,
+) -> None:
+    asked = answering(lambda host, number: SILENT if number >= 2 else Reply("x"))
+    found = dict(ask_all([A], questions(30)))
+    assert [number for number, reply in found.items() if not reply.problem] == [0, 1]
+    assert len(found) == 30 and asked["a", -1] >= 28 // (4 * 2)
+
+
+@pytest.mark.parametrize("endpoints", [[A], [A, B]], ids=["one", "two"])
+def test_when_all_are_dead_what_came_before_has_been_given(
+    endpoints: list[Endpoint], answering: Any
+) -> None:
+    lock, answered = threading.Lock(), set[int]()
+
+    def say(host: str, number: int) -> Reply:
+        with lock:
+            if number >= 0 and len(answered) < 5:
+                answered.add(number)
+                return Reply("x")
+            return SILENT
+
+    answering(say)
+    found = []
+    replies = ask_all(endpoints, questions(50))
+    with pytest.raises(UserError, match="no answer: answered 503") as error:
+        found.extend(number for number, reply in replies if not reply.problem)
+    assert {*found} <= answered and error.value.exit_code == NETWORK
+    assert error.value.location in {one.address for one in endpoints}
+
+
+def test_nothing_is_asked_when_nobody_reads_on(answering: Any) -> None:
+    closed = threading.Event()
+
+    def say(host: str, number: int) -> Reply:
+        if number >= 2:
+            closed.wait(30)
+        return Reply("x")
+
+    asked = answering(say)
+    replies = ask_all([A], questions(500))
+    next(iter(replies))
+    replies.close()  # type: ignore[attr-defined]  # a generator
+    closed.set()
+    time.sleep(0.05)
+    assert len(asked) <= 4  # two that were answered, and two under way
+
+
+def test_a_fault_of_our_own_reaches_the_caller(answering: Any) -> None:
+    def say(host: str, number: int) -> Reply:
+        raise ZeroDivisionError
+
+    answering(say)
+    with pytest.raises(ZeroDivisionError):
+        list(ask_all([A, B], questions(5)))
+
+
+def test_questions_without_an_answer_are_counted_by_problem_with_a_way_out() -> None:
+    refuse_unanswered([], 9, "m", "counts them as wrong")
+    with pytest.raises(UserError) as error:
+        refuse_unanswered(["answered 503", "x", "answered 503"], 9, "m", "counts them as wrong")
+    assert error.value.problem == "3 of 9 questions have no answer: 2 x answered 503; 1 x x."
+    assert "--unanswered wrong counts them as wrong" in error.value.fix
+    assert error.value.exit_code == NETWORK
+    with pytest.raises(UserError) as error:
+        refuse_unanswered(["x"], 1, "m", "")
+    assert "--unanswered" not in error.value.fix
