@@ -271,7 +271,12 @@ def child(part: str, until: float, **job: Any) -> dict[str, Any]:
 
 
 def facts(cell: Cell, toy: bool) -> dict[str, Any]:
-    return TOY_MODEL if toy else dict(json.loads(PUBLISHED.read_bytes())[cell.model])
+    return TOY_MODEL if toy else shape(cell.model)
+
+
+def shape(model: str) -> dict[str, Any]:
+    """The config of a model, as it was published."""
+    return dict(json.loads(PUBLISHED.read_bytes())[model])
 
 
 def settings_of(cell: Cell, toy: bool, steps: int) -> Any:
@@ -393,6 +398,11 @@ def versions() -> dict[str, str]:
 
 # What is shown
 
+HEADING = (
+    *("", "side", "tokens/s", "s a step", "MFU", "HFU"),
+    *("GiB", "reserved", "planned", "error", ""),
+)
+
 
 def told(side: Mapping[str, Any]) -> str:
     if "error" in side:
@@ -402,35 +412,23 @@ def told(side: Mapping[str, Any]) -> str:
 
 def show(results: Mapping[str, Mapping[str, Any]]) -> None:
     """A table a card."""
-    heading = (
-        "",
-        "side",
-        "tokens/s",
-        "s a step",
-        "MFU",
-        "HFU",
-        "GiB",
-        "reserved",
-        "planned",
-        "error",
-        "",
-    )
     for card in dict.fromkeys(card for cell in results.values() for card in cell):
         print(f"{card}, {max(cell[card]['date'] for cell in results.values() if card in cell)}")
         console.print_table(
             [
-                heading,
+                HEADING,
                 *(
                     row
                     for name in CELLS
                     if card in results.get(name, {})
-                    for row in _lines(name, results[name][card])
+                    for row in table_rows(name, results[name][card])
                 ),
             ]
         )
 
 
-def _lines(name: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def table_rows(name: str, result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row for each side of a cell, under HEADING."""
     lines = []
     for side, found in result["sides"].items():
         if "error" in found:

@@ -1,8 +1,11 @@
-"""Tokens a second of `pairs`' sampler against generate(num_return_sequences) prompt by prompt, on
-one model.
+"""Tokens a second of `pairs`' sampler against generate(num_return_sequences) prompt by prompt and
+against generate on a padded batch, on one model.
 
-    .venv/bin/python scripts/bench/sampling.py [--prompts 32] [--samples 8] [--new-tokens 32]
-    [--batch 4]
+    .venv/bin/python scripts/bench/sampling.py [--engine unsloth|hf|vllm] [--model NAME]
+    [--prompts 32] [--samples 8] [--new-tokens 32] [--batch 4]
+
+`--engine vllm` measures vLLM alone, which shares a process with nothing; compare its tokens a
+second with those of the other engines on the same card.
 
 Every answer is forced to the same length, so that both sides make as many tokens. The prompts are
 questions with the tools they offer, made from numbers, all of 500 tokens and more. The sides take
@@ -29,6 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--engine", choices=("unsloth", "hf", "vllm"), default="unsloth")
+    parser.add_argument("--model", default=ALIAS, help="an alias or a folder [smollm2-135m]")
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--new-tokens", type=int, default=32)
@@ -39,13 +44,13 @@ def main() -> None:
     from agentlite.core.console import stdout_to_stderr
 
     with stdout_to_stderr():
-        asked = prompts(options.prompts)
+        questions = make_prompts(options.prompts)
         sides = make_sides(options)
-        seconds = measure(sides, asked, options.batch)
-    print(json.dumps(report(seconds, asked, options), indent=2))
+        seconds = measure(sides, questions, options.batch)
+    print(json.dumps(report(seconds, questions, options), indent=2))
 
 
-def prompts(count: int) -> list[list[int]]:
+def make_prompts(count: int) -> list[list[int]]:
     """Steps with as many tools as it takes to reach the length."""
     from agentlite.core.records import Call, Message, Record, Tool
     from agentlite.rendering import choose, prompts
@@ -80,6 +85,8 @@ def prompts(count: int) -> list[list[int]]:
 
 def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     """Prompts -> how many tokens were made."""
+    if options.engine == "vllm":
+        return {"vllm": vllm_side(options)}
     import torch
 
     from agentlite.engine import load_libraries, local_sampler
@@ -87,51 +94,78 @@ def make_sides(options: argparse.Namespace) -> dict[str, Side]:
     from agentlite.engine.load import Loading, load_for_inference
     from agentlite.workspace.model_source import find_model
 
-    load_libraries("unsloth")
+    load_libraries(options.engine)
     with tempfile.TemporaryDirectory() as folder:
-        loaded = load_for_inference(find_model(ALIAS, Path(folder)), Loading("unsloth", 2048))
+        source = find_model(options.model, Path(folder))
+        loaded = load_for_inference(source, Loading(options.engine, 2048))
     loaded.model.generation_config.eos_token_id = None  # nothing ends an answer before its length
     decoding = Decoding(options.new_tokens, temperature=1.0)
 
     def ours(batch: Sequence[list[int]]) -> int:
-        asked = [
+        requests = [
             local_sampler.SampleRequest(
                 ids, tuple(f"{len(ids)} {n}" for n in range(options.samples))
             )
             for ids in batch
         ]
-        return sum(len(drawn.ids) for drawn in local_sampler.sample(loaded, asked, decoding))
+        return sum(len(sample.ids) for sample in local_sampler.sample(loaded, requests, decoding))
+
+    def padded(batch: Sequence[list[int]]) -> int:
+        width = max(map(len, batch))
+        rows = torch.tensor([[0] * (width - len(ids)) + ids for ids in batch])
+        mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in batch])
+        with torch.inference_mode():
+            output: Any = loaded.model.generate(
+                rows.to(loaded.model.device),
+                attention_mask=mask.to(loaded.model.device),
+                do_sample=True,
+                temperature=1.0,
+                top_p=1.0,
+                top_k=0,
+                num_return_sequences=options.samples,
+                max_new_tokens=options.new_tokens,
+                min_new_tokens=options.new_tokens,
+                eos_token_id=None,
+                pad_token_id=0,
+            )
+        return int(output[:, width:].numel())
 
     def generate(batch: Sequence[list[int]]) -> int:
-        made = 0
-        for ids in batch:
-            prompt = torch.tensor([ids])
-            with torch.inference_mode():
-                output: Any = loaded.model.generate(
-                    prompt,
-                    attention_mask=torch.ones_like(prompt),
-                    do_sample=True,
-                    temperature=1.0,
-                    top_p=1.0,
-                    top_k=0,
-                    num_return_sequences=options.samples,
-                    max_new_tokens=options.new_tokens,
-                    min_new_tokens=options.new_tokens,
-                    eos_token_id=None,
-                    pad_token_id=0,
-                )
-            made += output[:, len(ids) :].numel()
-        return made
+        return sum(padded([ids]) for ids in batch)
 
-    return {"ours": ours, "generate": generate}
+    return {"ours": ours, "generate": generate, "padded": padded}
 
 
-def measure(sides: dict[str, Side], asked: list[list[int]], size: int) -> dict[str, list[float]]:
+def vllm_side(options: argparse.Namespace) -> Side:
+    """Not run yet: vLLM is not in the tested set (docs/install.md)."""
+    from vllm import LLM, SamplingParams
+
+    from agentlite.workspace.model_source import find_model
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = find_model(options.model, Path(folder))
+    engine = LLM(model=str(source.base), max_model_len=2048)
+    parameters = SamplingParams(
+        n=options.samples,
+        temperature=1.0,
+        max_tokens=options.new_tokens,
+        min_tokens=options.new_tokens,
+        ignore_eos=True,
+    )
+
+    def by_vllm(batch: Sequence[list[int]]) -> int:
+        replies = engine.generate([{"prompt_token_ids": ids} for ids in batch], parameters)
+        return sum(len(sample.token_ids) for reply in replies for sample in reply.outputs)
+
+    return by_vllm
+
+
+def measure(sides: dict[str, Side], prompts: list[list[int]], size: int) -> dict[str, list[float]]:
     """Seconds of every batch, by side; the first call of each side is left out."""
     for side in sides.values():
-        side(asked[:1])
+        side(prompts[:1])
     seconds: dict[str, list[float]] = {name: [] for name in sides}
-    batches = [asked[start : start + size] for start in range(0, len(asked), size)]
+    batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
     for number, batch in enumerate(batches):
         made = {}
         for name in sides if number % 2 == 0 else reversed(sides):
@@ -144,19 +178,23 @@ def measure(sides: dict[str, Side], asked: list[list[int]], size: int) -> dict[s
 
 
 def report(
-    seconds: dict[str, list[float]], asked: list[list[int]], options: argparse.Namespace
+    seconds: dict[str, list[float]], prompts: list[list[int]], options: argparse.Namespace
 ) -> dict[str, Any]:
-    tokens = len(asked) * options.samples * options.new_tokens
+    tokens = len(prompts) * options.samples * options.new_tokens
+    ours = seconds.get("ours", [])
+    others = {name: values for name, values in seconds.items() if ours and name != "ours"}
     return {
-        "ratio": round(sum(seconds["generate"]) / sum(seconds["ours"]), 3),
-        "ratio_of_medians": round(
-            statistics.median(seconds["generate"]) / statistics.median(seconds["ours"]), 3
-        ),
+        "engine": options.engine,
+        "ratio": {name: round(sum(other) / sum(ours), 3) for name, other in others.items()},
+        "ratio_of_medians": {
+            name: round(statistics.median(other) / statistics.median(ours), 3)
+            for name, other in others.items()
+        },
         "tokens_a_second": {
             name: round(tokens / sum(values), 1) for name, values in seconds.items()
         },
-        "prompts": len(asked),
-        "prompt_tokens": [min(map(len, asked)), max(map(len, asked))],
+        "prompts": len(prompts),
+        "prompt_tokens": [min(map(len, prompts)), max(map(len, prompts))],
         "samples": options.samples,
         "new_tokens": options.new_tokens,
         "batch": options.batch,

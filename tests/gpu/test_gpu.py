@@ -2,10 +2,15 @@
 where there is none. Each case is a process of its own: Unsloth changes the libraries for good.
 """
 
+import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import kill_at, processes
 from support.samples import DATA
 from support.simulated_cuda import simulated
 
@@ -50,6 +55,7 @@ def sft_and_eval(run: str, engine: str, settings: dict[str, bool]) -> dict[str, 
         ("hf", {}),
         ("hf", {"load_in_4bit": True}),
     ],
+    ids=["unsloth-16bit", "unsloth-4bit", "unsloth-packed", "hf-16bit", "hf-4bit"],
 )
 def test_prep_sft_and_eval_run_and_the_loss_falls(
     engine: str, settings: dict[str, bool], tmp_path: Path
@@ -71,7 +77,9 @@ def pairs_dpo_and_grpo(run: str, engine: str, four_bit: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("engine", "four_bit"), [("unsloth", True), ("unsloth", False), ("hf", False)]
+    ("engine", "four_bit"),
+    [("unsloth", True), ("unsloth", False), ("hf", False)],
+    ids=["unsloth-4bit", "unsloth-16bit", "hf-16bit"],
 )
 def test_pairs_dpo_and_grpo_go_on_from_the_tuned_adapter(
     engine: str, four_bit: bool, tmp_path: Path
@@ -83,3 +91,31 @@ def test_pairs_dpo_and_grpo_go_on_from_the_tuned_adapter(
     assert figures["pairs"]["candidates"] == 4 * figures["pairs"]["steps"]
     assert figures["dpo"]["first_loss"] == pytest.approx(0.6931, abs=1e-2)
     assert figures["grpo"]["steps"] == 4
+
+
+def losses(run: Path, engine: str, *settings: str, moment: str = "") -> list[float]:
+    """Of the six steps of an sft that is killed at `moment`, if there is one, and carried on."""
+    rows = str(DATA / "weather.jsonl")
+    split = ["--dev", "0.2", "--test", "0.3"]
+    processes.agentlite("prep", rows, "--run", run, "--model", "smollm2-135m", *split, new=True)
+    words = ["sft", "--run", str(run), "--engine", engine, *settings, "--batch-size", "2"]
+    words += ["--max-steps", "6", "--save-steps", "2", "--gradient-accumulation", "1"]
+    if moment:
+        command = [sys.executable, str(kill_at.__file__), moment, *words]
+        killed = subprocess.run(command, env=processes.environment(), timeout=processes.TIMEOUT)
+        assert killed.returncode == -signal.SIGKILL
+    done = processes.agentlite(*words, new=True)
+    assert done.returncode == 0, done.stderr.decode()
+    lines = (run / "sft/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["loss"] for line in lines]
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_a_killed_run_in_four_bits_goes_on_with_the_losses_of_a_whole_one(
+    engine: str, tmp_path: Path
+) -> None:
+    """Not to the last bit: a card adds in any order."""
+    whole = losses(tmp_path / "whole", engine, "--load-in-4bit")
+    killed = losses(tmp_path / "killed", engine, "--load-in-4bit", moment="log 5")
+    assert len(whole) == 6
+    assert killed == pytest.approx(whole, rel=0.02)
