@@ -226,7 +226,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     lora_dropout: Share = 0.0
     """share of the adapter's inputs dropped"""
     lora_target_modules: tuple[str, ...] = ("all-linear",)
-    """layers with an adapter; all adds embeddings (on a GPU: engine hf)"""
+    """layers with an adapter; all adds embeddings (engine hf)"""
     num_epochs: Annotated[Positive, Flag("-e")] = 3.0
     """times through the rows"""
     max_steps: Count | None = None

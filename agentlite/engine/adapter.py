@@ -13,11 +13,11 @@ from agentlite.engine.load import Loaded, Loading, loading_of, unsloth_checkpoin
 EMBEDDINGS = {"all", "embed_tokens", "lm_head"}  # of lora_target_modules
 
 
-def refuse_embeddings(command: str, settings: TrainerSettings, gpu: bool) -> None:
-    """Raises UserError 2 for an adapter on the embeddings with Unsloth on a GPU: there they would
-    be trained whole, which is another model than the engine hf makes, and takes gigabytes more.
+def refuse_embeddings(command: str, settings: TrainerSettings) -> None:
+    """Raises UserError 2 for an adapter on the embeddings with Unsloth, which would train them
+    whole, on a CPU too: another model than the engine hf makes, and on a GPU gigabytes more.
     """
-    if not gpu or settings.full or settings.engine != "unsloth":
+    if settings.full or settings.engine != "unsloth":
         return
     if on_embeddings := EMBEDDINGS & set(settings.lora_target_modules):
         raise UserError(

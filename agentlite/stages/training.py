@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agentlite.config import resolve
-from agentlite.config.gpu_profiles import has_gpu
 from agentlite.config.settings import TrainerSettings
 from agentlite.core import console
 from agentlite.engine import check_libraries, coordinate, deepspeed
@@ -52,7 +51,7 @@ def train_stage(
     refuse_circle(settings.model, target)
     refuse_other_adapter(command, settings, source, target.run)
     deepspeed.refuse_unfit(command, settings, source)
-    refuse_embeddings(command, settings, has_gpu())
+    refuse_embeddings(command, settings)
     if target.dry_run:
         status = "new" if target.force else run_folder.compare(target.folder, plan)
         figures = {"folder": status, **forecast()}

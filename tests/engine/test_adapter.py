@@ -5,6 +5,8 @@ import pytest
 from agentlite.config.resolve import Given, resolve
 from agentlite.core.errors import UserError
 from agentlite.engine.adapter import refuse_embeddings
+from agentlite.engine.planning.memory import adapter_parameters
+from agentlite.engine.planning.model_shape import read_shape
 
 
 def settings(command="sft", **flags):
@@ -20,26 +22,23 @@ def test_an_adapter_on_the_embeddings_is_refused_where_they_would_be_trained_who
 ):
     asked = settings(command, lora_target_modules=targets)
     with pytest.raises(UserError, match="would train them whole") as error:
-        refuse_embeddings(command, asked, gpu=True)
+        refuse_embeddings(command, asked)
     assert error.value.location == f"{command}.lora_target_modules"
     assert "--engine hf" in error.value.fix
-    refuse_embeddings(command, asked, gpu=False)  # without CUDA Unsloth leaves it to PEFT
-    refuse_embeddings(
-        command, settings(command, lora_target_modules=targets, engine="hf"), gpu=True
-    )
+    refuse_embeddings(command, settings(command, lora_target_modules=targets, engine="hf"))
 
 
 def test_other_layers_and_all_weights_are_not_refused():
     for targets in (("all-linear",), ("q_proj", "v_proj")):
-        refuse_embeddings("sft", settings(lora_target_modules=targets), gpu=True)
-    refuse_embeddings("sft", settings(lora_target_modules=("all",), full=True), gpu=True)
+        refuse_embeddings("sft", settings(lora_target_modules=targets))
+    refuse_embeddings("sft", settings(lora_target_modules=("all",), full=True))
 
 
 def test_the_recipe_that_asks_for_it_names_the_engine_that_has_it():
     given = Given(files=("recipes/seed-004.yaml",), profile="gpu")
     recipe = resolve("sft", given).settings
     assert recipe.lora_target_modules == ("all",)
-    refuse_embeddings("sft", recipe, gpu=True)
+    refuse_embeddings("sft", recipe)
 
 
 @pytest.mark.torch
@@ -71,3 +70,30 @@ def test_the_reference_is_a_frozen_copy_also_of_an_adapter_on_the_embeddings(tin
             start = weights[name.replace(".ref", ".default")]
             assert torch.equal(weights[name], start) and start.requires_grad
             assert not weights[name].requires_grad
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "targets",
+    [
+        ("all-linear",),
+        ("o_proj",),
+        ("all",),
+        ("embed_tokens",),
+        ("lm_head",),
+        ("q_proj", "lm_head"),
+    ],
+    ids="+".join,
+)
+def test_the_planner_counts_what_every_engine_trains_that_takes_it(tiny_model, targets):
+    from support.trainers import sft, source, trained_parameters
+
+    planned = adapter_parameters(read_shape(tiny_model / "config.json"), 4, targets)
+    for engine in ("hf", "unsloth"):
+        chosen = sft(lora_target_modules=targets, engine=engine, lora_r=4)
+        try:
+            refuse_embeddings("sft", chosen)
+        except UserError:
+            assert engine == "unsloth"
+        else:
+            assert trained_parameters(source(tiny_model), chosen) == planned

@@ -11,6 +11,8 @@ from support.simulated_cuda import simulated
 from support.trainers import sft, source
 
 from agentlite.core.errors import UserError
+from agentlite.engine.planning.memory import adapter_parameters
+from agentlite.engine.planning.model_shape import read_shape
 
 pytestmark = pytest.mark.torch
 
@@ -166,3 +168,31 @@ def test_an_adapter_on_another_architecture_is_loaded_as_a_new_one(tiny_model, t
     assert found["loaded"] == found["new"]
     assert len(found["new"]["trained"]) == 14 and found["new"]["dtypes"] == ["torch.float32"]
     assert found["new"]["checkpointing"] == "unsloth"
+
+
+def trained(model: str) -> dict[str, Any]:
+    """What Unsloth trains of an adapter on all linear layers, and with `all`, where nothing refuses
+    it; and the refusal.
+    """
+    from support.trainers import trained_parameters
+
+    from agentlite.engine.adapter import refuse_embeddings
+
+    base = source(Path(model))
+    linear, everything = (
+        sft(lora_target_modules=(one,), lora_r=4) for one in ("all-linear", "all")
+    )
+    with pytest.raises(UserError) as error:
+        refuse_embeddings("sft", everything)
+    return {
+        "linear": trained_parameters(base, linear),
+        "all": trained_parameters(base, everything),
+        "refused": str(error.value),
+    }
+
+
+def test_unsloth_trains_what_is_planned_and_refuses_to_train_the_embeddings_whole(tiny_model):
+    found, shape = simulated(trained, tiny_model), read_shape(tiny_model / "config.json")
+    assert found["linear"] == adapter_parameters(shape, 4, ("all-linear",))
+    assert "sft.lora_target_modules" in found["refused"] and "--engine hf" in found["refused"]
+    assert found["all"] > shape.vocab * shape.hidden  # else there would be nothing to refuse

@@ -77,6 +77,15 @@ def source(folder: Path, adapter: Path | None = None) -> Source:
     return Source("tiny", str(folder), adapter, "")
 
 
+def trained_parameters(base: Source, settings: SftSettings) -> int:
+    """Of an adapter that the settings put on the model."""
+    from agentlite.engine.adapter import adapted
+    from agentlite.engine.load import load, loading_of
+
+    model = adapted(load(base, loading_of(settings), trainable=True), settings)
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+
+
 @cache
 def preferences() -> list[Preference]:
     """Five pairs of different lengths, so that five is no multiple of any batch."""

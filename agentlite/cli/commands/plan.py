@@ -65,7 +65,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
     shape = request.shape or find_shape(base_of(model, run))
     name, machine = model or request.config_json, request.machine
     if request.command in TRAINERS:
-        refuse_embeddings(request.command, settings, machine.gpu)
+        refuse_embeddings(request.command, settings)
     data = data_of(request.command, settings, run)
     planned = plan(request.command, settings, shape, machine, data)
     ask_more = request.fit or not planned.gib.fits

@@ -216,13 +216,14 @@ def adapter_parameters(shape: Shape, rank: int, targets: tuple[str, ...]) -> int
     matrix_shapes: Mapping[str, tuple[int, int]] = shape.matrix_shapes
     names: set[str] = set()
     for target in targets:
-        if target not in {"all", "all-linear", "embed_tokens", *matrix_shapes}:
+        if target not in {"all", "all-linear", "embed_tokens", "lm_head", *matrix_shapes}:
             raise UserError(
                 f"no layer '{target}'.",
                 nearest(target, matrix_shapes),
                 location="lora_target_modules",
             )
         names |= set(matrix_shapes) if target.startswith("all") else {target}
-    embedded = shape.vocab + shape.hidden if {"all", "embed_tokens"} & set(targets) else 0
+    ends = bool({"all", "embed_tokens"} & set(targets)) + ("lm_head" in targets)
+    embedded = ends * (shape.vocab + shape.hidden)
     blocks = sum(sum(matrix_shapes[name]) for name in names if name in matrix_shapes)
     return rank * (shape.layers * blocks + embedded) if rank else 0
