@@ -8,8 +8,7 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Ending, Message, Parsed, Record, plain
 from agentlite.data.curation.validate import check_dialog
 from agentlite.data.formats import to_record
-from agentlite.rendering import Protocol, render
-from agentlite.rendering.encoding import encode_prompt
+from agentlite.rendering import Protocol, encode, render_prompt
 from agentlite.rendering.template import Template
 
 LATER = "x"  # stands where the assistant goes on
@@ -47,13 +46,27 @@ def opened(
         {"messages": [*messages, later], "tools": list(tools)}, "openai", split=False
     )
     check_dialog(record)
-    turn = record.turns[-1]
-    row = next(
-        row
-        for row in render(record, protocol, template)
-        if any(span.turn == turn for span in row.spans)
-    )
-    return Opened(record, encode_prompt(row, turn, template))
+    row = render_prompt(record, protocol, template)
+    return Opened(record, encode(row, template).input_ids)
+
+
+def least_tokens(
+    messages: Sequence[Mapping[str, object]], tools: Sequence[object], template: Template
+) -> int:
+    """A number of tokens that the prompt has for sure, known before anything is rendered: one for
+    each message and tool, and one for as many characters as the longest token has.
+    """
+    characters = sum(_length(message.get("content")) for message in messages)
+    return max(len(messages) + len(tools), characters // template.longest_token)
+
+
+def _length(content: object) -> int:
+    """Characters of a text or of its parts, without the blanks around it, which a template may take
+    off.
+    """
+    if isinstance(content, list):
+        return sum(_length(part.get("text")) for part in content if isinstance(part, Mapping))
+    return len(content.strip()) if isinstance(content, str) else 0
 
 
 def new_call_id() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import UserError
-from agentlite.data.openai_messages import Opened, Turn, opened
+from agentlite.data.openai_messages import Opened, Turn, least_tokens, opened
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
@@ -72,6 +72,12 @@ class ChatModel:
     def opened(self, messages: Sequence[object], tools: Sequence[object]) -> Opened:
         """Raises RowError for what is no dialog that waits for the assistant."""
         return opened(self.with_system(messages), tools, self.protocol, self.template)
+
+    def least_tokens(
+        self, messages: Sequence[Mapping[str, object]], tools: Sequence[object]
+    ) -> int:
+        """Tokens that these have for sure; known at once, however many they are."""
+        return least_tokens(messages, tools, self.template)
 
     def with_system(self, messages: Sequence[object]) -> Sequence[object]:
         """The messages with the model's system text, where they have no system turn."""

@@ -132,16 +132,12 @@ class Handler(BaseHTTPRequestHandler):
         self._known([COMPLETIONS])
         chat_model = self.server.chat_model
         request = read_request(body, chat_model.name)
+        longest = chat_model.max_length
+        if (least := chat_model.least_tokens(request.messages, request.offered)) >= longest:
+            raise _too_long(longest, f"at least {least}")
         dialog = chat_model.opened(request.messages, request.offered)
         if (room := chat_model.room(dialog)) < 1:
-            longest = chat_model.max_length
-            raise Refused(
-                400,
-                f"This model's maximum context length is {longest} tokens. However, your messages "
-                f"resulted in {len(dialog.ids)} tokens. Please reduce the length of the messages.",
-                param="messages",
-                code="context_length_exceeded",
-            )
+            raise _too_long(longest, str(len(dialog.ids)))
         most = request.max_completion_tokens or request.max_tokens or chat_model.max_new_tokens
         decoding = Decoding(
             max_new_tokens=min(most, room),
@@ -240,3 +236,13 @@ class Handler(BaseHTTPRequestHandler):
 
 def _failed(error: UserError) -> Refused:
     return Refused(500, str(error).replace("\n", " "), kind="server_error")
+
+
+def _too_long(longest: int, tokens: str) -> Refused:
+    return Refused(
+        400,
+        f"This model's maximum context length is {longest} tokens. However, your messages resulted "
+        f"in {tokens} tokens. Please reduce the length of the messages.",
+        param="messages",
+        code="context_length_exceeded",
+    )

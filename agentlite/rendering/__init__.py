@@ -20,7 +20,14 @@ from agentlite.rendering.protocol_mix import (
     protocol_weights,
     settled,
 )
-from agentlite.rendering.renderer import Rendered, Span, check, check_reading, render
+from agentlite.rendering.renderer import (
+    Rendered,
+    Span,
+    check,
+    check_reading,
+    render,
+    render_prompt,
+)
 
 __all__ = [
     "PROTOCOLS",
@@ -42,6 +49,7 @@ __all__ = [
     "prompts",
     "protocol_weights",
     "render",
+    "render_prompt",
     "settled",
     "show",
     "training_rows",

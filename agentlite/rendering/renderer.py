@@ -156,6 +156,61 @@ def _rows(record: Record, protocol: Protocol, template: Template) -> list[Render
     return rows
 
 
+def render_prompt(record: Record, protocol: Protocol, template: Template) -> Rendered:
+    """The prompt of the last turn, with the spans of the turns before it: the beginning of what
+    render() gives, by two renderings however long the dialog is. Raises RowError as render() does,
+    though not for a text of an earlier turn that the template drops.
+    """
+    try:
+        return _prompt_of_last(record, protocol, template)
+    except UserError as error:
+        raise RowError("E220", f"{protocol.name}: {error.problem}") from error
+
+
+def _prompt_of_last(record: Record, protocol: Protocol, template: Template) -> Rendered:
+    _refuse_control_tokens(record, template)
+    for index in record.turns:
+        _refuse_several(index, record.messages[index], protocol)
+    if protocol.exchanges and record.tools:
+        rows = _exchanged(record, record.turns[-1], protocol, template)
+        text, span = next((row.text, span) for row in rows for span in row.spans if span.prompted)
+        return Rendered(text[: span.start], ())
+    turns = _turns(record, protocol)
+    tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
+    messages = [turn.message for turn in turns]
+    before = template.render(messages[:-1], tools, prompt=True)
+    whole = _behind_prompt(before, _whole(messages, tools, template), turns[-1], template)
+    *before_it, prompted = _spans(record, turns[-1], template, whole, len(before))
+    earlier = [turn for turn in turns[:-1] if turn.message["role"] == "assistant"]
+    return Rendered(
+        whole[: prompted.start], (*_earlier_spans(record, earlier, template, before), *before_it)
+    )
+
+
+def _earlier_spans(
+    record: Record, turns: Sequence[_Turn], template: Template, prompt: str
+) -> list[Span]:
+    """Those of the assistant's turns in a prompt, found by what each begins with; none where the
+    template writes its history otherwise: then render() makes a row of each step.
+    """
+    if not (head := template.prompt_head):
+        return []
+    starts = [match.end() for match in re.finditer(re.escape(head), prompt)]
+    # No text of the dialog holds the mark in `head`, so each place is the beginning of a turn, and
+    # the last one the end of the prompt.
+    if len(starts) != len(turns) + 1:
+        return []
+    spans: list[Span] = []
+    for turn, start, end in zip(turns, starts, starts[1:], strict=False):
+        text = "".join(prompt[start:end].partition(template.turn_end)[:2])
+        try:
+            found = _spans(record, turn, template, text, 0)
+        except (RowError, UserError):
+            return []
+        spans += [one._replace(start=one.start + start, end=one.end + start) for one in found]
+    return spans
+
+
 def _whole(messages: Sequence[dict[str, Any]], tools: Sequence[Printed], template: Template) -> str:
     """A dialog with the end of its last turn, which a template may leave to the next turn."""
     end = template.unwritten_end if messages[-1]["role"] == "assistant" else ""

@@ -240,6 +240,16 @@ class Template:
         )
 
     @cached_property
+    def prompt_head(self) -> str:
+        """What a prompt ends with behind the dialog, where that holds a mark of a turn, which no
+        text of a dialog holds; else "".
+        """
+        user = [{"role": "user", "content": "x"}]
+        dialog, prompt = self.render(user), self.render(user, prompt=True)
+        head = prompt[len(dialog) :] if prompt.startswith(dialog) else ""
+        return head if any(token in head for token in self.turn_tokens) else ""
+
+    @cached_property
     def prompt_extra(self) -> str:
         """The end of a prompt that a turn of a dialog does not begin with: `<think>` and a line
         break, say, or an empty thought. "" where a turn begins with the prompt's end, or with
@@ -278,6 +288,11 @@ class Template:
             for token in self.tokenizer.get_added_tokens_decoder().values()
             if token.special
         ]
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token, at least."""
+        return max(map(len, self.tokenizer.get_vocab()), default=1)
 
     def token_id(self, token: str) -> int:
         index = self.tokenizer.token_to_id(token)

@@ -41,6 +41,9 @@ class Model:
         self.offered.append(tools)
         return SimpleNamespace(ids=[0] * (self.max_length - self.left))
 
+    def least_tokens(self, messages: Any, tools: Any) -> int:
+        return len(messages) + len(tools)
+
     def room(self, dialog: Any) -> int:
         return self.left
 
@@ -117,6 +120,15 @@ def test_a_prompt_that_leaves_room_for_one_token_is_answered_and_a_longer_one_is
     error = body["error"]
     assert (status, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
     assert "100 tokens" in error["message"] and len(model.decodings) == 1
+
+
+def test_more_messages_than_tokens_are_refused_before_they_are_rendered(server, model):
+    for count, status in ((99, 200), (100, 400), (60_001, 400)):
+        found, body = post(server, {"messages": ASKED["messages"] * count})
+        assert found == status and len(model.offered) == 1
+    error = body["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
+    assert "at least 60001 tokens" in error["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,0 +1,85 @@
+"""The prompt of a dialog that waits for the assistant: the same as in training, and cheap."""
+
+from collections import Counter
+from functools import cache
+from itertools import cycle, islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.samples import WEATHER_TOOL
+
+from agentlite.core.errors import RowError
+from agentlite.data.openai_messages import least_tokens, opened
+from agentlite.rendering import PROTOCOLS
+from agentlite.rendering.template import Template
+from agentlite.workspace.model_source import load_template
+
+ROUND = [
+    {"role": "user", "content": "Wet?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call00000",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call00000", "content": "4 mm"},
+    {"role": "assistant", "content": "Yes."},
+]
+SPOKEN = [name for name in PROTOCOLS if name != "chat"]
+template = cache(lambda: load_template("smollm2-135m"))
+texts = st.text(max_size=200) | st.integers(0, 3000).map(lambda n: "a " * n) | st.just(" " * 5000)
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+def test_the_work_for_a_prompt_grows_as_the_prompt_does(name, monkeypatch):
+    """Counted, not timed: messages that are rendered, and characters that are cut into tokens."""
+    template().turn_end, template().prompt_head, template().prompt_extra
+    work: Counter[str] = Counter()
+    render, encode = Template.render, Template.encode
+
+    def counting_render(self, messages, *args, **options):
+        work["messages"] += len(messages)
+        return render(self, messages, *args, **options)
+
+    def counting_encode(self, text, before=()):
+        work["characters"] += len(text)
+        return encode(self, text, before)
+
+    monkeypatch.setattr(Template, "render", counting_render)
+    monkeypatch.setattr(Template, "encode", counting_encode)
+    found = []
+    for rounds in (50, 100):
+        work.clear()
+        messages = [*islice(cycle(ROUND), rounds * len(ROUND)), ROUND[0]]
+        ids = opened(messages, [WEATHER_TOOL], PROTOCOLS[name], template()).ids
+        assert len(ids) > len(messages) and work["messages"] <= 2 * len(messages) + 20
+        found.append(dict(work))
+    assert found[1]["characters"] < 2.2 * found[0]["characters"]
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+@given(contents=st.lists(texts, min_size=1, max_size=9), parts=st.booleans())
+def test_a_prompt_has_the_tokens_that_it_must_have(name, contents, parts):
+    roles = cycle(["user", "assistant"])
+    messages = [
+        {"role": role, "content": [{"type": "text", "text": text}] if parts else text}
+        for role, text in zip(roles, contents, strict=False)
+    ]
+    try:
+        ids = opened(messages, [WEATHER_TOOL], PROTOCOLS[name], template()).ids
+    except RowError:  # an empty text, or a mark of the model
+        return
+    assert least_tokens(messages, [WEATHER_TOOL], template()) <= len(ids)
+
+
+def test_what_a_prompt_must_have_follows_from_messages_tools_and_characters():
+    one, longest = {"role": "user", "content": "x"}, template().longest_token
+    assert least_tokens([one] * 60_001, [WEATHER_TOOL] * 3, template()) == 60_004
+    assert least_tokens([{"content": "x" * longest * 9}], [], template()) == 9
+    assert least_tokens([{"content": " " * longest * 9}, {}], [], template()) == 2
