@@ -101,6 +101,26 @@ def test_a_refusal_whose_body_drips_is_a_refusal_in_time():
     assert time.monotonic() - begun < 2
 
 
+def test_a_failure_whose_body_breaks_off_counts_as_its_status():
+    broken = b"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nat lunch"
+    with serving(lambda client, _: client.sendall(broken)) as requests:
+        reply = asked(requests)
+    assert (reply.problem, reply.detail, reply.silent) == ("answered 503", "at lunch", True)
+
+
+def test_an_explanation_that_comes_in_pieces_is_read_whole():
+    content = json.dumps({"error": {"message": "too long " + "x" * 1900}}).encode()
+
+    def serve(client: socket.socket, _: int) -> None:
+        answer = response("400 Bad", content)
+        client.sendall(answer[:-5])
+        time.sleep(0.1)
+        client.sendall(answer[-5:])
+
+    with serving(serve) as requests:
+        assert asked(requests).detail == "too long " + "x" * 191
+
+
 def test_a_wait_until_a_date_is_waited():
     def serve(client: socket.socket, number: int) -> None:
         date = email.utils.formatdate(time.time() + 2, usegmt=True)

@@ -155,6 +155,13 @@ def test_micro_batches_hold_rows_of_like_length_and_each_epoch_has_its_own_order
     assert order != trainer.row_order(lengths, plan, 1)
 
 
+def test_the_order_of_rows_is_the_same_in_every_version() -> None:
+    """A run that is carried on takes the rest of its rows in it."""
+    lengths = [5, 3, 9, 1, 7, 7, 2, 8, 4, 6]
+    order = trainer.row_order(lengths, Schedule(9, 2, 1), 3)
+    assert order == [2, 2, 1, 6, 5, 5, 6, 3, 0, 0, 7, 4, 8, 8, 9, 9, 1, 3]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_micro_batch_is_padded_to_more_than_the_first_one(seed: int) -> None:
     # the longest row often stands beside a short one, the two next ones beside each other
@@ -493,6 +500,18 @@ def test_the_result_is_the_best_checkpoint_and_figures_say_which(
     assert made == {name: name for name in ("adapter_config.json", "adapter_model.safetensors")}
 
 
+def test_one_process_of_several_cuts_the_log_and_the_others_leave_it(
+    loop: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_of(tmp_path, [{"loss": 3.0}])
+    monkeypatch.setattr(coordinate, "barrier", lambda: None)
+    monkeypatch.setattr(coordinate, "leave", lambda: None)
+    for first in (False, True):
+        monkeypatch.setattr(distributed, "first", lambda first=first: first)
+        trainer.train(lambda micro: FakeTrainer(9), tmp_path, Schedule(9, 1, 1, 2))
+        assert bool((tmp_path / "metrics.jsonl").read_bytes()) != first
+
+
 def test_rows_after_the_last_checkpoint_go_and_without_one_all_go_and_are_named(
     tmp_path: Path, capsys: Any
 ) -> None:
@@ -585,7 +604,7 @@ def test_dpo_watches_its_start_and_figures_are_the_mean_of_its_last_five_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("margin", "accuracy", "chosen_reward", "rejected_reward")
-    rows = [dict.fromkeys(names, float(step)) for step in range(10)]
+    rows = [dict.fromkeys(names, float(step)) for step in range(-3, 10)]
     watches = trained(dpo, monkeypatch, tmp_path, rows)
     pairs = [dpo.Preference([1], [2], [3])] * 4
     figures = dpo.train(SOURCE, DpoSettings(max_steps=7, beta=0.5), tmp_path, pairs)

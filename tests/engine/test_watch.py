@@ -172,15 +172,6 @@ def test_a_mean_is_over_the_rows_that_have_the_figure() -> None:
     assert [or_none(value) for value in (0.0, NAN, INF, -INF)] == [0.0, None, None, None]
 
 
-def test_overfitting_is_said_above_two_percent_of_the_best(capsys: Any) -> None:
-    for loss, said in ((1.02, False), (1.021, True), (0.5, False)):
-        watch._notice_overfitting({2: 1.0, 4: 1.5}, 6, loss)
-        notice = capsys.readouterr().err
-        assert ("the adapter of step 2 is kept" in notice) == said
-    watch._notice_overfitting({}, 2, 9.0)
-    assert not capsys.readouterr().err
-
-
 @pytest.fixture
 def no_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower's base class, which does nothing, without the seconds of its import."""
@@ -215,6 +206,22 @@ def test_each_logged_step_is_a_row_and_shown_and_judged(tmp_path: Path) -> None:
         {"step": 2, "loss": None, "grad_norm": 1.0, "dev_loss": None},
     ]
     assert seen[:2] == [(1, row), (1, "loss 0.123")]
+
+
+@pytest.mark.usefixtures("no_transformers")
+def test_a_dev_loss_two_percent_above_the_least_so_far_is_overfitting(
+    tmp_path: Path, capsys: Any
+) -> None:
+    notices = {}
+    with Journal(tmp_path) as journal:
+        follow = watch.follower(run_of(tmp_path, journal=journal))
+        for step, loss in ((2, 2.5), (4, 2.0), (6, 2.04), (8, 2.041), (10, 1.5), (12, 1.6)):
+            follow.on_evaluate(None, SimpleNamespace(global_step=step), None, {"eval_loss": loss})
+            notices[step] = capsys.readouterr().err
+        assert journal.dev == {2: 2.5, 4: 2.0, 6: 2.04, 8: 2.041, 10: 1.5, 12: 1.6}
+    assert [step for step, notice in notices.items() if notice] == [8, 12]
+    assert "dev loss 2.041 at step 8 is above the 2.000 of step 4" in notices[8]
+    assert "the adapter of step 10 is kept" in notices[12]
 
 
 @pytest.mark.usefixtures("no_transformers")
