@@ -1,16 +1,23 @@
-"""OpenAI's chat completions over HTTP, on this machine only, one answer at a time."""
+"""OpenAI's API over HTTP: connections, who may ask, the queue for the model, and a log."""
 
+import hmac
+import ipaddress
 import json
 import select
 import socket
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.data.openai_messages import Opened
+from agentlite.deploy.answer_queue import AnswerQueue, ClientGone, QueueFull
 from agentlite.deploy.chat_model import ChatModel
 from agentlite.deploy.openai_api import (
     Refused,
@@ -26,22 +33,52 @@ from agentlite.deploy.openai_api import (
 from agentlite.engine.decoding import Decoding
 
 HOST = "127.0.0.1"
+LOCAL = ("localhost", HOST, "::1")
 COMPLETIONS = "/v1/chat/completions"
 LONGEST_BODY = 8 << 20
+LONGEST_QUEUE = 64
+LONGEST_NAME = 200  # characters of a path or a model's name in the log
+MOST_CONNECTIONS = 512
 WAIT = 30.0  # seconds for a client to say what it wants
+GONE = 499  # the status in the log where the client hung up, as nginx writes it
 
 
 class Server(ThreadingHTTPServer):
-    """Raises UserError 2 for a port that cannot be had; port 0 is one that is free."""
+    """`token`: what clients must send as their key; "" for none.
+
+    Raises UserError 2 for an address that cannot be had, or that other machines reach without a
+    token; port 0 is one that is free.
+    """
 
     # closing the server waits for no connection: one that a client keeps open would hold it up
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 512  # connections that the system holds until they are accepted
 
-    def __init__(self, chat_model: ChatModel, port: int):
-        self.chat_model, self.turn = chat_model, threading.Lock()
+    def __init__(
+        self,
+        chat_model: ChatModel,
+        port: int,
+        *,
+        host: str = HOST,
+        token: str = "",
+        longest_queue: int = LONGEST_QUEUE,
+    ):
+        self.chat_model, self.host, self.token = chat_model, host, token
+        self.queue = AnswerQueue(longest_queue)
+        self.preparing = threading.Lock()  # a template renders for one request at a time
+        self.logging = threading.Lock()
+        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.address_family, address = _resolved(host, port)
+        self.is_local = ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
+        if not (self.is_local or token):
+            raise UserError(
+                f"other machines can reach {host}, and no token protects the server.",
+                "Put a token into an environment variable and name that: --token-env VAR.",
+                location="--host",
+            )
         try:
-            super().__init__((HOST, port), Handler)
+            super().__init__(address, Handler)
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no port"
             raise UserError(
@@ -52,7 +89,30 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.server_address[1]}/v1"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.server_address[1]}/v1"
+
+    def server_bind(self) -> None:
+        """Without the look-up of the machine's name, which may take seconds."""
+        TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            with suppress(OSError):
+                request.sendall(BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away has nothing to be told."""
@@ -60,7 +120,26 @@ class Server(ThreadingHTTPServer):
 
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
-            console.notice(f"serve: {type(error).__name__}: {error}")
+            self.log(f"{type(error).__name__}: {error}")
+
+    def log(self, text: str) -> None:
+        """A line on stderr, whole."""
+        with self.logging:
+            console.notice(f"serve: {text}")
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """The first address of a host. Raises UserError 2."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+        raise UserError(
+            f"{host!r} is not an address of this machine: {reason}.",
+            "Leave it out for this machine alone, or give 0.0.0.0 for every network.",
+            location="--host",
+        ) from error
+    return found[0][0], (found[0][4][0], port, *found[0][4][2:])
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -72,53 +151,84 @@ class Handler(BaseHTTPRequestHandler):
     timeout = WAIT
 
     def do_GET(self) -> None:
-        name = self.server.chat_model.name
-        model = {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
-        pages: dict[str, Any] = {
-            "/health": {"status": "ok"},
-            "/v1/models": {"object": "list", "data": [model]},
-            f"/v1/models/{name}": model,
-        }
-        self._guarded(lambda: self._send(200, pages[self._known(pages)]))
+        self._handled(self._page)
 
     def do_POST(self) -> None:
-        self.close_connection = (
-            True  # until the body is read: what is left of it would be the next request
-        )
-        self._guarded(self._complete)
+        # until the body is read: what is left of it would be the next request
+        self.close_connection = True
+        self._handled(self._complete)
 
-    def _guarded(self, answer: Callable[[], None]) -> None:
+    def _handled(self, answer: Callable[[], None]) -> None:
+        """Answers one request, whatever happens, and logs it."""
+        self.started, self.status, self.details = time.monotonic(), 0, dict[str, object]()
         try:
             self._refuse_strangers()
             answer()
         except Refused as refused:
-            self._send(refused.status, refused.body)
+            self._send(refused.status, refused.body, refused.headers)
         except RowError as error:
-            self._send(
-                400,
-                Refused(
-                    400, f"{error.reason} ({error.code}).", param="messages", code=error.code
-                ).body,
-            )
+            reason = f"{error.reason} ({error.code})."
+            self._send(400, Refused(400, reason, param="messages", code=error.code).body)
         except UserError as error:
             self._send(500, _failed(error).body)
+        except (ClientGone, OSError):
+            self.status, self.close_connection = GONE, True
+        except Exception as error:
+            self.close_connection = True
+            self.server.log(f"{type(error).__name__}: {error}")
+            if not self.status:
+                reason = "The server failed; its log says why."
+                self._send(500, Refused(500, reason, kind="server_error").body)
+        finally:
+            self._log(f"{self.command} {self.path}")
+
+    def _page(self) -> None:
+        name, queue = self.server.chat_model.name, self.server.queue
+        model = {"id": name, "object": "model", "created": 0, "owned_by": "agentlite"}
+        health = {
+            "status": "ok",
+            "working": queue.working,
+            "waiting": queue.waiting,
+            "longest_queue": queue.longest,
+        }
+        pages: dict[str, Any] = {
+            "/health": health,
+            "/v1/models": {"object": "list", "data": [model]},
+            f"/v1/models/{name}": model,
+        }
+        self._send(200, pages[self._known(pages)])
 
     def _refuse_strangers(self) -> None:
         """A web page that is open here may send requests too; it names itself, or a host that is
-        not this one.
+        not this one. Where other machines may ask, the token says who is a stranger.
         """
-        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
-        origin = self.headers.get("Origin", "")
-        local = ("localhost", HOST, "")
-        if host not in local or (
-            origin and origin.partition("://")[2].partition(":")[0] not in local[:2]
+        if self.server.is_local:
+            host = _name_of(f"//{self.headers.get('Host') or 'localhost'}")
+            origin = self.headers.get("Origin")
+            if host not in LOCAL or (origin and _name_of(origin) not in LOCAL):
+                raise Refused(
+                    403, "This server answers programs on its own machine alone.", code="forbidden"
+                )
+        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        expected = f"Bearer {self.server.token}".encode()
+        if (
+            self.server.token
+            and self.path != "/health"
+            and not hmac.compare_digest(given, expected)
         ):
             raise Refused(
-                403, "This server answers programs on its own machine alone.", code="forbidden"
+                401,
+                "Send the server's token as the API key (Authorization: Bearer TOKEN).",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
             )
 
+    @property
+    def _path(self) -> str:
+        return self.path.partition("?")[0].rstrip("/")
+
     def _known(self, paths: Iterable[str]) -> str:
-        path = self.path.partition("?")[0].rstrip("/")
+        path = self._path
         if path == COMPLETIONS and self.command != "POST":
             raise Refused(405, "Chat completions are asked for with POST.")
         if path not in paths:
@@ -131,11 +241,15 @@ class Handler(BaseHTTPRequestHandler):
         body = self._body()
         self._known([COMPLETIONS])
         chat_model = self.server.chat_model
-        request = read_request(body, chat_model.name)
-        longest = chat_model.max_length
-        if (least := chat_model.least_tokens(request.messages, request.offered)) >= longest:
-            raise _too_long(longest, f"at least {least}")
-        dialog = chat_model.opened(request.messages, request.offered)
+        with self.server.preparing:
+            request = read_request(body, chat_model.name)
+            del body
+            self.details |= {"model": chat_model.name, "messages": len(request.messages)}
+            longest = chat_model.max_length
+            if (least := chat_model.least_tokens(request.messages, request.offered)) >= longest:
+                raise _too_long(longest, f"at least {least}")
+            dialog = chat_model.opened(request.messages, request.offered)
+        self.details["prompt"] = len(dialog.ids)
         if (room := chat_model.room(dialog)) < 1:
             raise _too_long(longest, str(len(dialog.ids)))
         most = request.max_completion_tokens or request.max_tokens or chat_model.max_new_tokens
@@ -149,9 +263,29 @@ class Handler(BaseHTTPRequestHandler):
         if request.stream:
             self._stream(request, dialog, decoding)
             return
-        with self.server.turn:
+        with self._turn():
             turn = chat_model.answer(dialog, decoding, lambda text: not self._gone())
+        self.details["new"] = turn.new_tokens
+        if self._gone():
+            raise ClientGone
         self._send(200, response(new_completion(chat_model.name), request, turn))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The model, for one answer."""
+        try:
+            with self.server.queue.turn(self._gone) as waited:
+                self.details["waited"] = f"{waited:.2f}"
+                yield
+        except QueueFull as full:
+            raise Refused(
+                503,
+                f"{self.server.queue.longest} requests wait already: ask again in about "
+                f"{full.seconds} s.",
+                code="queue_full",
+                kind="server_error",
+                headers={"Retry-After": str(full.seconds)},
+            ) from full
 
     def _stream(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
         """With tools on offer, words come once the answer is whole: before that, they may be half a
@@ -168,15 +302,16 @@ class Handler(BaseHTTPRequestHandler):
                 self._chunks([chunk(about, {"content": text})])
             return True
 
-        with self.server.turn:
+        with self._turn():
             self._begin()
             self._chunks([chunk(about, {"role": "assistant", "content": ""})])
             try:
                 turn = self.server.chat_model.answer(dialog, decoding, listener)
+                self.details["new"] = turn.new_tokens
                 rest = [*last_chunks(about, request, turn, "".join(pieces))]
             except UserError as error:
                 rest = [event(_failed(error).body)]
-        # after the turn is given back: a client that reads slowly does not hold up the others
+        # after the model is given back: a client that reads slowly does not hold up the others
         self._chunks([*rest, b""])
 
     def _body(self) -> bytes:
@@ -188,11 +323,15 @@ class Handler(BaseHTTPRequestHandler):
             ) from None
         if not 0 <= length <= LONGEST_BODY:
             raise Refused(413, f"The body of the request is longer than {LONGEST_BODY >> 20} MiB.")
-        body = self.rfile.read(length)
-        if len(body) < length:
-            raise Refused(400, "The body of the request ends before it should.")
+        body, deadline = bytearray(), time.monotonic() + WAIT
+        while len(body) < length:
+            if not (piece := self.rfile.read1(min(length - len(body), 1 << 16))):
+                raise Refused(400, "The body of the request ends before it should.")
+            body += piece
+            if time.monotonic() > deadline:
+                raise Refused(408, f"The body of the request took longer than {WAIT:g} s.")
         self.close_connection = self.headers.get("Connection", "").lower() == "close"
-        return body
+        return bytes(body)
 
     def _begin(self) -> None:
         self.send_response(200)
@@ -207,11 +346,15 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.flush()
 
-    def _send(self, status: int, value: dict[str, Any]) -> None:
+    def _send(
+        self, status: int, value: dict[str, Any], headers: Mapping[str, str] | None = None
+    ) -> None:
         body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        for name, text in (headers or {}).items():
+            self.send_header(name, text)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
@@ -219,19 +362,48 @@ class Handler(BaseHTTPRequestHandler):
 
     def _gone(self) -> bool:
         """Whether the client has hung up: its side says so, and nothing more comes."""
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
         try:
-            ready, _, _ = select.select([self.connection], [], [], 0)
-            return bool(ready) and not self.connection.recv(1, socket.MSG_PEEK)
+            return bool(poll.poll(0)) and not self.connection.recv(1, socket.MSG_PEEK)
         except OSError:
             return True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library finds wrong with a request, told as everything else is."""
-        self.close_connection = True
+        self.started, self.details, self.close_connection = time.monotonic(), {}, True
         self._send(code, Refused(code, message or "This is no request.").body)
+        self._log(self.requestline)
+
+    def log_request(self, code: Any = "-", size: Any = "-") -> None:
+        self.status = int(code)
+
+    def _log(self, requested: str) -> None:
+        """What was asked and how long it took, in one line."""
+        known = "".join(f" {name}={value}" for name, value in self.details.items())
+        self.server.log(
+            f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.client_address[0]} {self.status} "
+            f"{time.monotonic() - self.started:.2f} s {one_line(requested)}{known}"
+        )
 
     def log_message(self, format: str, *args: object) -> None:
-        console.notice(f"serve: {format % args}")
+        """A connection that said nothing in time; every request has its line in the log."""
+
+
+def one_line(text: str) -> str:
+    """The beginning of a text, with what a terminal would obey as escapes."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in text[:LONGEST_NAME]
+    )
+
+
+def _name_of(url: str) -> str | None:
+    """The host in a URL; None if there is none."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def _failed(error: UserError) -> Refused:
@@ -246,3 +418,21 @@ def _too_long(longest: int, tokens: str) -> Refused:
         param="messages",
         code="context_length_exceeded",
     )
+
+
+def _busy() -> bytes:
+    """The answer where there are too many connections, written before any request is read."""
+    body = json.dumps(
+        Refused(503, "Too many connections.", code="too_many", kind="server_error").body
+    ).encode()
+    lines = [
+        "HTTP/1.1 503 Service Unavailable",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Retry-After: 1",
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+BUSY = _busy()

@@ -4,7 +4,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -28,9 +28,10 @@ class Refused(Exception):
         param: str | None = None,
         code: str | None = None,
         kind: Kind = "invalid_request_error",
+        headers: Mapping[str, str] | None = None,
     ):
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 

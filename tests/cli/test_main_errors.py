@@ -154,6 +154,15 @@ def test_no_answer_has_less_than_one_token(run, name, option):
     assert code == 2 and "0 is not in the range x>=1" in err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--host", "0.0.0.0"], ["--token-env", "NO_SUCH_TOKEN"], ["--queue", "-1"]],
+)
+def test_a_server_that_cannot_be_is_refused_before_anything_is_loaded(run, options):
+    code, out, err = run(None, "serve", "smollm2-135m", "--port", "0", *options)
+    assert (code, out) == (2, "") and options[0] in err and "loading" not in err
+
+
 def test_only_words_are_completed_and_other_types_are_left():
     command = click.Command(
         "c", params=[click.Option(["--a"]), click.Option(["--b"], type=click.INT)]

@@ -1,13 +1,15 @@
-"""The server with a model that says what the test wants: what it is asked, limits, one answer at a
-time.
+"""The server with a model that says what the test wants: what it is asked, limits, the queue, who
+may ask, the log.
 """
 
 import http.client
 import json
+import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +18,12 @@ import pytest
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Parsed
 from agentlite.data.openai_messages import Turn
+from agentlite.deploy import http_server
 from agentlite.deploy.http_server import LONGEST_BODY, Server
 from agentlite.engine.decoding import Decoding
 
 PATH = "/v1/chat/completions"
+IDLE = {"status": "ok", "working": False, "waiting": 0, "longest_queue": 64}
 ASKED = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -33,7 +37,8 @@ class Model:
         self.decodings: list[Decoding] = []
         self.offered: list[Any] = []
         self.working = self.most = 0
-        self.seconds = 0.0
+        self.free = threading.Event()  # an answer waits for it, and looks whether it is listened to
+        self.free.set()
 
     def opened(self, messages: Any, tools: Any) -> Any:
         if messages[0]["role"] == "robot":
@@ -51,7 +56,9 @@ class Model:
         self.working += 1
         self.most = max(self.most, self.working)
         self.decodings.append(decoding)
-        time.sleep(self.seconds)
+        listened = True
+        while listened and not self.free.wait(0.01):
+            listened = listener("")
         self.working -= 1
         if self.failure:
             raise self.failure
@@ -66,14 +73,31 @@ def model() -> Model:
     return Model()
 
 
-@pytest.fixture
-def server(model: Model) -> Iterator[Server]:
-    with Server(model, 0) as made:  # type: ignore[arg-type]
+@contextmanager
+def serving(model: Model, **options: Any) -> Iterator[Server]:
+    with Server(model, 0, **options) as made:  # type: ignore[arg-type]
         thread = threading.Thread(target=lambda: made.serve_forever(0.01))
         thread.start()
+        try:
+            yield made
+        finally:
+            model.free.set()
+            made.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server(model: Model) -> Iterator[Server]:
+    with serving(model) as made:
         yield made
-        made.shutdown()
-        thread.join()
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    """Waits for what another thread does, for as long as a busy machine may take."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def post(server: Server, body: Any, **headers: str) -> tuple[int, Any]:
@@ -133,7 +157,6 @@ def test_more_messages_than_tokens_are_refused_before_they_are_rendered(server, 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_one_answer_is_made_at_a_time(server, model, stream):
-    model.seconds = 0.05
     bodies: list[Any] = []
     threads = [
         threading.Thread(target=lambda: bodies.append(post(server, ASKED | {"stream": stream})))
@@ -145,6 +168,179 @@ def test_one_answer_is_made_at_a_time(server, model, stream):
         thread.join()
     assert [status for status, _ in bodies] == [200] * 4
     assert len(model.decodings) == 4 and model.most == 1
+
+
+def health(server: Server) -> Any:
+    connection = http.client.HTTPConnection(*server.server_address, timeout=60)
+    connection.request("GET", "/health")
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def begin(server: Server, body: Any = ASKED) -> socket.socket:
+    """A request on its way."""
+    content = json.dumps(body).encode()
+    client = socket.create_connection(server.server_address, timeout=60)
+    client.sendall(head(len(content), "Connection: close") + content)
+    return client
+
+
+def status_of(client: socket.socket) -> int:
+    with client:
+        return int(b"".join(iter(lambda: client.recv(1 << 16), b"")).split()[1])
+
+
+def test_so_many_may_wait_and_the_next_is_asked_to_come_back(model):
+    model.free.clear()
+    with serving(model, longest_queue=2) as server:
+        clients = []
+        for number in range(3):
+            clients.append(begin(server))
+            eventually(lambda n=number: (server.queue.working, server.queue.waiting) == (True, n))
+        assert health(server) == IDLE | {"working": True, "waiting": 2, "longest_queue": 2}
+        connection = http.client.HTTPConnection(*server.server_address, timeout=60)
+        connection.request("POST", PATH, json.dumps(ASKED))
+        refused = connection.getresponse()
+        assert refused.status == 503 and 1 <= int(refused.headers["Retry-After"]) <= 60
+        assert json.loads(refused.read())["error"]["code"] == "queue_full"
+        assert health(server)["waiting"] == 2
+        model.free.set()
+        connection.request("POST", PATH, json.dumps(ASKED))  # on the same connection
+        assert connection.getresponse().status in (200, 503)
+        assert [status_of(client) for client in clients] == [200] * 3
+        connection.close()
+        eventually(lambda: health(server)["working"] is False)
+
+
+def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(server, model):
+    model.free.clear()
+    first = begin(server)
+    eventually(lambda: server.queue.working)
+    second, third = begin(server), begin(server)
+    eventually(lambda: server.queue.waiting == 2)
+    second.close()
+    eventually(lambda: server.queue.waiting == 1)
+    first.close()  # in the middle of its answer
+    eventually(lambda: len(model.decodings) == 2)
+    model.free.set()
+    assert status_of(third) == 200 and len(model.decodings) == 2
+
+
+def test_two_hundred_clients_at_once_are_all_answered_or_asked_to_come_back(server, model):
+    model.free.clear()
+    clients = [begin(server) for _ in range(200)]
+    eventually(lambda: server.queue.waiting == server.queue.longest)
+    model.free.set()
+    statuses = [status_of(client) for client in clients]
+    assert set(statuses) <= {200, 503} and statuses.count(200) >= 1 + server.queue.longest
+    assert server.request_queue_size >= 128
+
+
+def test_more_connections_than_there_are_places_are_answered_at_once(model, monkeypatch):
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 1)
+    with serving(model) as server:
+        with socket.create_connection(server.server_address, timeout=60):
+            eventually(lambda: not server._places._value)
+            with socket.create_connection(server.server_address, timeout=60) as other:
+                answer = b"".join(iter(lambda: other.recv(1 << 16), b""))
+            assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answer
+        eventually(lambda: server._places._value)
+        assert health(server)["status"] == "ok"
+
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "status"),
+    [
+        ("/v1/models", f"Bearer {TOKEN}", 200),
+        ("/v1/models", None, 401),
+        ("/v1/models", "Bearer", 401),
+        ("/v1/models", f"Bearer {TOKEN}x", 401),
+        ("/v1/models", f"Bearer {TOKEN[:-1]}", 401),
+        ("/v1/models", TOKEN, 401),
+        ("/v1/models", "Bearer \xff", 401),
+        ("/health", None, 200),
+        ("/health/v1/models", None, 401),
+    ],
+)
+def test_a_token_is_asked_of_everybody_on_every_address(model, path, given, status):
+    with serving(model, token=TOKEN) as server:
+        connection = http.client.HTTPConnection(*server.server_address, timeout=60)
+        connection.request("GET", path, headers={"Authorization": given} if given else {})
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert answer.headers["WWW-Authenticate"] == ("Bearer" if status == 401 else None)
+        assert TOKEN.encode() not in answer.read()
+        connection.close()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_address_of_other_machines_needs_a_token_and_no_host_then(model, host):
+    with pytest.raises(UserError, match=r"other machines can reach.*\n.*--token-env") as caught:
+        Server(model, 0, host=host)  # type: ignore[arg-type]
+    assert caught.value.exit_code == 2
+    try:
+        Server(model, 0, host=host, token=TOKEN).server_close()  # type: ignore[arg-type]
+    except UserError:
+        pytest.skip("no such addresses on this machine")
+    with serving(model, host=host, token=TOKEN) as server:
+        connection = http.client.HTTPConnection(
+            "127.0.0.1" if host == "0.0.0.0" else "::1", server.server_address[1], timeout=60
+        )
+        for key, status in ((f"Bearer {TOKEN}", 200), ("", 401)):
+            headers = {"Host": "gpu.example:8000", "Authorization": key}
+            connection.request("GET", "/v1/models", headers=headers)
+            answer = connection.getresponse()
+            assert (answer.status, bool(answer.read())) == (status, True)
+        connection.close()
+
+
+def test_a_host_that_is_none_is_named(model):
+    with pytest.raises(UserError, match="not an address of this machine") as caught:
+        Server(model, 0, host="no.such.host.invalid")  # type: ignore[arg-type]
+    assert caught.value.location == "--host"
+
+
+def test_the_log_has_a_line_for_each_request(server, capsys):
+    post(server, ASKED)
+    post(server, ASKED | {"stream": True})
+    post(server, {"messages": []})
+    raw(
+        server, b"GET /a\x1b[2J\x07b?key=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    raw(server, b"\x1b]0;owned\x07 nonsense\r\n\r\n")
+    lines: list[str] = []
+
+    def all_logged() -> bool:
+        lines.extend(capsys.readouterr().err.splitlines())
+        return len(lines) == 5
+
+    eventually(all_logged)
+    when = r"serve: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d 127\.0\.0\.1"
+    answered = r"POST /v1/chat/completions model=org/sft messages=1 prompt=50 waited=\d\.\d\d new=3"
+    for line, expected in zip(
+        lines,
+        [
+            rf"200 \d+\.\d\d s {answered}",
+            rf"200 \d+\.\d\d s {answered}",
+            r"400 \d+\.\d\d s POST /v1/chat/completions",
+            r"404 \d+\.\d\d s GET /a\\x1b\[2J\\x07b\?key=1",
+            r"400 \d+\.\d\d s \\x1b\]0;owned\\x07 nonsense",
+        ],
+        strict=True,
+    ):
+        assert re.fullmatch(f"{when} {expected}", line), line
+
+
+def test_a_fault_of_our_own_is_answered_and_logged(server, model, capsys):
+    model.failure = ValueError("odd")
+    status, body = post(server, ASKED)
+    assert (status, body["error"]["type"]) == (500, "server_error")
+    assert "odd" not in body["error"]["message"]
+    assert "serve: ValueError: odd" in capsys.readouterr().err
 
 
 def deltas(content: bytes) -> list[Any]:
@@ -193,6 +389,9 @@ def test_a_dialog_that_cannot_be_read_is_named_with_its_code(server):
         ({"Host": "localhost:1"}, 200),
         ({"Host": "localhost"}, 200),
         ({"Host": "127.0.0.1:1"}, 200),
+        ({"Host": "[::1]:1"}, 200),
+        ({"Host": "LOCALHOST:1"}, 200),
+        ({"Host": "[::1"}, 403),
         ({"Host": "evil.example"}, 403),
         ({"Host": "localhost.evil.example:1"}, 403),
         ({"Origin": "http://127.0.0.1:3000"}, 200),
@@ -212,8 +411,8 @@ def test_a_page_of_another_machine_gets_no_answer(server, model, headers, status
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/health", {"status": "ok"}),
-        ("/health/?x=1", {"status": "ok"}),
+        ("/health", IDLE),
+        ("/health/?x=1", IDLE),
         (
             "/v1/models/org/sft",
             {"id": "org/sft", "object": "model", "created": 0, "owned_by": "agentlite"},

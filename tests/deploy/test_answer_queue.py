@@ -1,0 +1,59 @@
+"""One at a time, in the order of asking, and no more than may wait."""
+
+import threading
+import time
+
+import pytest
+
+from agentlite.deploy.answer_queue import LONGEST_WAIT, AnswerQueue, ClientGone, QueueFull
+
+
+def test_the_order_is_that_of_asking():
+    queue, order, threads = AnswerQueue(20), list[int](), list[threading.Thread]()
+
+    def answer(number: int) -> None:
+        with queue.turn(lambda: False) as waited:
+            assert waited >= 0
+            order.append(number)
+
+    with queue.turn(lambda: False):
+        for number in range(20):
+            threads.append(threading.Thread(target=answer, args=(number,)))
+            threads[-1].start()
+            while queue.waiting <= number:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == list(range(20)) and not queue.working
+
+
+@pytest.mark.parametrize("longest", [0, 1, 3])
+def test_one_is_answered_and_the_longest_number_waits(longest):
+    queue, over = AnswerQueue(longest), threading.Event()
+
+    def wait() -> None:
+        with queue.turn(lambda: False):
+            over.wait(60)
+
+    threads = [threading.Thread(target=wait) for _ in range(longest + 1)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        while not queue.working or queue.waiting < number:
+            time.sleep(0.001)
+    with pytest.raises(QueueFull) as full, queue.turn(lambda: False):
+        pass
+    assert 1 <= full.value.seconds <= LONGEST_WAIT and queue.waiting == longest
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not queue.working
+
+
+def test_who_is_gone_or_fails_leaves_the_line():
+    queue = AnswerQueue(5)
+    with queue.turn(lambda: False), pytest.raises(ClientGone), queue.turn(lambda: True):
+        pass
+    assert not queue.working
+    with pytest.raises(ValueError, match="odd"), queue.turn(lambda: False):
+        raise ValueError("odd")
+    assert not queue.working
