@@ -56,7 +56,8 @@ def main() -> None:
     from agentlite.core.console import Forgiving, open_streams
 
     open_streams()
-    for stream in (sys.stdout, sys.stderr):  # a terminal that is not UTF-8 must not end a run
+    # a terminal that is not UTF-8, or a line that is not, must not end a run
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]  # a TextIOWrapper
     sys.stderr = Forgiving(sys.stderr)

@@ -331,6 +331,8 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """reward components of yours: file.py:function, repeatable"""
     reward_seconds: Positive = 10.0
     """time limit of one call of a function of your own"""
+    reward_memory: Positive = 16.0
+    """GiB of memory that each process of your own functions may take (Linux)"""
     max_failures: Share = 0.1
     """share of candidates a function of your own may fail for"""
     max_length: Count = 2048
@@ -392,6 +394,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     weights: dict[str, float] = {}
     rewards: Annotated[tuple[str, ...], REPEAT] = ()
     reward_seconds: Positive = 10.0
+    reward_memory: Positive = 16.0
     max_failures: Share = 0.1
     beta: NonNegative = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""

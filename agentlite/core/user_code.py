@@ -2,23 +2,33 @@
 
 import contextlib
 import importlib.util
+import json
 import multiprocessing
 import os
+import pickle
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import msgspec
+
+from agentlite.core import process_guard
 from agentlite.core.errors import UserError
 
 LOADING = 60.0  # seconds to start the child and import the user's files
+CLOSED = 5.0  # seconds within which a child whose connection is closed should have ended
+LONGEST_WAIT = 1e6  # seconds; a socket takes no infinity
 LONGEST = 200  # characters of what an exception says
+LONGEST_ANSWER = 16 << 20  # bytes
+MEMORY = 16.0  # GiB
 
 
 class Named(NamedTuple):
@@ -36,11 +46,16 @@ class Refusal(NamedTuple):
     location: str
 
 
+class LostChildError(Exception):
+    """There will be no answer; the text says what the child did."""
+
+
 class UserCode:
     """Functions of the user's. All run in one child process, which is replaced when it is lost.
 
-    `use` runs in the child: (function, payload) -> (value to send back, problem or ""). It must be
-    defined at the top of a module, so that the child can import it.
+    `use` runs in the child: (function, payload) -> (a value that JSON can hold, problem or ""). It
+    must be defined at the top of a module, so that the child can import it. `seconds` bound a
+    question and its answer together, `memory` (GiB) each process of the child.
     """
 
     def __init__(
@@ -48,79 +63,126 @@ class UserCode:
         named: Sequence[Named],
         use: Callable[[Callable[..., Any], Any], tuple[Any, str]],
         seconds: float,
+        memory: float = MEMORY,
     ):
-        self.named, self.use, self.seconds = named, use, seconds
+        self.named, self.use, self.seconds, self.memory = named, use, seconds, memory
         self.child: BaseProcess | None = None
+        self.questions = 0
 
     def start(self) -> None:
         """Raises UserError 2 where a file cannot be imported or has no such function."""
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
+        self.socket, theirs = socket.socketpair()
         self.child = context.Process(
-            target=_serve, args=(theirs, self.named, self.use), daemon=True
+            target=_serve, args=(theirs, self.named, self.use, self.memory), daemon=True
         )
         try:
             with _held_back():
                 self.child.start()
             # our copy of the child's end: while it is open, no EOF would say that the child ended
             theirs.close()
-            refusal = self._answer(LOADING)
+            refusal, _ = self._answer(0, time.monotonic() + LOADING)
         except TimeoutError:
-            self.stop()
-            refusal = Refusal(
-                f"not imported within {LOADING:g} s.", "Do less at import.", self.named[0].file
+            refusal = (
+                f"not imported within {LOADING:g} s.",
+                "Do less at import.",
+                self.named[0].file,
             )
-        except EOFError as error:
-            refusal = Refusal(
-                f"the process that imports it {error}.",
+        except LostChildError as lost:
+            refusal = (
+                f"the process that imports it {lost}.",
                 "A script that calls agentlite does so under `if __name__ == '__main__':`.",
                 self.named[0].file,
             )
+        except BaseException:
+            self.stop()
+            raise
         if refusal:
             self.stop()
-            raise UserError(refusal.problem, refusal.fix, location=refusal.location)
+            problem, fix, location = refusal
+            raise UserError(problem, fix, location=location)
 
     def ask(self, function: str, payload: object) -> tuple[Any, str]:
         """What `use` returns; or None and why there is nothing."""
         if self.child is None:
             self.start()
+        self.questions += 1
+        deadline = time.monotonic() + min(self.seconds, LONGEST_WAIT)
         try:
-            self.connection.send((function, payload))
-            value, problem = self._answer(self.seconds)
-            return value, problem
+            with contextlib.suppress(ConnectionError):  # it has ended: the answer says how
+                self.socket.settimeout(_left(deadline))
+                self.socket.sendall(pickle.dumps((self.questions, function, payload)))
+            return self._answer(self.questions, deadline)
         except TimeoutError:
             self.stop()
             return None, f"took longer than {self.seconds:g} s"
-        except (EOFError, OSError) as error:
+        except LostChildError as lost:
             self.stop()
-            return None, str(error) if isinstance(error, EOFError) else "lost its process"
+            return None, str(lost)
+        except BaseException:  # an interrupt: what is under way is of no use to the next question
+            self.stop()
+            raise
 
     def stop(self) -> None:
         if self.child is not None and self.child.pid is not None:
-            # The group holds what the child started as well. OSError: it does not lead one yet.
-            # AttributeError: a system without groups.
-            with contextlib.suppress(OSError, AttributeError):
-                os.killpg(self.child.pid, signal.SIGKILL)
-            # the child too, where it leads no group yet; joined, so that no zombie is left
-            self.child.kill()
+            if process_guard.STOP:
+                with contextlib.suppress(OSError):
+                    os.kill(self.child.pid, process_guard.STOP)
+                    os.kill(self.child.pid, signal.SIGCONT)  # user code may have stopped it
+                self.child.join(2 * process_guard.ENDING)
+            if self.child.is_alive():
+                # Without a guard, its group. OSError: it does not lead one yet. AttributeError: a
+                # system without groups.
+                with contextlib.suppress(OSError, AttributeError):
+                    os.killpg(self.child.pid, signal.SIGKILL)
+                # the child too, where it leads no group yet; joined, so that no zombie is left
+                self.child.kill()
             self.child.join()
-            self.connection.close()
+            self.socket.close()
         self.child = None
 
-    def _answer(self, seconds: float) -> Any:
-        """Raises TimeoutError, or EOFError where the child has ended."""
-        if not self.connection.poll(seconds):
-            raise TimeoutError
+    def _answer(self, number: int, deadline: float) -> tuple[Any, str]:
+        """The child's line about a question. Raises TimeoutError, or LostChildError where there
+        will be none: user code can write into the socket too, close it, or end the child.
+        """
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            if len(line) > 2 * LONGEST_ANSWER:
+                raise LostChildError("wrote without end into the connection of agentlite")
+            self.socket.settimeout(_left(deadline))
+            try:
+                piece = self.socket.recv(1 << 20)
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                assert self.child
+                self.child.join(CLOSED)
+                code = self.child.exitcode
+                raise LostChildError(
+                    "closed its connection" if code is None else f"ended with exit code {code}"
+                )
+            line += piece
         try:
-            return self.connection.recv()
-        except (EOFError, OSError):
-            assert self.child
-            self.child.join(1)
-            raise EOFError(f"ended with exit code {self.child.exitcode}") from None
+            answered, value, problem = msgspec.json.decode(line, type=tuple[int, Any, str])
+        except msgspec.DecodeError:
+            answered = -1
+        if answered != number:
+            raise LostChildError("wrote into the connection of agentlite")
+        return value, problem
+
+
+def _left(deadline: float) -> float:
+    """Seconds until then. Raises TimeoutError."""
+    if (left := deadline - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left
 
 
 def _serve(
-    connection: Connection, named: Sequence[Named], use: Callable[..., tuple[Any, str]]
+    theirs: socket.socket,
+    named: Sequence[Named],
+    use: Callable[..., tuple[Any, str]],
+    memory: float,
 ) -> None:
     """What the child does, as the leader of a group of its own: a signal to the parent's is the
     parent's to answer.
@@ -131,21 +193,57 @@ def _serve(
     if hasattr(os, "setsid"):
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ending())
+    if process_guard.AVAILABLE:
+        parent = multiprocessing.parent_process()
+        assert parent
+        process_guard.fork_under_guard(parent.sentinel, theirs.fileno())
+        process_guard.limit_memory(memory)
+    else:
+        threading.Thread(target=end_with_parent, args=(True,), daemon=True).start()
     # what the user's code prints goes to stderr: stdout holds the result of the command
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    threading.Thread(target=end_with_parent, args=(True,), daemon=True).start()
     loaded = _load(named)
-    if isinstance(loaded, Refusal):
-        return connection.send(loaded)
-    connection.send(None)
+    theirs.sendall(_line(0, None if isinstance(loaded, dict) else loaded, ""))
+    if not isinstance(loaded, dict):
+        return
     files = {name.function: name.file for name in named}
+    questions = theirs.makefile("rb")
     while True:
         try:
-            function, payload = connection.recv()
+            number, function, payload = pickle.load(questions)
         except EOFError:
             return
-        connection.send(_used(loaded[function], payload, use, files[function]))
+        theirs.sendall(_answered(number, loaded[function], payload, use, files[function], memory))
+
+
+def _answered(
+    number: int,
+    function: Callable[..., object],
+    payload: object,
+    use: Callable[..., tuple[Any, str]],
+    file: str,
+    memory: float,
+) -> bytes:
+    try:
+        line = _line(number, *use(function, payload))
+        if len(line) > LONGEST_ANSWER:
+            line = _line(number, None, f"returned more than {LONGEST_ANSWER >> 20} MiB")
+        return line
+    except MemoryError as error:
+        problem = f"needed more than {memory:g} GiB of memory"
+        return _line(number, None, f"{problem} ({file}{_place(error, function, file)})")
+    except BaseException as error:
+        problem = f"raised {_described(error)} ({file}{_place(error, function, file)})"
+        return _line(number, None, problem)
+
+
+def _line(number: int, value: object, problem: str) -> bytes:
+    """One line of JSON. Half a character, as `'\\ud83d'` is, becomes U+FFFD: nothing could store it
+    or send it to a model.
+    """
+    text = json.dumps([number, value, problem], ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode() + b"\n"
 
 
 def end_with_parent(leads: bool = False) -> None:
@@ -189,7 +287,7 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
             try:
                 modules[file] = _imported(Path(file).resolve())
             except BaseException as error:
-                location = f"{file}{_line(error, file)}"
+                location = f"{file}{_last_line(error, file)}"
                 return Refusal(
                     f"cannot be imported: {_described(error)}.", "Fix the file.", location
                 )
@@ -216,21 +314,10 @@ def _imported(path: Path) -> object:
     return module
 
 
-def _used(
-    function: Callable[..., object], payload: object, use: Callable[..., tuple[Any, str]], file: str
-) -> tuple[object, str]:
-    try:
-        return use(function, payload)
-    except BaseException as error:
-        code = getattr(function, "__code__", None)  # its own line where it was not even entered
-        line = _line(error, file) or (f":{code.co_firstlineno}" if code else "")
-        return None, f"raised {_described(error)} ({file}{line})"
-
-
 def _described(error: BaseException) -> str:
     try:
         text = str(error)
-    except Exception:  # the user's own exception may fail to print
+    except BaseException:  # the user's own exception may fail to print
         text = ""
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
@@ -239,7 +326,15 @@ def one_line(text: str) -> str:
     return " ".join(text.split())[:LONGEST]
 
 
-def _line(error: BaseException, file: str) -> str:
+def _place(error: BaseException, function: Callable[..., object], file: str) -> str:
+    """`:12`, the last line of the user's file on the way to the error; or the function's first, if
+    it was not even entered.
+    """
+    code = getattr(function, "__code__", None)
+    return _last_line(error, file) or (f":{code.co_firstlineno}" if code else "")
+
+
+def _last_line(error: BaseException, file: str) -> str:
     """`:12`, the last line of the user's file on the way to the error; "" if it is on no way."""
     path = str(Path(file).resolve())
     lines = [error.lineno] if isinstance(error, SyntaxError) and error.filename == path else []

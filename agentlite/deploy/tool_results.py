@@ -10,7 +10,7 @@ from pathlib import Path
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
 from agentlite.core.records import Call, Tool, canonical, plain
-from agentlite.core.user_code import Named, UserCode
+from agentlite.core.user_code import MEMORY, Named, UserCode
 from agentlite.data.formats import read_raw, samples, to_record
 from agentlite.data.formats.tool_calls import read_tools
 
@@ -109,9 +109,11 @@ def _key(call: Call) -> str:
 
 
 @contextmanager
-def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Observe]:
+def executed(
+    path: str, tools: Sequence[Tool], seconds: float, memory: float = MEMORY
+) -> Iterator[Observe]:
     """Results of the user's functions, which bear the names of the tools; run in a child process
-    with a time limit.
+    with limits of time (s) and memory (GiB).
 
     What goes wrong in one is its result. Raises UserError 2 where the file has no such function.
     """
@@ -121,7 +123,7 @@ def executed(path: str, tools: Sequence[Tool], seconds: float) -> Iterator[Obser
             "Name a file of functions that bear the names of the tools.",
             location=path,
         )
-    code = UserCode([Named(path, tool.name) for tool in tools], _call, seconds)
+    code = UserCode([Named(path, tool.name) for tool in tools], _call, seconds, memory)
     known = {tool.name for tool in tools}
 
     def observe(call: Call) -> str:

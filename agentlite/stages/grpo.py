@@ -23,7 +23,7 @@ from agentlite.workspace.model_source import Source, find_model, load_template
 from agentlite.workspace.run_folder import Result, RunTarget
 
 # how it is done, not what comes out
-NOT_OF_THE_PLAN = ("reward_seconds", "max_failures", "max_flat_steps")
+NOT_OF_THE_PLAN = ("reward_seconds", "reward_memory", "max_failures", "max_flat_steps")
 
 
 def inherit(settings: GrpoSettings, run: Path) -> dict[str, tuple[object, str]]:
@@ -62,7 +62,9 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         records = {prompt.record.id: prompt.record for prompt in fitting}
         write_rows(folder / "records.jsonl", map(to_row, records.values()))
         console.notice(f"grpo: {len(fitting)} prompts, groups of {settings.group_size}")
-        with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as functions:
+        with UserFunctions(
+            settings.rewards, settings.reward_seconds, settings.reward_memory
+        ) as functions:
             scorer = Scorer(records, reading(prepared.protocol, source.base), functions)
             with Rollouts(folder, settings, scorer, fitting) as rollouts:
                 figures = grpo.train(

@@ -369,9 +369,9 @@ HIGHEST = {
 ABOVE_ZERO = {
     "sft": "num_epochs",
     "retriever": "num_epochs scale",
-    "pairs": "top_p reward_seconds",
+    "pairs": "top_p reward_seconds reward_memory",
     "dpo": "beta",
-    "grpo": "top_p reward_seconds",
+    "grpo": "top_p reward_seconds reward_memory",
     "eval": "temperature",
 }
 BELOW = {"dpo": "label_smoothing=0.5"}

@@ -3,14 +3,13 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import processes
+from support.processes import is_running, waits_until
 
 from agentlite.core import user_code
 from agentlite.core.errors import UserError
@@ -20,7 +19,7 @@ STARTS = """
 import os, subprocess, sys, time
 
 def starts(folder):
-    sleeper = subprocess.Popen(["sleep", "600"])
+    sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     open(folder + "/pids.partial", "w").write(f"{os.getpid()} {sleeper.pid}")
     os.rename(folder + "/pids.partial", folder + "/pids")
     time.sleep(600)
@@ -50,22 +49,6 @@ def pid(_): return os.getpid()
 
 def called(function: Callable[[Any], Any], payload: Any) -> tuple[Any, str]:
     return function(payload), ""
-
-
-def is_running(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def waits_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

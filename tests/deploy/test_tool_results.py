@@ -84,8 +84,8 @@ class Code:
 
     made: ClassVar[list["Code"]] = []
 
-    def __init__(self, named: Any, use: Any, seconds: float):
-        self.named, self.use, self.seconds, self.calls = named, use, seconds, list[str]()
+    def __init__(self, named: Any, use: Any, *limits: float):
+        self.named, self.use, self.limits, self.calls = named, use, limits, list[str]()
         Code.made.append(self)
 
     def start(self) -> None:
@@ -104,9 +104,9 @@ def test_functions_are_asked_by_the_names_of_the_tools_and_end_with_the_chat(tmp
     with pytest.raises(UserError, match="no such file"), executed(path, [Tool("f")], 1.5):
         pass
     Path(path).write_text("", encoding="utf-8")
-    with executed(path, [Tool("f"), Tool("g")], 1.5) as observe:
+    with executed(path, [Tool("f"), Tool("g")], 1.5, 2.0) as observe:
         code = Code.made[-1]
-        assert code.named == [(path, "f"), (path, "g")] and code.seconds == 1.5
+        assert code.named == [(path, "f"), (path, "g")] and code.limits == (1.5, 2.0)
         assert observe(Call("f")) == "wet"
         assert json.loads(observe(Call("g"))) == {"error": "raised KeyError"}
         assert json.loads(observe(Call("h"))) == {"error": "no tool h"}
@@ -142,3 +142,15 @@ def test_a_result_of_a_call_with_unknown_arguments_is_that_of_any_call_of_its_to
     assert result(Call("rain_001", {"city": "Oslo"})) == "4 mm"
     assert result(Call("tide_002", {"port": "Brest"})) == "low"
     assert result(Call("tide_002", {"port": "Oslo"})) is None
+
+
+def test_half_a_character_in_a_result_or_a_reason_is_one_that_a_tokenizer_takes(tmp_path):
+    text = (
+        "def f(): return 'a\\ud800'\ndef g(): return ['\\udcff']\ndef h(): raise OSError('\\ud800')"
+    )
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    path = str(tmp_path / "mine.py")
+    with executed(path, [Tool("f"), Tool("g"), Tool("h")], 60.0) as observe:
+        results = [observe(Call(name)) for name in "fgh"]
+    assert results[:2] == ["a\ufffd", '["\ufffd"]'] and "raised OSError: \ufffd" in results[2]
+    assert all(result.encode() for result in results)

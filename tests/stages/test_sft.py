@@ -253,4 +253,5 @@ def test_what_grpo_cannot_do_is_refused_with_what_it_can(
 
 
 def test_limits_that_do_not_change_what_is_learned_are_no_part_of_a_plan_of_grpo() -> None:
-    assert {*grpo.NOT_OF_THE_PLAN} == {"reward_seconds", "max_failures", "max_flat_steps"}
+    limits = {"reward_seconds", "reward_memory", "max_failures", "max_flat_steps"}
+    assert {*grpo.NOT_OF_THE_PLAN} == limits

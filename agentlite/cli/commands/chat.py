@@ -19,6 +19,7 @@ def chat(
     replay: str,
     execute: str,
     seconds: float,
+    memory: float,
     temperature: float,
     seed: int,
     save: str,
@@ -46,7 +47,7 @@ def chat(
     if replay and execute:
         raise UserError("is there beside --exec.", "Leave one of them out.", location="--replay")
     chat_model = ChatModel(model, Path(run), **options)
-    with _results(replay, execute, offered, seconds) as observe:
+    with _results(replay, execute, offered, seconds, memory) as observe:
         chat_model.load()
         stream = sys.stderr if as_json else sys.stdout
         talk = ChatSession(
@@ -103,13 +104,13 @@ def _note(text: str) -> None:
 
 @contextmanager
 def _results(
-    replay: str, execute: str, tools: Any, seconds: float
+    replay: str, execute: str, tools: Any, seconds: float, memory: float
 ) -> Iterator[Callable[[Any], str]]:
     """Where the results of calls come from. What was not recorded is asked for."""
     from agentlite.deploy.tool_results import executed, recorded
 
     if execute:
-        with executed(execute, tools, seconds) as observe:
+        with executed(execute, tools, seconds, memory) as observe:
             yield lambda call: _shown(observe(call))
         return
     recorded_result = recorded(replay) if replay else lambda call: None
@@ -184,6 +185,13 @@ COMMAND = click.Command(
             default=10.0,
             metavar="S",
             help="time limit of one call of --exec [10]",
+        ),
+        click.Option(
+            ["--memory"],
+            type=click.FloatRange(0, min_open=True),
+            default=16.0,
+            metavar="GIB",
+            help="memory that each process of --exec may take, on Linux [16]",
         ),
         click.Option(
             ["--temperature"],

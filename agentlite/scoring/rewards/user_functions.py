@@ -7,7 +7,7 @@ from numbers import Real
 from pathlib import Path
 
 from agentlite.core.errors import UserError
-from agentlite.core.user_code import Named, UserCode, one_line
+from agentlite.core.user_code import MEMORY, Named, UserCode, one_line
 from agentlite.scoring.rewards import COMPONENTS, PENALTIES, Attempt, Component, ComponentError
 from agentlite.workspace.digests import file_digest
 
@@ -22,8 +22,8 @@ def function_files(texts: Iterable[str]) -> dict[str, str]:
 class UserFunctions:
     """The user's functions as components, by name, inside a `with`."""
 
-    def __init__(self, texts: Sequence[str], seconds: float = 10.0):
-        self.code = UserCode(_named(texts), _value, seconds)
+    def __init__(self, texts: Sequence[str], seconds: float = 10.0, memory: float = MEMORY):
+        self.code = UserCode(_named(texts), _value, seconds, memory)
 
     def __enter__(self) -> dict[str, Component]:
         """Raises UserError 2 where a file cannot be imported or has no such function."""

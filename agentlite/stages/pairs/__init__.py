@@ -57,6 +57,7 @@ NOT_OF_THE_PLAN = (
     "candidates",
     "batch_size",
     "reward_seconds",
+    "reward_memory",
     "max_failures",
     "endpoint",
     "endpoint_key",
@@ -121,7 +122,7 @@ def _sample_and_rank(settings: PairsSettings, target: RunTarget) -> Result:
             try:
                 # first of all: a user function that cannot be imported costs no sampling
                 with UserFunctions(
-                    settings.rewards, seconds=settings.reward_seconds
+                    settings.rewards, settings.reward_seconds, settings.reward_memory
                 ) as user_functions:
                     models = lineage(settings.model, target.run)
                     _fill(stage, settings, prepared, source, models, user_functions)

@@ -75,7 +75,9 @@ def stored_scores(
     if not settings.rewards and stored.scores:
         return ScoredCandidates(stored.candidates, stored.scores, expected_calls(records))
     base = _template_source(stored).base
-    with UserFunctions(settings.rewards, seconds=settings.reward_seconds) as user_functions:
+    with UserFunctions(
+        settings.rewards, settings.reward_seconds, settings.reward_memory
+    ) as user_functions:
         scorer = Scorer(
             {record.id: record for record in records},
             reading(stored.plan.settings["protocol"], base),

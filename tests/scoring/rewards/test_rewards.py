@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from time import sleep
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.processes import is_running, waits_until
 
 import agentlite
 from agentlite.core.errors import UserError
@@ -802,18 +802,7 @@ def starts(attempt):
     with UserFunctions([f"{tmp_path}/mine.py:starts"], seconds=3) as functions:
         assert "took longer than 3 s" in score_attempt(ATTEMPT, functions).error
         started = int((tmp_path / "started").read_text())
-        for _ in range(100):
-            if not is_running(started):
-                break
-            sleep(0.05)
-        assert not is_running(started)
-
-
-def is_running(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        assert waits_until(lambda: not is_running(started))
 
 
 def test_all_that_fail_are_named(own):

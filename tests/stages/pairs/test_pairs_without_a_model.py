@@ -334,6 +334,7 @@ def test_other_weights_are_refused_with_the_command_that_samples_nothing(
 
 def test_what_changes_a_candidate_or_a_pair_is_in_the_plan_and_nothing_else():
     left_out = {"grid", "candidates", "batch_size", "reward_seconds", "max_failures"}
+    left_out |= {"reward_memory"}
     left_out |= {"endpoint", "endpoint_key", "endpoint_seconds", "endpoint_tries"}
     left_out |= {"concurrency", "unanswered", "preferences", "max_rejects"}
     assert set(plan().settings) == set(fields("pairs")) - left_out
