@@ -37,6 +37,7 @@ MEASURES = {  # where the library logs them: Unsloth's loss on CUDA has no entro
     "frac_reward_zero_std": "flat",
     "kl": "kl",
     "entropy": "entropy",
+    "surprisal": "surprisal",
     "completions/mean_length": "new_tokens",
     "sampler_gap/mean": "sampler_gap",
     "sampler_gap/p99": "sampler_gap_p99",
@@ -305,6 +306,7 @@ def _rollout(
             SampledAnswer(groups[sample.prompt], step, batch_index, sample)
             for batch_index, sample in enumerate(samples)
         ]
+        trl_trainer._metrics["train"]["surprisal"].append(_surprisal(answered))
         if step % LOOK_EVERY == 0:
             firsts = [one for one in answered if one.sample.sample == 0][:GAP_PROMPTS]
             _log_gap(trl_trainer, firsts, task)
@@ -318,6 +320,12 @@ def _rollout(
         }
 
     return rollout
+
+
+def _surprisal(answers: Sequence[SampledAnswer]) -> float:
+    """The mean of -log p of the tokens that were sampled, in nats."""
+    likely = [one for answer in answers for one in answer.sample.log_probabilities]
+    return -sum(likely) / len(likely)
 
 
 def _log_gap(trl_trainer: Any, answers: Sequence[SampledAnswer], task: GrpoTask) -> None:

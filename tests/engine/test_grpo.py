@@ -6,8 +6,9 @@ import importlib.util
 import shutil
 import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
+from statistics import fmean, stdev
 from types import SimpleNamespace
 
 import pytest
@@ -99,6 +100,38 @@ def test_sampler_and_trainer_agree_on_how_likely_every_token_is(engine, tiny_mod
         assert 0 < row["sampler_gap"] <= row["sampler_gap_p99"] <= row["sampler_gap_max"] < 1e-4
 
 
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_surprisal_estimates_the_entropy_that_the_trainer_measures(
+    engine, temperature, sharp_model, tmp_path
+):
+    """The entropy is TRL's, of the same logits; the surprisal is of one token drawn from each."""
+    settings = grpo(
+        engine=engine,
+        max_steps=3,
+        gradient_accumulation=16,
+        save_steps=3,
+        learning_rate=0.0,
+        temperature=temperature,
+    )
+    drawn: list[list[float]] = []
+
+    def judge(answers):
+        drawn.append([-one for answer in answers for one in answer.sample.log_probabilities])
+        return [verdict(answer) for answer in answers]
+
+    decoding = task().decoding._replace(temperature=temperature)
+    wanted = task(judge)._replace(decoding=decoding)
+    grpo_trainer.train(source(sharp_model), settings, tmp_path, lambda loaded: wanted)
+    rows = training_log.logged(tmp_path)
+    assert [row["surprisal"] for row in rows] == pytest.approx([fmean(step) for step in drawn])
+    surprisal, entropy = (fmean(row[name] for row in rows) for name in ("surprisal", "entropy"))
+    tokens = [one for step in drawn for one in step]
+    error = stdev(tokens) / len(tokens) ** 0.5
+    assert 1 < entropy < 10 and error < 0.1 * entropy  # neither certain nor without preference
+    assert abs(surprisal - entropy) < 3 * error
+
+
 def test_a_sampler_with_other_probabilities_than_the_trainers_stops_the_run(
     tiny_model, tmp_path, monkeypatch
 ):
@@ -131,7 +164,10 @@ def test_vllm_hands_its_log_probabilities_to_trl_which_corrects_by_them(tiny_mod
             return None, answers, [[[-0.5, -1.0]] * 3, [[-0.25, -2.0]] * 3], None
 
     trl_trainer = SimpleNamespace(
-        vllm_generation=Engine(), state=SimpleNamespace(global_step=1), model=loaded.model
+        vllm_generation=Engine(),
+        state=SimpleNamespace(global_step=1),
+        model=loaded.model,
+        _metrics={"train": defaultdict(list)},
     )
     given = grpo_trainer._rollout(loaded, settings, wanted)(["1", "1"], trl_trainer)
     assert given["completion_ids"] == answers

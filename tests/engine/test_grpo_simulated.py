@@ -1,5 +1,6 @@
 """grpo on Unsloth's CUDA path, simulated and not run on a GPU."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def steps(model: str, folder: str) -> dict[str, Any]:
         return [
             local_sampler.read(
                 loaded.tokenizer, [1000 + number, *ids], {2}, stops[name], (index, number)
-            )
+            )._replace(log_probabilities=(-1.0,) * (len(ids) + 1))
             for index, request in enumerate(requests)
             for number in range(len(request.seeds))
         ]
@@ -103,7 +104,12 @@ def steps(model: str, folder: str) -> dict[str, Any]:
         refused = ""
     except UserError as error:
         refused = f"{error.exit_code} {error}"
-    return {"steps": seen, "rows": training_log.logged(Path(folder)), "refused": refused}
+    return {
+        "steps": seen,
+        "rows": training_log.logged(Path(folder)),
+        "refused": refused,
+        "vocabulary": len(template.tokenizer.get_vocab()),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +144,12 @@ def test_the_adapter_alone_is_trained_in_float32_against_its_start(run):
 
 
 def test_the_log_has_every_measure_but_the_entropy(run):
-    """Unsloth's loss never has all logits; docs/gpu.md says so."""
+    """Unsloth's loss never has all logits; docs/gpu.md says so. `surprisal` stands for it."""
     for row in run["rows"]:
-        assert row.keys() >= {"loss", "reward", "reward_std", "flat", "kl", "new_tokens"}
-        assert "entropy" not in row
+        measures = {"loss", "reward", "reward_std", "flat", "kl", "surprisal", "new_tokens"}
+        assert row.keys() >= measures and "entropy" not in row
+    first = run["rows"][0]["surprisal"]
+    assert first == pytest.approx(math.log(run["vocabulary"]), abs=0.1)  # random weights
 
 
 def test_the_engine_hf_is_refused_where_unsloth_was_loaded(run):
