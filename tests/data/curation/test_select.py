@@ -1,0 +1,183 @@
+"""The steps of curation in a row: what each leaves out, under which code, and what it counts."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agentlite.config.settings import PrepSettings
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call, Message, Record, Tool
+from agentlite.data.curation.decontaminate import HeldOut
+from agentlite.data.curation.select import (
+    STEPS,
+    End,
+    Selection,
+    SelectionContext,
+    check_duplicates,
+    select,
+)
+from agentlite.data.curation.traits import traits
+
+TOOLS = (Tool("weather", "Rain."), Tool("clock", "Time."))
+QUESTIONS = (
+    "Is it wet in Oslo this morning?",
+    "When does the last ferry leave Bergen?",
+    "Who painted the ceiling in that old chapel?",
+    "How many spoons of salt go into the soup?",
+    "Which of my lamps is still switched on?",
+    "Why did the printer refuse the second page?",
+)
+
+
+def asking(
+    number: int, tool: str = "", split: str = "train", answer: str = "Yes.", **fields: Any
+) -> Record:
+    calls = (Call(tool, {"at": "noon"}, "call_0"),) if tool else ()
+    turn = Message("assistant", "" if tool else answer, calls)
+    dialog = (Message("user", QUESTIONS[number]), turn)
+    return Record(messages=dialog, tools=TOOLS, split=split, **fields)
+
+
+def selected(
+    records: Sequence[Record],
+    losses: Mapping[int, float] | None = None,
+    held_out: Sequence[Record] = (),
+    sources: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    **settings: Any,
+) -> Selection:
+    """`losses`: by index; without any, asking for them is an error."""
+
+    def loss_of(indices: Sequence[int]) -> dict[str, float]:
+        assert losses is not None
+        return {records[index].id: losses[index] for index in indices}
+
+    context = SelectionContext(
+        PrepSettings(**{"dev": 0.0, "test": 0.0, **settings}),
+        [traits(record) for record in records],
+        sources or ["a.jsonl"] * len(records),
+        [b""] * len(records),
+        lambda index: records[index],
+        HeldOut([traits(one) for one in held_out], ["held.jsonl:1"] * len(held_out), Counter()),
+        loss_of,
+        None,
+        lambda record: record,
+    )
+    return select(context, skip=skip)
+
+
+def test_an_equal_record_is_left_out_and_leaves_its_split_to_the_first() -> None:
+    first = asking(0, split="")
+    found = selected([first, asking(1), asking(0, split="test")])
+    assert found.kept == [0, 1]
+    assert found.ends == {2: End("D401", first.id)}
+    assert found.splits == {0: "test", 1: "train"}
+    assert selected([first, asking(0)], duplicates=("none",)).kept == [0, 1]
+
+
+def test_contradictions_are_named_or_left_out_with_one_that_they_contradict() -> None:
+    records = [asking(0, "weather"), asking(1, "weather"), asking(0, "clock")]
+    reported = selected(records)
+    assert reported.kept == [0, 1, 2] and reported.figures["contradictions"] == 2
+    (note,) = reported.notes
+    assert note.startswith(
+        f"2 records contradict each other, {records[0].id} and {records[2].id} among them"
+    )
+    dropped = selected(records, contradictions="drop")
+    assert dropped.kept == [1] and not dropped.notes
+    assert dropped.ends == {0: End("F321", records[2].id), 2: End("F321", records[0].id)}
+    agreeing = selected(records[:2], contradictions="drop")
+    assert agreeing.kept == [0, 1] and "contradictions" not in agreeing.figures
+
+
+def test_what_a_held_out_file_asks_is_left_out_with_its_place() -> None:
+    found = selected([asking(0), asking(1)], held_out=[asking(1, answer="At nine.")])
+    assert found.kept == [0] and found.ends == {1: End("F331", "held.jsonl:1")}
+
+
+def test_a_limit_applies_to_what_the_steps_before_it_leave() -> None:
+    records = [asking(0), asking(0), *map(asking, range(1, 6))]
+    found = selected(records, limit=4, held_out=[asking(5)])
+    assert len(found.kept) == 4
+    codes = Counter(end.code for end in found.ends.values())
+    assert codes == {"D401": 1, "F331": 1, "F312": 1}
+
+
+def test_a_question_that_is_asked_in_two_splits_stays_in_one() -> None:
+    records = [asking(0), asking(0, split="test", answer="No."), asking(1)]
+    found = selected(records)
+    assert found.kept == [1, 2] and found.splits == {1: "test", 2: "train"}
+    assert found.ends == {0: End("F332", records[1].id)}
+
+
+def test_a_coreset_holds_the_hardest_of_train_and_all_of_dev_and_test() -> None:
+    records = [*map(asking, range(4)), asking(4, split="dev"), asking(5, split="test")]
+    losses = {0: 0.5, 1: 3.0, 2: 1.25, 3: 2.0}
+    found = selected(records, losses, coreset_strategy="loss_topk", coreset_target_size=2)
+    assert found.kept == [1, 3, 4, 5]
+    assert found.ends == {0: End("F341"), 2: End("F341")}
+    assert sum(found.figures["coreset"].values()) == 2
+    assert found.losses == {records[index].id: loss for index, loss in losses.items()}
+    assert found.figures["loss"] == {
+        "chosen": {"50%": 2.0, "90%": 3.0, "99%": 3.0, "100%": 3.0},
+        "left_out": {"50%": 0.5, "90%": 1.25, "99%": 1.25, "100%": 1.25},
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategy", "target"), [("loss_topk", 4), ("random", 2), ("diversity", 2), ("hybrid", 9)]
+)
+def test_losses_are_not_taken_where_they_decide_nothing(strategy: str, target: int) -> None:
+    records = [*map(asking, range(4))]
+    found = selected(records, None, coreset_strategy=strategy, coreset_target_size=target)
+    assert len(found.kept) == min(4, target) and "loss" not in found.figures
+
+
+def test_losses_of_a_proxy_are_not_told_as_those_of_a_model() -> None:
+    records, losses = [*map(asking, range(3))], {0: 1.0, 1: 2.0, 2: 3.0}
+    options = {"coreset_strategy": "loss_topk", "coreset_target_size": 1, "coreset_loss": "proxy"}
+    found = selected(records, losses, **options)
+    assert found.kept == [2] and "loss" not in found.figures and not found.losses
+
+
+def test_a_coreset_by_loss_keeps_the_shares_of_the_tasks() -> None:
+    records = [
+        replace(asking(number), task="tool_selection" if number < 2 else "timing_decision")
+        for number in range(4)
+    ]
+    losses = {0: 9.0, 1: 8.0, 2: 2.0, 3: 1.0}
+    options = {"coreset_strategy": "loss_topk", "coreset_target_size": 2}
+    assert selected(records, losses, **options).kept == [0, 1]
+    weights = {"tool_selection": 1.0, "timing_decision": 1.0}
+    assert selected(records, losses, task_weights=weights, **options).kept == [0, 2]
+
+
+def test_a_group_that_is_too_small_is_repeated_in_train_alone() -> None:
+    records = [*map(asking, range(5)), asking(5, split="test")]
+    sources = ["many.jsonl"] * 3 + ["few.jsonl"] * 3
+    found = selected(records, sources=sources, mix=("many=many.jsonl:0.25", "few=few.jsonl:0.75*"))
+    assert found.kept == [0, 1, 2, 3, 4, 5]
+    assert found.times == {3: 3, 4: 3}
+    assert found.figures["repeated"] == {"records": 2, "rows": 6}
+
+
+def test_a_step_that_is_skipped_leaves_everything() -> None:
+    records = [asking(0), asking(0)]
+    assert selected(records).kept == [0]
+    assert [*selected(records, skip=("copies",)).kept] == [0, 1]
+    assert [*STEPS][:5] == ["copies", "contradictions", "leaks", "sample", "split"]
+
+
+@pytest.mark.parametrize("names", [("none",), ("",), ("equal",), ("near", "calls", "equal"), ()])
+def test_kinds_of_copies_that_are_known_pass(names: tuple[str, ...]) -> None:
+    check_duplicates(names)
+
+
+@pytest.mark.parametrize("names", [("equl",), ("equal", "none"), ("none", "none")])
+def test_an_unknown_kind_of_copies_is_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match="no copies are called") as error:
+        check_duplicates(names)
+    assert error.value.location == "--duplicates" and error.value.exit_code == 2
