@@ -102,6 +102,8 @@ def _table(result: Result, stream: Any) -> None:
         retrieval_tables.show(result.figures, stream)
     else:
         _figures(result.figures, stream)
+    if result.sentences:
+        print("", *result.sentences, sep="\n", file=stream)
     if result.next:
         print(f"next: {result.next}", file=stream)
 

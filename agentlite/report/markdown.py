@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from agentlite.report import retrieval_tables, tables
+from agentlite.report.headline import headline
 from agentlite.report.read_run import Evaluation, ReportedStage, WorkspaceRun
 from agentlite.report.tables import Figures
 
@@ -28,6 +29,8 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Iterator[str]:
     if not evaluation.models:
         return
     metrics = evaluation.metrics
+    if sentences := headline(metrics, tables.differences(evaluation)):
+        yield _cell(" ".join(sentences))
     if run.is_bfcl(evaluation):
         yield tables.BFCL_SENTENCE
     yield tables.MEAN_SENTENCE

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.report import charts, retrieval_tables, tables
+from agentlite.report.headline import headline
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import MOST, confusion, read_answers
 from agentlite.report.provenance import commands, is_given, origins
@@ -101,6 +102,7 @@ def _evaluation(run: WorkspaceRun, evaluation: Evaluation) -> Json:
         "prompts": len(answers.by_step)
         or max(figures.get("prompts", 0) for figures in metrics.values()),
         "is_bfcl": run.is_bfcl(evaluation),
+        "headline": headline(metrics, tables.differences(evaluation)),
         "models": _by_metric(models),
         "differences": _by_pair(tables.differences(evaluation)),
         "outdated": tables.outdated(evaluation),

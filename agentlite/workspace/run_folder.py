@@ -128,6 +128,7 @@ class Result(Struct, frozen=True):
     seconds: float
     next: str = ""
     failed: list[str] = []  # conditions of a gate, in words
+    sentences: list[str] = []  # the result in words
 
 
 class StoredStage(Struct, frozen=True):

@@ -58,6 +58,12 @@ def test_a_table_says_what_was_done_and_what_comes_next(capsys):
     assert out.endswith("next: agentlite sft\n")
 
 
+def test_the_result_in_words_stands_before_the_next_command(capsys):
+    result = Result("eval", "done", "f", {}, [], 1.0, "less r.md", [], ["a is right.", "b is not."])
+    out, _ = shown(result, capsys)
+    assert out.endswith("\n\na is right.\nb is not.\nnext: less r.md\n")
+
+
 def test_what_was_up_to_date_took_no_time_and_may_have_no_next_command(capsys):
     result = Result("prep", "up to date", "f", {"by_source": {"a": 1}}, [], 12.6)
     out, _ = shown(result, capsys)
@@ -77,6 +83,7 @@ def test_json_is_one_object_with_every_field_and_nothing_else(capsys):
         "seconds": 12.6,
         "next": "agentlite sft",
         "failed": [],
+        "sentences": [],
     }
 
 

@@ -3,6 +3,7 @@ the figures.
 """
 
 import json
+import re
 
 import pytest
 
@@ -92,6 +93,17 @@ def test_a_report_shows_both_models_with_their_intervals(run):
     assert report.index("| smollm2-135m |") < report.index(
         "| sft |"
     )  # as they were compared, not by name
+
+
+def test_both_reports_begin_with_the_result_in_words(run):
+    report = read_report(run)
+    page = re.sub(r"<[^>]+>", "", (run / "report.html").read_text(encoding="utf-8"))
+    sentence = (
+        "smollm2-135m is right to call a tool, or not to, for 52 of 104 questions; sft for 52. "
+        "The difference is within noise: it may be chance."
+    )
+    assert sentence in report and sentence in page
+    assert report.index(sentence) < report.index("| model |")
 
 
 def test_a_report_says_that_a_split_of_bfcl_is_no_leaderboard(run):

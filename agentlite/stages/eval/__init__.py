@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from agentlite.engine.planning.estimate import data_of
 from agentlite.rendering import prompts as prompts_of
 from agentlite.rendering import settled
 from agentlite.report import write_report
+from agentlite.report.headline import headline
 from agentlite.scoring.gates import check_figure, failures, parse_gate
 from agentlite.scoring.judge.llm_judge import Prices
 from agentlite.scoring.judge.rate_answers import judge_metrics, write_sheets
@@ -30,6 +32,7 @@ from agentlite.scoring.metrics.dialogs import dialogs
 from agentlite.scoring.metrics.measure_predictions import figures
 from agentlite.scoring.metrics.model_metrics import (
     HEADLINE,
+    Comparison,
     ForgettingSource,
     Metrics,
     SamplingOfPasses,
@@ -124,7 +127,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             console.waiting("eval: comparing the models, writing the report"),
             folder_lock.in_turn(target.run),
         ):
-            _write_comparison(base, evaluated, data.digest, settings.seed)
+            comparison = _write_comparison(base, evaluated, data.digest, settings.seed)
             report = write_report(target.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [
@@ -140,6 +143,10 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         round(sum(one.seconds for one in evaluated.values()), 1),
         f"less {report}",
         failures(gate, means(evaluated[subjects[-1].name].metrics)),
+        headline(
+            {one.folder.name: msgspec.to_builtins(one.metrics) for one in evaluated.values()},
+            msgspec.to_builtins(comparison.differences) if comparison else [],
+        ),
     )
 
 
@@ -388,14 +395,16 @@ def _begin_judging(stage: run_folder.StageFolder, rows: int) -> None:
     stage.expect(VERDICTS, rows)
 
 
-def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], data: str, seed: int) -> None:
+def _write_comparison(
+    base: Path, evaluated: Mapping[str, Evaluated], data: str, seed: int
+) -> Comparison | None:
     """compare.json: these models and those that were evaluated before on the same steps, in the
-    order they first came in. `data`: the digest of the rows.
+    order they first came in. None for a single model. `data`: the digest of the rows.
     """
     now = {one.folder.name: one.scores for one in evaluated.values()}
     by_model = {**earlier_scores(base, data, now), **now}
     if len(by_model) < 2:
-        return
+        return None
     path = base / "compare.json"
     before = json.loads(path.read_bytes())["models"] if path.exists() else []
     order = [
@@ -405,3 +414,4 @@ def _write_comparison(base: Path, evaluated: Mapping[str, Evaluated], data: str,
     digests = {name: file_digest(base / name / "predictions.jsonl") for name in order}
     comparison = compare({name: by_model[name] for name in order}, seed)
     write_json(path, replace(comparison, predictions=digests))
+    return comparison
