@@ -64,6 +64,23 @@ def test_the_result_in_words_stands_before_the_next_command(capsys):
     assert out.endswith("\n\na is right.\nb is not.\nnext: less r.md\n")
 
 
+@pytest.mark.parametrize(("prompts", "dialogs"), [(3, True), (2, False)])
+def test_whole_dialogs_have_a_table_of_their_own_where_any_has_several_steps(
+    prompts: int, dialogs: bool, capsys: Any
+) -> None:
+    def figure(mean: float, count: int) -> dict[str, Any]:
+        return {"mean": mean, "low": 0.1, "high": 0.9, "count": count}
+
+    model = {
+        "prompts": prompts,
+        "metrics": {"exact_call": figure(0.5, prompts)},
+        "dialogs": {"end_to_end_success": figure(0.25, 2)},
+    }
+    out, _ = shown(Result("eval", "done", "f", {"sft": model}, [], 1.0), capsys)
+    assert "exact_call" in out
+    assert ("whole dialogs, teacher-forced" in out) == dialogs == ("end_to_end_success" in out)
+
+
 def test_what_was_up_to_date_took_no_time_and_may_have_no_next_command(capsys):
     result = Result("prep", "up to date", "f", {"by_source": {"a": 1}}, [], 12.6)
     out, _ = shown(result, capsys)

@@ -356,6 +356,21 @@ def test_text_that_cannot_be_read_gets_a_problem_and_no_exception(name, text):
     assert PROTOCOLS[name].parse(text).problem
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('<|startofthink|>{"api_name": "f"', "call not closed"),
+        ('<|startofthink|>{"api_name": f}<|endofthink|>', "call is no JSON"),
+        ('<|startofthink|>{"parameters": {}} and so on<|endofthink|>', "call has no name"),
+        ('<|startofthink|>{"api_name": "f"} and so on<|endofthink|>', "text after a call"),
+        ('<|startofthink|>{"api_name": "f"}', "call not closed"),
+        ('<|startofthink|>{"api_name": "f"}<|endofthink|>', ""),
+    ],
+)
+def test_the_first_thing_that_is_wrong_with_a_call_of_modelscope_is_named(text, problem):
+    assert PROTOCOLS["modelscope"].parse(text).problem == problem
+
+
 @settings(max_examples=examples(200))
 @given(
     text=st.text(max_size=80)

@@ -8,7 +8,7 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
-from agentlite.rendering import PROTOCOLS, choose, encoding, render, renderer
+from agentlite.rendering import PROTOCOLS, choose, encoding, render, render_prompt, renderer
 from agentlite.rendering.protocol import arguments_problem
 from agentlite.rendering.template import Template
 
@@ -213,6 +213,8 @@ def test_the_calls_of_a_turn_follow_each_other_and_so_do_their_results(smollm2):
 def test_a_protocol_of_one_call_a_turn_refuses_two(name, smollm2):
     with pytest.raises(RowError, match=r"E204.*messages\[1\] holds 2 calls"):
         shown(several("Both."), name, smollm2)
+    with pytest.raises(RowError, match=r"E204.*messages\[1\] holds 2 calls"):
+        render_prompt(several("Both."), PROTOCOLS[name], smollm2)
 
 
 def exchanged(asked, tasks, history, knowledge="Be brief."):

@@ -47,6 +47,8 @@ def test_wrong_tools_are_taken_by_turns_from_each_ranker_and_then_from_anywhere(
     # a: 1; b: 11, since 1 is taken and 0 is right; and so on: two wanted and six to spare
     assert pair.negatives == (1, 11, 2, 12, 3, 13, 4, 5)
     assert (pair.text, pair.tool_index, pair.right) == ("what now", 0, {"t0"})
+    (fewer,) = pairs(asked, pool, rankers, 1, seed=0)
+    assert fewer.negatives == (1, 11, 2, 12, 3, 13, 4)
     (alone,) = pairs(asked, pool, {}, 2, seed=0)
     assert len(set(alone.negatives)) == 8 and 0 not in alone.negatives
     assert pairs(asked, pool, {}, 2, seed=0) == [alone] != pairs(asked, pool, {}, 2, seed=1)
