@@ -130,6 +130,19 @@ def test_the_question_that_a_table_looks_at_is_the_last_one_before_the_turn(smol
     assert smollm2.decode(heavy) == "Oslo."
 
 
+def test_the_question_of_an_answer_is_the_users_and_no_result_of_a_tool(smollm2):
+    messages = (
+        Message("user", "What is the value of city?"),
+        Message("assistant", calls=(Call("get_weather", {"city": "Oslo"}, "a"),)),
+        Message("tool", "4 mm", call_id="a"),
+        Message("assistant", "Oslo."),
+    )
+    record = Record(messages=messages, tools=(WEATHER,))
+    (row,) = training_rows(record, chosen("hermes", smollm2), smollm2, TABLES["agentflan"])
+    heavy = smollm2.decode([i for i, w in zip(row.input_ids, row.weights, strict=True) if w == 3])
+    assert heavy.endswith("Oslo.") and heavy.startswith("<tool_call>")
+
+
 def test_a_weight_is_that_of_the_segment_from_its_start_to_before_its_end():
     parts = [Segment(0, 2, 1.0), Segment(2, 5, 2.0)]
     assert [weight_at(parts, position) for position in range(6)] == [1, 1, 2, 2, 2, 0]

@@ -307,6 +307,8 @@ def test_views_hold_the_questions_that_they_name():
     assert {first for *_, first in gained} == {"b", "hybrid"}
     assert gained["all", 3, "b"]["mean"] == pytest.approx((1 - 1 / 3) / 3)
     assert gained["all", 3, "b"]["count"] == 3 and len(gained) == 2 * 2 * 4
+    unknown = evaluate.differences(asked, found, "mrr", "a", set(), 0)
+    assert {one["view"] for one in unknown} == {"all", "new tools", "tool_retrieval"}
 
 
 def test_at_a_small_size_each_question_is_asked_among_its_own_tools_and_the_same_others():

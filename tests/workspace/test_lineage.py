@@ -14,6 +14,7 @@ from agentlite.workspace.lineage import (
     refuse_circle,
     refuse_other_adapter,
     setting_of,
+    system_of,
 )
 from agentlite.workspace.model_source import Source
 from agentlite.workspace.run_folder import Plan, RunTarget, open_stage
@@ -51,6 +52,20 @@ def test_a_setting_is_that_of_the_stage_or_of_its_export(run, tmp_path):
     (run / "merged/export.json").write_text(json.dumps({"settings": settings}), encoding="utf-8")
     assert setting_of("merged", "protocol", run) == "hermes"
     assert setting_of(str(run / "merged"), "max_length", run / "elsewhere") == 512
+
+
+def test_the_system_text_is_that_of_the_records_also_through_the_stages_between(tmp_path):
+    begin(tmp_path / "prep", system="Be brief.")
+    begin(tmp_path / "silent", system="")
+    begin(tmp_path / "sft", data="prep")
+    begin(tmp_path / "pairs", data="prep", system="Be blunt.")
+    begin(tmp_path / "dpo", data="pairs")
+    begin(tmp_path / "loop", data="round")
+    begin(tmp_path / "round", data="loop")
+    names = ("prep", "sft", "dpo", "silent", "loop", "elsewhere", "")
+    found = {name: system_of(name, tmp_path) for name in names}
+    known = {"prep": "Be brief.", "sft": "Be brief.", "dpo": "Be blunt."}
+    assert found == {name: known.get(name, "") for name in names}
 
 
 def test_a_stage_cannot_be_made_from_what_was_made_from_it(run):

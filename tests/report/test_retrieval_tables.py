@@ -1,0 +1,94 @@
+"""What is shown of a retriever's figures, from figures made by hand."""
+
+import io
+from typing import Any
+
+from agentlite.report import retrieval_tables
+
+MS = {"bm25": 0.12345, "tuned": 12.0}
+
+
+def row(count: int, recall: float) -> dict[str, Any]:
+    names = ("recall@1", "recall@5", "recall@20", "comp@5", "ndcg@5", "mrr", "map")
+    return {name: {"mean": recall if "recall@5" in name else 0.5, "count": count} for name in names}
+
+
+def view(count: int) -> dict[str, Any]:
+    """Two sizes of the pool, two methods."""
+    return {
+        "10": {"bm25": row(count, 0.4), "tuned": row(count, 0.9)},
+        "200": {"bm25": row(count, 0.125), "tuned": row(count, 0.75)},
+    }
+
+
+def difference(first: str, view: str = "all", beyond_noise: bool = True) -> dict[str, Any]:
+    return {
+        "view": view,
+        "tools": 200,
+        "metric": "recall@5",
+        "first": first,
+        "second": "tuned",
+        "mean": 0.625,
+        "low": -0.01,
+        "high": 0.7,
+        "beyond_noise": beyond_noise,
+    }
+
+
+FIGURES: dict[str, Any] = {
+    "ranking": {"all": view(8), "new tools": view(8), "known tools": view(3)},
+    "differences": [
+        difference("bm25"),
+        difference("hybrid"),
+        difference("untrained", beyond_noise=False),
+        difference("bm25", "known tools"),
+    ],
+    "latency_ms": MS,
+    "names": 200,
+}
+
+
+def test_views_of_the_same_questions_are_one_table_and_only_recall_is_there_for_each_size() -> None:
+    every, known = retrieval_tables.tables(FIGURES)
+    assert every.title == "All questions, Questions whose tools were never right in training"
+    assert known.title == "Questions with a tool that was right in training"
+    assert every.names == [
+        "recall@5 of 10",
+        "recall@5 of 200",
+        "comp@5 of 200",
+        "ndcg@5 of 200",
+        "mrr of 200",
+        "map of 200",
+    ]
+    ((_, bm25), (labels, tuned)) = every.rows
+    assert labels == ["tuned"]
+    assert [one["mean"] for one in bm25] == [0.4, 0.125, 0.5, 0.5, 0.5, 0.5]
+    assert [one["mean"] for one in tuned] == [0.9, 0.75, 0.5, 0.5, 0.5, 0.5]
+
+
+def test_only_gains_over_the_baselines_on_all_questions_are_told() -> None:
+    found = retrieval_tables.differences(FIGURES)
+    assert [(one["first"], one["metric"]) for one in found] == [
+        ("bm25", "recall@5 of 200"),
+        ("untrained", "recall@5 of 200"),
+    ]
+
+
+def test_a_terminal_shows_means_in_percent_gains_in_words_and_the_time_of_a_question() -> None:
+    stream = io.StringIO()
+    retrieval_tables.show(FIGURES, stream)
+    out = stream.getvalue()
+    cells = [line.split() for line in out.splitlines()]
+    assert ["bm25", "40.0", "12.5", "50.0", "50.0", "50.0", "50.0"] in cells
+    assert ["tuned", "90.0", "75.0", "50.0", "50.0", "50.0", "50.0"] in cells
+    assert "never right in training (8), in %\n" in out
+    assert "Questions with a tool that was right in training (3), in %\n" in out
+    assert "recall@5 of 200: tuned +62.5 [-1.0, +70.0] over bm25\n" in out
+    assert "recall@5 of 200: tuned +62.5 [-1.0, +70.0] over untrained, within noise\n" in out
+    assert out.endswith("ms a question: bm25 0.123, tuned 12\n")
+
+
+def test_a_list_of_stages_has_the_best_method_at_the_largest_pool_or_the_number_of_tools() -> None:
+    assert retrieval_tables.best_in_words(FIGURES) == "recall@5 75.0 % of 200 tools"
+    assert retrieval_tables.best_in_words({"names": 200}) == "200 tools"
+    assert retrieval_tables.best_in_words({"names": 3, "ranking": {}}) == "3 tools"
