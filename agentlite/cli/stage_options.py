@@ -145,6 +145,12 @@ def _prep_options() -> list[click.Parameter]:
             "for a row",
         ),
         StageOption(
+            ["--fix"],
+            READ.title,
+            is_flag=True,
+            help="make every safe repair, those that lose and guess nothing: --repair literal,json",
+        ),
+        StageOption(
             ["--formats"],
             READ.title,
             is_flag=True,
@@ -189,12 +195,14 @@ def _run(name: str, options: dict[str, Any]) -> None:
     from agentlite.workspace.run_folder import RunTarget
 
     run, out, shape = Path(options["run"]), options["out"] or name, options.pop("shape", "")
-    why, show = options.pop("why", ""), options.pop("show", 0)
+    why, show, fix = (options.pop(key, None) for key in ("why", "show", "fix"))
     if why:
         _print_provenance(run / out, why, options["as_json"])
         return
     not_settings = {option.name for option in run_options(name)}
     flags = {key: value for key, value in options.items() if key not in not_settings}
+    if fix:
+        flags["repair"] = _with_safe_repairs(flags["repair"])
     given = Given(_weightings(flags), options["sets"], options["config"], options["profile"])
     target = RunTarget(run, out, options["force"], options["dry_run"])
     resolved = settle(name, given, target)
@@ -204,7 +212,13 @@ def _run(name: str, options: dict[str, Any]) -> None:
     if shape:
         _check_shape(shape)
     result = execute(name, resolved.settings, target)
-    _present(result, resolved.settings, options["as_json"], show, shape)
+    _present(result, resolved.settings, options["as_json"], show or 0, shape)
+
+
+def _with_safe_repairs(given: str | None) -> str:
+    from agentlite.data.formats.json_repair import SAFE
+
+    return ",".join(dict.fromkeys([*(given or "").split(","), *SAFE])).removeprefix(",")
 
 
 def _print_provenance(folder: Path, name: str, as_json: bool) -> None:

@@ -69,7 +69,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     format: Annotated[tuple[str, ...], REPEAT, READ] = ("auto",)
     """of the raw rows: NAME, or SOURCE=NAME, as chat.jsonl=ms_bench; auto looks at each row"""
     repair: Annotated[tuple[str, ...], READ] = ()
-    """repair rows that are invalid JSON: literal, json; counted"""
+    """repair rows: literal (Python), json (invalid JSON), encoding (Windows-1252); each is named"""
     retry_rejects: Annotated[str, READ] = ""
     """an edited rejects.jsonl, whose rows replace the rejected ones"""
     max_rejects: Annotated[Share, READ] = 0.01

@@ -42,8 +42,11 @@ def closest(name: str, known: Iterable[str]) -> str:
 class RowError(Exception):
     """A row that does not fit its format. `prep` puts it in rejects.jsonl under `code` and goes
     on.
+
+    `hint`: how to fix this row, where that is more than the hint of the code. `at`: where the row
+    is wrong: a piece of its text, or the position of a character in it.
     """
 
-    def __init__(self, code: str, reason: str):
-        super().__init__(code, reason)
-        self.code, self.reason = code, reason
+    def __init__(self, code: str, reason: str, hint: str = "", at: str | int = ""):
+        super().__init__(code, reason, hint, at)
+        self.code, self.reason, self.hint, self.at = code, reason, hint, at

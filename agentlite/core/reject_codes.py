@@ -11,8 +11,8 @@ class Code(NamedTuple):
 
 
 REPAIR = (
-    "--repair literal reads Python literals, --repair json guesses what was meant, where "
-    "nothing is lost"
+    "--fix repairs what it can without losing or guessing anything (Python literals, commas, "
+    "quotes)"
 )
 
 # E1: the row as text; E2: the dialog; D: a copy of a record that is kept; F: no fault, left out as
@@ -25,9 +25,13 @@ CODES: dict[str, Code] = {
     "E105": Code(
         "A JSON array, or an object spread over lines, is broken or cut from here on; what follows "
         "is kept in one piece.",
-        "Fetch or repair the file, or write its rows one a line.",
+        "Fetch or repair the file, or write one row per line.",
     ),
-    "E109": Code("The row is no UTF-8.", "Convert the file: iconv -f ENCODING -t UTF-8 FILE."),
+    "E109": Code(
+        "The row is not UTF-8.",
+        "--repair encoding reads such rows as Windows-1252; for a whole file: iconv -f ENCODING -t "
+        "UTF-8 FILE.",
+    ),
     "E111": Code(
         "A NUL byte stands in the row: the disk was full, or the machine went down while it was "
         "written.",
@@ -43,7 +47,7 @@ CODES: dict[str, Code] = {
         "Write the whole character, or take it out.",
     ),
     "E116": Code(
-        "NaN, Infinity or a number too large: no JSON, and other readers would take it "
+        "NaN, Infinity or a number too large: not JSON, and other readers would take it "
         "differently.",
         "Write null, a text, or a number.",
     ),
@@ -58,11 +62,12 @@ CODES: dict[str, Code] = {
         "Split it up.",
     ),
     "E121": Code(
-        "The row is no JSON object on a line of its own.", f"`jq -c .` writes one a line; {REPAIR}."
+        "The row is not a JSON object on a line of its own.",
+        f"`jq -c .` writes one row per line; {REPAIR}.",
     ),
     "E122": Code("The last row of the file looks cut.", f"Fetch it again; {REPAIR}."),
     "E124": Code(
-        "A text inside the row that should be JSON (the tools, a tool) is none.", f"{REPAIR}."
+        "A text inside the row that should be JSON (the tools, a tool) is not.", f"{REPAIR}."
     ),
     "E201": Code(
         "The row is not as its format has it: no dialog, no assistant turn, or a field of another "
@@ -88,7 +93,7 @@ CODES: dict[str, Code] = {
         "It is not clear which call a result answers.",
         "Give every call an id, and every result the tool_call_id of its call.",
     ),
-    "E206": Code("The arguments of a call, or the call, are no JSON.", f"{REPAIR}."),
+    "E206": Code("The arguments of a call, or the call, are not JSON.", f"{REPAIR}."),
     "E208": Code(
         "The arguments of a call are a list or a single value, not an object.",
         'Name the arguments: {"city": "Oslo"}.',
@@ -104,7 +109,7 @@ CODES: dict[str, Code] = {
         'list is one of them, "tags": [["red", "blue"]].',
     ),
     "E211": Code(
-        "The schema of a tool is none.",
+        "The schema of a tool is not JSON Schema.",
         "Write JSON Schema: properties an object, required a list of names.",
     ),
     "E212": Code(
@@ -189,7 +194,7 @@ CODES: dict[str, Code] = {
     "F321": Code(
         "Contradicts another record: the same tools and the same messages, but other calls, or "
         "none.",
-        "Mend the wrong one of them, and take it out of the other file if there are two.",
+        "Correct the wrong one of them, and take it out of the other file if there are two.",
     ),
     "F331": Code(
         "Gives away a held-out record: the same query, nearly the same, or the same calls with the "

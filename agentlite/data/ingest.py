@@ -18,6 +18,7 @@ from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import Traits
 from agentlite.data.formats import RawLine
 from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut
+from agentlite.data.reject_report import MOST_LINES
 from agentlite.data.rejects import Reject
 from agentlite.data.worker_pool import take_all
 
@@ -63,8 +64,9 @@ class Ingested:
     the order of reading: where it came from and what was done to it (on disk).
 
     `left_out`: rows that were filtered while they were read, by code; `formats`: by source; `cuts`:
-    the ledger of the dialogs that were cut; `repaired`: rows, by method; `personal`: values, by
-    kind; `retrieved`: records with tools of a retriever, and how many lacked a right one;
+    the ledger of the dialogs that were cut; `repaired`: rows, by method, and `repaired_at`: the
+    places of the first of them; `personal`: values, by kind; `retrieved`: records with tools of a
+    retriever, and how many lacked a right one;
     `undeclared`: records, and parameters that their calls give and the list of a tool lacks;
     `for_tests`: records in which any call is right, so there is none to learn;
     `invalid_schemas`: records that call such a tool, by the tool;
@@ -83,6 +85,7 @@ class Ingested:
         self.formats: dict[str, Counter[str]] = defaultdict(Counter)
         self.left_out: Counter[str] = Counter()
         self.repaired: Counter[str] = Counter()
+        self.repaired_at: dict[str, list[str]] = defaultdict(list)
         self.personal: Counter[str] = Counter()
         self.retrieved: Counter[str] = Counter()
         self.undeclared: Counter[str] = Counter()
@@ -95,6 +98,9 @@ class Ingested:
     def add(self, row: IngestedRow) -> None:
         """Adds what became of one raw row, and counts it."""
         self.repaired.update(row.repaired)
+        for method in row.repaired:
+            if len(first := self.repaired_at[method]) < MOST_LINES:
+                first.append(row.samples[0].location)
         if row.format:
             self.formats[row.source][row.format] += 1
         for sample in row.samples:

@@ -25,15 +25,13 @@ from agentlite.data.curation.truncate import cut
 from agentlite.data.curation.validate import validate
 from agentlite.data.formats import Raw, RawLine, decoded, quick, samples, to_record
 from agentlite.data.formats.by_source import format_of
-from agentlite.data.formats.json_repair import repair
+from agentlite.data.formats.json_repair import REPAIRABLE, repair
 from agentlite.data.formats.sage_tools import NO_CATALOGUE, undescribed
 from agentlite.data.rejects import Reject
 from agentlite.rendering import Mixture, encoding, renderer
 from agentlite.rendering.template import Template
 
 PLAIN = (None, "openai")  # the formats that a row may be of if it can be read quickly
-# invalid JSON; any other row that cannot be read is not whole, or it is clear what is wrong with it
-REPAIRABLE = ("E121", "E122")
 
 
 class IngestContext(NamedTuple):
@@ -305,4 +303,5 @@ def readable(line: RawLine, methods: Sequence[str]) -> tuple[Raw, Sequence[str]]
 
 
 def _reject(raw: Raw | RawLine, error: RowError, part: int) -> Reject:
-    return Reject(raw.location, raw.content.removesuffix(b"\n"), error.code, error.reason, part)
+    content = raw.content.removesuffix(b"\n")
+    return Reject(raw.location, content, error.code, error.reason, part, error.hint, error.at)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import kind
 from agentlite.core.records import Message, Record
 from agentlite.core.row_files import Row
 from agentlite.data.curation.validate import check_dialog, validate
@@ -166,4 +167,4 @@ def _turns(answer: Any) -> list[Any]:
     turns = [answer] if isinstance(answer, Mapping) else answer
     if isinstance(turns, list) and turns and all(isinstance(turn, Mapping) for turn in turns):
         return turns
-    raise RowError("E202", f"an answer is a {type(answer).__name__}, neither text nor messages")
+    raise RowError("E202", f"an answer is {kind(answer)}, neither text nor messages")

@@ -1,8 +1,7 @@
 """rejects.jsonl: rejected rows with their bytes and reasons, and edited rows read again."""
 
 import base64
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +14,17 @@ from agentlite.data.formats import RawLine
 
 
 class Reject(NamedTuple):
-    """`part`: which of the samples of the row, where it holds several; 0 otherwise."""
+    """`part`: which of the samples of the row, where it holds several; 0 otherwise. `hint`, `at`:
+    of its RowError.
+    """
 
     location: str
     content: bytes
     code: str
     reason: str
     part: int = 0
+    hint: str = ""
+    at: str | int = ""
 
 
 def reject_row(reject: Reject) -> Row:
@@ -29,7 +32,7 @@ def reject_row(reject: Reject) -> Row:
         "location": reject.location,
         "code": reject.code,
         "reason": reject.reason,
-        "hint": CODES[reject.code].hint,
+        "hint": reject.hint or CODES[reject.code].hint,
     }
     if reject.part:
         row["part"] = str(reject.part)
@@ -37,19 +40,6 @@ def reject_row(reject: Reject) -> Row:
         return {**row, "raw": reject.content.decode("utf-8")}
     except UnicodeDecodeError:
         return {**row, "raw_base64": base64.b64encode(reject.content).decode("ascii")}
-
-
-def reject_lines(rejects: Sequence[Reject]) -> list[str]:
-    """One line for each code, with the first location and how many more there are."""
-    first: dict[str, Reject] = {}
-    for reject in rejects:
-        first.setdefault(reject.code, reject)
-    counts = Counter(reject.code for reject in rejects)
-    return [
-        f"{reject.location}: {code} {reject.reason}"
-        + (f"  [+{counts[code] - 1} more]" if counts[code] > 1 else "")
-        for code, reject in first.items()
-    ]
 
 
 def edited_rows(path: Path) -> dict[str, list[bytes]]:

@@ -49,12 +49,17 @@ def check_dialog(record: Record) -> None:
     if any("\0" in message.content for message in record.messages) or _has_nul(
         [record.tools, [message.calls for message in record.messages if message.calls]]
     ):
-        raise RowError("E112", "a NUL character in a text")
+        raise RowError("E112", "a NUL character in a text", at="\0")
 
 
 def _check_turns(record: Record, turns: Sequence[int]) -> None:
     if not turns:
-        raise RowError("E201", "no assistant turn" if record.messages else "no messages")
+        raise RowError(
+            "E201",
+            "no assistant turn" if record.messages else "no messages",
+            "Add the answer that is to be learned, as a turn of the assistant; "
+            "`agentlite pairs --data` and grpo take prompts without one.",
+        )
     for turn in record.gold:
         if turn not in turns:
             raise RowError("E201", f"gold for message {turn}, which is no assistant turn")
@@ -64,13 +69,13 @@ def _check_turns(record: Record, turns: Sequence[int]) -> None:
             and not message.calls
             and message.role in ("user", "assistant")
         ):
-            raise RowError("E216", f"the {message.role} says nothing (message {number})")
+            raise RowError("E216", f"the {message.role} message is empty (message {number})")
 
 
 def _check_names(tools: Sequence[Tool]) -> None:
     if len({tool.name for tool in tools}) < len(tools):
         name, count = Counter(tool.name for tool in tools).most_common(1)[0]
-        raise RowError("E212", f"{count} tools are named {name}")
+        raise RowError("E212", f"{count} tools are named {name}", at=name)
 
 
 def _check_order(messages: Sequence[Message]) -> None:
@@ -107,15 +112,31 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
     for number, message in enumerate(messages, 1):
         if message.role == "tool":
             if not calls:
-                raise RowError("E204", f"a result without a call (message {number})")
-            if waiting.count(message.call_id) != 1:
                 raise RowError(
-                    "E205", f"no single call has the id {message.call_id!r} (message {number})"
+                    "E204",
+                    f"a result without a call (message {number})",
+                    "Add the call before it, or take the result out.",
+                )
+            if waiting.count(message.call_id) != 1:
+                ids = ", ".join(waiting) or "none"
+                raise RowError(
+                    "E205",
+                    f"no single call has the id {message.call_id!r} (message {number}); calls "
+                    f"that wait for a result: {ids}",
+                    at=message.call_id,
                 )
             waiting.remove(message.call_id)
             continue
         if waiting and not (asks_on and message.role == "user"):
-            raise RowError("E204", f"{len(waiting)} calls without a result before message {number}")
+            call = next(call for call in calls if call.id in waiting)
+            raise RowError(
+                "E204",
+                f"{call.name} (id {call.id!r}) is called, and no result follows before message "
+                f"{number}",
+                f'Add {{"role": "tool", "tool_call_id": "{call.id}", "content": "..."}} before '
+                "that message, or take the call out.",
+                call.id,
+            )
         if calls or message.calls:
             calls = message.calls
             waiting = [call.id for call in calls]
@@ -131,8 +152,9 @@ def _tool_of(call: Call, tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(call.name)
     if tool is None:
         near = closest(call.name, tools)
-        others = f"; the nearest is {near}" if near else f"; it has {len(tools)}"
-        raise RowError("E209", f"the row has no tool {call.name}{others}")
+        others = f"; the nearest is {near}" if near else f"; it has {', '.join(tools) or 'none'}"
+        hint = "" if tools else 'Add the tools: "tools": [...]; or take the calls out.'
+        raise RowError("E209", f"the row has no tool {call.name}{others}", hint, call.name)
     return tool
 
 
@@ -140,14 +162,14 @@ def _check_arguments(call: Call, tool: Tool, is_typed: bool) -> None:
     """`is_typed`: hold the values to the schema."""
     for name in tool.parameters.get("required", []):
         if name not in call.arguments:
-            raise RowError("E210", f"{call.name}: the required {name} is missing")
+            raise RowError("E210", f"{call.name}: the required {name} is missing", at=call.name)
     for name in call.arguments:
         if not takes(tool.parameters, name):
             near = closest(name, schema_at(tool.parameters, "properties"))
             others = f"; the nearest is {near}" if near else ""
-            raise RowError("E210", f"{call.name} has no parameter {name}{others}")
+            raise RowError("E210", f"{call.name} has no parameter {name}{others}", at=name)
     if is_typed and (problem := misfit(call.arguments, tool.parameters)):
-        raise RowError("E210", f"{call.name}: {problem}")
+        raise RowError("E210", f"{call.name}: {problem}", at=problem.partition(":")[0])
 
 
 def _has_nul(value: object) -> bool:

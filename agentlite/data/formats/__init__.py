@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError, UserError, nearest
+from agentlite.core.errors import RowError, UserError, closest, nearest
+from agentlite.core.plain_words import misfit
 from agentlite.core.records import SPLITS, Message, Record
 from agentlite.data.formats import (
     agentinstruct,
@@ -53,6 +54,23 @@ from agentlite.rendering.result_marks import check_results
 Row = dict[str, Any]
 # a split by our names and by those of other data sets
 SPLIT_NAMES = {name: name for name in SPLITS} | dict.fromkeys(("validation", "valid", "val"), "dev")
+
+
+# what holds the dialog in a row of some format
+MAIN_KEYS = ("messages", "conversations", "instruction", "text", "prompt", "query", "question")
+# keys of rows that are not dialogs but are often given as such, and what to do
+REQUESTS = (
+    (
+        {"custom_id", "method", "url", "body"},
+        "This is a request for OpenAI's Batch API. Its dialog is in body: `jq -c .body FILE > "
+        "rows.jsonl`; the answers are in the batch's output file.",
+    ),
+    (
+        {"custom_id", "response", "error"},
+        "This is an output of OpenAI's Batch API: an answer without its question. Join it with the "
+        "request of the same custom_id.",
+    ),
+)
 
 
 def _whole(row: Row) -> list[Row]:
@@ -133,7 +151,7 @@ def to_record(
         try:
             record = msgspec.convert(msgspec.to_builtins(record), Record)
         except msgspec.ValidationError as error:
-            raise RowError("E201", f"not as {name} has it: {error}") from error
+            raise RowError("E201", f"not as {name} has it: {misfit(error)}") from error
     if not record.split:
         record = replace(record, split=_stated_split(record))
     if split:
@@ -219,7 +237,15 @@ def detected(value: Row) -> str:
             "E202",
             f"no known format fits: a text, and {others}. --format text learns the text alone",
         )
-    raise RowError("E202", f"no known format fits: keys {', '.join(map(str, value)) or 'none'}")
+    keys = ", ".join(map(str, value)) or "none"
+    reason = f"no known format fits: keys {keys}"
+    if hint := next((hint for names, hint in REQUESTS if names <= value.keys()), ""):
+        at = "body" if "body" in value else "response"
+        raise RowError("E202", reason, hint, at)
+    for wrong in value:
+        if right := closest(str(wrong), MAIN_KEYS):
+            raise RowError("E202", reason, f"Did you mean '{right}' in place of '{wrong}'?", wrong)
+    raise RowError("E202", reason)
 
 
 __all__ = [

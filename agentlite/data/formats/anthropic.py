@@ -4,11 +4,12 @@ from itertools import groupby
 from typing import Any
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import kind as kind_of
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.data.formats import ms_swift
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import json_value
-from agentlite.data.formats.openai import has_loss, merged
+from agentlite.data.formats.openai import has_loss, merged, unknown_role
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
 EXAMPLE = (
@@ -112,9 +113,7 @@ class _AnthropicDialog:
     def add(self, message: Any, number: int) -> None:
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant"):
-            raise RowError(
-                "E202", f"unknown role {role!r} (message {number}); known: {', '.join(BLOCKS)}"
-            )
+            raise unknown_role(role, BLOCKS, f"message {number}")
         blocks = _blocks(message.get("content"), BLOCKS[role], f"message {number}")
         if role == "assistant":
             self._assistant(blocks, has_loss(message))
@@ -177,11 +176,9 @@ def _blocks(content: object, known: tuple[str, ...], place: str) -> list[Block]:
     if content is None or isinstance(content, str):
         return [{"type": "text", "text": content or ""}]
     if not isinstance(content, list):
-        raise RowError(
-            "E216", f"content is a {type(content).__name__}, neither text nor blocks ({place})"
-        )
+        raise RowError("E216", f"content is {kind_of(content)}, neither text nor blocks ({place})")
     for block in content:
-        kind = block.get("type") if isinstance(block, dict) else type(block).__name__
+        kind = block.get("type") if isinstance(block, dict) else kind_of(block)
         if kind not in known or not isinstance(block, dict):
             raise RowError(
                 "E216",

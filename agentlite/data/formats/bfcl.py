@@ -10,6 +10,7 @@ from agentlite.config.settings import default
 from agentlite.core.errors import RowError, UserError, nearest
 from agentlite.core.json_schema import fits as fits_schema
 from agentlite.core.optional_deps import how
+from agentlite.core.plain_words import misread
 from agentlite.core.records import (
     ANY_TOOL,
     Call,
@@ -97,7 +98,7 @@ def read(row: dict[str, Any], no_call_answer: str = NO_CALL_ANSWER) -> Record:
     try:
         return _read(row, no_call_answer)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise RowError("E201", f"not as BFCL v4 has it: {type(error).__name__} {error}") from error
+        raise RowError("E201", f"not as BFCL v4 has it: {misread(error)}") from error
 
 
 def _read(row: dict[str, Any], no_call_answer: str) -> Record:

@@ -13,6 +13,19 @@ from agentlite.core.errors import RowError
 DEEPEST = 64
 LONGEST_LITERAL = 64 << 10
 _OTHERWISE = object()
+CUT = "The row was cut: fetch or write it again. No repair can know what is missing."
+SPREAD = "Is the JSON spread over lines? `jq -c . FILE` writes one row per line."
+# json's words for a mistake -> ours
+PROBLEMS = {
+    "Expecting value": "a value is missing",
+    "Expecting property name enclosed in double quotes": "a key in double quotes is missing",
+    "Expecting ',' delimiter": "a comma or a closing bracket is missing",
+    "Expecting ':' delimiter": "a colon is missing",
+    "Invalid control character at": "a line break or another control character in a text (write "
+    "\\n)",
+    "Invalid \\escape": "a backslash that escapes nothing (write two)",
+    "Invalid \\uXXXX escape": "\\u without four hexadecimal digits",
+}
 
 
 def json_value(text: str) -> Any:
@@ -33,7 +46,7 @@ def json_value(text: str) -> Any:
             object_pairs_hook=_object,
         )
     except json.JSONDecodeError as error:
-        raise RowError("E121", _json_problem(error)) from error
+        raise not_json(error) from error
     except RecursionError as error:
         raise RowError("E119", f"nested deeper than {DEEPEST}") from error
     _refuse_surrogates(text, value)
@@ -85,18 +98,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise RowError("E118", f"the key {twice!r} stands twice in one object")
+        raise RowError("E118", f"the key {twice!r} stands twice in one object", at=twice)
     return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise RowError("E116", f"{name} is no JSON number")
+    raise RowError("E116", f"{name} is not a JSON number", at=name)
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise RowError("E116", f"the number {text[:20]} is too large")
+        raise RowError("E116", f"the number {text[:20]} is too large", at=text)
     return value
 
 
@@ -104,16 +117,35 @@ def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise RowError("E117", f"a number of {len(text)} digits") from error
+        raise RowError("E117", f"a number of {len(text)} digits", at=text) from error
 
 
-def _json_problem(error: json.JSONDecodeError) -> str:
+def not_json(error: json.JSONDecodeError, where: str = "") -> RowError:
+    """E121, in plain words, with what helps against the mistakes that are common. `where`: in place
+    of the number of the character.
+    """
+    text, place = error.doc, error.pos
+    rest, before = text[place:].lstrip(), text[:place].rstrip()
+    where = where or f"at character {place + 1}"
     if error.msg == "Extra data":
-        return "more than one JSON value on the line (`jq -c .` writes one a line)"
-    return (
-        f"no JSON: {error.msg} at character {error.pos + 1} (JSON spread over lines? `jq -c .` "
-        "writes one a line)"
-    )
+        reason = "more than one JSON value on the line"
+        return RowError("E121", reason, "Write one value per line: `jq -c . FILE`.", place)
+    if error.msg.startswith("Unterminated string"):
+        reason = f"not JSON: the text that begins {where} does not end"
+        return RowError("E121", reason, CUT, place)
+    if not rest:
+        spread = before.endswith(("{", "["))
+        reason = f"not JSON: the row ends {where}, inside an object or a list"
+        return RowError("E121", reason, SPREAD if spread else CUT, len(before))
+    if rest[0] in "}]" and before.endswith(","):
+        return RowError("E121", f"not JSON: a comma before {rest[0]!r} {where}", at=len(before) - 1)
+    if not before and rest[0] not in "{[":
+        reason = f"not JSON: a row begins with {{, and this one with {shortened(rest)}"
+        return RowError("E121", reason, "Give one JSON object per line.", place)
+    if rest[0] == "'" or rest.startswith(("None", "True", "False")):
+        word = rest[0] if rest[0] == "'" else rest[: 5 if rest[0] == "F" else 4]
+        return RowError("E121", f"not JSON but Python: {word} {where}", at=place)
+    return RowError("E121", f"not JSON: {PROBLEMS.get(error.msg, error.msg)} {where}", at=place)
 
 
 def _refuse_surrogates(text: str, value: object) -> None:
@@ -121,7 +153,9 @@ def _refuse_surrogates(text: str, value: object) -> None:
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
-            raise RowError("E113", "half a surrogate pair: no character") from error
+            half = f"\\u{ord(error.object[error.start]):04x}"
+            at = half if half in text else half.replace(half[2:], half[2:].upper())
+            raise RowError("E113", f"{half} is half a surrogate pair", at=text.find(at)) from error
         except RecursionError as error:
             raise RowError("E119", f"nested deeper than {DEEPEST}") from error
 

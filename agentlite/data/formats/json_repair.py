@@ -14,6 +14,9 @@ from agentlite.core.errors import RowError
 from agentlite.data.formats.json_decode import json_value, literal_value
 
 LONGEST = 1 << 20
+# rows that a repair may read: of another encoding, invalid JSON, or with it in a text inside
+REPAIRABLE = ("E109", "E121", "E122", "E124", "E206")
+ENCODING = "encoding"
 HOLD_JSON = (
     "tools",
     "functions",
@@ -39,7 +42,7 @@ def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list
     """The row, and the methods that changed something in it, in turn; None if none helps."""
     used: list[str] = []
     try:
-        value = _value(content.decode("utf-8").removeprefix("\ufeff"), methods, used)
+        value = _value(_decoded(content, methods, used).removeprefix("\ufeff"), methods, used)
     except (UnicodeDecodeError, RowError):
         return None
     if not isinstance(value, dict):
@@ -48,14 +51,29 @@ def repair(content: bytes, methods: Sequence[str]) -> tuple[dict[str, Any], list
     return (mended, list(dict.fromkeys(used))) if used else None
 
 
+def _decoded(content: bytes, methods: Sequence[str], used: list[str]) -> str:
+    """Raises UnicodeDecodeError for what is neither UTF-8 nor, if the methods allow it,
+    Windows-1252.
+    """
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        if ENCODING not in methods:
+            raise
+        text = content.decode("windows-1252")
+        used.append(ENCODING)
+        return text
+
+
 def _value(text: str, methods: Sequence[str], used: list[str]) -> Any:
     """Raises RowError if no method reads the text."""
     try:
         return json_value(text)
     except RowError as error:
-        for method in methods if error.code == "E121" and len(text) <= LONGEST else ():
+        readers = [method for method in methods if method in READERS]
+        for method in readers if error.code == "E121" and len(text) <= LONGEST else ():
             try:
-                value = METHODS[method](text)
+                value = READERS[method](text)
             except RowError:
                 continue
             if _content(json.dumps(value, ensure_ascii=False)) != _content(text):
@@ -123,4 +141,6 @@ def _guessed(text: str) -> object:
     return value
 
 
-METHODS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}
+READERS: dict[str, Callable[[str], Any]] = {"literal": literal_value, "json": _guessed}
+METHODS = (*READERS, ENCODING)
+SAFE = tuple(READERS)  # nothing is guessed of what a row says, as an encoding is

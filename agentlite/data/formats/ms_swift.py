@@ -5,6 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats import self_cognition
 from agentlite.data.formats.extra_fields import meta_of, rest
@@ -169,9 +170,7 @@ class _MsSwiftDialog:
         """
         scale, index = turn.get("loss_scale"), len(self.messages) - 1
         if scale is not None and not isinstance(scale, int | float):
-            raise RowError(
-                "E201", f"loss_scale is a {type(scale).__name__}, not a number (message {number})"
-            )
+            raise RowError("E201", f"loss_scale is {kind(scale)}, not a number (message {number})")
         weight = scale if has_loss(turn) else 0
         if self.weights.setdefault(index, weight) != weight:
             raise RowError(
@@ -184,7 +183,5 @@ class _MsSwiftDialog:
 def _text(turn: dict[str, object], number: int) -> str:
     content = turn.get("content")
     if content is not None and not isinstance(content, str):
-        raise RowError(
-            "E216", f"content is a {type(content).__name__}, not text (message {number})"
-        )
+        raise RowError("E216", f"content is {kind(content)}, not text (message {number})")
     return content or ""

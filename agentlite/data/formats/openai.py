@@ -6,7 +6,8 @@ from typing import Any, get_args
 import msgspec
 from msgspec.structs import replace
 
-from agentlite.core.errors import RowError
+from agentlite.core.errors import RowError, nearest
+from agentlite.core.plain_words import kind, misfit
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
 from agentlite.data.formats.extra_fields import meta_of, rest
 from agentlite.data.formats.json_decode import json_value
@@ -51,6 +52,12 @@ KNOWN = frozenset(
 TASKS = get_args(Task)
 
 
+def unknown_role(role: object, known: Iterable[str], where: str) -> RowError:
+    """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
+    reason = f"unknown role {role!r} ({where}); known: {', '.join(known)}"
+    return RowError("E202", reason, nearest(str(role), known, other=""), str(role))
+
+
 def fits(row: dict[str, Any]) -> bool:
     messages = row.get("messages")
     return isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages)
@@ -63,7 +70,7 @@ def read(row: dict[str, Any]) -> Record:
     tools = read_tools(row.get("tools") or row.get("functions"))
     messages = row.get("messages")
     if not isinstance(messages, list):
-        raise RowError("E201", "messages are no list")
+        raise RowError("E201", "messages are not a list")
     dialog, gold = _OpenAIDialog(tools).read(messages), read_gold(row.get("gold"))
     return Record(
         messages=dialog if gold else merged(dialog),  # gold counts the messages as they stand
@@ -110,7 +117,7 @@ def read_gold(value: object) -> dict[int, Gold]:
     try:
         return msgspec.convert(gold or {}, dict[int, Gold], strict=False)
     except msgspec.ValidationError as error:
-        raise RowError("E201", f"gold: {error}") from error
+        raise RowError("E201", f"gold: {misfit(error)}") from error
 
 
 class _OpenAIDialog:
@@ -128,16 +135,10 @@ class _OpenAIDialog:
 
     def _message(self, message: object, number: int) -> Message:
         if not isinstance(message, dict):
-            raise RowError("E201", f"message {number} is no object")
+            raise RowError("E201", f"message {number} is not an object")
         role = ROLES.get(str(message.get("role")))
         if role is None:
-            raise RowError(
-                "E202",
-                (
-                    f"unknown role {message.get('role')!r} (message {number}); known: "
-                    f"{', '.join(ROLES)}"
-                ),
-            )
+            raise unknown_role(message.get("role"), ROLES, f"message {number}")
         content, loss = _text(message.get("content"), role, number), has_loss(message)
         if not message.keys().isdisjoint(THOUGHTS):
             thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
@@ -198,7 +199,7 @@ def _calls(message: dict[str, object], number: int) -> list[dict[str, object]]:
         [message["function_call"]] if message.get("function_call") else []
     )
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise RowError("E206", f"tool_calls are no list of objects (message {number})")
+        raise RowError("E206", f"tool_calls are not a list of objects (message {number})")
     return calls
 
 
@@ -208,18 +209,16 @@ def _text(content: object, role: Role, number: int) -> str:
     if role == "tool" and not _is_parts(content):
         return plain(content)
     if not isinstance(content, list):
-        raise RowError(
-            "E216", f"content is a {type(content).__name__}, not text (message {number})"
-        )
+        raise RowError("E216", f"content is {kind(content)}, not text (message {number})")
     for part in content:
         if (
             not isinstance(part, dict)
             or part.get("type") != "text"
             or not isinstance(part.get("text"), str)
         ):
-            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            found = part.get("type") if isinstance(part, dict) else kind(part)
             raise RowError(
-                "E216", f"content of type {kind!r}: only text can be learned (message {number})"
+                "E216", f"content of type {found!r}: only text can be learned (message {number})"
             )
     return "".join(part["text"] for part in content)
 

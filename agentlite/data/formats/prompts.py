@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import misfit
 from agentlite.core.records import ANY_ARGUMENTS, Call, Gold, GoldCall, Message, Record, accepted
 from agentlite.data.formats import openai
 from agentlite.data.formats.accepted_values import first_accepted
@@ -60,7 +61,7 @@ def _gold_call(value: object) -> GoldCall:
     try:
         given = msgspec.convert(value, Call)
     except msgspec.ValidationError as error:
-        raise RowError("E201", f"gold: {error}") from error
+        raise RowError("E201", f"gold: {misfit(error)}") from error
     lists = {
         key: one if isinstance(one, list) else [accepted(one)]
         for key, one in given.arguments.items()

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import kind
 from agentlite.core.records import Message
 
 
@@ -11,7 +12,7 @@ def text_at(row: dict[str, Any], key: str) -> str:
     """The text under a key, "" where there is none. Raises RowError E216 for what is no text."""
     value = row.get(key)
     if value is not None and not isinstance(value, str):
-        raise RowError("E216", f"{key} is a {type(value).__name__}, not text")
+        raise RowError("E216", f"{key} is {kind(value)}, not text")
     return value or ""
 
 

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from agentlite.core.errors import REJECTS, RowError, UserError, closest
+from agentlite.core.plain_words import kind
 from agentlite.core.row_files import check_parquet, read_parquet
 from agentlite.data.formats import bfcl
-from agentlite.data.formats.json_decode import json_value
+from agentlite.data.formats.foreign_files import HEAD, refuse_foreign
+from agentlite.data.formats.json_decode import json_value, not_json
+from agentlite.data.formats.json_repair import ENCODING
 
 LONGEST_LINE = 16 << 20
 KEPT_OF_LONGER = 1 << 10
@@ -36,11 +39,6 @@ SUFFIXES = (
     ".jsonl.zst",
     ".json.zst",
 )  # read from a folder
-FOREIGN = {
-    b"\xff\xfe": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
-    b"\xfe\xff": ("UTF-16", "Convert it first: iconv -f UTF-16 -t UTF-8 FILE."),
-    b"PAR1": ("Parquet", "Give it as a file."),
-}
 
 
 def _zstd(file: BinaryIO) -> BinaryIO:
@@ -178,7 +176,7 @@ def read_lines(source: str, stdin: BinaryIO) -> Iterator[RawLine]:
         location = "stdin" if source == "-" else source
         raise UserError(
             "no rows in it.",
-            "Give a file with one JSON object a line.",
+            "Give a file with one JSON object per line.",
             location=location,
             exit_code=REJECTS,
         )
@@ -198,6 +196,7 @@ def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
 
 def _packed_or_plain(packed: BinaryIO, name: str) -> Iterator[RawLine]:
     with _unpacked(packed, name) as file:
+        refuse_foreign(_head(file), name)
         first, number = _line(file), 1
         while isinstance(first, bytes) and first and not _unmarked(first).strip():
             first, number = _line(file), number + 1
@@ -207,6 +206,18 @@ def _packed_or_plain(packed: BinaryIO, name: str) -> Iterator[RawLine]:
             yield from _spread(file, name, first, number)
         else:
             yield from _lines(file, name, first, number)
+
+
+def _head(file: Any) -> bytes:
+    """The first bytes, which stay to be read."""
+    try:
+        if hasattr(file, "peek"):
+            return bytes(file.peek(HEAD)[:HEAD])
+    except Exception:  # a packed file that is broken: `_line` says how
+        return b""
+    head: bytes = file.read(HEAD)
+    file.seek(0)
+    return head
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:
@@ -284,12 +295,23 @@ def _spread(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[Ra
     try:
         text = _unmarked(content).decode("utf-8")
         json.JSONDecoder().raw_decode(text)
-    except (ValueError, RecursionError):
-        yield from _lines(io.BytesIO(content[len(first) :]), name, first, number)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, json.JSONDecodeError) and not any(map(_is_row, chunks)):
+            yield _unread(f"{name}:{number}", text, error)
+        else:
+            yield from _lines(io.BytesIO(content[len(first) :]), name, first, number)
     else:
         yield from _objects(text, name, number)
     if broken:
         yield broken
+
+
+def _is_row(line: bytes) -> bool:
+    """Whether a line that is not indented is an object: others may then be rows as well."""
+    try:
+        return line.startswith(b"{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _objects(text: str, name: str, line: int) -> Iterator[RawLine]:
@@ -300,7 +322,7 @@ def _objects(text: str, name: str, line: int) -> Iterator[RawLine]:
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            yield _unread(location, text[start:], f"looks cut, or broken: {error}")
+            yield _unread(location, text[start:], error, start)
             return
         yield RawLine(location, text[start:end].encode("utf-8") + b"\n")
         following = _after_blanks(text, end)
@@ -310,10 +332,6 @@ def _objects(text: str, name: str, line: int) -> Iterator[RawLine]:
 
 def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[RawLine]:
     """From `line` on, which was read already and is number `number`."""
-    if isinstance(line, bytes):
-        for magic, (kind, fix) in FOREIGN.items():
-            if line.startswith(magic):
-                raise UserError(f"this is {kind}, not JSON lines.", fix, location=name)
     while line:
         if isinstance(line, RowError):
             yield RawLine(f"{name}:{number}", b"", line)
@@ -337,20 +355,38 @@ def decoded(line: RawLine) -> Raw:
             location,
             content,
             None,
-            RowError("E122", f"looks cut: {error.reason}") if torn else error,
+            RowError("E122", f"looks cut: {error.reason}", error.hint, error.at) if torn else error,
         )
 
 
 def _object(content: bytes) -> dict[str, object]:
     if b"\0" in content:
-        raise RowError("E111", "a NUL byte")
+        raise RowError("E111", "a NUL byte", at=content.index(b"\0"))
     try:
         value = json_value(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise RowError("E109", f"no UTF-8 at byte {error.start + 1} of the row") from error
+        raise _not_utf8(content, error.start) from error
     if not isinstance(value, dict):
-        raise RowError("E201", f"a row is a JSON object, not a {type(value).__name__}")
+        raise RowError(
+            "E201",
+            f"a row is a JSON object, and this is {kind(value)}",
+            "Give one object per line.",
+        )
     return value
+
+
+def _not_utf8(content: bytes, start: int) -> RowError:
+    """E109, with the letter that is meant if the row is Windows-1252, as such rows mostly are."""
+    hint, at = "", len(content[:start].decode("utf-8"))
+    reason = f"not UTF-8: byte {content[start]:02x} at byte {start + 1} of the row"
+    with contextlib.suppress(UnicodeDecodeError):
+        letter = content.decode("windows-1252")[start]
+        reason += f", which is {letter!r} in Windows-1252"
+        hint = (
+            f"--repair {ENCODING} reads such rows as Windows-1252. If the whole file is: iconv -f "
+            "WINDOWS-1252 -t UTF-8 FILE."
+        )
+    return RowError("E109", reason, hint, at)
 
 
 def _too_long(file: BinaryIO, line: bytes, location: str) -> RawLine:
@@ -375,8 +411,8 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
     try:
         text = _unmarked(content).decode("utf-8")
     except UnicodeDecodeError as error:
-        fix = "Convert it first: iconv -f ENCODING -t UTF-8 FILE."
-        raise UserError(f"no UTF-8 at byte {error.start + 1}.", fix, location=name) from error
+        fix = f"If it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 {name} > rows.json"
+        raise UserError(f"not UTF-8 at byte {error.start + 1}.", fix, location=name) from error
     end = text.index("[") + 1
     start = _after_blanks(text, end)
     line += text.count("\n", 0, start)
@@ -385,7 +421,7 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
         try:
             _, end = json.JSONDecoder().raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            yield _unread(location, text[start:], f"looks cut, or broken: {error}")
+            yield _unread(location, text[start:], error, start)
             return
         yield RawLine(location, text[start:end].encode("utf-8") + b"\n")
         comma = _after_blanks(text, end)
@@ -402,8 +438,20 @@ def _array(content: bytes, name: str, line: int) -> Iterator[RawLine]:
         yield _unread(f"{name}:{line}", rest, "something stands behind the array")
 
 
-def _unread(location: str, text: str, reason: str) -> RawLine:
-    return RawLine(location, text.encode("utf-8"), RowError("E105", reason))
+def _unread(location: str, text: str, problem: str | Exception, start: int = 0) -> RawLine:
+    """What cannot be taken apart from here on. `problem`: that of a decoder, which began `start`
+    characters before `text`; or in words.
+    """
+    hint, at = "", 0
+    if isinstance(problem, json.JSONDecodeError):
+        found = not_json(problem, "in line {0}")
+        hint, at = found.hint, int(found.at) - start
+        line = int(location.rpartition(":")[2]) + text.count("\n", 0, at)
+        problem = f"looks cut, or broken: {found.reason.removeprefix('not JSON: ')}"
+        problem = problem.replace("{0}", str(line))
+    elif isinstance(problem, Exception):
+        problem = f"looks cut, or broken: {problem}"
+    return RawLine(location, text.encode("utf-8"), RowError("E105", problem, hint, at))
 
 
 def _after_blanks(text: str, start: int) -> int:

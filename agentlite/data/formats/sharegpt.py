@@ -7,10 +7,11 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Message, Record, plain
 from agentlite.data.formats.extra_fields import meta_of
 from agentlite.data.formats.json_decode import json_value
-from agentlite.data.formats.openai import has_loss, merged
+from agentlite.data.formats.openai import has_loss, merged, unknown_role
 from agentlite.data.formats.tool_calls import json_or_literal, read_call, read_tools
 
 EXAMPLE = (
@@ -88,9 +89,7 @@ def speaker_of(turn: object, number: int) -> Speaker:
     sender = turn.get("from", turn.get("role")) if isinstance(turn, dict) else None
     speaker = SPEAKERS.get(str(sender))
     if speaker is None:
-        raise RowError(
-            "E202", f"unknown role {sender!r} (turn {number}); known: {', '.join(SPEAKERS)}"
-        )
+        raise unknown_role(sender, SPEAKERS, f"turn {number}")
     return speaker
 
 
@@ -101,7 +100,7 @@ def text_of(turn: dict[str, Any], number: int) -> str:
     if isinstance(value, dict | list):
         return plain(value)
     if not isinstance(value, str):
-        raise RowError("E216", f"a {type(value).__name__} where text is said (turn {number})")
+        raise RowError("E216", f"{kind(value)} where text is said (turn {number})")
     return value
 
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import kind
 from agentlite.core.records import Call, Tool
 from agentlite.data.formats.json_decode import json_value, literal_value, shortened
 
@@ -50,8 +51,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
         return {}
     if not isinstance(value, dict):
         raise RowError(
-            "E208",
-            f"arguments are a {type(value).__name__}, not an object: {shortened(str(value))}",
+            "E208", f"arguments are {kind(value)}, not an object: {shortened(str(value))}"
         )
     return value
 
@@ -62,7 +62,8 @@ def _text_value(text: str, reader: Reader, code: str, what: str) -> object:
     except RowError as error:
         if error.code not in ("E121", "E206"):
             raise
-        raise RowError(code, f"{what} no JSON: {shortened(text)}") from error
+        hint = 'Write an object: {"city": "Oslo"}.' if what.startswith("arguments") else ""
+        raise RowError(code, f"{what} not JSON: {shortened(text)}", hint, text) from error
 
 
 def read_call(value: Any, reader: Reader = json_value) -> Call:
@@ -77,7 +78,8 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
         or not isinstance(function.get("name"), str)
         or not function["name"]
     ):
-        raise RowError("E206", f"a call without a name: {shortened(str(value))}")
+        hint = 'Write a call as {"name": "weather", "arguments": {"city": "Oslo"}}.'
+        raise RowError("E206", f"a call without a name: {shortened(str(value))}", hint)
     given = value.get("id")
     call_id = given if isinstance(given, str) else ""
     return Call(function["name"], read_arguments(function.get("arguments"), reader), call_id)
@@ -92,7 +94,7 @@ def read_tools(value: object, reader: Reader = json_value) -> tuple[Tool, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise RowError("E211", f"tools are a {type(value).__name__}, not a list")
+        raise RowError("E211", f"tools are {kind(value)}, not a list", at="tools")
     return tuple(read_tool(tool, reader) for tool in value)
 
 
@@ -149,7 +151,7 @@ def from_list(parameters: list[Any], tool: str) -> dict[str, Any]:
         isinstance(parameter, dict) and isinstance(parameter.get("name"), str)
         for parameter in parameters
     ):
-        raise RowError("E211", f"parameters of {tool}: each needs a name")
+        raise RowError("E211", f"parameters of {tool}: each needs a name", at=tool)
     properties = {
         p["name"]: {key: value for key, value in p.items() if key != "name"} for p in parameters
     }
@@ -164,7 +166,8 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
     E211.
     """
     if not isinstance(schema, dict):
-        raise RowError("E211", f"parameters of {tool}: {shortened(str(schema))} is no schema")
+        reason = f"parameters of {tool}: {shortened(str(schema))} is not a schema"
+        raise RowError("E211", reason, at=tool)
     padded = any(value is None for key, value in schema.items() if key != "default")
     kept = {
         key: value
@@ -185,11 +188,11 @@ def _types(given: object) -> str | list[str] | None:
 def _inner_schemas(schema: dict[str, object], tool: str) -> dict[str, object]:
     required = schema.pop("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise RowError("E211", f"parameters of {tool}: required is no list of names")
+        raise RowError("E211", f"parameters of {tool}: required is not a list of names", at=tool)
     for key in SCHEMAS_BY_KEY:
         if (inner := schema.get(key)) is not None:
             if not isinstance(inner, dict):
-                raise RowError("E211", f"parameters of {tool}: {key} are no object")
+                raise RowError("E211", f"parameters of {tool}: {key} are not an object", at=tool)
             given = {
                 name: dict(value) if isinstance(value, dict) else value
                 for name, value in inner.items()

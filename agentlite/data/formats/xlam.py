@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from agentlite.core.errors import RowError
+from agentlite.core.plain_words import kind
 from agentlite.core.records import Gold, Message, Record, Tool
 from agentlite.data.formats.bfcl import NO_CALL_ANSWER
 from agentlite.data.formats.extra_fields import meta_of
@@ -59,7 +60,7 @@ def _listed(row: dict[str, object], key: str, code: str) -> list[object]:
                 raise
             raise RowError(code, f"{key} are no JSON: {shortened(str(row[key]))}") from error
     if not isinstance(value, list):
-        raise RowError(code, f"{key} are a {type(value).__name__}, not a list")
+        raise RowError(code, f"{key} are {kind(value)}, not a list")
     return value
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from agentlite.core.endpoint_pool import Question, ask_all
 from agentlite.core.errors import UserError
 from agentlite.core.openai_client import Endpoint, Message, Reply, check
+from agentlite.core.plain_words import misfit
 from agentlite.core.records import canonical, digest
 from agentlite.core.row_files import Appender, read_rows, write_rows
 from agentlite.rendering.protocol import json_object
@@ -192,7 +193,7 @@ def _read(cache: Path) -> Iterator[JudgeVerdict]:
             yield msgspec.convert(row, JudgeVerdict)
         except msgspec.ValidationError as error:
             raise UserError(
-                f"no verdict of a judge ({error}).",
+                f"not a verdict of a judge ({misfit(error)}).",
                 "Delete the file: all is asked again.",
                 location=f"{cache}:{number}",
             ) from error

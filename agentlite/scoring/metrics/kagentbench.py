@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from agentlite.core.errors import UserError
+from agentlite.core.plain_words import misfit
 from agentlite.core.records import plain
 from agentlite.scoring.metrics.confidence import Summary, middle, redrawn, summary
 from agentlite.scoring.metrics.kagentbench_parser import (
@@ -150,7 +151,9 @@ def _row(row: dict[str, object], place: str) -> Row:
     try:
         found = msgspec.convert({**row, "id": str(row["id"])}, Row)
     except msgspec.ValidationError as error:
-        raise UserError(f"{error}.", "Give a row of KAgentBench.", location=place) from error
+        raise UserError(
+            f"{misfit(error)}.", "Give a row of KAgentBench.", location=place
+        ) from error
     texts = found.model_predict
     if isinstance(texts, str) != (found.type == "profile"):
         raise UserError(

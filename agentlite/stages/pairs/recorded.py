@@ -16,7 +16,8 @@ from agentlite.data.curation.pii import mask
 from agentlite.data.curation.traits import Traits, traits
 from agentlite.data.formats import files_of, read_raw
 from agentlite.data.preferences import RecordedPreference, read_preferences
-from agentlite.data.rejects import Reject, reject_lines, reject_row
+from agentlite.data.reject_report import report
+from agentlite.data.rejects import Reject, reject_row
 from agentlite.rendering import (
     Mixture,
     check_reading,
@@ -182,7 +183,9 @@ def _read(
                         found.records[pair.record_id] = preference.record
             except RowError as error:
                 content = raw.content.removesuffix(b"\n")
-                found.rejects.append(Reject(raw.location, content, error.code, error.reason))
+                found.rejects.append(
+                    Reject(raw.location, content, error.code, error.reason, 0, error.hint, error.at)
+                )
     return found._replace(read=read)
 
 
@@ -230,10 +233,10 @@ def _figures(found: RecordedPairs) -> dict[str, object]:
 
 
 def _refuse_rejects(settings: PairsSettings, found: RecordedPairs, file: Path) -> None:
-    """Names the first reject of each kind; raises UserError 4 where there are too many, or no pair
+    """Shows the rejects of each kind; raises UserError 4 where there are too many, or no pair
     is left.
     """
-    for line in reject_lines(found.rejects):
+    for line in report(found.rejects, str(file)):
         console.notice(line)
     if len(found.rejects) > max(1, settings.max_rejects * found.read) or not found.pairs:
         allowed = min(1.0, len(found.rejects) / max(1, found.read) + 0.005)

@@ -77,6 +77,7 @@ def run(settings: PrepSettings, target: RunTarget) -> Result:
                         check.refuse_changed(plan.inputs, _digests(job.settings, stdin))
                         write_rows(rejects, map(reject_row, ingested.rejects))
                         check.refuse_rejects(job.settings, ingested, rejects)
+                        check.note_repairs(ingested)
                         check.name_invalid_schemas(ingested)
                         check.note_undescribed(ingested, len(job.context.catalogue))
                         check.note_for_tests(ingested)
@@ -108,6 +109,7 @@ def _dry_run(job: Job, plan: Plan, target: RunTarget) -> Result:
     with ingest(_lines(job), job.context, None) as ingested:
         check.refuse_changed(plan.inputs, _digests(job.settings, job.stdin))
         check.refuse_rejects(job.settings, ingested, rejects)
+        check.note_repairs(ingested)
         check.name_invalid_schemas(ingested)
         check.note_undescribed(ingested, len(job.context.catalogue))
         check.note_for_tests(ingested)

@@ -20,13 +20,18 @@ from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
 from agentlite.data.formats.json_repair import METHODS
 from agentlite.data.ingest import Ingested
-from agentlite.data.rejects import Reject, reject_lines
+from agentlite.data.reject_report import places, report
+from agentlite.data.rejects import Reject
 from agentlite.engine import check_libraries
 from agentlite.stages.tool_retrieval import check_packages
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 # of the renderer's reasons: E204 and E214
 NOT_HELD = re.compile("holds one a turn|^the chat template drops or changes a text")
+RETRY = (
+    "Correct them in the source, or in a copy of {file} for --retry-rejects COPY; --fix makes the "
+    "safe repairs."
+)
 TOO_LONG = re.compile(r"(\d+) tokens, max_length is \d+")  # the reason of a row that is
 # settings that do nothing without another one
 IDLE = {
@@ -92,11 +97,11 @@ def refuse_changed(before: Mapping[str, str], after: Mapping[str, str]) -> None:
 
 
 def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> None:
-    """Names the rejects, the first of each kind; raises UserError 4 if there are more than the
-    settings allow. `file`: where all of them are.
+    """Shows the rejects of each kind and what to do; raises UserError 4 if there are more than the
+    settings allow. `file`: where all of them are, unless nothing is written.
     """
     rejects, read = ingested.rejects, ingested.read
-    for line in reject_lines(rejects):
+    for line in report(rejects, str(file) if file.exists() else ""):
         console.notice(line)
     unknown = [reject for reject in rejects if reject.code in UNKNOWN]
     if unknown and settings.max_rejects < 1:
@@ -111,9 +116,23 @@ def refuse_rejects(settings: PrepSettings, ingested: Ingested, file: Path) -> No
         raise UserError(
             f"{len(rejects)} of {read} rows rejected, {settings.max_rejects:.0%} allowed.",
             f"{_too_long(rejects)}{_not_held(rejects)}"
-            f"Repair them, or allow more: --max-rejects {allowed:.2f}.",
+            + RETRY.format(file=file)
+            + (f" To leave them out: --max-rejects {allowed:.2f}." if len(rejects) < read else ""),
             location=str(file),
             exit_code=REJECTS,
+        )
+    if rejects:
+        console.notice(
+            f"prep: {len(rejects)} of {read} rows are left out. {RETRY.format(file=file)}"
+        )
+
+
+def note_repairs(ingested: Ingested) -> None:
+    """Says which rows were repaired, and how."""
+    for method, count in ingested.repaired.items():
+        console.notice(
+            f"prep: --repair {method} changed {places(ingested.repaired_at[method], count)}; "
+            "provenance.jsonl has each, `agentlite prep --why FILE:LINE` shows one"
         )
 
 

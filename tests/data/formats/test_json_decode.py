@@ -34,7 +34,7 @@ def test_nesting_is_counted_by_levels_and_not_by_brackets(blank: str) -> None:
 
 
 def test_the_place_where_a_text_stops_to_be_json_is_counted_from_one() -> None:
-    with pytest.raises(RowError, match=r"at character 7 ") as caught:
+    with pytest.raises(RowError, match=r"at character 7\b") as caught:
         json_value('{"a": x}')
     assert caught.value.code == "E121"
     with pytest.raises(RowError, match="more than one JSON value"):

@@ -82,12 +82,30 @@ def test_a_file_that_may_have_lost_rows_is_refused_unless_all_rejects_are_allowe
     check.refuse_rejects(PrepSettings(sources=("a",), max_rejects=1.0), given, FILE)
 
 
-def test_rejects_are_named_by_the_first_of_each_kind(capsys):
-    given = ingested(100, "E206", "E203", "E206", "E206")
-    check.refuse_rejects(PrepSettings(sources=("a",), max_rejects=1.0), given, FILE)
+def test_rejects_that_are_allowed_are_shown_with_what_keeps_them(capsys):
+    check.refuse_rejects(PrepSettings(sources=("a",)), ingested(100, "E203"), FILE)
     assert capsys.readouterr().err == (
-        "a.jsonl:1: E206 reason 1  [+2 more]\na.jsonl:2: E203 reason 2\n"
+        f"a.jsonl:1: E203 reason 1\n  = help: {CODES['E203'].hint} See `agentlite prep --explain "
+        f"E203`.\nprep: 1 of 100 rows are left out. {check.RETRY.format(file=FILE)}\n"
     )
+
+
+def test_the_way_out_of_rejects_is_never_first_to_allow_them():
+    """And never where nothing would be left."""
+    settings = PrepSettings(sources=("a",))
+    with pytest.raises(UserError) as caught:
+        check.refuse_rejects(settings, ingested(100, "E203", "E206"), FILE)
+    assert caught.value.fix.index("--retry-rejects") < caught.value.fix.index("--max-rejects")
+    with pytest.raises(UserError) as caught:
+        check.refuse_rejects(settings, ingested(2, "E203", "E206"), FILE)
+    assert "--max-rejects" not in caught.value.fix
+
+
+def test_which_rows_were_repaired_is_said(capsys):
+    rows = ("a.jsonl:3", "a.jsonl:7")
+    found = SimpleNamespace(repaired=Counter(json=2), repaired_at={"json": [*rows]})
+    check.note_repairs(found)
+    assert "--repair json changed lines 3 and 7 of a.jsonl;" in capsys.readouterr().err
 
 
 def test_where_nothing_is_left_the_commonest_reason_says_what_to_do():

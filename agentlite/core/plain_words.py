@@ -1,0 +1,64 @@
+"""Types and validation errors of Python and msgspec -> the words of somebody who writes rows."""
+
+import re
+
+import msgspec
+
+KINDS = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    **dict.fromkeys(("NoneType", "null"), "null"),
+    **dict.fromkeys(("list", "tuple", "array"), "a list"),
+    **dict.fromkeys(("dict", "object"), "an object"),
+}
+BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+# what msgspec says of a value, and where that stands
+EXPECTED = re.compile(
+    r"Expected `(?P<types>[^`]+)`(?P<length> of length)?(?: (?P<sign>[<>]=?) (?P<bound>\S+))?"
+    r"(?:, got `(?P<got>[^`]+)`)?$"
+)
+PLACE = re.compile(r" - at (?P<key>`key` in )?`\$\.?(?P<path>[^`]*)`$")
+FIELD = re.compile(r"Object (?P<what>missing required|contains unknown) field `(?P<name>[^`]+)`$")
+
+
+def kind(value: object) -> str:
+    """What a value of JSON is: `a text`, `a list`."""
+    return KINDS.get(type(value).__name__, "something else")
+
+
+def misfit(error: msgspec.ValidationError) -> str:
+    """`messages[0].content: a text is expected, and this is a whole number`."""
+    text, path = str(error), ""
+    if place := PLACE.search(text):
+        text, path = text[: place.start()], place["path"]
+        path = f"a key of {path or 'it'}" if place["key"] else path
+    problem = _problem(text)
+    return f"{path}: {problem}" if path else problem
+
+
+def _problem(text: str) -> str:
+    if field := FIELD.match(text):
+        missing = field["what"] == "missing required"
+        return f"{field['name']} is {'missing' if missing else 'not known'}"
+    if not (expected := EXPECTED.match(text)):
+        return text.replace("Invalid enum value", "not one of the known values:").replace("`", "'")
+    # nobody has to write the null of an optional value
+    names = [name for name in expected["types"].split(" | ") if name != "null"]
+    wanted = " or ".join(KINDS.get(name, name) for name in names)
+    if expected["sign"]:
+        entries = " entries" if expected["length"] else ""
+        wanted += (
+            f" {'with ' if entries else 'of '}{BOUNDS[expected['sign']]} "
+            f"{expected['bound'].removesuffix('.0')}{entries}"
+        )
+    got = f", and this is {KINDS.get(expected['got'], expected['got'])}" if expected["got"] else ""
+    return f"{wanted} is expected{got}"
+
+
+def misread(error: Exception) -> str:
+    """Why a reader that takes a row apart could not: a KeyError names the key."""
+    if isinstance(error, KeyError) and error.args:
+        return f"the key {error.args[0]!r} is missing"
+    return f"a value is of another type ({error})"

@@ -1,0 +1,114 @@
+"""Files that hold no rows of JSON, known by how they begin -> what they are and what to do."""
+
+import csv
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from agentlite.core.errors import UserError
+
+HEAD = 4096  # bytes that are looked at
+LINES = 20
+
+
+class Foreign(NamedTuple):
+    """`begins`: bytes that such files begin with, `holds`: and bytes that follow soon."""
+
+    begins: bytes
+    what: str
+    fix: str
+    holds: bytes = b""
+
+
+CONVERT = "Convert it: iconv -f {0} -t UTF-8 {1} > {2}"
+EXPORT = "Export its rows as JSON, one object per line."
+UNPACK = "Unpack it, and give the files or the folder."
+NOT_ROWS = "Give the file that holds the dialogs."
+FETCH = "Open the address in a browser to see what it says, and download the file again."
+# the more particular first; {file}: its name, {new}: that of a new one
+SIGNATURES: tuple[Foreign, ...] = (
+    Foreign(b"PK\x03\x04", "an Excel workbook", EXPORT, b"xl/"),
+    Foreign(b"PK\x03\x04", "a Word document", EXPORT, b"word/"),
+    Foreign(b"PK\x03\x04", "a ZIP archive", "Unpack it: unzip {file} -d rows; agentlite prep rows"),
+    Foreign(b"\xff\xfe\0\0", "text in UTF-32", CONVERT.format("UTF-32", "{file}", "{new}")),
+    Foreign(b"\xff\xfe", "text in UTF-16", CONVERT.format("UTF-16", "{file}", "{new}")),
+    Foreign(b"\xfe\xff", "text in UTF-16", CONVERT.format("UTF-16", "{file}", "{new}")),
+    Foreign(b"{\0", "text in UTF-16", CONVERT.format("UTF-16LE", "{file}", "{new}")),
+    Foreign(b"[\0", "text in UTF-16", CONVERT.format("UTF-16LE", "{file}", "{new}")),
+    Foreign(b"\0{", "text in UTF-16", CONVERT.format("UTF-16BE", "{file}", "{new}")),
+    Foreign(b"\0[", "text in UTF-16", CONVERT.format("UTF-16BE", "{file}", "{new}")),
+    Foreign(b"PAR1", "Parquet", "Give it as a file, unpacked."),
+    Foreign(b"ARROW1", "an Arrow file", EXPORT),
+    Foreign(b"ORC", "an ORC file", EXPORT, b"\n"),
+    Foreign(b"BZh", "a bzip2 archive", "Unpack it: bunzip2 -k {file}"),
+    Foreign(b"\xfd7zXZ\0", "an xz archive", "Unpack it: unxz -k {file}"),
+    Foreign(b"7z\xbc\xaf", "a 7z archive", UNPACK),
+    Foreign(b"Rar!", "a RAR archive", UNPACK),
+    Foreign(b"\x89PNG", "a PNG picture", NOT_ROWS),
+    Foreign(b"\xff\xd8\xff", "a JPEG picture", NOT_ROWS),
+    Foreign(b"GIF8", "a GIF picture", NOT_ROWS),
+    Foreign(b"%PDF", "a PDF document", NOT_ROWS),
+    Foreign(b"SQLite format 3\0", "an SQLite database", EXPORT),
+    Foreign(b"\x93NUMPY", "a NumPy array", EXPORT),
+    Foreign(b"\x7fELF", "a program", NOT_ROWS),
+    Foreign(b"GGUF", "a GGUF model", NOT_ROWS),
+    Foreign(
+        b"version https://git-lfs.github.com/spec/",
+        "a Git LFS pointer, which stands in for the file",
+        "Fetch the file itself in its repository: git lfs pull",
+    ),
+)
+PAGE = re.compile(
+    rb"\s*(?:<\?xml.{0,200}?>\s*)?(?:<!--.{0,400}?-->\s*)?<(?:!doctype\s+)?html", re.I
+)
+TABLES = {"\t": "tab-separated values (TSV)", ",": "comma-separated values (CSV)"}
+TABLES |= {";": "semicolon-separated values (CSV)", "|": "a table with | between its columns"}
+WRITE_ROWS = (
+    "import csv, json, sys; [print(json.dumps(row)) for row in "
+    "csv.DictReader(sys.stdin, delimiter={0})]"
+)
+
+
+def refuse_foreign(head: bytes, name: str) -> None:
+    """Raises UserError 2 for a file that is known not to hold JSON. `head`: its first bytes."""
+    file, new = shlex.quote(name), shlex.quote(f"{Path(name).stem}.utf8.jsonl")
+    for foreign in SIGNATURES:
+        if head.startswith(foreign.begins) and foreign.holds in head:
+            raise _refused(foreign.what, foreign.fix.format(file=file, new=new), name)
+    if head[257:262] == b"ustar":
+        raise _refused("a tar archive", f"Unpack it: tar -xf {file}", name)
+    if PAGE.match(head):
+        raise _refused("an HTML page, as a download that failed leaves it", FETCH, name)
+    if (separator := _separator(head)) and name != "stdin":
+        program = shlex.quote(WRITE_ROWS.format(json.dumps(separator)))
+        new = shlex.quote(f"{Path(name).stem}.jsonl")
+        raise _refused(
+            TABLES[separator],
+            f"Write its rows as JSON: python3 -c {program} < {file} > {new}\n"
+            "`agentlite prep --formats` lists the keys that rows may have.",
+            name,
+        )
+
+
+def _refused(what: str, fix: str, name: str) -> UserError:
+    return UserError(f"this is {what}, not rows of JSON.", fix, location=name)
+
+
+def _separator(head: bytes) -> str:
+    """What stands between the columns of a table; "" if it is none."""
+    text = head.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = [line for line in text.splitlines()[: LINES + 1] if line.strip()]
+    if len(head) >= HEAD or len(lines) > LINES:
+        del lines[-1:]  # it may be cut
+    if len(lines) < 2 or any(line.lstrip().startswith(("{", "[")) for line in lines):
+        return ""
+    for separator in TABLES:
+        try:
+            rows = [*csv.reader(lines, delimiter=separator, strict=True)]
+        except csv.Error:
+            continue
+        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1:
+            return separator
+    return ""

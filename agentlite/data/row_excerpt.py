@@ -1,0 +1,103 @@
+"""A rejected row -> the piece of it that is wrong, on one line, with carets under it."""
+
+import json
+import re
+from collections.abc import Iterator
+
+ROOM, BEFORE = 84, 40  # characters of a row that are shown, and how many of them stand before at
+MESSAGE = re.compile(r"\(message (\d+)\)")  # as reasons name one
+LISTS = ('"messages"', '"conversations"')
+
+
+def excerpt(content: bytes, at: str | int, reason: str) -> list[str]:
+    """Two lines, or none where the place is not known. `at`: of a RowError; without it, `reason`
+    may name a message.
+    """
+    text = content.decode("utf-8", "replace").removeprefix("\ufeff")
+    span = (at, at + 1) if isinstance(at, int) else _found(text, at, reason)
+    if span is None or not 0 <= span[0] <= len(text):
+        return []
+    start, end = span
+    first = text.rfind("\n", 0, start) + 1
+    last = len(text) if (line_end := text.find("\n", start)) < 0 else line_end
+    begin = max(first, start - BEFORE)
+    stop = min(last, begin + ROOM)
+    before = ("…" if begin > first else "") + printable(text[begin:start])
+    piece = printable(text[start : min(end, stop)])
+    after = printable(text[min(end, stop) : stop]) + ("…" if stop < last else "")
+    return [f"{before}{piece}{after}", " " * _cells(before) + "^" * max(1, _cells(piece))]
+
+
+def printable(text: str) -> str:
+    """Text that cannot move the cursor: each character that is not printable becomes a dot."""
+    return "".join(sign if sign.isprintable() else "·" for sign in text)
+
+
+def _cells(text: str) -> int:
+    """How many columns of a terminal it takes: a Chinese character takes two."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _found(text: str, at: str, reason: str) -> tuple[int, int] | None:
+    """`at` in the message that `reason` names, or from the first message on, or anywhere; or the
+    role of that message.
+    """
+    starts = [text.find(key) for key in LISTS if key in text]
+    message = _message(text, int(named[1])) if (named := MESSAGE.search(reason)) else None
+    if message and at and (span := _first(text[: message[1]], at, message[0])):
+        return span
+    if at:
+        return next(filter(None, (_first(text, at, start) for start in (*starts, 0))), None)
+    if not message:
+        return None
+    role = re.compile(r'"(?:role|from)"\s*:\s*"[^"]*"').search(text, *message)
+    return role.span() if role else message
+
+
+def _first(text: str, at: str, start: int) -> tuple[int, int] | None:
+    """Where a text stands, as JSON writes it or as a text inside a text is written; whole ones
+    first.
+    """
+    forms = [*dict.fromkeys(_written(at))]
+    for quote in (r"\"", '"', ""):
+        for form in forms:
+            if (place := text.find(f"{quote}{form}{quote}", start)) >= 0:
+                return place + len(quote), place + len(quote) + len(form)
+    return None
+
+
+def _written(at: str) -> Iterator[str]:
+    for ascii_only in (False, True):
+        once = json.dumps(at, ensure_ascii=ascii_only)[1:-1]
+        yield once
+        yield json.dumps(once, ensure_ascii=False)[1:-1]
+    yield at
+
+
+def _message(text: str, number: int) -> tuple[int, int] | None:
+    """Where the message of this number stands. None where readers may count in another way: they
+    join words and the calls that follow them.
+    """
+    key = text.find(LISTS[0])
+    if key < 0 or (place := text.find("[", key)) < 0:
+        return None
+    spans: list[tuple[int, int]] = []
+    words_before = False
+    try:
+        while len(spans) < number:
+            while text[place + 1].isspace() or text[place + 1] == ",":
+                place += 1
+            message, end = json.JSONDecoder().raw_decode(text, place + 1)
+            is_call = isinstance(message, dict) and bool(message.get("tool_calls"))
+            if words_before and is_call:
+                return None
+            words_before = (
+                isinstance(message, dict) and message.get("role") == "assistant" and not is_call
+            )
+            spans.append((place + 1, end))
+            place = end - 1
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return spans[-1]
