@@ -39,6 +39,7 @@ CORE = {
     "json_schema",
     "openai_client",
     "optional_deps",
+    "plain_words",
     "process_guard",
     "records",
     "reject_codes",
