@@ -124,6 +124,17 @@ def test_the_id_is_that_of_messages_tools_and_gold():
     assert len({record.id, *(other.id for other in others)}) == 4
 
 
+def test_the_id_of_a_record_never_changes():
+    """Stages, caches and splits of earlier versions name records by it."""
+    gold = {turn: Gold((GoldCall("f", {"a": [turn]}),)) for turn in (3, 11)}
+    record = Record(
+        messages=(Message("user", "a"), Message("assistant", calls=(Call("f", {"a": 3}, "c"),))),
+        tools=(Tool("f", "Does f.", {"type": "object"}),),
+        gold=gold,
+    )
+    assert record.id == "7d65b76faed9c8b2"
+
+
 def test_the_row_of_a_record_is_as_openai_writes_it():
     messages = (
         Message("user", "天?"),

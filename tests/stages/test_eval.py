@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
+from msgspec.structs import replace
 from support.examples import QUICK, every, examples
 
 from agentlite import evaluate, prep
@@ -27,6 +28,7 @@ from agentlite.cli.main import group
 from agentlite.cli.output import present
 from agentlite.core.errors import UserError
 from agentlite.core.records import (
+    ANY_TOOL,
     Call,
     Gold,
     GoldCall,
@@ -148,6 +150,27 @@ def test_a_dialog_counts_once_all_its_steps_are_there_and_by_its_own_slices() ->
     assert dialogs(steps[:2], {record.id: record}) == []
     assert difficulty(Record(messages=record.messages, meta={"difficulty": "hard"})) == "hard"
     assert difficulty(Record(messages=record.messages[:1])) == "no call"
+
+
+@pytest.mark.parametrize(
+    ("due", "planned"),
+    [
+        ({}, True),
+        ({3: Gold((GoldCall(ANY_TOOL),))}, False),  # a call is due, and any tool will do
+        ({1: Gold((GoldCall(ANY_TOOL),)), 3: Gold((GoldCall(ANY_TOOL),))}, False),
+        ({1: Gold(), 3: Gold()}, False),  # no call is due
+    ],
+)
+def test_a_plan_is_measured_where_calls_of_named_tools_are_due(
+    due: dict[int, Gold], planned: bool
+) -> None:
+    record = replace(booked(), gold=due)
+    steps = [
+        predicted(Prompt(record, turn, "hermes", [], "", "turn"), Parsed("", ()), "", 0)
+        for turn in (1, 3, 5)
+    ]
+    (whole,) = dialogs(steps, {record.id: record})
+    assert {*whole.metrics} == ({*METRICS} if planned else {"end_to_end_success"})
 
 
 # --- statistics ---

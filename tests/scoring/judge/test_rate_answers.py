@@ -53,6 +53,27 @@ def test_the_figures_are_those_of_the_answers_that_have_a_score(
     assert "no score to 1 answers: no score in the judge's text" in capsys.readouterr().err
 
 
+def test_a_judge_that_does_not_answer_is_refused_unless_it_is_to_be_left_out(
+    dialog, tmp_path, monkeypatch
+):
+    def ask(endpoint, messages, parameters, stop):
+        if "\nwrong\n" in messages[-1]["content"]:
+            return Reply("", "answered 503", silent=True)
+        return Reply('{"score": 4}')
+
+    monkeypatch.setattr(endpoint_pool, "ask", ask)
+    answers = [said(2, "right"), said(4, "wrong")]
+    given = (answers, {"r": dialog}, Endpoint("http://127.0.0.1:9/v1", "m"), tmp_path / "v.jsonl")
+    with pytest.raises(
+        UserError, match="1 of 2 questions have no answer: 1 x answered 503"
+    ) as lost:
+        judge_metrics(*given, 0)
+    assert (lost.value.location, lost.value.exit_code) == ("--judge", 8)
+    metrics, run = judge_metrics(*given, 0, leave_out=True)
+    assert (metrics.judge_score.mean, metrics.judge_score.count) == (4.0, 1)
+    assert run.problems == {"answered 503": 1}
+
+
 def test_ratings_of_a_sheet_that_is_not_there_are_refused(tmp_path):
     with pytest.raises(UserError, match="there is no such sheet"):
         read_ratings(tmp_path / "s.csv", [tmp_path / "r.csv"], 0)
