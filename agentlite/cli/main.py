@@ -66,6 +66,7 @@ def main() -> None:
         group(prog_name="agentlite", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
+        error = _with_nearest(error)
         error.show()
         sys.exit(error.exit_code)
     except UserError as error:
@@ -98,6 +99,17 @@ def main() -> None:
             err=True,
         )
         sys.exit(1)
+
+
+def _with_nearest(error: click.ClickException) -> click.ClickException:
+    """With the option that is meant, by the names that other tools have for it as well."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
+    names = [name for name in options if name.startswith("--")]
+    every = f"`{error.ctx.command_path} --help` lists them all."
+    fix = nearest(error.option_name, names, other=every)
+    return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
 
 def _print_error(error: Exception) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from agentlite.config.pipeline import STAGES, TRAINERS
-from agentlite.core.errors import UserError
+from agentlite.core.errors import UserError, nearest
 from agentlite.core.row_files import disk_errors
 from agentlite.engine.checkpoints import MANIFEST
 from agentlite.workspace import folder_lock, run_folder
@@ -172,7 +172,8 @@ def _refuse_needed(run: Path, name: str) -> None:
         names = sorted(stage.folder.relative_to(run).as_posix() for stage in stages)
         raise UserError(
             "no such stage.",
-            f"In {run} there are: {', '.join(names) or 'none'}.",
+            f"{nearest(name, names, other='')} In {run} there are: "
+            f"{', '.join(names) or 'none'}.".lstrip(),
             location=str(folder),
         )
     with folder_lock.held(folder):

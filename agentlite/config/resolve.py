@@ -4,18 +4,21 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
 from agentlite.config.settings import COMMANDS, default, describe, fields, plain_type
+from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
+from agentlite.core.plain_words import misfit
 
 LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
+EXAMPLES = (("whole number", "100"), ("number", "0.1"), ("true", "true"), ("list", "a,b"))
 OWN_FILE = "agentlite.yaml"  # in the current folder: the settings of what is done there
 
 
@@ -135,20 +138,29 @@ def _section(path: Path, command: str) -> dict[str, Any]:
             f"cannot read the configuration: {error.strerror}.", location=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(
-            f"invalid YAML: {' '.join(str(error).split())}", location=str(path)
-        ) from error
+        raise yaml_error(path, error) from error
     if not isinstance(content, dict) or not all(
         isinstance(part, dict) for part in content.values()
     ):
         raise UserError(
-            "must hold one section per command, for example `sft:`.", location=str(path)
+            "must hold one section per command.",
+            f"Put the settings under the name of a command, indented:{_sectioned(content)}",
+            location=str(path),
         )
     for section, part in content.items():
         _known_command(section, str(path))
         for key in part:
             check_key(section, str(key), str(path))
     return dict(content.get(command, {}))
+
+
+def _sectioned(content: object) -> str:
+    """A part of the content under the command that has such a setting."""
+    key = next((str(key) for key in content), "") if isinstance(content, dict) else ""
+    if key in COMMANDS:
+        return f"\n  {key}:\n    seed: 0"
+    owner = next((name for name in COMMANDS if key in fields(name)), "")
+    return f"\n  {owner}:\n    {key}: ..." if owner else "\n  sft:\n    lora_r: 16"
 
 
 def yaml_loader(path: Path) -> Any:
@@ -228,10 +240,28 @@ def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -
             listed = _listed(value, plain_type(command, key), location)
             built[key] = msgspec.convert(listed, fields(command)[key], strict=False)
         except msgspec.ValidationError as error:
-            raise UserError(
-                f"{value!r} does not fit: {error}", describe(command, key), location=location
-            ) from error
+            raise _misfit(command, key, value, error, origin[key]) from error
     return COMMANDS[command](**built)
+
+
+def _misfit(
+    command: str, key: str, value: object, error: msgspec.ValidationError, origin: str
+) -> UserError:
+    """What is wrong with the value of a setting, what may stand there, and how it is written."""
+    location, shown = f"{command}.{key} (from {origin})", json.dumps(value, ensure_ascii=False)
+    if choices := [one for one in get_args(plain_type(command, key)) if isinstance(one, str)]:
+        problem = f"{shown} is not one of {', '.join(choices)}."
+        return UserError(problem, nearest(str(value), choices, other=""), location=location)
+    wanted = misfit(error).partition(", and this is")[0]
+    example = default(command, key)
+    if isinstance(example, tuple):
+        example = ",".join(map(str, example))
+    if example in (None, "", msgspec.NODEFAULT) or isinstance(example, dict):
+        example = next((one for kind, one in EXAMPLES if kind in wanted), "NAME")
+    equals = "=" if origin.startswith("--set ") else " " if origin.startswith("--") else ""
+    written = f"{origin}{equals}{example}" if equals else f"{key}: {example}"
+    fix = f"For example {written} ({describe(command, key)})."
+    return UserError(f"{shown} does not fit: {wanted}.", fix, location=location)
 
 
 def _listed(value: object, kind: object, location: str) -> object:
@@ -242,6 +272,8 @@ def _listed(value: object, kind: object, location: str) -> object:
         return parse_weights(value, location)
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
         return value.replace(".", "0.")
+    if kind is float and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
+        return float(value[:-1]) / 100
     return list(value) if isinstance(value, tuple) else value
 
 

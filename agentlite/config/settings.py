@@ -171,13 +171,13 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """tokens that are read of a question, or of a tool"""
     negatives: Whole = 1
     """wrong tools for each right one, that look right"""
-    num_epochs: Annotated[Positive | None, Flag("-e")] = None
+    num_epochs: Annotated[Positive | None, Flag("-e --epochs")] = None
     """times through the pairs [1; a static model: 10]"""
     max_steps: Whole | None = None
     """steps; 0: only an index [as num_epochs says]"""
-    batch_size: Annotated[Count, Flag("-b")] = 32
+    batch_size: Annotated[Count, Flag("-b --bs")] = 32
     """pairs in a step; the others' tools are wrong ones too"""
-    learning_rate: NonNegative | None = None
+    learning_rate: Annotated[NonNegative | None, Flag("--lr")] = None
     """peak learning rate [2e-4; a static model: 0.02]"""
     warmup_ratio: Share = 0.1
     """share of the steps in which the learning rate rises; never from 0"""
@@ -227,15 +227,15 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """share of the adapter's inputs dropped"""
     lora_target_modules: tuple[str, ...] = ("all-linear",)
     """layers with an adapter; all adds embeddings (engine hf)"""
-    num_epochs: Annotated[Positive, Flag("-e")] = 3.0
+    num_epochs: Annotated[Positive, Flag("-e --epochs")] = 3.0
     """times through the rows"""
     max_steps: Count | None = None
     """optimizer steps [as num_epochs says]"""
-    batch_size: Annotated[Count, Flag("-b")] = 2
+    batch_size: Annotated[Count, Flag("-b --bs")] = 2
     """rows in a micro-batch"""
     gradient_accumulation: Count = 4
     """micro-batches in a step"""
-    learning_rate: NonNegative
+    learning_rate: Annotated[NonNegative, Flag("--lr")]
     """peak learning rate"""
     warmup_ratio: Share = 0.1
     """share of the steps in which the learning rate rises; never from 0"""
@@ -263,7 +263,7 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
 
     model: str = ""
     """alias, path, hub id or earlier stage [the model of prep]"""
-    learning_rate: NonNegative = 2e-4
+    learning_rate: Annotated[NonNegative, Flag("--lr")] = 2e-4
     segment_weights: Literal["none", "react", "hermes", "qwen", "alpha_umi", "agentflan"] = "none"
     """how much tool calls count relative to text in the loss: a table of ms-swift's loss_scale"""
     packing: bool = False
@@ -337,7 +337,7 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """share of candidates a function of your own may fail for"""
     max_length: Count = 2048
     """tokens of prompt and answer together"""
-    batch_size: Annotated[Count, Flag("-b")] = 8
+    batch_size: Annotated[Count, Flag("-b --bs")] = 8
     """prompts sampled at once"""
     margin: NonNegative = 0.05
     """least difference of the totals of a pair"""
@@ -361,7 +361,7 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """a finished pairs: its name in the workspace, or a path"""
     model: str = ""
     """alias, path, hub id or earlier stage [the one that was sampled]"""
-    learning_rate: NonNegative = 5e-6
+    learning_rate: Annotated[NonNegative, Flag("--lr")] = 5e-6
     beta: Positive = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the reference"""
     loss_type: Literal["sigmoid", "hinge", "ipo"] = "sigmoid"
@@ -383,8 +383,8 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
 
     split: Literal["train", "dev"] = "train"
     limit: Count | None = None
-    learning_rate: NonNegative = 1e-5
-    batch_size: Annotated[Count, Flag("-b")] = 4
+    learning_rate: Annotated[NonNegative, Flag("--lr")] = 1e-5
+    batch_size: Annotated[Count, Flag("-b --bs")] = 4
     """answers in a micro-batch"""
     group_size: Annotated[int, Meta(ge=2)] = 4
     """answers to a prompt"""
@@ -481,7 +481,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     max_length: Count = 2048
     """tokens of prompt and answer together"""
     max_new_tokens: Count = 256
-    batch_size: Annotated[Count, Flag("-b")] = 16
+    batch_size: Annotated[Count, Flag("-b --bs")] = 16
     """prompts in a batch"""
     load_in_4bit: bool = False
     load_in_8bit: bool = False

@@ -24,6 +24,51 @@ class UserError(Exception):
         )
 
 
+# what others call it -> what it is called here, where that is one of the known names
+OTHER_NAMES = {
+    "sft": "train tune finetune fine-tune fit",
+    "eval": "evaluate evaluation benchmark bench score",
+    "prep": "prepare preprocess process data convert-data",
+    "pairs": "sample preferences",
+    "grpo": "ppo rl rlhf",
+    "chat": "generate infer inference ask talk",
+    "serve": "api server host",
+    "export": "merge convert push",
+    "runs": "list ls status show",
+    "plan": "estimate memory",
+    "init": "new create start",
+    "doctor": "check info env",
+    "learning_rate": "lr rate",
+    "num_epochs": "epochs num-train-epochs",
+    "max_steps": "steps iterations",
+    "batch_size": "bs batch per-device-train-batch-size train-batch-size micro-batch-size",
+    "gradient_accumulation": "gradient-accumulation-steps grad-accum accumulation-steps",
+    "max_length": "cutoff-len max-seq-length max-seq-len model-max-length context-length",
+    "max_new_tokens": "max-completion-length max-generation-length",
+    "lora_r": "rank lora-rank",
+    "lora_alpha": "alpha",
+    "lora_dropout": "dropout",
+    "lora_target_modules": "target-modules lora-target lora-targets",
+    "lr_scheduler": "scheduler lr-scheduler-type",
+    "warmup_ratio": "warmup warmup-steps",
+    "load_in_4bit": "4bit qlora quantization-bit",
+    "group_size": "num-generations",
+    "model": "model-name-or-path model-id base-model base pretrained-model-name-or-path",
+    "data": "dataset dataset-name train-file data-path",
+    "run": "workspace project run-dir",
+    "out": "output output-dir",
+    "dev": "val validation val-size eval-size",
+    "test": "test-size",
+    "beta": "kl-coef kl pref-beta",
+    "user": "human",
+    "assistant": "gpt bot model ai",
+    "tool": "observation function-response tool-response",
+    "messages": "conversation dialog chat",
+    "smollm2-135m": "smollm smollm2 small",
+}
+MEANT = {other: name for name, others in OTHER_NAMES.items() for other in others.split()}
+
+
 def nearest(name: str, known: Iterable[str], *, prefix: str = "", other: str | None = None) -> str:
     """The fix for an unknown name: the closest one, behind `prefix`; or `other`; or all of them."""
     names = list(known)
@@ -33,10 +78,30 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "", other: str | N
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The name that is spelt most like it; "" if none is."""
+    """The name that is meant: one that others use for it, the one that is spelt most like it, or
+    the only one that begins so; "" if there is none.
+    """
     import difflib
 
-    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")
+    names = {_plain(one): one for one in known}
+    typed = _plain(name)
+    for meant in (typed, _plain(MEANT.get(typed.replace("_", "-"), ""))):
+        if meant in names:
+            return names[meant]
+    if alike := difflib.get_close_matches(typed, names, 1):
+        return names[alike[0]]
+    longer = [one for one in names if len(typed) > 2 and one.startswith(typed)]
+    if len(longer) == 1:
+        return names[longer[0]]
+    others = {
+        _plain(other): names[_plain(one)] for other, one in MEANT.items() if _plain(one) in names
+    }
+    return next((others[one] for one in difflib.get_close_matches(typed, others, 1)), "")
+
+
+def _plain(name: str) -> str:
+    """Options, settings and names are compared without dashes before and capitals."""
+    return name.lstrip("-").replace("-", "_").lower()
 
 
 class RowError(Exception):

@@ -22,6 +22,7 @@ AT_ONCE = 256
 GONE = "Is the disk still there? Once it is, the same command carries on."
 FIXES = {
     errno.ENAMETOOLONG: "Give it a shorter name.",
+    errno.ENOTDIR: "A part of this path is a file. Name a folder: --run DIR.",
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
     **dict.fromkeys(
         (errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE

@@ -4,7 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-from agentlite.core.errors import MODEL, UserError
+from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.core.optional_deps import need
 from agentlite.workspace import hub
 from agentlite.workspace.digests import cache_folder, file_digest
@@ -49,7 +49,8 @@ def find_encoder(name: str, run: Path, stage: Path | None = None) -> Source:
         return Source(name, pinned, None, hub.commit_of(pinned))
     raise UserError(
         f"there is no sentence encoder '{name}'.",
-        f"Known: {', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
+        f"{nearest(name, [*EMBEDDED, *STATIC], other='')} Known: "
+        f"{', '.join([*EMBEDDED, *STATIC])}, a folder, a hub id "
         "such as BAAI/bge-small-en-v1.5, or a stage of `agentlite retriever`.",
         location="--model",
         exit_code=MODEL,

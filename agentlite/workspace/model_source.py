@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.config.pipeline import TRAINERS
-from agentlite.core.errors import MODEL, OTHER_PLAN, UserError
+from agentlite.core.errors import MODEL, OTHER_PLAN, UserError, closest
 from agentlite.core.openai_client import Endpoint
 from agentlite.core.optional_deps import need
 from agentlite.rendering.template import Template, read_template
@@ -83,9 +83,18 @@ def find_model(name: str, run: Path, stage: Path | None = None) -> Source:
         base = hub.pinned(name, commit_in_plan(name, stage))
         refuse_own_code(hub.hub_file(base, hub.CONFIG))
         return Source(name, base, None, hub.commit_of(base))
+    trained = [
+        folder.name
+        for folder in run_folder.stages_in(run)
+        if (plan := run_folder.read(folder).plan) and plan.command in TRAINERS
+    ]
     first = f"Run `agentlite {name}` first, or name another. " if name in TRAINERS else ""
+    if name.startswith((".", "/", "~")):
+        first = f"There is no folder {Path(name).resolve()}. "
+    elif not first and (near := closest(name, [*EMBEDDED, *trained])):
+        first = f"Did you mean '{near}'? "
     known = ", ".join([*EMBEDDED, "a hub id such as Qwen/Qwen2.5-1.5B-Instruct", "a folder"])
-    stages = ", ".join(folder.name for folder in run_folder.stages_in(run)) or "no stage yet"
+    stages = ", ".join(trained) or "none yet"
     raise UserError(
         f"there is no model '{name}'.",
         f"{first}Known: {known}, or a trained stage of {run} ({stages}).",

@@ -389,7 +389,8 @@ def finished(folder: Path, command: str) -> Done:
     if not is_stage(folder):
         raise UserError(
             "no such stage.",
-            f"Run `agentlite {command}` first, or name another one.",
+            f"Run `agentlite {command}` first, or name another one. Looked for it in "
+            f"{folder.parent.resolve()}.",
             location=where,
         )
     if not is_finished(folder):

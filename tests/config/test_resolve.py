@@ -230,7 +230,8 @@ def test_a_file_that_holds_no_sections_is_refused_by_its_name(folder, text, mess
     (folder / "mine.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message) as refused:
         resolve.resolve("sft", Given(files=("mine.yaml",), profile="bare"))
-    assert (refused.value.location, refused.value.exit_code) == ("mine.yaml", 2)
+    place = "mine.yaml:1" if message == "invalid YAML" else "mine.yaml"
+    assert (refused.value.location, refused.value.exit_code) == (place, 2)
 
 
 @pytest.mark.parametrize("key", ["hub_token", "push_to_hub_token", "token", "use_auth_token"])

@@ -2,8 +2,11 @@
 
 import pytest
 
+from agentlite.cli.main import COMMANDS
+from agentlite.config.pipeline import STAGES
+from agentlite.config.settings import fields
 from agentlite.core import errors
-from agentlite.core.errors import RowError, UserError, closest, nearest
+from agentlite.core.errors import OTHER_NAMES, RowError, UserError, closest, nearest
 
 
 def test_an_unknown_name_gets_the_closest_one_or_else_all_or_another_way_out():
@@ -38,3 +41,37 @@ def test_an_error_is_printed_with_its_location_before_and_its_fix_below(error, t
 def test_the_error_of_a_row_has_a_code_and_a_reason():
     error = RowError("E206", "no name")
     assert (error.code, error.reason) == ("E206", "no name")
+
+
+@pytest.mark.parametrize(
+    ("typed", "known", "found"),
+    [
+        ("evla", ["eval", "sft"], "eval"),
+        ("train", ["eval", "sft"], "sft"),
+        ("tain", ["eval", "sft"], "sft"),
+        ("train", ["eval"], ""),
+        ("train", ["training", "sft"], "sft"),
+        ("--lr", ["--learning-rate", "--lora-r"], "--learning-rate"),
+        ("--per-device-train-batch-size", ["--batch-size"], "--batch-size"),
+        ("OpenAI", ["openai"], "openai"),
+        ("learn", ["learning_rate", "lora_r"], "learning_rate"),
+        ("lo", ["lora_alpha"], ""),
+        ("loss", ["loss_type_of_dpo", "loss_weights_of_sft"], ""),
+        ("asistant", ["user", "assistant"], "assistant"),
+        ("message", ["messages", "text"], "messages"),
+        ("human", ["user", "assistant"], "user"),
+        ("smollm2-135", ["smollm2-135m"], "smollm2-135m"),
+        ("xyz", ["eval"], ""),
+        ("", ["eval"], ""),
+        ("x", [], ""),
+    ],
+)
+def test_the_name_that_is_meant(typed, known, found):
+    assert closest(typed, known) == found
+
+
+def test_other_names_are_of_one_thing_each_and_names_of_ours_stay_what_they_are():
+    others = [other for names in OTHER_NAMES.values() for other in names.split()]
+    assert len({*others}) == len(others)
+    for known in ([*COMMANDS], *([*fields(command)] for command in STAGES)):
+        assert [closest(name, known) for name in known] == known

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from agentlite.core.errors import UserError
+from agentlite.core.errors import UserError, nearest
 from agentlite.core.records import SPLITS, digest
 from agentlite.data.curation.minhash import near_ties
 from agentlite.data.curation.traits import Traits
@@ -125,7 +125,7 @@ def _check(dev: float, test: float, by: Sequence[str]) -> None:
         if name not in TIES:
             raise UserError(
                 f"unknown key to split by: {name!r}.",
-                f"Known: {', '.join(TIES)}.",
+                nearest(name, TIES),
                 location="split_by",
             )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from agentlite.core.errors import MODEL, UserError
+from agentlite.core.errors import MODEL, UserError, nearest
 from agentlite.workspace import hub
 from agentlite.workspace.lineage import lineage
 from agentlite.workspace.run_folder import is_stage, read_plan
@@ -117,7 +117,8 @@ def find_shape(base: str) -> Shape:
     if not hub.is_hub_id(base):  # the hub has no such names, and need not be asked
         raise UserError(
             f"there is no model '{base}'.",
-            f"Known: {', '.join(published)}, a folder, or another hub id.",
+            f"{nearest(base, published, other='')} Known: {', '.join(published)}, a folder, or "
+            "another hub id.".lstrip(),
             location="--model",
             exit_code=MODEL,
         )

@@ -1,0 +1,53 @@
+"""What PyYAML says of a file of settings -> the line of the mistake, and what is wrong there."""
+
+from pathlib import Path
+
+from agentlite.core.errors import UserError
+
+INDENTATION = ("the indentation is wrong", "Indent the settings of a command alike, by two spaces.")
+# libyaml's words for a mistake -> what it mostly is, and what to do
+PROBLEMS = {
+    "mapping values are not allowed": ("a text with a colon has no quotes", "Put it in quotes."),
+    "did not find expected key": INDENTATION,
+    "cannot start any token": (
+        "a character that cannot begin a value",
+        "Put the text in quotes.",
+    ),
+    "unexpected end of stream": ("a quote or a bracket is not closed", "Close it."),
+    "could not find expected ':'": ("a colon is missing", "Write it as `key: value`."),
+    "did not find expected ',' or": ("a bracket is not closed", "Close it, or add a comma."),
+    "expected <block end>": INDENTATION,
+    "undefined alias": ("a text that begins with * has no quotes", "Put it in quotes."),
+}
+
+
+def yaml_error(path: Path, error: Exception) -> UserError:
+    """`error`: of PyYAML, or of the decoding of the file."""
+    if isinstance(error, UnicodeDecodeError):
+        number = error.object[: error.start].count(b"\n") + 1
+        return UserError(
+            f"not UTF-8: byte {error.object[error.start]:02x}.",
+            f"Save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 {path} > new.yaml",
+            location=f"{path}:{number}",
+        )
+    # where what is not closed began, or else where reading stopped
+    problem = str(getattr(error, "problem", "") or "nested too deep")
+    context = str(getattr(error, "context", ""))
+    begun = "context_mark" if "quoted" in context or "flow" in context else "problem_mark"
+    mark = getattr(error, begun, None)
+    words, fix = next((known for said, known in PROBLEMS.items() if said in problem), (problem, ""))
+    if mark is None:
+        return UserError(f"invalid YAML: {words}.", fix, location=str(path))
+    text = path.read_text(encoding="utf-8").splitlines()
+    line = text[mark.line] if mark.line < len(text) else ""
+    column, indented = mark.column, len(line) - len(line.lstrip())
+    if "\t" in line[:indented]:
+        words, fix = "a tab stands in the indentation", "Use spaces."
+    elif problem.startswith("mapping values") and ":" not in line[:column]:
+        (words, fix), column = INDENTATION, indented
+    shown = "".join(sign if sign.isprintable() else " " for sign in line)
+    return UserError(
+        f"invalid YAML: {words}.\n  | {shown}\n  | {' ' * column}^",
+        fix,
+        location=f"{path}:{mark.line + 1}",
+    )
