@@ -36,6 +36,7 @@ CORE = {
     "distributed",
     "endpoint_pool",
     "errors",
+    "excerpt",
     "json_schema",
     "openai_client",
     "optional_deps",

@@ -34,7 +34,9 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"no command '{args[0]}'. {nearest(args[0], COMMANDS)}")
+            others = {name: command.other_names for name, command in COMMANDS.items()}
+            fix = nearest(args[0], COMMANDS, other_names=others)
+            raise click.UsageError(f"no command '{args[0]}'. {fix}")
         return super().resolve_command(ctx, args)
 
 

@@ -9,6 +9,7 @@ class Stage(NamedTuple):
 
     help: str
     examples: str
+    other_names: str = ""  # what others call it, apart by blanks
     trains: bool = False  # leaves a language model, from which other stages can start
     torchrun: bool = False  # several processes can share its work
     candidates: str = ""  # the file in which it leaves sampled answers that pairs can rank
@@ -24,6 +25,7 @@ agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout ben
 agentlite prep agent_sft.jsonl agent_benchmark.jsonl --tools agent_tools.jsonl
 cat rows.jsonl | agentlite prep - --run runs/weather --json
 """,  # noqa: E501  (as it is typed)
+        other_names="prepare preprocess process data",
     ),
     "retriever": Stage(
         "Train a model to find the few tools, of many, that a question needs; and index them.",
@@ -41,6 +43,7 @@ agentlite sft
 agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
 agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01
 """,
+        other_names="train tune finetune fine-tune fit",
         trains=True,
         torchrun=True,
     ),
@@ -53,6 +56,7 @@ agentlite pairs --from pairs --grid weights.yaml
 agentlite pairs --preferences answers.jsonl
 cat prompts.jsonl | agentlite pairs --data - --model sft --json
 """,
+        other_names="sample preferences",
         candidates="candidates.jsonl",
     ),
     "dpo": Stage(
@@ -72,6 +76,7 @@ agentlite grpo
 agentlite grpo --model dpo --out grpo-2 --weights exact=1,task_completion=0
 agentlite grpo --rewards mine.py:short --skip-solved
 """,
+        other_names="ppo rl rlhf",
         trains=True,  # not under torchrun: it samples while it trains
         candidates="rollouts.jsonl",
     ),
@@ -83,6 +88,7 @@ agentlite eval --model smollm2-135m --model sft --gate 'tool_selection_accuracy>
 agentlite eval --predictions others.jsonl --json
 agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
 """,  # noqa: E501  (as it is typed)
+        other_names="evaluate evaluation test bench benchmark",
     ),
 }
 TRAINERS = tuple(name for name, stage in STAGES.items() if stage.trains)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from agentlite.core.errors import UserError
+from agentlite.core.excerpt import pointed
 
 INDENTATION = ("the indentation is wrong", "Indent the settings of a command alike, by two spaces.")
 # libyaml's words for a mistake -> what it mostly is, and what to do
@@ -14,6 +15,7 @@ PROBLEMS = {
         "Put the text in quotes.",
     ),
     "unexpected end of stream": ("a quote or a bracket is not closed", "Close it."),
+    "expected node content": ("a value is missing, or a bracket is not closed", "Add it."),
     "could not find expected ':'": ("a colon is missing", "Write it as `key: value`."),
     "did not find expected ',' or": ("a bracket is not closed", "Close it, or add a comma."),
     "expected <block end>": INDENTATION,
@@ -39,15 +41,19 @@ def yaml_error(path: Path, error: Exception) -> UserError:
     if mark is None:
         return UserError(f"invalid YAML: {words}.", fix, location=str(path))
     text = path.read_text(encoding="utf-8").splitlines()
-    line = text[mark.line] if mark.line < len(text) else ""
-    column, indented = mark.column, len(line) - len(line.lstrip())
+    number, at = mark.line, mark.column
+    while number and (number >= len(text) or not text[number].strip()):
+        number -= 1  # at the end of the file: what is missing is missing behind the last line
+        at = len(text[number]) if number < len(text) else 0
+    line = text[number] if text else ""
+    column, indented = at, len(line) - len(line.lstrip())
     if "\t" in line[:indented]:
         words, fix = "a tab stands in the indentation", "Use spaces."
     elif problem.startswith("mapping values") and ":" not in line[:column]:
         (words, fix), column = INDENTATION, indented
-    shown = "".join(sign if sign.isprintable() else " " for sign in line)
+    shown = [f"  | {one}" for one in pointed(line, column, column + 1)]
     return UserError(
-        f"invalid YAML: {words}.\n  | {shown}\n  | {' ' * column}^",
+        "\n".join([f"invalid YAML: {words}.", *shown]),
         fix,
-        location=f"{path}:{mark.line + 1}",
+        location=f"{path}:{number + 1}",
     )

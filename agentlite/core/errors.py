@@ -1,6 +1,6 @@
 """UserError: a problem, its location, a fix and an exit code. RowError: a row that is rejected."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 USAGE, OTHER_PLAN, REJECTS, MODEL, DIVERGED, OUT_OF_MEMORY, NETWORK, GATE = 2, 3, 4, 5, 6, 7, 8, 9
 DISK, LOCKED = 74, 75
@@ -26,18 +26,6 @@ class UserError(Exception):
 
 # what others call it -> what it is called here, where that is one of the known names
 OTHER_NAMES = {
-    "sft": "train tune finetune fine-tune fit",
-    "eval": "evaluate evaluation benchmark bench score",
-    "prep": "prepare preprocess process data convert-data",
-    "pairs": "sample preferences",
-    "grpo": "ppo rl rlhf",
-    "chat": "generate infer inference ask talk",
-    "serve": "api server host",
-    "export": "merge convert push",
-    "runs": "list ls status show",
-    "plan": "estimate memory",
-    "init": "new create start",
-    "doctor": "check info env",
     "learning_rate": "lr rate",
     "num_epochs": "epochs num-train-epochs",
     "max_steps": "steps iterations",
@@ -66,36 +54,46 @@ OTHER_NAMES = {
     "messages": "conversation dialog chat",
     "smollm2-135m": "smollm smollm2 small",
 }
-MEANT = {other: name for name, others in OTHER_NAMES.items() for other in others.split()}
 
 
-def nearest(name: str, known: Iterable[str], *, prefix: str = "", other: str | None = None) -> str:
+def nearest(
+    name: str,
+    known: Iterable[str],
+    *,
+    prefix: str = "",
+    other: str | None = None,
+    other_names: Mapping[str, str] = OTHER_NAMES,
+) -> str:
     """The fix for an unknown name: the closest one, behind `prefix`; or `other`; or all of them."""
     names = list(known)
-    if near := closest(name, names):
+    if near := closest(name, names, other_names):
         return f"Did you mean '{prefix}{near}'?"
     return f"Known: {', '.join(names)}." if other is None else other
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def closest(name: str, known: Iterable[str], other_names: Mapping[str, str] = OTHER_NAMES) -> str:
     """The name that is meant: one that others use for it, the one that is spelt most like it, or
-    the only one that begins so; "" if there is none.
+    the only one that begins so; "" if there is none. `other_names`: a known name -> what else it
+    is called, apart by blanks.
     """
     import difflib
 
     names = {_plain(one): one for one in known}
     typed = _plain(name)
-    for meant in (typed, _plain(MEANT.get(typed.replace("_", "-"), ""))):
-        if meant in names:
-            return names[meant]
+    others = {
+        _plain(other): names[_plain(one)]
+        for one, listed in other_names.items()
+        if _plain(one) in names
+        for other in listed.split()
+    }
+    for spelt in (names, others):
+        if typed in spelt:
+            return spelt[typed]
     if alike := difflib.get_close_matches(typed, names, 1):
         return names[alike[0]]
     longer = [one for one in names if len(typed) > 2 and one.startswith(typed)]
     if len(longer) == 1:
         return names[longer[0]]
-    others = {
-        _plain(other): names[_plain(one)] for other, one in MEANT.items() if _plain(one) in names
-    }
     return next((others[one] for one in difflib.get_close_matches(typed, others, 1)), "")
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from agentlite.core.excerpt import printable
 from agentlite.core.reject_codes import CODES
 from agentlite.data.formats.json_repair import REPAIRABLE, SAFE, repair
 from agentlite.data.rejects import Reject
-from agentlite.data.row_excerpt import excerpt, printable
+from agentlite.data.row_excerpt import excerpt
 
 MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a kind, of line numbers
 MOST_TRIED = 200  # rows for which it is looked whether a repair helps

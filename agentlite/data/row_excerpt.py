@@ -4,7 +4,8 @@ import json
 import re
 from collections.abc import Iterator
 
-ROOM, BEFORE = 84, 40  # characters of a row that are shown, and how many of them stand before at
+from agentlite.core.excerpt import pointed
+
 MESSAGE = re.compile(r"\(message (\d+)\)")  # as reasons name one
 LISTS = ('"messages"', '"conversations"')
 
@@ -17,27 +18,7 @@ def excerpt(content: bytes, at: str | int, reason: str) -> list[str]:
     span = (at, at + 1) if isinstance(at, int) else _found(text, at, reason)
     if span is None or not 0 <= span[0] <= len(text):
         return []
-    start, end = span
-    first = text.rfind("\n", 0, start) + 1
-    last = len(text) if (line_end := text.find("\n", start)) < 0 else line_end
-    begin = max(first, start - BEFORE)
-    stop = min(last, begin + ROOM)
-    before = ("…" if begin > first else "") + printable(text[begin:start])
-    piece = printable(text[start : min(end, stop)])
-    after = printable(text[min(end, stop) : stop]) + ("…" if stop < last else "")
-    return [f"{before}{piece}{after}", " " * _cells(before) + "^" * max(1, _cells(piece))]
-
-
-def printable(text: str) -> str:
-    """Text that cannot move the cursor: each character that is not printable becomes a dot."""
-    return "".join(sign if sign.isprintable() else "·" for sign in text)
-
-
-def _cells(text: str) -> int:
-    """How many columns of a terminal it takes: a Chinese character takes two."""
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    return pointed(text, *span)
 
 
 def _found(text: str, at: str, reason: str) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from agentlite.config.resolve import refuse_grown, yaml_loader
+from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
 from agentlite.scoring.preference_pairs import (
@@ -349,9 +350,7 @@ def _entries(path: Path) -> list[tuple[str, object]]:
             f"cannot read the weightings: {error.strerror}.", location=str(path)
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(
-            f"invalid YAML: {' '.join(str(error).split())}", location=str(path)
-        ) from error
+        raise yaml_error(path, error) from error
     return [
         (_name(weights), weights) for weights in (listed if isinstance(listed, list) else [listed])
     ]

@@ -47,10 +47,9 @@ def test_the_error_of_a_row_has_a_code_and_a_reason():
     ("typed", "known", "found"),
     [
         ("evla", ["eval", "sft"], "eval"),
-        ("train", ["eval", "sft"], "sft"),
-        ("tain", ["eval", "sft"], "sft"),
-        ("train", ["eval"], ""),
-        ("train", ["training", "sft"], "sft"),
+        ("lr", ["lr_scheduler", "learning_rate"], "learning_rate"),
+        ("epoch", ["num_epochs", "seed"], "num_epochs"),
+        ("lr", ["seed"], ""),
         ("--lr", ["--learning-rate", "--lora-r"], "--learning-rate"),
         ("--per-device-train-batch-size", ["--batch-size"], "--batch-size"),
         ("OpenAI", ["openai"], "openai"),
@@ -71,7 +70,10 @@ def test_the_name_that_is_meant(typed, known, found):
 
 
 def test_other_names_are_of_one_thing_each_and_names_of_ours_stay_what_they_are():
-    others = [other for names in OTHER_NAMES.values() for other in names.split()]
-    assert len({*others}) == len(others)
+    commands = {name: command.other_names for name, command in COMMANDS.items()}
+    for table in (OTHER_NAMES, commands):
+        others = [other for names in table.values() for other in names.split()]
+        assert len({*others}) == len(others)
+    assert not {*others} & {*COMMANDS}
     for known in ([*COMMANDS], *([*fields(command)] for command in STAGES)):
         assert [closest(name, known) for name in known] == known

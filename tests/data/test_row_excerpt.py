@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from agentlite.data.row_excerpt import ROOM, excerpt, printable
+from agentlite.core.excerpt import ROOM, printable
+from agentlite.data.row_excerpt import excerpt
 
 ROW = {
     "tools": [{"name": "get", "parameters": {"city": {}}}],

@@ -535,7 +535,7 @@ ZERO = ", ".join(
         ("- 3", r"grid\.yaml, 3: 3 is not a mapping"),
         ("three", r"grid\.yaml, three: 'three' is not a mapping"),
         ("", r"grid\.yaml: holds no weighting"),
-        ("a: {", r"grid\.yaml: invalid YAML"),
+        ("a: {", r"grid\.yaml:1: invalid YAML"),
     ],
 )
 def test_a_mistake_in_a_grid_is_told_with_file_and_name(tmp_path, text, told):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 class OtherCommand(NamedTuple):
     help: str
     examples: str
+    other_names: str = ""  # what others call it, apart by blanks
 
 
 OTHERS = {
@@ -15,6 +16,7 @@ OTHERS = {
 agentlite init weather
 cd weather && agentlite prep data.jsonl && agentlite sft && agentlite eval
 """,
+        "new create start",
     ),
     "doctor": OtherCommand(
         "Say what this machine has and can train, what is missing, and what to do about it.",
@@ -22,6 +24,7 @@ cd weather && agentlite prep data.jsonl && agentlite sft && agentlite eval
 agentlite doctor
 agentlite doctor --json | jq -r '.findings[] | select(.state != "ok") | .fix'
 """,
+        "check info",
     ),
     "plan": OtherCommand(
         "Say what memory, time and disk a command will need, and what would fit; nothing is run.",
@@ -30,6 +33,7 @@ agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
 agentlite plan --config-json config.json --command dpo --sweep memory.svg --json
 """,
+        "estimate memory",
     ),
     "runs": OtherCommand(
         "List the stages of a workspace: state, key figure, size, age; free what is not needed "
@@ -39,6 +43,7 @@ agentlite runs
 agentlite runs runs/* --json
 agentlite runs --rm sft
 """,
+        "list ls status",
     ),
     "chat": OtherCommand(
         "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by "
@@ -48,6 +53,7 @@ agentlite chat sft --tools tools.json
 agentlite chat sft --tools tools.json --exec tools.py
 agentlite chat sft --tools tools.json --replay dialog.jsonl --json
 """,
+        "generate infer inference ask talk",
     ),
     "export": OtherCommand(
         "Write a trained model as others want it: merged weights, GGUF, Ollama, or the adapter "
@@ -57,6 +63,7 @@ agentlite export sft --merged weather-model
 agentlite export sft --gguf weather.gguf --llama-cpp ~/llama.cpp
 agentlite export sft --ollama weather-ollama --llama-cpp ~/llama.cpp
 """,
+        "merge convert push",
     ),
     "serve": OtherCommand(
         "Answer OpenAI's chat completions on this machine, with tools, from one model.",
@@ -64,5 +71,6 @@ agentlite export sft --ollama weather-ollama --llama-cpp ~/llama.cpp
 agentlite serve sft
 agentlite serve dpo --port 8080 --max-new-tokens 512
 """,
+        "api server",
     ),
 }

@@ -37,19 +37,19 @@ def accepted(**arguments: object) -> Callable[[Row], object]:
 @pytest.mark.parametrize(
     ("name", "change", "code", "reason"),
     [
-        ("openai", lambda row: row.update(messages={}), "E201", "messages are no list"),
-        ("openai", lambda row: row.update(messages=["q"]), "E201", "message 1 is no object"),
+        ("openai", lambda row: row.update(messages={}), "E201", "messages are not a list"),
+        ("openai", lambda row: row.update(messages=["q"]), "E201", "message 1 is not an object"),
         (
             "openai",
             lambda row: row.update(messages=[USER, {"role": "assistant", "tool_calls": "weather"}]),
             "E206",
-            "tool_calls are no list of objects (message 2)",
+            "tool_calls are not a list of objects (message 2)",
         ),
         (
             "openai",
             lambda row: row.update(messages=[USER, {"role": "assistant", "tool_calls": [3]}]),
             "E206",
-            "tool_calls are no list of objects (message 2)",
+            "tool_calls are not a list of objects (message 2)",
         ),
         ("sage_sft", lambda row: row.update(candidate_tools="x"), "E201", "are not a list"),
         (
@@ -88,7 +88,7 @@ def accepted(**arguments: object) -> Callable[[Row], object]:
             "prompts",
             lambda row: row["gold"].append(3),
             "E201",
-            "gold: Expected `object`, got `int`",
+            "gold: an object is expected, and this is a whole number",
         ),
         ("prompts", accepted(town=["Oslo"]), "E210", "accepts values of town, which the tool does"),
         ("prompts", accepted(city=[]), "E210", "it accepts no value of city"),
