@@ -37,7 +37,9 @@ def yaml_error(path: Path, error: Exception) -> UserError:
     context = str(getattr(error, "context", ""))
     begun = "context_mark" if "quoted" in context or "flow" in context else "problem_mark"
     mark = getattr(error, begun, None)
-    words, fix = next((known for said, known in PROBLEMS.items() if said in problem), (problem, ""))
+    words, fix = next(
+        (plain for theirs, plain in PROBLEMS.items() if theirs in problem), (problem, "")
+    )
     if mark is None:
         return UserError(f"invalid YAML: {words}.", fix, location=str(path))
     text = path.read_text(encoding="utf-8").splitlines()
