@@ -37,6 +37,7 @@ CORE = {
     "endpoint_pool",
     "errors",
     "excerpt",
+    "json_guide",
     "json_schema",
     "openai_client",
     "optional_deps",

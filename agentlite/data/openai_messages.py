@@ -8,7 +8,8 @@ from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Ending, Message, Parsed, Record, plain
 from agentlite.data.curation.validate import check_dialog
 from agentlite.data.formats import to_record
-from agentlite.rendering import Protocol, encode, render_prompt
+from agentlite.rendering import Protocol, render_last
+from agentlite.rendering.encoding import encode_prompt
 from agentlite.rendering.template import Template
 
 LATER = "x"  # stands where the assistant goes on
@@ -46,8 +47,8 @@ def opened(
         {"messages": [*messages, later], "tools": list(tools)}, "openai", split=False
     )
     check_dialog(record)
-    row = render_prompt(record, protocol, template)
-    return Opened(record, encode(row, template).input_ids)
+    row = render_last(record, protocol, template)
+    return Opened(record, encode_prompt(row, record.turns[-1], template))
 
 
 def least_tokens(

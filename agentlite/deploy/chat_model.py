@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agentlite.config.settings import Engine
 from agentlite.core import console
 from agentlite.core.errors import UserError
+from agentlite.core.records import Record
 from agentlite.data.openai_messages import Opened, Turn, least_tokens, opened
+from agentlite.deploy.answer_form import AnswerForm, call_form, json_form
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import Loading, load_for_inference
@@ -91,17 +94,36 @@ class ChatModel:
         """Tokens that are left for an answer: none or less where the dialog is too long."""
         return self.max_length - len(dialog.ids)
 
+    def opened_text(self, text: str) -> Opened:
+        """A text that the model goes on with, as it stands: no dialog, no template."""
+        ids = self.template.tokenizer.encode(text, add_special_tokens=True).ids
+        return Opened(Record(messages=()), list(ids))
+
+    def json_form(self, schema: Mapping[str, Any]) -> AnswerForm:
+        """Of an answer that is JSON."""
+        return json_form(schema, self.protocol)
+
+    def call_form(self, dialog: Opened, names: Sequence[str]) -> AnswerForm | None:
+        """Of an answer that is a call of one of these tools; None where it cannot be made one."""
+        return call_form(dialog, names, self.protocol, self.template)
+
     def answer(
-        self, dialog: Opened, decoding: Decoding, listener: Listener = lambda text: True
+        self,
+        dialog: Opened,
+        decoding: Decoding,
+        listener: Listener = lambda text: True,
+        form: AnswerForm | None = None,
     ) -> Turn:
         """The model's answer, in the room that is left. `listener` gets the text as it comes, and
-        ends the answer by returning False. Raises UserError 7.
+        ends the answer by returning False. `form`: what the answer is made to be; whether it is,
+        where not cut, is for `form.problem` to say. Raises UserError 7.
         """
-        of_calls = self.protocol.stops if dialog.record.tools else ()
+        of_calls = self.protocol.stops if dialog.record.tools and not form else ()
         decoding = decoding.under(self.template)._replace(
             stops=(*of_calls, *decoding.stops),
             max_new_tokens=min(decoding.max_new_tokens, self.room(dialog)),
         )
-        answer = stream(self.loaded, dialog.ids, decoding, listener)
-        parsed = self.protocol.read(answer.text, dialog.record.tools)
-        return Turn(answer.text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)
+        answer = stream(self.loaded, dialog.ids, decoding, listener, form.guide if form else None)
+        text = form.completed(answer.text) if form else answer.text
+        parsed = self.protocol.read(text, dialog.record.tools)
+        return Turn(text, answer.ended, parsed, len(dialog.ids), answer.new_tokens)

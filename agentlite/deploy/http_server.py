@@ -16,25 +16,20 @@ from urllib.parse import urlsplit
 
 from agentlite.core import console
 from agentlite.core.errors import RowError, UserError
-from agentlite.data.openai_messages import Opened
+from agentlite.data.openai_messages import Turn
 from agentlite.deploy.answer_queue import AnswerQueue, ClientGone, QueueFull
 from agentlite.deploy.chat_model import ChatModel
+from agentlite.deploy.jobs import JOBS, ServeJob
 from agentlite.deploy.openai_api import (
+    CompletionBody,
     Refused,
-    Request,
-    chunk,
     event,
-    last_chunks,
     new_completion,
-    read_request,
-    response,
-    seed_of,
+    until_stops,
 )
-from agentlite.engine.decoding import Decoding
 
 HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
-COMPLETIONS = "/v1/chat/completions"
 LONGEST_BODY = 8 << 20
 LONGEST_QUEUE = 64
 LONGEST_NAME = 200  # characters of a path or a model's name in the log
@@ -165,6 +160,8 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse_strangers()
             answer()
         except Refused as refused:
+            error = refused.body["error"]
+            self.details["refused"] = error["code"] or error["param"] or error["type"]
             self._send(refused.status, refused.body, refused.headers)
         except RowError as error:
             reason = f"{error.reason} ({error.code})."
@@ -229,8 +226,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _known(self, paths: Iterable[str]) -> str:
         path = self._path
-        if path == COMPLETIONS and self.command != "POST":
-            raise Refused(405, "Chat completions are asked for with POST.")
+        if path in JOBS and self.command != "POST":
+            raise Refused(405, "Completions are asked for with POST.", headers={"Allow": "POST"})
         if path not in paths:
             raise Refused(
                 404, f"There is no {path or '/'}: {', '.join(paths)}.", kind="not_found_error"
@@ -239,36 +236,29 @@ class Handler(BaseHTTPRequestHandler):
 
     def _complete(self) -> None:
         body = self._body()
-        self._known([COMPLETIONS])
+        make = JOBS[self._known(JOBS)]
         chat_model = self.server.chat_model
+        self.details["model"] = chat_model.name
         with self.server.preparing:
-            request = read_request(body, chat_model.name)
+            job = make(body, chat_model)
             del body
-            self.details |= {"model": chat_model.name, "messages": len(request.messages)}
-            longest = chat_model.max_length
-            if (least := chat_model.least_tokens(request.messages, request.offered)) >= longest:
-                raise _too_long(longest, f"at least {least}")
-            dialog = chat_model.opened(request.messages, request.offered)
-        self.details["prompt"] = len(dialog.ids)
-        if (room := chat_model.room(dialog)) < 1:
-            raise _too_long(longest, str(len(dialog.ids)))
-        most = request.max_completion_tokens or request.max_tokens or chat_model.max_new_tokens
-        decoding = Decoding(
-            max_new_tokens=min(most, room),
-            temperature=request.temperature or 0.0,
-            top_p=1.0 if request.top_p is None else request.top_p,
-            seed=seed_of(request),
-            stops=request.stops,
-        )
-        if request.stream:
-            self._stream(request, dialog, decoding)
+        self.details |= {
+            "messages": job.messages,
+            "prompt": sum(len(prompt.ids) for prompt in job.prompts),
+        }
+        about = new_completion(chat_model.name, job.writer.kind)
+        if job.request.stream:
+            self._stream(job, about)
             return
         with self._turn():
-            turn = chat_model.answer(dialog, decoding, lambda text: not self._gone())
-        self.details["new"] = turn.new_tokens
+            turns = [
+                job.answer(chat_model, index, lambda text: not self._gone())
+                for index in range(job.answers)
+            ]
+        self.details["new"] = sum(turn.new_tokens for turn in turns)
         if self._gone():
             raise ClientGone
-        self._send(200, response(new_completion(chat_model.name), request, turn))
+        self._send(200, job.writer.response(about, job.request, turns))
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -287,32 +277,38 @@ class Handler(BaseHTTPRequestHandler):
                 headers={"Retry-After": str(full.seconds)},
             ) from full
 
-    def _stream(self, request: Request, dialog: Opened, decoding: Decoding) -> None:
-        """With tools on offer, words come once the answer is whole: before that, they may be half a
-        call.
-        """
-        about = new_completion(self.server.chat_model.name)
-        pieces: list[str] = []
+    def _stream(self, job: ServeJob, about: CompletionBody) -> None:
+        writer, turns, index, written = job.writer, list[Turn](), 0, ""
 
         def listener(text: str) -> bool:
-            if self._gone():  # False ends the sampling: the turn is free for the next client
+            nonlocal written
+            if self._gone():  # False ends the sampling: the model is free for the next client
                 return False
-            if text and not request.offered and not request.stops:
-                pieces.append(text)
-                self._chunks([chunk(about, {"content": text})])
+            if text and job.is_wordwise:
+                whole = until_stops(written + text, job.request.stops)
+                if new := whole[len(written) :]:
+                    self._chunks([writer.words(about, index, new)])
+                written = whole
             return True
 
+        rest: list[bytes] = []
         with self._turn():
             self._begin()
-            self._chunks([chunk(about, {"role": "assistant", "content": ""})])
             try:
-                turn = self.server.chat_model.answer(dialog, decoding, listener)
-                self.details["new"] = turn.new_tokens
-                rest = [*last_chunks(about, request, turn, "".join(pieces))]
+                for index in range(job.answers):
+                    written = ""
+                    self._chunks([*rest, writer.first(about, index)])
+                    turns.append(job.answer(self.server.chat_model, index, listener))
+                    rest = [*writer.last(about, index, job.request, turns[-1], written)]
+                rest += writer.end(about, job.request, turns)
             except UserError as error:
                 rest = [event(_failed(error).body)]
+            except Refused as refused:
+                rest = [event(refused.body)]
+            self.details["new"] = sum(turn.new_tokens for turn in turns)
         # after the model is given back: a client that reads slowly does not hold up the others
-        self._chunks([*rest, b""])
+        self._chunks(rest)
+        self.wfile.write(b"0\r\n\r\n")
 
     def _body(self) -> bytes:
         try:
@@ -341,8 +337,8 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _chunks(self, events: Iterable[bytes]) -> None:
-        """Each in a frame of HTTP's; b"" ends them."""
-        for data in events:
+        """Each in a frame of HTTP's; an empty one would end them."""
+        for data in filter(None, events):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.flush()
 
@@ -408,16 +404,6 @@ def _name_of(url: str) -> str | None:
 
 def _failed(error: UserError) -> Refused:
     return Refused(500, str(error).replace("\n", " "), kind="server_error")
-
-
-def _too_long(longest: int, tokens: str) -> Refused:
-    return Refused(
-        400,
-        f"This model's maximum context length is {longest} tokens. However, your messages resulted "
-        f"in {tokens} tokens. Please reduce the length of the messages.",
-        param="messages",
-        code="context_length_exceeded",
-    )
 
 
 def _busy() -> bytes:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.core.json_guide import Guide
 from agentlite.core.records import Ending
 from agentlite.engine.decoding import Decoding, ends_of, until_stop
+from agentlite.engine.guided_choice import GuidedChoice
 from agentlite.engine.load import Loaded, free_memory, is_out_of_memory
 
 Listener = Callable[[str], bool]  # gets each new piece of text; False: nobody listens any more
@@ -20,17 +22,24 @@ class StreamedAnswer(NamedTuple):
 
 
 def stream(
-    loaded: Loaded, prompt: Sequence[int], decoding: Decoding, listener: Listener
+    loaded: Loaded,
+    prompt: Sequence[int],
+    decoding: Decoding,
+    listener: Listener,
+    guide: Guide | None = None,
 ) -> StreamedAnswer:
-    """At temperature 0 the text that generate.generate gives. Raises UserError 7 if the prompt
-    does not fit into memory.
+    """At temperature 0 the text that generate.generate gives. `guide`: what the answer may be; it
+    ends with a stop where nothing may follow. Raises UserError 7 if the prompt does not fit into
+    memory.
     """
     import torch
-    from transformers import StoppingCriteriaList
+    from transformers import LogitsProcessorList, StoppingCriteriaList
 
     ids = torch.tensor([list(prompt)], device=loaded.model.device)
     watcher = _Watcher(loaded, decoding, len(prompt), listener)
-    samples = decoding.temperature > 0
+    samples = decoding.temperature > 0 and guide is None
+    if guide is not None:
+        watcher.choice = GuidedChoice(loaded.tokenizer, guide, watcher.ends, decoding)
     if samples:
         torch.manual_seed(decoding.seed)
     try:
@@ -42,6 +51,7 @@ def stream(
                 eos_token_id=sorted(watcher.ends),
                 pad_token_id=loaded.tokenizer.pad_token_id,
                 stopping_criteria=StoppingCriteriaList([watcher]),
+                logits_processor=LogitsProcessorList([watcher.choice] if watcher.choice else []),
                 do_sample=samples,
                 temperature=decoding.temperature if samples else None,
                 top_p=decoding.top_p if samples else None,
@@ -69,13 +79,14 @@ class _Watcher:
         self.start, self.listener = start, listener
         self.ends = ends_of(loaded.model, decoding.turn_end)
         self.passed_on = 0  # characters
+        self.choice: GuidedChoice | None = None
 
     def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
         import torch
 
         new = ids[0, self.start :].tolist()
         text = self._text(new)
-        stopped = bool(until_stop(text, self.stops))
+        stopped = bool(until_stop(text, self.stops)) or self._is_over
         listened = (
             stopped or new[-1] in self.ends or self._pass_on(text[: len(text) - self._unsure(text)])
         )
@@ -85,11 +96,15 @@ class _Watcher:
         """The answer, once all of it is there; passes on the rest."""
         finished = bool(ids) and ids[-1] in self.ends
         text = self._text(ids)
-        stopped = until_stop(text, self.stops)
+        stopped = until_stop(text, self.stops) or (text if self._is_over else "")
         self._pass_on(stopped or text)
         return StreamedAnswer(
             stopped or text, "stop" if stopped else "turn" if finished else "cut", len(ids)
         )
+
+    @property
+    def _is_over(self) -> bool:
+        return self.choice is not None and self.choice.is_over
 
     def _text(self, ids: list[int]) -> str:
         kept = ids[:-1] if ids[-1:] and ids[-1] in self.ends else ids

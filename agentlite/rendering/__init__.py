@@ -26,7 +26,7 @@ from agentlite.rendering.renderer import (
     check,
     check_reading,
     render,
-    render_prompt,
+    render_last,
 )
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "prompts",
     "protocol_weights",
     "render",
-    "render_prompt",
+    "render_last",
     "settled",
     "show",
     "training_rows",

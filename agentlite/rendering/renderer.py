@@ -156,35 +156,32 @@ def _rows(record: Record, protocol: Protocol, template: Template) -> list[Render
     return rows
 
 
-def render_prompt(record: Record, protocol: Protocol, template: Template) -> Rendered:
-    """The prompt of the last turn, with the spans of the turns before it: the beginning of what
-    render() gives, by two renderings however long the dialog is. Raises RowError as render() does,
-    though not for a text of an earlier turn that the template drops.
+def render_last(record: Record, protocol: Protocol, template: Template) -> Rendered:
+    """The row of render() that holds the prompt of the last turn, by two renderings however long
+    the dialog is. Raises RowError as render() does, though not for a text of an earlier turn that
+    the template drops.
     """
     try:
-        return _prompt_of_last(record, protocol, template)
+        return _to_last(record, protocol, template)
     except UserError as error:
         raise RowError("E220", f"{protocol.name}: {error.problem}") from error
 
 
-def _prompt_of_last(record: Record, protocol: Protocol, template: Template) -> Rendered:
+def _to_last(record: Record, protocol: Protocol, template: Template) -> Rendered:
     _refuse_control_tokens(record, template)
     for index in record.turns:
         _refuse_several(index, record.messages[index], protocol)
     if protocol.exchanges and record.tools:
         rows = _exchanged(record, record.turns[-1], protocol, template)
-        text, span = next((row.text, span) for row in rows for span in row.spans if span.prompted)
-        return Rendered(text[: span.start], ())
+        return next(row for row in rows if any(span.prompted for span in row.spans))
     turns = _turns(record, protocol)
     tools = [Printed(tool.schema) for tool in record.tools] if protocol.native else []
     messages = [turn.message for turn in turns]
     before = template.render(messages[:-1], tools, prompt=True)
     whole = _behind_prompt(before, _whole(messages, tools, template), turns[-1], template)
-    *before_it, prompted = _spans(record, turns[-1], template, whole, len(before))
+    spans = _spans(record, turns[-1], template, whole, len(before))
     earlier = [turn for turn in turns[:-1] if turn.message["role"] == "assistant"]
-    return Rendered(
-        whole[: prompted.start], (*_earlier_spans(record, earlier, template, before), *before_it)
-    )
+    return Rendered(whole, (*_earlier_spans(record, earlier, template, before), *spans))
 
 
 def _earlier_spans(

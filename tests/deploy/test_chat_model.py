@@ -64,7 +64,8 @@ def test_an_answer_ends_at_its_limit_and_at_the_stops_of_calls_if_there_are_tool
     made.protocol, made.loaded = protocol, None  # type: ignore[assignment]
     asked: list[Any] = []
 
-    def stream(loaded: Any, ids: Any, decoding: Decoding, listener: Any) -> Any:
+    def stream(loaded: Any, ids: Any, decoding: Decoding, listener: Any, guide: Any) -> Any:
+        assert guide is None
         asked.append((ids, decoding))
         return SimpleNamespace(text="said", ended="turn", new_tokens=3)
 

@@ -20,6 +20,7 @@ from support.samples import OSLO, WEATHER_TOOL
 
 import agentlite
 from agentlite.core.errors import UserError
+from agentlite.core.json_schema import fits
 from agentlite.core.records import Call, Parsed
 from agentlite.data.openai_messages import Turn
 from agentlite.deploy.chat_model import ChatModel
@@ -109,11 +110,13 @@ def test_a_stream_says_what_the_whole_answer_says(client, more):
     assert "".join(p.choices[0].delta.content or "" for p in parts[:-1]) == (
         whole.choices[0].message.content or ""
     )
-    calls = [
-        call.function for part in parts[:-1] for call in part.choices[0].delta.tool_calls or ()
-    ]
+    deltas = [call for part in parts[:-1] for call in part.choices[0].delta.tool_calls or ()]
+    calls = {call.index: call.function for call in deltas if call.function.name}
+    for call in deltas:
+        if not call.function.name:
+            calls[call.index].arguments += call.function.arguments
     told = [call.function for call in whole.choices[0].message.tool_calls or ()]
-    assert [(call.name, call.arguments) for call in calls] == [
+    assert [(call.name, call.arguments) for call in calls.values()] == [
         (call.name, call.arguments) for call in told
     ]
     assert len(told) == ("tools" in more)
@@ -121,6 +124,137 @@ def test_a_stream_says_what_the_whole_answer_says(client, more):
     assert parts[-1].usage == whole.usage
     if more == {}:
         assert len(parts) > 5  # it came bit by bit
+
+
+HELLO: dict[str, Any] = {"model": "sft", "messages": [{"role": "user", "content": "Hello!"}]}
+CITY = {"city": {"type": "string", "maxLength": 9}}  # a random model need not end a text
+CITY_TOOL = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": {"type": "object", "properties": CITY}},
+}
+TIME_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_time",
+        "parameters": {
+            "type": "object",
+            "properties": {"zone": {"enum": ["utc", "local"]}, "hours": {"type": "integer"}},
+            "required": ["zone", "hours"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("required", {"get_weather", "get_time"}),
+        ({"type": "function", "function": {"name": "get_time"}}, {"get_time"}),
+        ({"type": "function", "function": {"name": "get_weather"}}, {"get_weather"}),
+    ],
+)
+def test_a_forced_call_is_made_and_fits_its_tool(client, choice, names, stream):
+    """Whatever is asked, and at a temperature at which this model writes anything."""
+    for seed in range(3):
+        asked = {
+            **HELLO,
+            "tools": [CITY_TOOL, TIME_TOOL],
+            "tool_choice": choice,
+            "temperature": 2.0,
+            "seed": seed,
+            "max_tokens": 400,
+        }
+        answer = client.chat.completions.create(**asked, stream=stream)
+        if stream:
+            parts = [part.choices[0] for part in answer]
+            calls = [call for part in parts for call in part.delta.tool_calls or ()]
+            assert {call.index for call in calls} == {0} and len(calls) == 2
+            name, reason = calls[0].function.name, parts[-1].finish_reason
+            arguments = "".join(call.function.arguments for call in calls)
+        else:
+            [call] = answer.choices[0].message.tool_calls
+            name, arguments = call.function.name, call.function.arguments
+            reason = answer.choices[0].finish_reason
+        assert name in names
+        assert reason == "tool_calls"
+        tool = next(t for t in (CITY_TOOL, TIME_TOOL) if t["function"]["name"] == name)
+        assert fits(json.loads(arguments), tool["function"]["parameters"])
+
+
+def test_a_choice_of_none_is_answered_in_words(client):
+    answer = client.chat.completions.create(**ASKED, tool_choice="none")
+    assert not answer.choices[0].message.tool_calls and answer.choices[0].message.content
+
+
+PERSON = {
+    "type": "object",
+    "properties": {"age": {"type": "integer"}, "kind": {"enum": ["cat", "dog"]}},
+    "required": ["age", "kind"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("wanted", "schema"),
+    [
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}, PERSON),
+    ],
+)
+def test_json_that_is_wanted_is_given(client, wanted, schema, stream):
+    asked = {**HELLO, "response_format": wanted, "max_tokens": 400, "temperature": 1.0, "seed": 5}
+    if stream:
+        parts = list(client.chat.completions.create(**asked, stream=True))
+        content = "".join(part.choices[0].delta.content or "" for part in parts)
+        reason = parts[-1].choices[0].finish_reason
+    else:
+        choice = client.chat.completions.create(**asked).choices[0]
+        content, reason = choice.message.content, choice.finish_reason
+    assert reason == "stop" and fits(json.loads(content), schema)
+
+
+def test_an_answer_that_can_never_fit_is_an_error_after_some_tries(client):
+    """The guide knows nothing of bounds: the check of the whole does."""
+    schema = {"type": "integer", "minimum": 10**30}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    with pytest.raises(openai.UnprocessableEntityError, match="None of 3 answers") as caught:
+        client.chat.completions.create(**HELLO, response_format=wanted, max_tokens=40)
+    assert caught.value.code == "no_fitting_answer"
+
+
+def test_several_answers_are_those_of_their_seeds(client):
+    asked = {**HELLO, "temperature": 1.5, "max_tokens": 6}
+    several = client.chat.completions.create(**asked, seed=7, n=3)
+    texts = [choice.message.content for choice in several.choices]
+    alone = [client.chat.completions.create(**asked, seed=seed) for seed in (7, 8, 9)]
+    assert texts == [answer.choices[0].message.content for answer in alone]
+    assert several.usage.prompt_tokens == alone[0].usage.prompt_tokens
+    parts = client.chat.completions.create(**asked, seed=7, n=3, stream=True)
+    streamed = ["", "", ""]
+    for part in parts:
+        streamed[part.choices[0].index] += part.choices[0].delta.content or ""
+    assert streamed == texts
+
+
+def test_a_plain_text_goes_on_as_it_stands(client, chat_model):
+    asked = {"model": "sft", "prompt": "Once upon a time", "max_tokens": 8}
+    answer = client.completions.create(**asked)
+    assert answer.object == "text_completion"
+    ids = chat_model.template.encode(asked["prompt"])
+    end = chat_model.template.token_id(chat_model.template.turn_end)
+    said = stream(chat_model.loaded, ids, Decoding(8, turn_end=end), lambda text: True)
+    assert answer.choices[0].text == said.text and answer.usage.prompt_tokens == len(ids)
+    parts = list(
+        client.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    )
+    assert "".join(part.choices[0].text for part in parts[:-1]) == said.text
+    assert parts[-1].usage == answer.usage
+    several = client.completions.create(**asked | {"prompt": ["Once", "Twice"]}, n=2)
+    assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
+    with pytest.raises(openai.BadRequestError, match="maximum context length"):
+        client.completions.create(**asked | {"prompt": "wet " * 900})
 
 
 BAD = {
@@ -178,9 +312,18 @@ BAD = {
         "maximum context length",
     ),
     "a temperature of text": (ASKED | {"temperature": "hot"}, 400, "temperature"),
-    "two answers": (ASKED | {"n": 2}, 400, "`n`"),
-    "a call by force": (ASKED | {"tool_choice": "required"}, 400, "tool_choice"),
-    "JSON by force": (ASKED | {"response_format": {"type": "json_object"}}, 400, "response_format"),
+    "seventeen answers": (ASKED | {"n": 17}, 400, "<= 16"),
+    "log-probabilities": (ASKED | {"logprobs": True}, 400, "`logprobs`"),
+    "a call of no tool": (
+        ASKED | {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+        400,
+        "names f, which is not among the tools",
+    ),
+    "JSON beside tools": (
+        ASKED | {"response_format": {"type": "json_object"}},
+        400,
+        "response_format",
+    ),
     "another model": (ASKED | {"model": "gpt-9"}, 404, "`gpt-9` does not exist"),
 }
 

@@ -13,8 +13,8 @@ from agentlite.deploy.openai_api import (
     CompletionBody,
     Refused,
     Request,
-    chunk,
     content_of,
+    end_chunks,
     finish,
     finished_calls,
     last_chunks,
@@ -22,7 +22,9 @@ from agentlite.deploy.openai_api import (
     read_request,
     response,
     seed_of,
+    until_stops,
     usage,
+    words_chunk,
 )
 
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -44,29 +46,50 @@ def events(chunks: Any) -> list[Any]:
     return [json.loads(text[6:]) if "[DONE]" not in text else "[DONE]" for text in texts]
 
 
+NAMED = {"type": "function", "function": {"name": "f"}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
 TAKEN = {
     "model": ["", "sft"],
-    "n": [None, 1],
+    "n": [None, 1, 16],
     "logprobs": [None, False],
+    "top_logprobs": [None, 0],
+    "logit_bias": [None, {}],
+    "presence_penalty": [None, 0, 0.0],
+    "frequency_penalty": [0],
+    "user": ["someone"],
+    "metadata": [{"a": "b"}],
     "tool_choice": [None, "auto", "none"],
-    "response_format": [None, {"type": "text"}, {}],
+    "response_format": [None, {"type": "text"}, {}, {"type": "json_object"}, SCHEMA],
     "max_tokens": [None, 1],
     "max_completion_tokens": [None, 1],
     "temperature": [None, 0, 2],
     "top_p": [None, 0.01, 1],
     "stop": [None, "a", ["a"], []],
-    "unknown": [1],
+    "audio": [None],
 }
 REFUSED = {
-    "n": [2, 0.5],
+    "n": [0, 17, 0.5],
     "logprobs": [True],
-    "tool_choice": ["required", TOOL],
-    "response_format": [{"type": "json_object"}],
+    "top_logprobs": [1],
+    "logit_bias": [{"5": 1}],
+    "presence_penalty": [1],
+    "frequency_penalty": [-0.5],
+    "audio": [{}],
+    "top_k": [5],
+    "functions": [[]],
+    "tool_choice": ["required", NAMED, "any", {}, {"type": "function", "function": {"name": 1}}],
+    "response_format": [
+        {"type": "xml"},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {"name": "n"}},
+        {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "("}}},
+    ],
+    "stream_options": [{"include_usage": True}, {"x": 1}],
     "max_tokens": [0, -1],
     "max_completion_tokens": [0, -1],
     "temperature": [-0.1, 2.1],
     "top_p": [0, 1.1],
-    "stop": [1],
+    "stop": [1, ["a"] * 17],
     "messages": [[], "text"],
 }
 
@@ -114,6 +137,28 @@ def test_tools_are_offered_unless_none_may_be_called():
         request(tools=[TOOL]).offered == [TOOL] == request(tools=[TOOL], tool_choice="auto").offered
     )
     assert request(tools=[TOOL], tool_choice="none").offered == [] == request().offered
+
+
+def test_a_forced_call_is_any_or_a_named_one():
+    found = [
+        request(tools=[TOOL], tool_choice=choice).forced
+        for choice in (None, "auto", "none", "required", NAMED)
+    ]
+    assert found == [None, None, None, "", "f"]
+
+
+def test_a_format_is_a_schema_and_excludes_tools():
+    formats = [None, {"type": "text"}, {"type": "json_object"}, SCHEMA]
+    found = [request(response_format=one).schema for one in formats]
+    assert found == [None, None, {"type": "object"}, {"type": "object"}]
+    with pytest.raises(Refused, match="response_format"):
+        request(response_format=SCHEMA, tools=[TOOL])
+    assert request(response_format=SCHEMA, tools=[TOOL], tool_choice="none").offered == []
+
+
+def test_the_words_before_the_first_stop_are_given():
+    assert until_stops("a b c", ("c", "b")) == "a " and until_stops("a", ("b",)) == "a"
+    assert until_stops("a", ()) == "a"
 
 
 def test_stops_are_one_or_several_and_none_is_empty():
@@ -175,14 +220,19 @@ def test_the_content_is_what_stands_beside_calls_or_all_that_was_written(said, f
 
 def test_an_answer_ends_by_its_turn_its_calls_or_its_limit():
     assert [
-        finish(turn(), ()),
+        finish(turn()),
         finish(turn(ended="stop"), ()),
         finish(turn(), CALLS),
         finish(turn(ended="cut"), ()),
         finish(turn(ended="cut"), CALLS),
     ] == ["stop", "stop", "tool_calls", "length", "length"]
+
+
+def test_tokens_of_a_prompt_count_once_and_those_of_every_answer():
     expected = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-    assert usage(turn()) == expected
+    assert usage([turn()], request()) == expected
+    expected = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 22}
+    assert usage([turn()] * 4, request(n=2)) == expected
 
 
 @pytest.mark.parametrize(
@@ -196,7 +246,7 @@ def test_an_answer_ends_by_its_turn_its_calls_or_its_limit():
     ],
 )
 def test_an_answer_is_one_body_as_openai_writes_it(said, content, calls, reason):
-    body = response(ABOUT, request(tools=[TOOL]), said)
+    body = response(ABOUT, request(tools=[TOOL]), [said])
     [choice] = body.pop("choices")
     message = choice.pop("message")
     assert choice == {"index": 0, "logprobs": None, "finish_reason": reason}
@@ -220,32 +270,42 @@ def test_each_completion_has_a_name_of_its_own():
     assert one.id != other.id and one.id.startswith("chatcmpl-") and one.model == "sft"
 
 
+def test_several_answers_are_numbered():
+    body = response(ABOUT, request(n=2), [turn("a"), turn("b", ended="cut")])
+    found = [(c["index"], c["message"]["content"], c["finish_reason"]) for c in body["choices"]]
+    assert found == [(0, "a", "stop"), (1, "b", "length")]
+
+
 @pytest.mark.parametrize("counted", [False, True])
 def test_the_end_of_a_stream_holds_what_was_not_sent_yet(counted):
-    asked = request(tools=[TOOL], stream_options={"include_usage": counted})
-    found = events(last_chunks(ABOUT, asked, turn(calls=CALLS), "wo"))
+    asked = request(tools=[TOOL], stream=True, stream_options={"include_usage": counted})
+    said = turn(calls=CALLS)
+    found = events([*last_chunks(ABOUT, 1, asked, said, "wo"), *end_chunks(ABOUT, asked, [said])])
     about = {"id": "id-1", "object": "chat.completion.chunk", "created": 12, "model": "sft"}
     deltas = []
-    for body in found[:4]:
+    for body in found[:6]:
         [choice] = body.pop("choices")
-        assert body == about and choice["index"] == 0
+        assert body == about and choice["index"] == 1
         deltas.append((choice["delta"], choice["finish_reason"]))
     assert deltas[0] == ({"content": "rds"}, None)
-    for number, (delta, reason) in enumerate(deltas[1:3]):
-        [call] = delta["tool_calls"]
-        assert (call["index"], call["function"]["name"], reason) == (number, "fg"[number], None)
-        assert call["type"] == "function" and len(call["id"]) == 9
-    assert deltas[3] == ({}, "tool_calls")
-    rest = [{**about, "choices": [], "usage": usage(turn())}] if counted else []
-    assert found[4:] == [*rest, "[DONE]"]
+    for number, arguments in enumerate(['{"a": 1}', "{}"]):
+        (begun, reason), (rest, other) = deltas[2 * number + 1 : 2 * number + 3]
+        [call] = begun["tool_calls"]
+        assert (call["index"], call["type"], len(call["id"])) == (number, "function", 9)
+        assert call["function"] == {"name": "fg"[number], "arguments": ""}
+        assert rest == {"tool_calls": [{"index": number, "function": {"arguments": arguments}}]}
+        assert reason is other is None
+    assert deltas[5] == ({}, "tool_calls")
+    rest = [{**about, "choices": [], "usage": usage([said], asked)}] if counted else []
+    assert found[6:] == [*rest, "[DONE]"]
 
 
 def test_a_stream_that_said_everything_ends_without_words():
-    found = events(last_chunks(ABOUT, request(), turn(), "raw"))
-    assert [body["choices"][0]["delta"] for body in found[:-1]] == [{}]
+    found = events(last_chunks(ABOUT, 0, request(), turn(), "raw"))
+    assert [body["choices"][0]["delta"] for body in found] == [{}]
 
 
 def test_letters_of_every_language_go_out_as_they_are():
-    assert "Kraków ☔".encode() in chunk(ABOUT, {"content": "Kraków ☔"})
-    half = chunk(ABOUT, {"content": "a\ud800"})  # half of a pair that a model may write
+    assert "Kraków ☔".encode() in words_chunk(ABOUT, 0, "Kraków ☔")
+    half = words_chunk(ABOUT, 0, "a\ud800")  # half of a pair that a model may write
     assert msgspec.json.decode(half[6:])["choices"][0]["delta"]["content"] == "a?"
