@@ -271,6 +271,9 @@ def test_a_checkpoint_is_of_all_that_is_trained_by_name_and_shape() -> None:
         Model(a=Weight(1), b=Weight(2, requires_grad=False)),
     ):
         assert checkpoints.trained(other) != first
+    # ZeRO-3 leaves a weight empty, with its whole shape in a name of its own
+    shared = SimpleNamespace(requires_grad=True, shape=(0,), ds_shape=(2, 3))
+    assert checkpoints.trained(Model(a=shared, b=Weight(2))) == first
 
 
 @pytest.mark.parametrize("name", ["torch", "transformers", "trl", "peft"])

@@ -155,6 +155,17 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(logits, top_p, temperature
         assert counts[token] / 4000 == pytest.approx(expected, abs=2e-3)
 
 
+@pytest.mark.parametrize(("top_p", "drawn"), [(0.2, 200), (0.5, 500), (0.999, 999), (1.0, 1000)])
+def test_where_many_tokens_are_as_likely_top_p_keeps_as_many_as_it_says(top_p, drawn):
+    """Also where those are more than it looks at first."""
+    uniform = (torch.arange(5000, dtype=torch.float64) + 0.5) / 5000
+    tokens, probabilities = local_sampler.choose_tokens(
+        torch.zeros(5000, 1000), uniform, decoding(top_p=top_p)
+    )
+    assert abs(len({*tokens.tolist()}) - drawn) <= 1
+    assert probabilities.sum(-1) == pytest.approx(1.0, abs=1e-4)  # before top-p
+
+
 def test_batches_hold_every_prompt_once_the_longest_first():
     assert local_sampler.plan_batches([3, 9, 5, 9], 3) == [[1, 3, 2], [0]]
 
