@@ -388,6 +388,9 @@ def test_a_pair_has_its_prompt_twice_and_drifts_are_in_nats() -> None:
     drifts = {"chosen_drift": 0.6, "rejected_drift": -1.2}
     assert dpo._figures(DpoSettings(beta=0.5), rows) == {**expected, **drifts}
     assert dpo._figures(DpoSettings(beta=0.5, reference_free=True), rows) == expected
+    thirds = dpo._figures(DpoSettings(beta=0.3), rows)
+    assert (thirds["chosen_drift"], thirds["rejected_drift"]) == (1.0, -2.0)
+    assert dpo._figures(DpoSettings(beta=0.7), rows)["chosen_drift"] == 0.429
 
 
 @pytest.mark.parametrize("side", ["chosen_reward", "rejected_reward"])
