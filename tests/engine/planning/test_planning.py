@@ -473,6 +473,31 @@ def test_every_command_is_planned_and_drawn(tmp_path, command):
     ElementTree.fromstring(sweep(command, settings_of(command), SEVEN, 'a "model" & more'))
 
 
+def test_a_picture_has_a_curve_for_each_weight_and_a_dot_where_it_reaches_a_card():
+    picture = ElementTree.fromstring(sweep("sft", settings_of("sft"), SEVEN, "seven"))
+    marks: dict[str, list[ElementTree.Element]] = {}
+    for one in picture.iter():
+        marks.setdefault(f"{one.tag.rpartition('}')[2]} {one.get('class')}", []).append(one)
+    curves = {}
+    for bits in (4, 16):
+        (path,) = (one.get("d") for one in marks[f"path curve bits{bits}"] if "L" in one.get("d"))
+        curves[bits] = [tuple(map(float, point.split())) for point in path[1:].split("L")]
+        (dot,) = marks[f"circle dot{bits}"]
+        at = (float(dot.get("cx")), float(dot.get("cy")))
+        # between the points of its curve (y counts downwards), and a little below the card's line
+        left = max(point for point in curves[bits] if point[0] <= at[0])
+        right = min(point for point in curves[bits] if point[0] > at[0])
+        assert left[1] > at[1] > right[1]
+        lines = [float(one.get("d").split()[1].split("H")[0]) for one in marks["path card"]]
+        assert any(line < at[1] < line + 12 for line in lines)
+        assert curves[bits][0][1] > curves[bits][-1][1]
+    assert [x for x, _ in curves[4]] == [x for x, _ in curves[16]]
+    assert all(four > more for (_, four), (_, more) in zip(curves[4], curves[16], strict=True))
+    assert [one.text for one in marks["text dot4"] + marks["text dot16"]] == ["18k", "27k"]
+    ((first, _), *_, (last, _)) = curves[4]
+    assert (first, last) == (56.0, 740.0)  # the whole width between the margins
+
+
 def test_a_model_that_cannot_be_had_is_named(tmp_path):
     answer = CliRunner().invoke(group, ["plan", "--model", "some/model", "--run", str(tmp_path)])
     assert isinstance(answer.exception, UserError)
@@ -564,6 +589,8 @@ def test_a_dry_run_that_does_not_fit_names_what_would(monkeypatch, capsys):
     )
     assert not told["fits"] and told["of"] == 12
     assert "what fits: --set sft.load_in_4bit=true" in capsys.readouterr().err
+    small = dry_run_memory("sft", settings_of("sft", batch_size=1), "smollm2-135m", 100)
+    assert small["fits"] and not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("profile", sorted(gpu_profiles.PROFILES))
