@@ -1,0 +1,129 @@
+"""An answer as it comes: what is passed on when, and where it ends, by a model with a script."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from agentlite.core.errors import OUT_OF_MEMORY, UserError
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded
+from agentlite.engine.stream import StreamedAnswer, stream
+
+END = 9
+PROMPT = [5, 5, 5]
+PIECES = {
+    1: b"It ",
+    2: b"rains",
+    3: b"\nObser",
+    4: b"vation:",
+    5: b"more",
+    6: b"\xe5\xa4",
+    7: b"\xa9",
+}
+
+
+class Tokenizer:
+    pad_token_id = 0
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return b"".join(PIECES[token] for token in ids).decode("utf-8", "replace")
+
+
+class Model:
+    """Says `script`, a token at a time, as `generate` of transformers does."""
+
+    device = "cpu"
+    generation_config = SimpleNamespace(eos_token_id=None)
+
+    def __init__(self, *script: int):
+        self.script, self.asked = script, dict[str, Any]()
+
+    def generate(self, *, input_ids: Any, stopping_criteria: Any, **asked: Any) -> Any:
+        self.asked = asked
+        ids = input_ids
+        for token in self.script[: asked["max_new_tokens"]]:
+            ids = torch.cat([ids, torch.tensor([[token]])], dim=1)
+            if stopping_criteria(ids, None).all() or token in asked["eos_token_id"]:
+                break
+        return ids
+
+
+def answered(
+    *script: int, stops: tuple[str, ...] = (), limit: int = 99, hangs_up: int = 99, **decoding: Any
+) -> tuple[StreamedAnswer, list[str], Model]:
+    """`hangs_up`: after how many pieces nobody listens any more."""
+    heard: list[str] = []
+
+    def listener(text: str) -> bool:
+        heard.append(text)
+        return len(heard) < hangs_up
+
+    model = Model(*script)
+    asked = Decoding(limit, **{"temperature": 0.0, "turn_end": END, "stops": stops, **decoding})
+    return stream(Loaded(model, Tokenizer()), PROMPT, asked, listener), heard, model
+
+
+def test_each_piece_is_passed_on_as_it_comes_and_the_end_of_the_turn_is_no_text() -> None:
+    answer, heard, model = answered(1, 2, END, 5)
+    assert answer == StreamedAnswer("It rains", "turn", 3)
+    assert heard[:2] == ["It ", "rains"] and "".join(heard) == "It rains"
+    assert model.asked["eos_token_id"] == [END] and model.asked["max_new_tokens"] == 99
+    assert model.asked["attention_mask"].tolist() == [[1, 1, 1]]
+
+
+def test_an_answer_that_is_too_long_is_cut() -> None:
+    answer, heard, _ = answered(1, 2, 5, limit=2)
+    assert answer == StreamedAnswer("It rains", "cut", 2)
+    assert "".join(heard) == "It rains"
+
+
+def test_an_answer_ends_at_a_stop_string_whose_beginning_waits_until_it_is_known() -> None:
+    answer, heard, _ = answered(1, 3, 4, 5, stops=("\nObservation:",))
+    assert answer == StreamedAnswer("It \nObservation:", "stop", 3)
+    assert heard[:2] == ["It ", ""] and "".join(heard) == "It \nObservation:"
+    other, heard, _ = answered(1, 3, 5, END, stops=("\nObservation:",))
+    assert other == StreamedAnswer("It \nObsermore", "turn", 4)
+    assert heard[:3] == ["It ", "", "\nObsermore"]
+
+
+def test_half_a_character_waits_for_its_other_half() -> None:
+    answer, heard, _ = answered(6, 7, END)
+    assert answer.text == "天" and heard[:2] == ["", "天"]
+    assert "".join(heard) == "天"
+
+
+def test_an_answer_ends_when_nobody_listens() -> None:
+    answer, heard, _ = answered(1, 2, 5, 5, END, hangs_up=2)
+    assert answer == StreamedAnswer("It rains", "cut", 2)
+    assert "".join(heard) == "It rains"
+
+
+def test_without_temperature_nothing_is_drawn_and_with_it_the_seed_decides() -> None:
+    *_, model = answered(END)
+    sampling = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    assert {name: model.asked[name] for name in sampling} == sampling
+    drawn = []
+    for seed in (3, 3, 4):
+        *_, model = answered(END, temperature=0.5, top_p=0.75, seed=seed)
+        sampling = {"do_sample": True, "temperature": 0.5, "top_p": 0.75, "top_k": 0}
+        assert {name: model.asked[name] for name in sampling} == sampling
+        drawn.append(torch.rand(1).item())
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"), [("CUDA out of memory", OUT_OF_MEMORY), ("shapes differ", None)]
+)
+def test_a_prompt_that_does_not_fit_is_said_and_another_error_stays(
+    problem: str, code: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Model, **_: Any) -> Any:
+        raise RuntimeError(problem)
+
+    monkeypatch.setattr(Model, "generate", fail)
+    with pytest.raises(RuntimeError if code is None else UserError) as error:
+        answered(1)
+    assert getattr(error.value, "exit_code", None) == code
+    assert code is None or "a prompt of 3 tokens" in str(error.value)
