@@ -609,6 +609,32 @@ def test_packed_rows_are_planned_as_the_tokens_of_a_micro_batch(max_length: int,
     assert load_of("sft", settings, load.shape, False).rows == 3  # without CUDA nothing is packed
 
 
+@pytest.mark.parametrize(
+    ("command", "changed", "rows", "reference"),
+    [
+        ("sft", {"batch_size": 3}, 3, False),
+        ("dpo", {"batch_size": 3}, 6, True),
+        ("dpo", {"batch_size": 3, "reference_free": True}, 6, False),
+        ("grpo", {"batch_size": 3}, 3, True),
+        ("pairs", {"batch_size": 3}, 0, False),
+        ("eval", {"batch_size": 3}, 0, False),
+    ],
+)
+def test_a_stage_holds_the_rows_of_a_micro_batch_and_a_reference_where_it_compares_with_one(
+    command: str, changed: dict[str, Any], rows: int, reference: bool
+) -> None:
+    load = load_of(command, settings_of(command, **changed), SEVEN, True)
+    assert (load.rows, load.reference) == (rows, reference)
+
+
+def test_layers_have_the_names_that_adapters_are_put_on():
+    names = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert {*SMALL.matrix_shapes} == names
+    for name, (inputs, outputs) in SMALL.matrix_shapes.items():
+        expected = 2 * SMALL.layers * (inputs + outputs)
+        assert adapter_parameters(SMALL, 2, (name,)) == expected
+
+
 def test_a_step_takes_as_long_as_all_its_micro_batches():
     load = Load(SMALL, REGIMES["unsloth"], 16, lora_r=8, rows=2, length=100)
     one = training_seconds(load, CARDS["a100"], 1, 80)
