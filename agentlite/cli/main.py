@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import importlib
+import json
 import os
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ from agentlite.cli.commands import OTHERS, OtherCommand
 from agentlite.cli.completion import completed
 from agentlite.cli.stage_options import stage_command
 from agentlite.config.pipeline import STAGES, Stage
-from agentlite.core.errors import DISK, UserError, nearest
+from agentlite.core.errors import DISK, GATE, NAMES, UserError, nearest
 
 COMMANDS: dict[str, Stage | OtherCommand] = {**STAGES, **OTHERS}
 
@@ -70,6 +71,8 @@ def main() -> None:
     except click.ClickException as error:
         error = _with_nearest(error)
         error.show()
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
+        _print_json(UserError(error.format_message(), location=where, exit_code=error.exit_code))
         sys.exit(error.exit_code)
     except UserError as error:
         if debug:
@@ -92,7 +95,8 @@ def main() -> None:
             from agentlite.core.row_files import fix_for
 
             problem = f"the system says: {error.strerror}."
-            _print_error(UserError(problem, fix_for(error), location=str(error.filename or "")))
+            where = str(error.filename or "")
+            _print_error(UserError(problem, fix_for(error), location=where, exit_code=DISK))
             sys.exit(DISK)
         click.echo(
             f"Error: {type(error).__name__}: {error}\n"
@@ -100,6 +104,7 @@ def main() -> None:
             "--debug shows where; please report it.",
             err=True,
         )
+        _print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
         sys.exit(1)
 
 
@@ -114,9 +119,28 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
 
-def _print_error(error: Exception) -> None:
+def _print_error(error: UserError) -> None:
     head = click.style("Error:", fg="red", bold=True)
     click.echo(f"{head} {error}", err=True, color=False if os.environ.get("NO_COLOR") else None)
+    _print_json(error)
+
+
+def _print_json(error: UserError) -> None:
+    """With --json, the error as the one object on stdout, unless the result stands there: that of a
+    gate that is not passed.
+    """
+    if "--json" not in sys.argv or error.exit_code == GATE:
+        return
+    from agentlite.core.console import hidden
+
+    report = {
+        "code": NAMES.get(error.exit_code, "fault"),
+        "location": hidden(error.location),
+        "problem": hidden(error.problem),
+        "fix": hidden(error.fix),
+        "exit_code": error.exit_code,
+    }
+    click.echo(json.dumps({"error": report}, ensure_ascii=False))
 
 
 def _stopped(code: int) -> None:

@@ -9,7 +9,9 @@ RUN = click.Option(
     metavar="DIR",
     help="the workspace [AGENTLITE_RUN, runs/default]",
 )
-AS_JSON = click.Option(["--json", "as_json"], is_flag=True, help="one JSON object on stdout")
+AS_JSON = click.Option(
+    ["--json", "as_json"], is_flag=True, help="one JSON object on stdout, of an error as well"
+)
 DEBUG = click.Option(["--debug"], is_flag=True, help="show tracebacks")
 DECODING = [
     click.Option(

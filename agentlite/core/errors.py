@@ -4,6 +4,19 @@ from collections.abc import Iterable, Mapping
 
 USAGE, OTHER_PLAN, REJECTS, MODEL, DIVERGED, OUT_OF_MEMORY, NETWORK, GATE = 2, 3, 4, 5, 6, 7, 8, 9
 DISK, LOCKED = 74, 75
+# exit code -> its name in an error that is printed as JSON
+NAMES = {
+    USAGE: "usage",
+    OTHER_PLAN: "other_settings",
+    REJECTS: "rejects",
+    MODEL: "model",
+    DIVERGED: "diverged",
+    OUT_OF_MEMORY: "out_of_memory",
+    NETWORK: "network",
+    GATE: "gate",
+    DISK: "disk",
+    LOCKED: "locked",
+}
 
 
 class UserError(Exception):

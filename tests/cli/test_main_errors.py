@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import sys
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from agentlite.cli import main as command_line
 from agentlite.cli.completion import completed
 from agentlite.cli.main import COMMANDS, group, main
-from agentlite.core.errors import UserError
+from agentlite.core import errors
+from agentlite.core.errors import GATE, UserError
 from agentlite.engine.signals import Stopped
 
 
@@ -93,6 +95,48 @@ def test_debug_shows_where_an_error_comes_from(run, error):
 def test_a_mistake_in_the_words_is_exit_2(run, words, message):
     code, out, err = run(None, *words)
     assert (code, out) == (2, "") and message in err.replace("No such option: --no-such", message)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            UserError("is wrong.", "Fix it.", location="a.jsonl:3", exit_code=4),
+            {"code": "rejects", "location": "a.jsonl:3", "problem": "is wrong.", "fix": "Fix it."},
+        ),
+        (ValueError("x"), {"code": "fault", "location": "", "problem": "ValueError: x", "fix": ""}),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            {"code": "disk", "problem": "the system says: No space left on device."},
+        ),
+    ],
+    ids=repr,
+)
+def test_with_json_an_error_is_the_one_object_on_stdout(run, error, expected):
+    code, out, err = run(error, "runs", "--json")
+    (object_,) = map(json.loads, out.splitlines())
+    assert object_["error"].items() >= {**expected, "exit_code": code}.items()
+    assert object_["error"].keys() == {"code", "location", "problem", "fix", "exit_code"}
+    assert err, "a person reads it as before"
+
+
+def test_a_mistake_in_the_words_is_json_as_well_and_no_secret_is_in_it(run, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "hunter2hunter2")
+    code, out, _ = run(None, "sft", "--json", "--hunter2hunter2", "1")
+    error = json.loads(out)["error"]
+    assert (code, error["code"], error["location"]) == (2, "usage", "agentlite sft")
+    assert "hunter2" not in out
+
+
+def test_a_gate_that_fails_leaves_stdout_to_the_result(run):
+    assert run(UserError("not passed.", exit_code=GATE), "eval", "--json")[:2] == (GATE, "")
+
+
+def test_each_exit_code_has_a_name():
+    codes = {
+        value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)
+    }
+    assert codes == {*errors.NAMES}
 
 
 def test_a_reader_that_has_gone_ends_the_command_like_any_other(run, monkeypatch):
