@@ -15,6 +15,14 @@ from agentlite.engine.decoding import Decoding
 MOST_STEPS = 8  # of one turn of the person's: a model may call for ever
 
 
+class GivenUp(Exception):
+    """The person ends the turn, by a command: `say` takes it back, and passes this on."""
+
+    def __init__(self, command: str):
+        super().__init__(command)
+        self.command = command
+
+
 class ChatSession:
     """`tell` is given what the model says while it comes, `note` what else a reader should know."""
 
@@ -50,7 +58,7 @@ class ChatSession:
             self._take_back(error.reason)
         except KeyboardInterrupt:
             self._take_back("stopped")
-        except UserError:
+        except (UserError, GivenUp):
             self.undo()
             raise
 
@@ -61,6 +69,10 @@ class ChatSession:
         ]
         del self.messages[users[-1] if users else 0 :]
         return bool(users)
+
+    def reset(self) -> None:
+        """Forgets the dialog."""
+        self.messages.clear()
 
     def prompt(self) -> str:
         """What the model would be shown, if the person said `...` now."""

@@ -1,6 +1,7 @@
 """`agentlite chat`: talk to a model in a terminal or a pipe; the dialog is a row for prep."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,7 +48,8 @@ def chat(
     if replay and execute:
         raise UserError("is there beside --exec.", "Leave one of them out.", location="--replay")
     chat_model = ChatModel(model, Path(run), **options)
-    with _results(replay, execute, offered, seconds, memory) as observe:
+    asides = Asides()
+    with _results(replay, execute, offered, seconds, memory, asides.typed) as observe:
         chat_model.load()
         stream = sys.stderr if as_json else sys.stdout
         talk = ChatSession(
@@ -57,32 +59,119 @@ def chat(
             lambda text: print(text, end="", file=stream, flush=True),
             _note,
         )
+        asides.talk = talk
         if sys.stdin.isatty():
-            _note(
-                "/undo takes a turn back, /prompt shows what the model sees, /tools what it may "
-                "call; Ctrl-D ends"
-            )
+            _note("/help lists the commands, which work at every prompt; Ctrl-D ends")
         try:
-            _talk(talk, Decoding(chat_model.max_new_tokens, temperature, seed=seed))
+            _talk(asides, talk, Decoding(chat_model.max_new_tokens, temperature, seed=seed))
         finally:
             _end(talk, chat_model.protocol.name, save, as_json)
 
 
-def _talk(talk: Any, decoding: Any) -> None:
-    while (line := _read("you> ")) is not None:
-        if line in ASIDES:
-            _note(ASIDES[line](talk))
-        elif line.strip():
-            talk.say(line, decoding)
+def _talk(asides: "Asides", talk: Any, decoding: Any) -> None:
+    from agentlite.deploy.chat_session import GivenUp
+
+    while True:
+        in_turn = False
+        try:
+            line = asides.line("you> ")
+            if line is None:
+                return
+            if line.strip():
+                in_turn = True
+                talk.say(line, decoding)
+        except GivenUp as given_up:
+            if given_up.command == "/quit":
+                return
+            if in_turn:  # it is taken back already
+                _note("this turn is taken back")
+            if not in_turn or given_up.command != "/undo":
+                _note(LEAVING[given_up.command](talk))
 
 
-ASIDES: dict[str, Callable[[Any], str]] = {
-    "/undo": lambda talk: "taken back" if talk.undo() else "there is nothing to take back",
-    "/prompt": lambda talk: talk.prompt(),
-    "/tools": lambda talk: (
-        "\n".join(json.dumps(tool, ensure_ascii=False) for tool in talk.tools) or "none"
-    ),
+def _tools(talk: Any) -> str:
+    return "\n".join(json.dumps(tool, ensure_ascii=False) for tool in talk.tools) or "none"
+
+
+def _reset(talk: Any) -> str:
+    talk.reset()
+    return "a new dialog"
+
+
+# command -> its help; what a command says; what one does that takes a turn back first
+HELP = {
+    "/help": "lists these commands",
+    "/tools": "shows what the model may call",
+    "/prompt": "shows what the model is shown",
+    "/undo": "takes the last turn back, or the one that waits for a result",
+    "/reset": "begins a new dialog",
+    "/quit": "ends, as Ctrl-D does",
 }
+SAYING: dict[str, Callable[[Any], str]] = {
+    "/help": lambda talk: "\n".join(
+        [*(f"{name:<8} {text}" for name, text in HELP.items()), "//text   sends /text"]
+    ),
+    "/tools": _tools,
+    "/prompt": lambda talk: talk.prompt(),
+}
+LEAVING: dict[str, Callable[[Any], str]] = {
+    "/undo": lambda talk: "taken back" if talk.undo() else "there is nothing to take back",
+    "/reset": _reset,
+}
+OTHER_NAMES = {
+    "/help": "/h /? /commands",
+    "/undo": "/back /retry",
+    "/reset": "/clear /new /restart",
+    "/quit": "/exit /bye /q /end",
+}
+COMMAND_LINE = re.compile(r"(/[A-Za-z?][\w-]*)(?:\s|$)")
+
+
+class Asides:
+    """The lines that a person types, at either prompt, without those that are commands."""
+
+    talk: Any = None
+
+    def line(self, prompt: str) -> str | None:
+        """The next line that is no command; None at the end. Raises GivenUp for a command that ends
+        the turn.
+        """
+        from agentlite.core.errors import RowError, nearest
+        from agentlite.deploy.chat_session import GivenUp
+
+        while (line := _read(prompt)) is not None:
+            if line.startswith("//"):
+                return line[1:]
+            if not (typed := COMMAND_LINE.match(line)):
+                return line
+            command = typed[1]
+            if command in LEAVING or command == "/quit":
+                raise GivenUp(command)
+            if command in SAYING:
+                try:
+                    _note(SAYING[command](self.talk))
+                except RowError as error:
+                    _note(error.reason)
+                continue
+            fix = nearest(command, HELP, other="", other_names=OTHER_NAMES)
+            every = f"Known: {', '.join(HELP)}. //{command[1:]} sends it as a text"
+            _note(f"no command '{command}'. {fix} {every}".replace("  ", " "))
+        return None
+
+    def typed(self, call: Any) -> str:
+        """The result of a call, as the person types it. Raises UserError 2 where the input ends."""
+        from agentlite.core.errors import UserError
+        from agentlite.core.records import plain
+
+        name = f"{call.name}({plain(call.arguments)})"
+        line = self.line(f"result of {name}> ")
+        if line is None:
+            raise UserError(
+                f"the input ends where the result of {name} is expected.",
+                "Add a line for it, or --replay FILE, or --exec FILE.",
+                location="stdin",
+            )
+        return line
 
 
 def _read(prompt: str) -> str | None:
@@ -104,9 +193,14 @@ def _note(text: str) -> None:
 
 @contextmanager
 def _results(
-    replay: str, execute: str, tools: Any, seconds: float, memory: float
+    replay: str,
+    execute: str,
+    tools: Any,
+    seconds: float,
+    memory: float,
+    typed: Callable[[Any], str],
 ) -> Iterator[Callable[[Any], str]]:
-    """Where the results of calls come from. What was not recorded is asked for."""
+    """Where the results of calls come from. What was not recorded is `typed`."""
     from agentlite.deploy.tool_results import executed, recorded
 
     if execute:
@@ -117,7 +211,7 @@ def _results(
 
     def observe_or_ask(call: Any) -> str:
         result = recorded_result(call)
-        return _typed(call) if result is None else _shown(result)
+        return typed(call) if result is None else _shown(result)
 
     yield observe_or_ask
 
@@ -125,20 +219,6 @@ def _results(
 def _shown(result: str) -> str:
     _note(f"result: {result}")
     return result
-
-
-def _typed(call: Any) -> str:
-    from agentlite.core.errors import UserError
-    from agentlite.core.records import plain
-
-    line = _read(f"result of {call.name}({plain(call.arguments)})> ")
-    if line is None:
-        raise UserError(
-            f"the input ends where the result of {call.name}({plain(call.arguments)}) is due.",
-            "Add a line for it, or --replay FILE, or --exec FILE.",
-            location="stdin",
-        )
-    return line
 
 
 def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
