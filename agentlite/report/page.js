@@ -27,9 +27,9 @@ function read([id, turn, record, expected, slices, said], index, data) {
   const prompt = messages.slice(0, turn);
   const asked = prompt.findLast((message) => message[0] === "user") ?? prompt.at(-1);
   return {
-    index, id, turn, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
+    index, id, turn, anchor: `${id}/${turn}`, expected, slices, prompt, recorded: messages[turn], tools: tools.map((tool) => data.tools[tool]),
     question: asked ? asked[1].replace(/\s+/g, " ").slice(0, 300) : id,
-    said: said.map(([model, text, problem, values, tokens]) => ({ model, text, problem, values, tokens })),
+    said: said.map(([model, text, problem, values, tokens, calls]) => ({ model, text, problem, values, tokens, calls })),
   };
 }
 
@@ -65,25 +65,67 @@ function hardest(data) {
   return Math.max(0, means.indexOf(Math.min(...means)));
 }
 
-function written([name, values]) {
-  let parsed;
-  try { parsed = JSON.parse(values); } catch { return `${name}(${values})`; }
-  return `${name}(${Object.entries(parsed).map(([key, value]) => `${key}=${JSON.stringify(value)}`).join(", ")})`;
+function inline([name, values]) {
+  let read;
+  try { read = JSON.parse(values); } catch { return `${name}(${values})`; }
+  return `${name}(${Object.entries(read).map(([key, value]) => `${key}=${JSON.stringify(value)}`).join(", ")})`;
 }
 
-function accepted([name, values]) {
-  let parsed;
-  try { parsed = JSON.parse(values); } catch { return `${name}(${values})`; }
-  const one = (list) => (Array.isArray(list) ? list : [list]);
-  const parts = Object.entries(parsed).map(([key, list]) => {
-    const known = one(list).filter((value) => value !== "").map((value) => JSON.stringify(value)).join(" or ");
-    return `  ${key} = ${known || '""'}${one(list).includes("") ? "   (may be left out)" : ""}`;
+function parsed(values) {
+  try { return JSON.parse(values); } catch { return {}; } // any arguments will do, or the text was cut
+}
+
+const choices = (values) => (Array.isArray(values) ? values : [values]);
+const plain = (value) => (typeof value === "string" ? value.trim().toLowerCase() : JSON.stringify(value));
+const accepts = (values, value) => choices(values).some((one) => plain(one) === plain(value)) || plain(values) === plain(value);
+
+// Each given call with the expected call of its name, each of which is taken once.
+function paired(expected, given) {
+  const left = [...expected];
+  return given.map((call) => {
+    const at = left.findIndex(([name]) => name === call[0]);
+    return [call, at < 0 ? null : left.splice(at, 1)[0]];
   });
-  return [name, ...parts].join("\n");
+}
+
+function written(lines) {
+  return node("pre", {}, ...lines.flatMap(([text, marked]) => [marked ? node("mark", { textContent: text }) : text, "\n"]).slice(0, -1));
+}
+
+// Lines of [text, whether it is marked]. `marks`: where the call is right as a whole, nothing is.
+function expectedLines(expected, pairs, marks) {
+  return expected.flatMap((call) => {
+    const given = pairs.find((pair) => pair[1] === call)?.[0];
+    const has = given ? parsed(given[1]) : {};
+    const lines = Object.entries(parsed(call[1])).map(([key, values]) => {
+      const known = choices(values).filter((value) => value !== "").map((value) => JSON.stringify(value)).join(" or ");
+      const optional = choices(values).includes("");
+      return [`  ${key} = ${known || '""'}${optional ? "   (may be left out)" : ""}`, marks && given && !(key in has) && !optional];
+    });
+    return [[call[0], marks && !given], ...lines];
+  });
+}
+
+function givenLines(pairs, marks) {
+  return pairs.flatMap(([[name, values], call]) => {
+    const wanted = call && parsed(call[1]);
+    const open = !call || !Object.keys(wanted).length; // nothing to compare the arguments with
+    const lines = Object.entries(parsed(values)).map(([key, value]) =>
+      [`  ${key} = ${JSON.stringify(value)}`, marks && !open && !(key in wanted && accepts(wanted[key], value))]);
+    return [[name, marks && !call], ...lines];
+  });
+}
+
+function compared(expected, said, right) {
+  const pairs = paired(expected, said.calls);
+  const side = (title, lines, none) => node("div", {}, node("span", { className: "quiet", textContent: title }),
+    lines.length ? written(lines) : node("pre", { className: "quiet", textContent: none }));
+  return node("div", { className: "compared" },
+    side("expected", expectedLines(expected, pairs, !right), "no call"), side("given", givenLines(pairs, !right), "no call"));
 }
 
 function turn([role, content, calls]) {
-  const text = [content, ...calls.map(written)].filter(Boolean).join("\n");
+  const text = [content, ...calls.map(inline)].filter(Boolean).join("\n");
   return node("div", { className: "turn" }, node("span", { className: "quiet", textContent: role }), node("p", { textContent: text }));
 }
 
@@ -94,26 +136,32 @@ function tool([name, description, parameters]) {
     node("pre", { textContent: text }));
 }
 
-function answer(said, data, metric) {
+function answer(said, step, data, metric) {
   const values = data.metrics.map((name, at) => [name, said.values[at]]).filter(([, value]) => value !== null);
-  const told = values.map(([name, value]) => `${name} ${Number.isInteger(value) ? value : value.toFixed(2)}`).join("  ·  ");
+  const figures = values.map(([name, value]) => `${name} ${Number.isInteger(value) ? value : value.toFixed(2)}`).join("  ·  ");
+  const right = said.values[data.metrics.indexOf("exact_call")] === 1;
+  const calls = step.expected !== null && (step.expected.length || said.calls.length);
+  const text = node("pre", { textContent: said.text || "(nothing)" });
+  const folded = node("details", { open: Boolean(said.problem) }, node("summary", { textContent: "the answer as it was written" }), text);
   return node("div", { className: "said" },
     node("p", {}, node("span", { className: "marks", textContent: MARKS[outcome(said, metric)] }), " ", node("b", { textContent: data.models[said.model] }),
-      node("span", { className: "quiet", textContent: `  ${told}  ·  ${said.tokens} tokens` })),
+      node("span", { className: "quiet", textContent: `  ${figures}  ·  ${said.tokens} tokens` })),
     said.problem ? node("p", {}, node("em", { textContent: said.problem })) : null,
-    node("pre", { textContent: said.text || "(nothing)" }));
+    calls ? compared(step.expected, said, right) : null,
+    said.calls.length ? (said.text ? folded : null) : text);
 }
 
 function detail(step, data, metric) {
-  const expected = step.expected === null ? "" : step.expected.map(accepted).join("\n") || "No call is expected.";
   return node("div", { className: "detail" },
-    node("p", { className: "quiet", textContent: [`${step.id} / ${step.turn}`, ...Object.values(step.slices)].join("  ·  ") }),
+    node("p", { className: "quiet" }, node("a", { href: `#${encodeURIComponent(step.anchor)}`, textContent: `${step.id} / ${step.turn}` }),
+      ["", ...Object.values(step.slices)].join("  ·  ")),
     node("h4", { textContent: "Prompt" }),
     ...(step.prompt.length ? step.prompt.map(turn) : [node("p", { textContent: "The record is not in this run." })]),
     node("h4", { textContent: `Tools (${step.tools.length})` }), ...step.tools.map(tool),
-    node("h4", { textContent: "Expected" }), node("pre", { textContent: expected }),
+    node("h4", { textContent: "Expected and given" }),
+    step.expected?.length === 0 ? node("p", { textContent: "No call is expected." }) : null,
     step.recorded && !step.expected?.length && step.recorded[1] ? turn(step.recorded) : null,
-    node("h4", { textContent: "Said" }), ...step.said.map((said) => answer(said, data, metric)));
+    ...step.said.map((said) => answer(said, step, data, metric)));
 }
 
 function reader(place, data) {
@@ -138,9 +186,28 @@ function reader(place, data) {
     shown = steps.filter((step) => keeps(step, chosen));
     const left = shown.length - length;
     list.replaceChildren(...shown.slice(0, length).map(row));
+    if (!shown.length) list.append(node("p", { className: "quiet", textContent: "No prompt matches." }));
     if (left > 0) list.append(node("button", { type: "button", textContent: `${left} more`, onclick: () => { length += PAGE; draw(); } }));
     count.textContent = `${shown.length} of ${steps.length} prompts.  Marks: ${data.models.join(", ")}, by ${data.metrics[chosen.metric]}.`;
     open(shown.includes(current) ? current : shown[0] ?? null);
+  }
+  function nextFailure() {
+    const failed = (step) => step.said.some((said) => (chosen.model < 0 || said.model === chosen.model)
+      && ["none", "partial", "unreadable"].includes(outcome(said, chosen.metric)));
+    const from = shown.indexOf(current) + 1;
+    goTo([...shown.slice(from), ...shown.slice(0, from)].find(failed));
+  }
+  function goTo(step) {
+    if (!step) return;
+    current = step;
+    while (length <= shown.indexOf(step)) length += PAGE;
+    draw();
+    list.children[shown.indexOf(step)].scrollIntoView({ block: "nearest" });
+  }
+  function followLink() {
+    const linked = shown.find((step) => `#${step.anchor}` === decodeURIComponent(location.hash));
+    goTo(linked);
+    if (linked) place.scrollIntoView();
   }
   list.onkeydown = (event) => {
     const side = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
@@ -159,9 +226,12 @@ function reader(place, data) {
     problems.length ? select("problem", [["", "any"], ...problems.map((name) => [name, name])], "", (value) => choose({ problem: value })) : null,
     select("slice", [["", "all"], ...slices.map((pair) => [pair, JSON.parse(pair).join(": ")])], "",
       (value) => choose({ slice: value ? JSON.parse(value) : null })),
-    node("label", {}, "text", search));
+    node("label", {}, "text", search),
+    node("button", { type: "button", textContent: "next failure", onclick: nextFailure }));
   place.replaceChildren(controls, count, panes);
   draw();
+  followLink();
+  addEventListener("hashchange", followLink);
 }
 
 async function start() {

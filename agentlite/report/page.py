@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentlite.report import charts, retrieval_tables, tables
+from agentlite.report.explanations import EXPLANATIONS
 from agentlite.report.headline import headline
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import MOST, confusion, read_answers
@@ -28,7 +29,8 @@ def page(run: WorkspaceRun) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given, "zip": zip}
+    environment.globals |= {"tables": tables, "charts": charts, "is_given": is_given}
+    environment.globals |= {"explanations": EXPLANATIONS, "zip": zip}
     style, script = ((FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     sections = {
         "run": run,

@@ -118,7 +118,7 @@ def _step(
     cut: Callable[[str], str],
 ) -> list[object]:
     """Its record and turn, the expected calls (None where they are not known), its slices, and the
-    prediction of each model.
+    prediction of each model with the calls that were read from it.
     """
     source = answers.records.get(step.record_id)
     expected = _calls(source.expected(step.turn).calls, cut) if source else None
@@ -129,6 +129,7 @@ def _step(
             row["problem"],
             [row["metrics"].get(name) for name in metrics],
             row.get("new_tokens", 0),
+            [[call["name"], cut(call["arguments"])] for call in row.get("calls", [])],
         ]
         for model, rows in answers.by_step[step].items()
         for row in rows

@@ -20,13 +20,17 @@ from support.examples import examples
 from support.generated_run import stage, write_run
 
 from agentlite.cli.main import group
-from agentlite.core.records import ANY_TOOL, Gold, GoldCall, Parsed, Step
+from agentlite.core.records import ANY_TOOL, Call, Gold, GoldCall, Parsed, Step
 from agentlite.report import write_report
 from agentlite.report.charts import charts, interval
+from agentlite.report.explanations import EXPLANATIONS
 from agentlite.report.prediction_viewer import pack
 from agentlite.report.predictions import NO_CALL, UNREADABLE, Answers, confusion, read_answers
 from agentlite.report.provenance import commands, origins
 from agentlite.report.read_run import read_run
+from agentlite.scoring.metrics.bfcl import GROUPS as BFCL_GROUPS
+from agentlite.scoring.metrics.bfcl import RULES as BFCL_RULES
+from agentlite.scoring.metrics.model_metrics import GROUPS
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -74,6 +78,20 @@ def test_every_figure_of_the_markdown_stands_in_the_page(run):
     )
 
 
+def test_every_figure_of_an_evaluation_is_explained_beside_it(run):
+    named = {
+        name
+        for group in GROUPS.values()
+        for name in group.names
+        if name not in BFCL_RULES and name.removeprefix("bfcl_") not in BFCL_GROUPS
+    }
+    assert named == EXPLANATIONS.keys()
+    text = seen(read_page(run))
+    shown = [name for name in EXPLANATIONS if f" {name} " in text]
+    assert len(shown) > 20
+    assert not [name for name in shown if EXPLANATIONS[name] not in text]
+
+
 def test_what_is_not_finished_is_named_there_too(run, tmp_path):
     half = write_run(tmp_path / "half", ["base", "sft"], 4)
     (half / "eval" / "prep" / "base" / "done.json").unlink()
@@ -116,7 +134,9 @@ def test_the_reader_holds_every_prediction_with_its_record(run):
         assert data["records"][record][0][turn][2] == expected or expected[0][0] in {
             data["tools"][t][0] for t in data["records"][record][1]
         }
-        assert [text for model, text, *_ in said if data["models"][model] == "sft"] == [row["text"]]
+        [mine] = [one for one in said if data["models"][one[0]] == "sft"]
+        assert mine[1] == row["text"]
+        assert mine[5] == [[call["name"], call["arguments"]] for call in row["calls"]]
 
 
 @settings(max_examples=examples(20))
@@ -339,6 +359,76 @@ def test_the_reader_filters_by_model_outcome_and_text(run, chromium):
     assert chromium.value("document.querySelectorAll('.list button').length") == 1
 
 
+def answering(kinds):
+    """The answers to the prompts, in turn: `right`; `value`: a wrong one for the first argument;
+    `key`: that argument is missing, and another one is there; `tool`: another tool; `calls`: right,
+    and given as calls without a text; `words`: no call.
+    """
+    kinds = iter(kinds)
+
+    def answer(record, generator):
+        kind, [call] = next(kinds), record.messages[-1].calls
+        (first, value), *others = call.arguments.items()
+        changed = {
+            "value": Call(call.name, {first: value + "!?", **dict(others)}),
+            "key": Call(call.name, {"other": value, **dict(others)}),
+            "tool": Call("other_tool", call.arguments),
+        }.get(kind, call)
+        calls = () if kind == "words" else (changed,)
+        return "" if kind == "calls" else "I look.", Parsed("", calls)
+
+    return answer
+
+
+MARKED = """(side) => [...document.querySelectorAll(`.compared > :nth-child(${side}) mark`)]
+  .map((mark) => mark.textContent.trim().split(" ")[0])"""
+
+
+@pytest.mark.browser
+@needs_browser
+def test_what_differs_between_the_expected_and_the_given_call_is_marked(chromium, tmp_path):
+    kinds = ["right", "value", "key", "tool", "calls", "words"]
+    run = write_run(tmp_path / "run", ["base"], len(kinds), answering(kinds))
+    page = read_page(run)
+    chromium.open(run / "report.html", width=1280)
+    data = packed(page)
+    for number, (kind, step) in enumerate(zip(kinds, data["steps"], strict=True)):
+        chromium.value(f"document.querySelectorAll('.list button')[{number}].click()")
+        [[name, arguments]] = step[3]
+        first = next(iter(json.loads(arguments)))
+        expected, given = {
+            "value": ([], [first]),
+            "key": ([first], ["other"]),
+            "tool": ([name], ["other_tool"]),
+            "words": ([name], []),
+        }.get(kind, ([], []))
+        assert chromium.value(f"({MARKED})(1)") == expected, kind
+        assert chromium.value(f"({MARKED})(2)") == given, kind
+        shown = chromium.value("document.querySelector('.compared > :nth-child(2)').innerText")
+        assert ("no call" in shown) == (kind == "words") and "nothing" not in shown
+    assert chromium.errors == []
+
+
+@pytest.mark.browser
+@needs_browser
+def test_a_failure_is_a_click_away_and_an_answer_has_a_link(chromium, tmp_path):
+    kinds = ["right", "value", "right", "tool"]
+    run = write_run(tmp_path / "run", ["base"], len(kinds), answering(kinds))
+    steps = packed(read_page(run))["steps"]
+    opened = "document.querySelector('.detail a').textContent"
+    next_failure = "[...document.querySelectorAll('.controls button')].at(-1).click()"
+    chromium.open(run / "report.html", width=1280)
+    chromium.value(f"({CHOOSE})('by', '1')")  # the exact call
+    seen_steps = [chromium.value(f"{next_failure}, {opened}") for _ in range(3)]
+    assert seen_steps == [f"{steps[number][0]} / 1" for number in (1, 3, 1)]
+    link = chromium.value("document.querySelector('.detail a').getAttribute('href')")
+    chromium.value(f"document.querySelector('.list button').click(), location.hash = '{link}'")
+    chromium.wait(f"{opened} === '{steps[1][0]} / 1'")
+    chromium.value(f"({CHOOSE})('text', 'nothing that anybody said')")
+    assert chromium.value("document.querySelector('.list').innerText") == "No prompt matches."
+    assert chromium.errors == []
+
+
 @pytest.mark.browser
 @needs_browser
 def test_a_models_text_stays_text_in_the_browser(chromium, tmp_path):
@@ -346,7 +436,7 @@ def test_a_models_text_stays_text_in_the_browser(chromium, tmp_path):
     read_page(page.parent)
     chromium.open(page, width=1280)
     assert chromium.errors == [] and chromium.value("document.images.length") == 0
-    assert chromium.value("document.querySelector('.said pre').textContent") == EVIL
+    assert chromium.value("document.querySelector('.said > pre').textContent") == EVIL
 
 
 @pytest.mark.browser
