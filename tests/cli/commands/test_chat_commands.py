@@ -20,7 +20,6 @@ class Talk:
 
     def __init__(self, asides: Asides):
         self.asides, self.tools, self.messages = asides, [{"name": "get_weather"}], []
-        self.undone = 0
 
     def say(self, line: str, decoding: Any) -> None:
         self.messages.append(line)
@@ -32,9 +31,8 @@ class Talk:
         self.messages.append("an answer")
 
     def undo(self) -> bool:
-        self.undone += 1
         found = bool(self.messages)
-        del self.messages[-3:]
+        del self.messages[-(len(self.messages) % 3 or 3) :]  # a whole turn is three
         return found
 
     def reset(self) -> None:
