@@ -153,6 +153,7 @@ def test_the_most_often_confused_tools_come_first_and_only_three_are_named_inste
     found = confusion(answers, ["m", "n"])
     assert [(tool.name, tool.wrong) for tool in found] == [("b", 10), ("a", 1)]
     assert found[0].instead("m") == [("c", 4), ("d", 3), ("e", 2)]
+    assert found[0].instead("n") == []  # the right one is no other
     assert (found[0].expected("m"), found[0].right("m"), found[0].right("n")) == (11, 1, 1)
 
 
