@@ -61,6 +61,21 @@ def test_a_folder_is_made_beside_the_target_and_gone_when_it_is_left(tmp_path, m
     assert list(target.parent.iterdir()) == []
 
 
+def test_the_folders_above_a_target_are_made(tmp_path):
+    with writing(tmp_path / "a/b/model", 0) as aside:
+        put_folder(aside, tmp_path / "a/b/model", {"kind": "merged"})
+    assert (tmp_path / "a/b/model/export.json").exists()
+
+
+def test_of_several_files_that_are_in_the_way_the_first_by_name_is_named(tmp_path):
+    for name in ("c.txt", "export.json", "a.txt", "b.txt"):
+        (tmp_path / name).write_text('{"outputs": {"a.txt": ""}}', encoding="utf-8")
+    for force in (False, True):
+        with pytest.raises(UserError, match="b.txt is not of an export") as refused:
+            refuse_taken(tmp_path, force)
+        assert refused.value.exit_code == OTHER_PLAN
+
+
 @pytest.mark.parametrize("earlier", [False, True])
 def test_an_export_is_put_whole_into_the_place_of_the_one_before(tmp_path, earlier):
     target = tmp_path / "model"
