@@ -50,7 +50,10 @@ def answered(monkeypatch: pytest.MonkeyPatch, prompt: Prompt, templates: Any) ->
 
 
 def test_each_reply_has_the_number_of_its_request_its_text_and_its_tokens(answered: Any) -> None:
-    found = answered([Reply("a", completion_tokens=3), Reply("b", finish="length")])
+    finished = [Reply("b", finish=why) for why in ("length", "content_filter", "stop", "")]
+    found = answered([Reply("a", completion_tokens=3), *finished])
+    assert [one.ended == "cut" for one in found] == [False, True, True, False, False]
+    found = found[:2]
     assert [(one.request, one.text, one.new_tokens) for one in found] == [(0, "a", 3), (1, "b", 0)]
     assert found[1].ended == "cut" and found[0].ended != "cut"
 
@@ -99,6 +102,9 @@ def test_a_served_model_is_named_after_itself_and_its_server(
     [endpoint] = source.endpoints
     assert endpoint[:4] == (url, name, "KEY", 9.0)
     assert (endpoint.tries, endpoint.concurrency) == (5, 4)
+    settings = EvalSettings(endpoint=(url,), endpoint_tries=3, concurrency=7)
+    [endpoint] = remote.served(name, settings, source).endpoints
+    assert (endpoint.tries, endpoint.concurrency) == (3, 7)
 
 
 BASE = Source("base", "folder", None, "digest")
