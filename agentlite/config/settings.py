@@ -407,13 +407,10 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     max_flat_steps: Whole = 20
     """end after so many steps in which each group scores the same; 0: never"""
     vllm: bool = False
-    """sample with vLLM (CUDA; must be installed)"""
+    """sample with vLLM (CUDA; must be installed); with Unsloth it shares the weights"""
 
     def in_memory(self, gpu: bool) -> InMemory:
-        """Every answer of a step is sampled before the first is learned from; by vLLM, in a share
-        of the card that is its own."""
-        if self.vllm:
-            return InMemory(self.batch_size, reference=True)
+        """Every answer of a step is sampled before the first is learned from."""
         prompts = max(1, self.batch_size * self.gradient_accumulation // self.group_size)
         return InMemory(self.batch_size, reference=True, prompts=prompts, samples=self.group_size)
 

@@ -16,18 +16,26 @@ What is simpler here than in general GRPO, since settings that would break it ar
   out of its group's mean.
 """
 
-import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.config.settings import GrpoSettings
 from agentlite.core import console
-from agentlite.core.errors import DIVERGED, UserError
-from agentlite.engine import adapter, load_dtype, local_sampler, trainer, training_log
-from agentlite.engine.decoding import Decoding, ends_of
-from agentlite.engine.load import Loaded, load, loading_of, prepare
+from agentlite.core.errors import DIVERGED, OUT_OF_MEMORY, UserError
+from agentlite.engine import (
+    adapter,
+    load_dtype,
+    local_sampler,
+    trainer,
+    training_log,
+    vllm_sampler,
+)
+from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded, Loading, SharedEngine, load, loading_of, prepare
+from agentlite.engine.planning.estimate import load_of, vllm_share
+from agentlite.engine.planning.model_shape import find_shape
 from agentlite.engine.watch import Watch
 from agentlite.workspace.model_source import Source
 
@@ -42,6 +50,8 @@ MEASURES = {  # where the library logs them: Unsloth's loss on CUDA has no entro
     "sampler_gap/mean": "sampler_gap",
     "sampler_gap/p99": "sampler_gap_p99",
     "sampler_gap/max": "sampler_gap_max",
+    "sampling/importance_sampling_ratio/mean": "importance",
+    "sampling/importance_sampling_ratio/max": "importance_max",
 }
 OURS_OF_TRL = {
     "beta": "beta",
@@ -119,14 +129,18 @@ def train(
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
     key figures. Raises what engine.trainer.train raises, and UserError 5 if the reference is not
     the start."""
+    vllm_sampler.refuse(settings)
     prepare(loading_of(settings))
     check(settings)
+    loading = _loading(settings, source)
 
     def prepared() -> tuple[Loaded, GrpoTask]:
-        loaded = load(source, loading_of(settings), trainable=True)
+        loaded = load(source, loading, trainable=True)
         return loaded, task(loaded)
 
     def make(micro: trainer.Schedule) -> Any:
+        if settings.vllm and not ready:
+            raise _vllm_stays(folder, micro)
         loaded, todo = ready.pop() if ready else prepared()
         return make_trainer(loaded, settings, folder, todo, micro)
 
@@ -167,15 +181,33 @@ def check(settings: GrpoSettings) -> None:
     from trl import GRPOConfig
 
     trainer.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
-    if settings.vllm:
-        import importlib.util
 
-        if importlib.util.find_spec("vllm") is None:
-            raise UserError(
-                "vLLM is not installed.",
-                "VLLM=1 bash scripts/setup.sh, with a driver from 580 on; or leave --vllm out.",
-                location="grpo.vllm",
-            )
+
+def _loading(settings: GrpoSettings, source: Source) -> Loading:
+    """With Unsloth vLLM is part of the model that is loaded, in the share of the card that is
+    planned for it, unless `trl` says another.
+    """
+    loading = loading_of(settings)
+    if not settings.vllm or settings.engine != "unsloth":
+        return loading
+    share = settings.trl.get("vllm_gpu_memory_utilization")
+    if share is None:
+        import torch
+
+        total = torch.cuda.mem_get_info()[1]
+        share = vllm_share(load_of("grpo", settings, find_shape(source.base), True), total)
+    return loading._replace(vllm=SharedEngine(share, settings.lora_r))
+
+
+def _vllm_stays(folder: Path, micro: trainer.Schedule) -> UserError:
+    """A second engine in the process would find the memory of the first in use."""
+    return UserError(
+        "out of the GPU's memory, and vLLM holds its share until the process ends.",
+        "Run the same command again: it carries on from the last checkpoint, in micro-batches of "
+        f"{micro.batch_size}.",
+        location=str(folder),
+        exit_code=OUT_OF_MEMORY,
+    )
 
 
 def schedule(settings: GrpoSettings, prompts: int) -> trainer.Schedule:
@@ -223,7 +255,7 @@ def arguments(settings: GrpoSettings, folder: Path, task: GrpoTask, micro: train
         "remove_unused_columns": False,
         "disable_dropout": True,
         "use_vllm": settings.vllm,
-        **(_vllm(task.stops) if settings.vllm else {}),
+        **(_vllm(settings) if settings.vllm else {}),
         **adapter.reference(settings),
     }
     return trainer.configuration(GRPOConfig, {**own, **shared})
@@ -256,20 +288,17 @@ def make_trainer(
     return trl_trainer
 
 
-def _vllm(stops: Sequence[tuple[str, ...]]) -> dict[str, object]:
+def _vllm(settings: GrpoSettings) -> dict[str, object]:
     """vLLM rounds otherwise than the trainer does: TRL weighs each token by the ratio of the two
     probabilities, cut off above.
     """
-    every = sorted({stop for one in stops for stop in one})  # vLLM takes one list, for all prompts
-    ends = (
-        {"generation_kwargs": {"stop": every, "include_stop_str_in_output": True}} if every else {}
-    )
-    correction = {
+    return {
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": settings.max_length,
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": MAX_IMPORTANCE,
     }
-    return {"vllm_mode": "colocate", **correction, **ends}
 
 
 def _reward(part: str) -> Callable[..., list[float | None]]:
@@ -288,7 +317,6 @@ def _rollout(
     """What TRL calls for a step's answers: every prompt stands there once for each answer of its
     group.
     """
-    draw = _by_vllm if settings.vllm else _sampled
 
     def rollout(prompts: list[str], trl_trainer: Any) -> dict[str, object]:
         step = trl_trainer.state.global_step
@@ -301,7 +329,9 @@ def _rollout(
             local_sampler.SampleRequest(task.prompts[index], seed, task.stops[index])
             for index, seed in zip(groups, seeds, strict=True)
         ]
-        samples = sorted(draw(trl_trainer, loaded, requests, task.decoding))
+        model = trl_trainer.accelerator.unwrap_model(trl_trainer.model)
+        llm = trl_trainer.vllm_generation.llm if settings.vllm else None
+        samples = sorted(draw(Loaded(model, loaded.tokenizer), requests, task.decoding, llm))
         answered = [
             SampledAnswer(groups[sample.prompt], step, batch_index, sample)
             for batch_index, sample in enumerate(samples)
@@ -309,7 +339,7 @@ def _rollout(
         trl_trainer._metrics["train"]["surprisal"].append(_surprisal(answered))
         if step % LOOK_EVERY == 0:
             firsts = [one for one in answered if one.sample.sample == 0][:GAP_PROMPTS]
-            _log_gap(trl_trainer, firsts, task)
+            _log_gap(trl_trainer, firsts, task, settings.top_p if settings.vllm else 1.0)
         return {
             "prompt_ids": [list(task.prompts[one.prompt]) for one in answered],
             "completion_ids": [one.sample.ids for one in answered],
@@ -328,17 +358,22 @@ def _surprisal(answers: Sequence[SampledAnswer]) -> float:
     return -sum(likely) / len(likely)
 
 
-def _log_gap(trl_trainer: Any, answers: Sequence[SampledAnswer], task: GrpoTask) -> None:
+def _log_gap(
+    trl_trainer: Any, answers: Sequence[SampledAnswer], task: GrpoTask, top_p: float
+) -> None:
     """By how much the log-probabilities that the sampler drew by differ from the trainer's."""
-    gaps = sampler_gaps(trl_trainer.model, answers, task)
+    gaps = sampler_gaps(trl_trainer.model, answers, task, top_p)
     measured = trl_trainer._metrics["train"]
     measured["sampler_gap/mean"].append(sum(gaps) / len(gaps))
     measured["sampler_gap/p99"].append(gaps[int(0.99 * (len(gaps) - 1))])
     measured["sampler_gap/max"].append(gaps[-1])
 
 
-def sampler_gaps(model: Any, answers: Sequence[SampledAnswer], task: GrpoTask) -> list[float]:
-    """|sampler's - trainer's log-probability| of every token, ascending.
+def sampler_gaps(
+    model: Any, answers: Sequence[SampledAnswer], task: GrpoTask, top_p: float = 1.0
+) -> list[float]:
+    """|sampler's - trainer's log-probability| of every token, ascending. `top_p`: below 1 where the
+    sampler's are those of the tokens that reach it, as vLLM's are.
 
     The trainer's is that of a forward pass over prompt and answer, without cache, padding and
     other rows: what the loss is made of. A mask, a position or a weight that differs in the sampler
@@ -354,6 +389,10 @@ def sampler_gaps(model: Any, answers: Sequence[SampledAnswer], task: GrpoTask) -
             logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
         scaled = (logits.float() / (task.decoding.temperature or 1.0)).log_softmax(-1)
         chosen = scaled.gather(-1, ids[0, len(prompt) :, None])[:, 0]
+        if top_p < 1:
+            likeliest = scaled.exp().sort(-1, descending=True).values
+            before = likeliest.cumsum(-1) - likeliest
+            chosen -= likeliest.masked_fill(before >= top_p, 0).sum(-1).log()
         sampled = torch.tensor(sample.log_probabilities, device=chosen.device)
         gaps += (sampled - chosen).abs().tolist()
     return sorted(gaps)
@@ -372,46 +411,17 @@ def _other_distribution(gap: float) -> UserError:
     )
 
 
-def _sampled(
-    trl_trainer: Any,
+def draw(
     loaded: Loaded,
     requests: Sequence[local_sampler.SampleRequest],
     decoding: Decoding,
-) -> Iterable[local_sampler.Sample]:
-    return local_sampler.sample(
-        Loaded(trl_trainer.accelerator.unwrap_model(trl_trainer.model), loaded.tokenizer),
-        requests,
-        decoding,
-    )
-
-
-def _by_vllm(
-    trl_trainer: Any,
-    loaded: Loaded,
-    requests: Sequence[local_sampler.SampleRequest],
-    decoding: Decoding,
-) -> Iterable[local_sampler.Sample]:
-    """By the vLLM engine that TRL has started and keeps at the newest weights."""
-    prompts = [list(one.prompt) for one in requests for _ in one.seeds]
-    group_size = len(requests[0].seeds)
-    _, completions, likely, _ = trl_trainer.vllm_generation.generate(
-        prompts=prompts, images=None, num_generations=group_size, profiler=contextlib.nullcontext()
-    )
-    ends = ends_of(loaded.model, decoding.turn_end)
-    samples = [
-        local_sampler.read(
-            loaded.tokenizer,
-            ids,
-            ends,
-            requests[index // group_size].stops,
-            divmod(index, group_size),
-        )
-        for index, ids in enumerate(completions)
-    ]
-    return [  # of the top-k that vLLM gives for each token, the first is the sampled one
-        one._replace(log_probabilities=tuple(token[0] for token in tokens[: len(one.ids)]))
-        for one, tokens in zip(samples, likely, strict=True)
-    ]
+    llm: Any = None,
+) -> list[local_sampler.Sample]:
+    """By vLLM, where an engine is given or the model shares its weights with one; else by the model
+    itself."""
+    if llm := llm or getattr(loaded.model, "vllm_engine", None):
+        return vllm_sampler.sample(llm, loaded, requests, decoding)
+    return local_sampler.sample(loaded, requests, decoding)
 
 
 class _Look:

@@ -31,6 +31,15 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
+class SharedEngine(NamedTuple):
+    """vLLM in this process, on the weights of the trained model: the share of the card that is its
+    own, weights included, and the rank of the largest adapter that it is handed.
+    """
+
+    share: float
+    rank: int
+
+
 class Loading(NamedTuple):
     """How a model is put into memory."""
 
@@ -41,6 +50,7 @@ class Loading(NamedTuple):
     attention: Attention = "auto"
     full: bool = False
     sharded: bool = False  # by DeepSpeed, which moves it to where it belongs
+    vllm: SharedEngine | None = None  # with Unsloth on a GPU
 
     @property
     def quantized(self) -> bool:
@@ -270,8 +280,43 @@ def _unsloth(folder: str, loading: Loading) -> Loaded:
         trust_remote_code=False,
         use_safetensors=True,
         use_exact_model_name=True,  # also where a folder is called as a model is on the hub
+        **(_fast_inference(loading.vllm) if loading.vllm else {}),
     )
+    if loading.vllm:
+        _refuse_other_engine(model, loading.max_length)
     return Loaded(model, tokenizer)
+
+
+def _fast_inference(vllm: SharedEngine) -> dict[str, object]:
+    """Unsloth takes a share of the free memory, and hands vLLM what that is of the whole card."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    share = min(1.0, vllm.share * total / free)
+    return {"fast_inference": True, "gpu_memory_utilization": share, "max_lora_rank": vllm.rank}
+
+
+def _refuse_other_engine(model: Any, max_length: int) -> None:
+    """Where vLLM does not know an architecture, Unsloth samples by itself, with a line of output;
+    where its cache is too small, it shortens the rows. Raises UserError 5 or 7.
+    """
+    if not hasattr(model, "vllm_engine"):
+        raise UserError(
+            "Unsloth cannot share this model's weights with vLLM.",
+            "Leave --vllm out, or add --engine hf.",
+            location="grpo.vllm",
+            exit_code=MODEL,
+        )
+    length = model.vllm_engine.llm_engine.vllm_config.model_config.max_model_len
+    if length < max_length:
+        raise UserError(
+            f"vLLM's share of the card holds rows of {length} tokens, and max_length is "
+            f"{max_length}.",
+            "Raise vllm_gpu_memory_utilization under trl:, lower --max-length, or leave --vllm "
+            "out.",
+            location="grpo.vllm",
+            exit_code=OUT_OF_MEMORY,
+        )
 
 
 def _transformers(folder: str, loading: Loading) -> Loaded:

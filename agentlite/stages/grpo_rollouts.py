@@ -171,7 +171,7 @@ class Rollouts:
             )
             for one in batch
         ]
-        samples = local_sampler.sample(loaded, requests, decoding)
+        samples = grpo.draw(loaded, requests, decoding)
         new = [self._candidate(batch[one.prompt], one, name, one.sample, 0) for one in samples]
         self.add([candidate for candidate in new if candidate.key not in self.rows])
         self.settle()

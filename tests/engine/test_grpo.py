@@ -6,10 +6,9 @@ import importlib.util
 import shutil
 import signal
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -149,33 +148,14 @@ def test_a_sampler_with_other_probabilities_than_the_trainers_stops_the_run(
     assert told.value.exit_code == DIVERGED
 
 
-def test_vllm_hands_its_log_probabilities_to_trl_which_corrects_by_them(tiny_model, tmp_path):
-    """With an engine that answers as vLLM does, and without the package: what a rollout gives TRL,
-    and what TRL is configured to do with it.
-    """
-    loaded = load(source(tiny_model), loading_of(grpo()), trainable=True)
-    settings = grpo(vllm=True, group_size=2)
-    wanted = task()._replace(stops=[("9",)] * len(prompts()))
-    answers = [[20, 21, 2], [22, 23, 24]]
-
-    class Engine:
-        def generate(self, prompts, **named):
-            assert prompts == [list(wanted.prompts[1])] * 2 and named["num_generations"] == 2
-            return None, answers, [[[-0.5, -1.0]] * 3, [[-0.25, -2.0]] * 3], None
-
-    trl_trainer = SimpleNamespace(
-        vllm_generation=Engine(),
-        state=SimpleNamespace(global_step=1),
-        model=loaded.model,
-        _metrics={"train": defaultdict(list)},
-    )
-    given = grpo_trainer._rollout(loaded, settings, wanted)(["1", "1"], trl_trainer)
-    assert given["completion_ids"] == answers
-    assert given["logprobs"] == [[-0.5] * 3, [-0.25] * 3]
-    asked = grpo_trainer._vllm(wanted.stops)
+def test_what_vllm_drew_is_weighed_token_by_token():
+    """TRL's defaults would leave a long answer out for one token."""
+    settings = grpo(vllm=True, max_length=96)
+    asked = grpo_trainer._vllm(settings)
     assert asked["vllm_importance_sampling_correction"] is True
     assert asked["vllm_importance_sampling_mode"] == "token_truncate"
     assert asked["vllm_importance_sampling_clip_max"] == 2.0
+    assert asked["vllm_max_model_length"] == 96
 
 
 def test_the_advantage_is_the_distance_from_the_mean_of_the_group_in_its_standard_deviations(

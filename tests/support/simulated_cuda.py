@@ -55,13 +55,15 @@ def simulated(
     case: Callable[..., Any],
     *arguments: object,
     card: str | None = "rtx3060",
+    vllm: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> Any:
     """What `case(*arguments)` returns in a new process that sees the card `card` of CARDS. None:
     the machine as it is, with the packages of the folder, as bitsandbytes also works on a CPU.
 
     `case` is a function of a file's top level. Its arguments reach it as JSON has them (paths as
-    strings), and so does its result. `env`: variables of the process, beside ours.
+    strings), and so does its result. `vllm`: with that of support.simulated_vllm. `env`: variables
+    of the process, beside ours.
     """
     if not sys.platform.startswith("linux"):
         pytest.skip("triton is for Linux")
@@ -76,6 +78,8 @@ def simulated(
         variables["PYTHONPATH"] = os.pathsep.join([*folder, variables["PYTHONPATH"]])
         if card:
             variables["PATH"] = os.pathsep.join([_driver(Path(scratch), card), os.environ["PATH"]])
+        if vllm:
+            variables["SIMULATED_VLLM"] = "1"
         variables |= env or {}
         result = Path(scratch, "result.json")
         words = [file, json.dumps(request, default=os.fspath), card or "", str(result)]
@@ -334,6 +338,10 @@ def _keep_on_cpu(torch: Any) -> None:
 
 
 def _main(file: str, request: str, card: str, result: str) -> NoReturn:
+    if os.environ.get("SIMULATED_VLLM"):
+        from support import simulated_vllm
+
+        simulated_vllm.install()
     if card:
         start(CARDS[card])
     case, *arguments = json.loads(request)

@@ -79,6 +79,7 @@ def report(request: PlanRequest, resolved: Resolved, run: Path) -> PlanReport:
             )
     held = settings.in_memory(machine.gpu)
     decodes = machine.gpu and settings.engine == "unsloth" and (held.samples or held.greedy)
+    decodes = decodes and not getattr(settings, "vllm", False)
     switches = SWITCHES if decodes and shape.kind in GRAPHED else {}
     return PlanReport(
         request.command,
@@ -105,6 +106,9 @@ def present(answer: PlanReport, as_json: bool) -> None:
     terms = [[name.replace("_", " "), f"{value:.2f}"] for name, value in gib.terms.items()]
     console.print_table([["GiB", f"({gib.moment})"], *terms, ["total", f"{gib.total:.2f}"]])
     print(f"{'fits' if gib.fits else 'does not fit'} into {gib.of:.1f} GiB with 8 % left free")
+    if planned.vllm:
+        share, tokens = planned.vllm["share"], planned.vllm["cached_tokens"]
+        print(f"vLLM on the same weights: {share:.0%} of the card, a cache of {tokens} tokens")
     for title, parts in (("time, calculated", planned.time), ("disk, GB", planned.disk_gb)):
         if parts:
             print(

@@ -11,13 +11,23 @@ from msgspec import Struct
 from agentlite.config.settings import InMemory
 from agentlite.engine.local_sampler import rows_at_once
 from agentlite.engine.planning.gpus import Machine
-from agentlite.engine.planning.memory import GIB, OPTIMIZER, REGIMES, Load, Memory, fits, memory
+from agentlite.engine.planning.memory import (
+    GIB,
+    OPTIMIZER,
+    REGIMES,
+    Load,
+    Memory,
+    fits,
+    memory,
+    vllm_total,
+)
 from agentlite.engine.planning.model_shape import Shape
 from agentlite.engine.planning.time_and_disk import disk, sampling_seconds, training_seconds
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import setting_of
 
 VLLM_SHARE = 0.3  # of the card, where `trl` does not say another: TRL's default
+LEAST_CACHE = 512  # tokens beside the longest row: Unsloth rounds a cache down to 256
 LEAST_OFFLOADED = 512  # of max_length: below, Unsloth leaves checkpoints on the GPU
 
 
@@ -52,6 +62,7 @@ class Planned(Struct, frozen=True):
     gib: Needed
     time: dict[str, float]
     disk_gb: dict[str, float]
+    vllm: dict[str, float]  # of an engine that shares the weights: its share of the card, its cache
 
 
 def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowLengths) -> Planned:
@@ -66,16 +77,36 @@ def plan(command: str, settings: Any, shape: Shape, machine: Machine, data: RowL
         needed(memory(load), machine),
         _time(settings, load, machine, data),
         disk(load) if load.rows else {},
+        {"share": vllm_share(load, _whole(machine)), "cached_tokens": load.cached}
+        if load.vllm
+        else {},
     )
 
 
 def machine_left(settings: Any, machine: Machine) -> Machine:
-    """Without the share of the card that vLLM takes for itself, where it samples."""
-    if not getattr(settings, "vllm", False):
+    """Without the share of the card that is set for vLLM, where it samples. With Unsloth that share
+    is planned, unless `trl` sets it."""
+    share = _share_set(settings)
+    if not machine.gpu or share is None:
         return machine
-    share = settings.trl.get("vllm_gpu_memory_utilization", VLLM_SHARE)
-    whole = max(machine.capacity, machine.card.memory * GIB)
-    return machine._replace(capacity=max(0.0, machine.capacity - share * whole))
+    return machine._replace(capacity=max(0.0, machine.capacity - share * _whole(machine)))
+
+
+def _share_set(settings: Any) -> float | None:
+    if not getattr(settings, "vllm", False):
+        return None
+    share = settings.trl.get("vllm_gpu_memory_utilization")
+    return VLLM_SHARE if share is None and settings.engine == "hf" else share
+
+
+def _whole(machine: Machine) -> float:
+    """The bytes of the card, of which `capacity` may be what is free."""
+    return max(machine.capacity, machine.card.memory * GIB)
+
+
+def vllm_share(load: Load, total: float) -> float:
+    """What of a card of `total` bytes vLLM is given where it shares the weights, in hundredths."""
+    return math.ceil(100 * vllm_total(load) / total) / 100
 
 
 def needed(need: Memory, machine: Machine) -> Needed:
@@ -123,11 +154,23 @@ def load_of(command: str, settings: Any, shape: Shape, gpu: bool, longest: int =
     )
     if not held.samples:
         return load
+    if gpu and getattr(settings, "vllm", False):
+        return _by_vllm(load, settings, held)
     samples = _sampled(load, settings, held.prompts, held.samples, gpu)
     if not held.greedy:
         return samples
     greedy = _cached(load, held.prompts, held.prompts, settings.max_new_tokens)
     return max(greedy, samples, key=lambda load: memory(load).total)
+
+
+def _by_vllm(load: Load, settings: Any, held: InMemory) -> Load:
+    """The cache of an engine that shares the weights holds all answers of a step, each prompt once,
+    and one row of max_length in any case: a shorter one Unsloth would not let it read."""
+    if _share_set(settings) is not None:
+        return load._replace(in_share=settings.engine == "unsloth")
+    answers = held.prompts * held.samples
+    load = _cached(load, held.prompts, answers, settings.max_new_tokens)
+    return load._replace(vllm=True, cached=max(load.cached, settings.max_length + LEAST_CACHE))
 
 
 def _sampled(load: Load, settings: Any, prompts: int, samples: int, gpu: bool) -> Load:
@@ -182,7 +225,7 @@ def _time(settings: Any, load: Load, machine: Machine, data: RowLengths) -> dict
         rows *= settings.gradient_accumulation
         mean = min(data.mean or load.length, load.length)
         seconds += training_seconds(load, machine.card, settings.gradient_accumulation, mean)
-    if load.sampled:
+    if load.sampled and not load.vllm:  # vLLM's speed was never measured
         held: InMemory = settings.in_memory(machine.gpu)
         answers = rows if load.rows or held.greedy else rows * held.samples
         batches = math.ceil(answers / load.sampled)

@@ -19,6 +19,7 @@ OPTIMIZER = {"adamw_8bit": 2, "adamw_torch": 8}
 FUSED_LOGITS = 1024  # positions whose logits a fused loss holds at once, in float32
 # bytes per logit where the loss is not fused: bf16, its float32 copy, the softmax and the gradient
 LOGIT = 16
+PREFILL = 4096  # tokens that Unsloth lets vLLM read at once, with a cache of up to 12 GiB
 
 
 class Regime(NamedTuple):
@@ -61,6 +62,8 @@ class Load(NamedTuple):
     sampled: int = 0
     cached: int = 0
     prompted: int = 0
+    vllm: bool = False  # the cache is that of a vLLM engine, which shares the weights and stays
+    in_share: bool = False  # the weights lie in a share of the card that is taken for vLLM
 
     @property
     def tokens(self) -> int:
@@ -74,6 +77,8 @@ class Load(NamedTuple):
 
 def weights(load: Load) -> float:
     """PEFT turns what is not quantised into float32 before it trains on quantised weights."""
+    if load.in_share:
+        return 0.0
     upcast = load.bits < 16 and load.regime.upcast and load.rows
     embedding = 4 if load.bits == 32 or upcast else 2
     return load.shape.linear * WEIGHT[load.bits] + load.shape.embeddings * embedding
@@ -145,9 +150,10 @@ def logits(load: Load) -> float:
 
 
 def cache(load: Load) -> float:
-    """Keys and values of every token in the cache."""
+    """Keys and values of every token in the cache; of a vLLM engine a twentieth more, as Unsloth
+    counts on 95 % of it."""
     per_token = 2 * load.shape.layers * load.shape.kv_heads * load.shape.head_dim * load.width
-    return load.cached * per_token * load.regime.cache_copies
+    return load.cached * per_token * (1 / 0.95 if load.vllm else load.regime.cache_copies)
 
 
 def reading(load: Load) -> float:
@@ -159,6 +165,23 @@ def reading(load: Load) -> float:
     return unpacked(load) + prompts + 8 * load.sampled * shape.vocab
 
 
+def vllm(load: Load) -> float:
+    """What an engine takes beside weights and cache: a forward pass over PREFILL tokens, its graphs
+    as Unsloth reckons them, and the adapter once more, in 16 bit.
+    """
+    if not load.vllm:
+        return 0.0
+    shape = load.shape
+    prefill = PREFILL * load.width * (2 * shape.hidden + 3 * shape.intermediate)
+    graphs = min(GIB, max(0.15 * GIB, 172 * 4 * shape.hidden * shape.layers))
+    return unpacked(load) + prefill + graphs + adapter(load) / 2
+
+
+def vllm_total(load: Load) -> float:
+    """The share of the card that an engine is given, in bytes: its weights are the trainer's."""
+    return weights(load) + overhead(load) + vllm(load) + cache(load)
+
+
 Term = Callable[[Load], float]
 FIXED: dict[str, Term] = {
     "weights": weights,
@@ -167,6 +190,8 @@ FIXED: dict[str, Term] = {
     "optimizer": optimizer,
     "reference": reference,
     "overhead": overhead,
+    "vllm": vllm,
+    "kv_cache": lambda load: cache(load) if load.vllm else 0.0,
 }
 MOMENTS: dict[str, dict[str, Term]] = {
     "backward": {"activations": lambda load: checkpoints(load) + recomputed(load)},
@@ -190,7 +215,8 @@ class Memory(NamedTuple):
 def memory(load: Load) -> Memory:
     """The terms that are not zero add up to the total."""
     fixed = {name: term(load) for name, term in FIXED.items()}
-    happening = [name for name in MOMENTS if (load.cached if name == "sampling" else load.rows)]
+    samples = load.cached and not load.vllm
+    happening = [name for name in MOMENTS if (samples if name == "sampling" else load.rows)]
     passing = {name: {key: term(load) for key, term in MOMENTS[name].items()} for name in happening}
     moments = {name: sum(fixed.values()) + sum(terms.values()) for name, terms in passing.items()}
     moment = max(moments, key=moments.__getitem__)

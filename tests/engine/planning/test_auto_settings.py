@@ -156,21 +156,51 @@ def test_the_reason_is_one_line_with_the_numbers_that_decided(shape, machine, wo
     assert words in reason and "\n" not in reason
 
 
-def test_vllm_keeps_its_share_of_the_card_and_samples_there():
+def test_plain_trl_keeps_a_share_of_the_card_for_vllms_own_weights():
     machine = with_memory(12)
     plain, usual, more = (
-        chosen("grpo", SMALL, machine, **flags)
+        chosen("grpo", SMALL, machine, engine="hf", **flags)
         for flags in (
             {},
             {"vllm": True, "trl": {"vllm_gpu_memory_utilization": 0.4}},
             {"vllm": True, "trl": {"vllm_gpu_memory_utilization": 0.6}},
         )
     )
-    assert (plain.load_in_4bit, plain.batch_size) == (False, 16)
-    assert (usual.load_in_4bit, usual.batch_size) == (False, 8)
+    assert not plain.load_in_4bit and not usual.load_in_4bit
+    assert plain.batch_size > usual.batch_size
     assert more.load_in_4bit  # 4.8 of 12 GB are left
     for auto, share in ((usual, 0.4), (more, 0.6)):
         load = load_of("grpo", auto, SMALL, True)
         assert not load.sampled and fits(memory(load).total, (1 - share) * machine.capacity)
-    by_default = plan("grpo", replace(plain, vllm=True), SMALL, machine, RowLengths()).gib
-    assert by_default.of == pytest.approx(0.7 * 12)
+    by_default = plan("grpo", replace(plain, vllm=True), SMALL, machine, RowLengths())
+    assert by_default.gib.of == pytest.approx(0.7 * 12) and not by_default.vllm
+
+
+def test_unsloth_has_the_weights_once_and_a_cache_that_stays():
+    machine, answers = with_memory(12), 16
+    alone = chosen("grpo", SMALL, machine)
+    shared = plan("grpo", replace(alone, vllm=True), SMALL, machine, RowLengths())
+    before = plan("grpo", alone, SMALL, machine, RowLengths())
+    assert shared.gib.of == 12 and shared.gib.moment == "backward" == before.gib.moment
+    for term, gib in before.gib.terms.items():
+        assert shared.gib.terms[term] == gib  # weights among them
+    # four prompts once, and sixteen answers
+    tokens = answers // 4 * (2048 - 256) + answers * 256
+    assert shared.vllm["cached_tokens"] == tokens
+    per_token = 2 * SMALL.layers * SMALL.kv_heads * SMALL.head_dim * 2
+    assert shared.gib.terms["kv_cache"] == pytest.approx(tokens * per_token / 0.95 / GIB, abs=0.01)
+    own = sum(shared.gib.terms[name] for name in ("weights", "overhead", "vllm", "kv_cache"))
+    assert own / 12 <= shared.vllm["share"] < own / 12 + 0.012
+    longest = replace(alone, vllm=True, batch_size=2, group_size=2, max_new_tokens=8)
+    one_row = plan("grpo", longest, SMALL, machine, RowLengths(longest=64))
+    assert one_row.vllm["cached_tokens"] > longest.max_length  # else Unsloth would shorten it
+
+
+def test_a_share_that_is_set_holds_the_weights():
+    machine = with_memory(12)
+    shared = replace(chosen("grpo", SMALL, machine), vllm=True)
+    by_hand = replace(shared, trl={"vllm_gpu_memory_utilization": 0.5})
+    planned = plan("grpo", by_hand, SMALL, machine, RowLengths())
+    assert planned.gib.of == 6 and not planned.vllm
+    assert not {"weights", "kv_cache", "vllm"} & planned.gib.terms.keys()
+    assert planned.gib.total < plan("grpo", shared, SMALL, machine, RowLengths()).gib.total
