@@ -124,8 +124,8 @@ def sample(
     for (index, number, _, request), output in zip(wanted, outputs, strict=True):
         ids, likely = output.outputs[0].token_ids, output.outputs[0].logprobs
         one = read(loaded.tokenizer, list(ids), ends, request.stops, (index, number))
-        drawn = [place[token].logprob for token, place in zip(one.ids, likely, strict=False)]
-        samples.append(one._replace(log_probabilities=tuple(drawn)))
+        chosen = [place[token].logprob for token, place in zip(one.ids, likely, strict=False)]
+        samples.append(one._replace(log_probabilities=tuple(chosen)))
     return samples
 
 
