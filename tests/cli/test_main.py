@@ -395,7 +395,7 @@ def test_the_formats_and_the_codes_are_told_without_a_source():
         assert f"\n{name}\n".encode() in b"\n" + formats.stdout
     told = agentlite("prep", "--explain", "E206")
     assert told.returncode == 0
-    assert b"--repair" in told.stdout
+    assert b"--fix" in told.stdout
     unknown = agentlite("prep", "--explain", "E266")
     assert unknown.returncode == 2
     assert b"Did you mean" in unknown.stderr

@@ -137,6 +137,9 @@ def not_json(error: json.JSONDecodeError, where: str = "") -> RowError:
         spread = before.endswith(("{", "["))
         reason = f"not JSON: the row ends {where}, inside an object or a list"
         return RowError("E121", reason, SPREAD if spread else CUT, len(before))
+    if error.msg.startswith("Illegal trailing comma"):  # Python 3.13 points at the comma
+        before, rest = f"{before},", rest[1:].lstrip()
+        where = where.replace(str(place + 1), str(len(text) - len(text[place + 1 :].lstrip()) + 1))
     if rest[0] in "}]" and before.endswith(","):
         return RowError("E121", f"not JSON: a comma before {rest[0]!r} {where}", at=len(before) - 1)
     if not before and rest[0] not in "{[":

@@ -259,7 +259,8 @@ def _too_long(rejects: Sequence[Reject]) -> str:
     lengths = [int(match[1]) for one in rejects if (match := TOO_LONG.match(one.reason))]
     if not lengths:
         return ""
+    too_long = "1 of them is" if len(lengths) == 1 else f"{len(lengths)} of them are"
     return (
-        f"{len(lengths)} of them are too long: --max-length {max(lengths)} keeps them all, "
+        f"{too_long} too long: --max-length {max(lengths)} keeps them all, "
         "--long-rows cut keeps the steps that fit. "
     )
