@@ -71,7 +71,7 @@ def test_of_several_files_that_are_in_the_way_the_first_by_name_is_named(tmp_pat
     for name in ("c.txt", "export.json", "a.txt", "b.txt"):
         (tmp_path / name).write_text('{"outputs": {"a.txt": ""}}', encoding="utf-8")
     for force in (False, True):
-        with pytest.raises(UserError, match="b.txt is not of an export") as refused:
+        with pytest.raises(UserError, match=r"b\.txt is not of an export") as refused:
             refuse_taken(tmp_path, force)
         assert refused.value.exit_code == OTHER_PLAN
 

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -65,6 +66,28 @@ def test_name_and_author_are_said_in_the_language_of_the_row(tmp_path: Path) -> 
     )
     said = [record.messages[1].content for record in records(tmp_path)]
     assert {"我是小鸽，由鸽舍训练。", "I'm Little Dove, made by the loft. Little Dove!"} < set(said)
+
+
+def test_auto_says_why_it_does_not_take_the_tools_of_a_template(
+    templates: dict[str, Template], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    whole = templates["tools"]
+    source = whole.source.replace(
+        "{% for call in message.tool_calls %}", "{% for call in (message.tool_calls or [])[:1] %}"
+    )
+    single = Template("single", whole.tokenizer, source, whole.special)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(good(2))
+    for template, protocol, notice in (
+        (templates["smollm2"], "auto", False),  # it takes no tools, and so there is nothing to say
+        (whole, "auto", False),
+        (single, "auto", True),
+        (single, "hermes", False),
+    ):
+        monkeypatch.setattr("agentlite.stages.prep.load_template", lambda _, found=template: found)
+        run(rows, tmp_path, protocol=protocol, dry_run=True)
+        said = capsys.readouterr().err
+        assert ("auto takes protocol hermes" in said) == notice == ("one call a turn" in said)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -1,0 +1,141 @@
+"""The card of an export: what the hub reads, how to prompt it, and what it was made of."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.generated_run import stage
+
+from agentlite.deploy.export import model_card
+from agentlite.deploy.export.exported_model import ExportedModel, licence
+from agentlite.deploy.export.model_card import card
+from agentlite.deploy.export.verify import Proof
+from agentlite.rendering import choose
+from agentlite.rendering.template import Template
+from agentlite.report.read_run import read_run
+from agentlite.workspace.model_source import Source
+
+PROOF = Proof(12, ["minijinja", "transformers"], [])
+BASE = Source("sft", "org/base", None, "d")
+
+
+@pytest.fixture
+def written(templates: dict[str, Template], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The base on the hub has no card at hand."""
+    monkeypatch.setattr(
+        model_card, "licence", lambda base: "" if base == BASE.base else licence(base)
+    )
+
+    def write(
+        kind: str = "merged",
+        template: str = "smollm2",
+        protocol: str = "hermes",
+        proof: Proof = PROOF,
+        **changed: Any,
+    ) -> str:
+        of = templates[template]
+        values: dict[str, Any] = {
+            "name": "sft",
+            "source": BASE,
+            "template": of,
+            "mixture": choose(protocol, of),
+            "lineage": ["org/base", "sft"],
+            "stages": [],
+            "evaluations": [],
+            "of_bfcl": False,
+            "max_length": None,
+        }
+        return card("Weather", kind, "all of it.", ExportedModel(**{**values, **changed}), proof)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("kind", "relation", "library"),
+    [
+        ("merged", "finetune", "transformers"),
+        ("adapter", "adapter", "peft"),
+        ("gguf", "quantized", "gguf"),
+        ("ollama", "quantized", "gguf"),
+    ],
+)
+def test_the_head_names_the_base_and_the_library_that_reads_it(
+    kind: str, relation: str, library: str, written: Any
+) -> None:
+    lines = written(kind).splitlines()
+    head = lines[1 : lines.index("---", 1)]
+    assert lines[0] == "---" and head == [
+        "base_model: org/base",
+        f"base_model_relation: {relation}",
+        f"library_name: {library}",
+        "pipeline_tag: text-generation",
+        "tags:",
+        "- tool-use",
+        "- agentlite",
+    ]
+    assert "# Weather" in lines
+
+
+def test_a_base_that_is_a_folder_has_no_name_on_the_hub_and_shows_its_licence(
+    written: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my-base"
+    folder.mkdir()
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    text = written(source=Source("sft", str(folder), None, "d"))
+    assert "license: mit\n" in text and "Licence of the base: mit." in text
+    assert "base_model" not in text
+    assert "The base is a folder, `my-base`, on the machine it was trained on." in text
+    assert "not known here" in written() and "is a folder" not in written()
+
+
+@pytest.mark.parametrize(
+    ("template", "protocol", "parser"),
+    [("smollm2", "hermes", ""), ("tools", "chat", "hermes"), ("tools", "chat,react", "")],
+)
+def test_vllm_reads_the_calls_only_of_a_template_that_prints_the_tools(
+    template: str, protocol: str, parser: str, written: Any
+) -> None:
+    text = written(template=template, protocol=protocol)
+    assert (f"--tool-call-parser {parser}`" in text) == bool(parser)
+    assert ("read calls from the text" in text) != bool(parser)
+    assert "vllm" not in written("gguf", template, protocol).lower()
+    assert ("Ollama's own `tools` are not used" in written("ollama")) and "Ollama" not in text
+
+
+def test_each_protocol_has_an_example_of_a_prompt_and_its_answer(written: Any) -> None:
+    text = written(protocol="hermes,react")
+    assert "A prompt (hermes), and the answer" in text and "A prompt (react), and" in text
+    _, prompt, _, answer, *_ = text.split("~~~~~~")
+    assert prompt.startswith("text\n<|im_start|>system\n")
+    assert prompt.endswith("<|im_start|>assistant\n\n")
+    assert answer.startswith("text\n") and "<|im_start|>" not in answer
+    assert "An answer ends with `<|im_end|>`" in text and "`Observation:`" in text
+
+
+def test_the_proof_the_length_and_what_was_left_out_are_said(written: Any) -> None:
+    text = written(proof=PROOF._replace(left_out=["several calls"]), max_length=512)
+    assert "12 dialogs come out byte for byte as in training, by minijinja, transformers." in text
+    assert "Not of use with this template: several calls." in text
+    assert "Prompt and answer together had 512 tokens at most." in text
+    assert "Not of use" not in written() and "tokens at most" not in written()
+
+
+def test_stages_are_named_without_the_folders_of_the_machine_and_with_single_figures(
+    written: Any, tmp_path: Path
+) -> None:
+    settings = {"sources": [str(tmp_path / "rows.jsonl")], "model": str(tmp_path / "base")}
+    stage(
+        tmp_path / "prep",
+        {"command": "prep", "settings": settings, "inputs": {str(tmp_path / "rows.jsonl"): "d1"}},
+        rows={"train.jsonl": [{"a": 1}]},
+        figures={"kept": 7, "rejects": {"E206": 2}},
+    )
+    stages = read_run(tmp_path).stages
+    text = written(stages=stages)
+    assert str(tmp_path) not in text and "rows.jsonl" in text
+    assert "kept" in text and "E206" not in text
+    assert stages[0].outputs["train.jsonl"] in text
+    assert "No stage of a workspace" in written() and "No stage of a workspace" not in text
+    assert "Not evaluated (`agentlite eval`)." in text
+    assert "leaderboard" in written(of_bfcl=True) and "leaderboard" not in text
