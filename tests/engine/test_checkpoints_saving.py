@@ -159,6 +159,29 @@ def test_files_are_synced_before_the_list_and_the_list_before_the_name(
     assert "fsync checkpoints" in disk_calls[named:]
 
 
+def test_of_several_processes_the_first_makes_the_checkpoint_of_what_all_have_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[bool] = []
+    saving = tmp_path / "checkpoints" / checkpoints.ASIDE
+    for first in (False, True):
+        monkeypatch.setattr(checkpoints.distributed, "first", lambda first=first: first)
+        monkeypatch.setattr(
+            checkpoints.coordinate, "barrier", lambda: waits.append((saving / "x").exists())
+        )
+        if not first:  # another one has made the folder, and put its share there
+            saving.mkdir(parents=True)
+            (saving / "x").touch()
+        Trainer(tmp_path, 9).save(1)
+        if not first:
+            assert {path.name for path in (saving / "checkpoint-1").iterdir()} == {
+                "weights",
+                "optimizer",
+            }
+    assert steps_of(tmp_path) == [1] and not saving.exists()
+    assert waits == [True, True, False, False]  # before writing and before listing
+
+
 def test_the_newest_two_and_the_best_stay_and_a_step_made_again_replaces_the_first(
     tmp_path: Path,
 ) -> None:

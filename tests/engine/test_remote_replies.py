@@ -89,6 +89,22 @@ def test_a_request_holds_nothing_that_is_empty_as_servers_refuse_it(
     assert messages == [{"role": "user", "content": "Is it wet in Oslo?"}]
 
 
+@pytest.mark.parametrize("protocol", ["hermes", "kuaiagent"])
+def test_the_call_of_a_later_turn_is_written_as_that_turns_and_not_as_the_first(
+    protocol: str, answered: Any, dialog: Record, templates: Any
+) -> None:
+    template = templates["smollm2"]
+    *_, last = prompts([dialog], lambda record: PROTOCOLS[protocol], template)
+    arguments = {"name": "get_weather", "arguments": '{"city": "Rome"}'}
+    call = {"id": "a", "type": "function", "function": arguments}
+    (found,) = answered([Reply("Once more.", calls=[call])], prompted=last)
+    parsed = PROTOCOLS[protocol].parse(found.text)
+    assert (parsed.content, parsed.problem) == ("Once more.", "")
+    assert [(one.name, one.arguments) for one in parsed.calls] == [
+        ("get_weather", {"city": "Rome"})
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "url", "expected"),
     [("m", "http://h:8000/v1", "m@h:8000"), ("a/b", "https://x.org/v1", "a/b@x.org")],

@@ -166,6 +166,32 @@ def test_rows_that_find_no_room_come_in_order_once_there_is_some(
     assert [row["step"] for row in logged(tmp_path)] == [1, 2, 3]
 
 
+def test_rows_that_wait_are_written_at_the_end_or_the_full_disk_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, full = Appender.append, [True]
+
+    def limited(self: Appender, row: Any) -> None:
+        if full[0]:
+            raise UserError("full.", exit_code=DISK)
+        append(self, row)
+
+    def interrupted(journal: Journal) -> None:
+        journal.add(1, {"loss": 1.0})
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Appender, "append", limited)
+    with pytest.raises(UserError, match="full"), Journal(tmp_path) as journal:
+        journal.add(1, {"loss": 1.0})
+    with pytest.raises(ZeroDivisionError), Journal(tmp_path) as journal:
+        interrupted(journal)  # that error goes first
+    with Journal(tmp_path) as journal:
+        journal.add(1, {"loss": 1.0})
+        journal.add(2, {"loss": 1.0})
+        full[0] = False
+    assert [row["step"] for row in logged(tmp_path)] == [1, 2]
+
+
 def test_a_mean_is_over_the_rows_that_have_the_figure() -> None:
     rows = [{"kl": 1.0}, {"kl": None}, {}, {"kl": 0.00006}]
     assert (mean(rows, "kl"), mean(rows, "flat"), mean([], "kl")) == (0.5, 0.0, 0.0)
