@@ -166,7 +166,7 @@ def _prep_options() -> list[click.Parameter]:
             is_eager=True,
             expose_value=False,
             callback=_explain,
-            help="say what the code of a rejected row means and how to fix the row",
+            help="say what the code of a rejected row means, with a row before and after",
         ),
     ]
 
@@ -183,8 +183,10 @@ def _list_formats(context: click.Context, option: click.Parameter, is_set: bool)
 def _explain(context: click.Context, option: click.Parameter, code: str | None) -> None:
     if code is not None:
         from agentlite.core.reject_codes import explain
+        from agentlite.data.reject_examples import example_of
 
         click.echo(explain(code))
+        click.echo(example_of(code.strip().upper()))
         context.exit()
 
 
