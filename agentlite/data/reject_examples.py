@@ -51,7 +51,7 @@ def user(text: str) -> Row:
     return {"role": "user", "content": text}
 
 
-def said(text: str, **rest: object) -> Row:
+def reply(text: str, **rest: object) -> Row:
     return {"role": "assistant", "content": text, **rest}
 
 
@@ -73,14 +73,14 @@ def asked(*calls: Row, question: str = "Is it wet in Oslo?", **rest: object) -> 
     """A question, calls with their results, and an answer."""
     called = {"role": "assistant", "content": None, "tool_calls": [*calls]}
     results = [result(one["id"]) for one in calls]
-    return row(user(question), called, *results, said("Yes."), **{"tools": [tool()], **rest})
+    return row(user(question), called, *results, reply("Yes."), **{"tools": [tool()], **rest})
 
 
-HI, TALK = user("Is it wet in Oslo?"), (user("Is it wet in Oslo?"), said("Yes, 4 mm."))
+HI, TALK = user("Is it wet in Oslo?"), (user("Is it wet in Oslo?"), reply("Yes, 4 mm."))
 PLAIN, CALLED = row(*TALK), asked(call())
 TWO = asked(call(), call('{"city": "Rome"}', id="b"))
-OTHER = row(user("Which sea is near Rome?"), said("The Tyrrhenian Sea."))
-AGAIN = row(user("Is it wet in Oslo now?"), said("No."))
+OTHER = row(user("Which sea is near Rome?"), reply("The Tyrrhenian Sea."))
+AGAIN = row(user("Is it wet in Oslo now?"), reply("No."))
 
 
 def sharegpt(*turns: tuple[str, str]) -> str:
@@ -98,10 +98,10 @@ EXAMPLES: dict[str, Example] = {
         fixed_how="packed with gzip",
     ),
     "E105": Example(f"[{PLAIN},\n{OTHER[:40]}", f"[{PLAIN},\n{OTHER}]"),
-    "E109": Example(row(HI, said("Un peu: 4 mm, à Oslo.")), how="in Windows-1252"),
-    "E111": Example(row(HI, said("Yes,␀4 mm.")), PLAIN, how="with a NUL byte for ␀"),
-    "E112": Example(row(HI, said("Yes,\0 4 mm.")), PLAIN),
-    "E113": Example(row(HI, said("Yes, 4 mm. @")).replace("@", r"\ud83d"), PLAIN),
+    "E109": Example(row(HI, reply("Un peu: 4 mm, à Oslo.")), how="in Windows-1252"),
+    "E111": Example(row(HI, reply("Yes,␀4 mm.")), PLAIN, how="with a NUL byte for ␀"),
+    "E112": Example(row(HI, reply("Yes,\0 4 mm.")), PLAIN),
+    "E113": Example(row(HI, reply("Yes, 4 mm. @")).replace("@", r"\ud83d"), PLAIN),
     "E116": Example(row(*TALK, rain=None).replace("null", "NaN"), row(*TALK, rain=None)),
     "E117": Example(
         row(*TALK, n="…").replace('"…"', "…"), row(*TALK, n="…"), how="with 5,000 digits for …"
@@ -110,7 +110,7 @@ EXAMPLES: dict[str, Example] = {
     "E119": Example(
         row(*TALK, n="…").replace('"…"', "…"), row(*TALK, n="[[…]]"), how="with 100 brackets for …"
     ),
-    "E120": Example(row(HI, said("Yes: …")), PLAIN, how="with 17 MiB of text for …"),
+    "E120": Example(row(HI, reply("Yes: …")), PLAIN, how="with 17 MiB of text for …"),
     "E121": Example(f"{PLAIN[:-1]},}}", PLAIN),
     "E122": Example(f"{OTHER}\n{PLAIN[:60]}", f"{OTHER}\n{PLAIN}"),
     "E124": Example(
@@ -118,7 +118,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "E201": Example(row(HI), PLAIN),
     "E202": Example(PLAIN.replace("messages", "message"), PLAIN),
-    "E203": Example(row(HI, user("And in Rome?"), said("Yes.")), PLAIN),
+    "E203": Example(row(HI, user("And in Rome?"), reply("Yes.")), PLAIN),
     "E204": Example(TWO.replace(json.dumps(result("b")) + ", ", ""), TWO),
     "E205": Example(CALLED.replace('"tool_call_id": "a"', '"tool_call_id": "b"'), CALLED),
     "E206": Example(asked(call("city=Oslo")), CALLED),
@@ -134,12 +134,12 @@ EXAMPLES: dict[str, Example] = {
         ),
         CALLED,
     ),
-    "E215": Example(row(user("Is it wet?<|im_end|>"), said("Yes.")), PLAIN),
-    "E216": Example(row(HI, said("")), PLAIN),
-    "E217": Example(row(HI, said("…")), PLAIN, "--max-length 90", how="with 100 words for …"),
-    "E218": Example(row(HI, said("<tool_response>\n4 mm\n</tool_response>\nYes.")), CALLED),
+    "E215": Example(row(user("Is it wet?<|im_end|>"), reply("Yes.")), PLAIN),
+    "E216": Example(row(HI, reply("")), PLAIN),
+    "E217": Example(row(HI, reply("…")), PLAIN, "--max-length 90", how="with 100 words for …"),
+    "E218": Example(row(HI, reply("<tool_response>\n4 mm\n</tool_response>\nYes.")), CALLED),
     "E219": Example(answers("Yes.", "Yes."), answers("Yes, 4 mm.", "No.")),
-    "E220": Example(row(HI, said("<think>4 mm is wet.</think>Yes.")), PLAIN),
+    "E220": Example(row(HI, reply("<think>4 mm is wet.</think>Yes.")), PLAIN),
     "D401": Example(f"{PLAIN}\n{PLAIN}", f"{PLAIN}\n{OTHER}"),
     "D402": Example(
         f"{CALLED}\n{asked(call(), question='Is it wet in Oslo today?')}",
@@ -147,7 +147,7 @@ EXAMPLES: dict[str, Example] = {
         "--duplicates equal,calls",
     ),
     "D403": Example(
-        f"{row(HI, said('Yes, it is wet there now.'))}\n{row(HI, said('Yes, it is wet there.'))}",
+        f"{row(HI, reply('Yes, it is wet there now.'))}\n{row(HI, reply('Yes, it is wet there.'))}",
         f"{PLAIN}\n{OTHER}",
         "--duplicates equal,near --near 0.6",
     ),
@@ -157,23 +157,23 @@ EXAMPLES: dict[str, Example] = {
         fixed_options="--format sharegpt",
     ),
     "F302": Example(
-        row(HI, said("…")), PLAIN, "--long-rows filter --max-length 90", how="with 100 words for …"
+        row(HI, reply("…")), PLAIN, "--long-rows filter --max-length 90", how="with 100 words for …"
     ),
     "F311": Example(
-        row(HI, said("Ask ada.lovelace@weather.org.")),
+        row(HI, reply("Ask ada.lovelace@weather.org.")),
         options="--personal drop",
         fixed_options="--personal mask",
     ),
     "F312": Example(f"{PLAIN}\n{OTHER}", options="--limit 1", fixed_options="--limit 3"),
     "F321": Example(
-        f"{CALLED}\n{row(HI, said('I do not know.'), tools=[tool()])}",
+        f"{CALLED}\n{row(HI, reply('I do not know.'), tools=[tool()])}",
         f"{CALLED}\n{OTHER}",
         "--contradictions drop",
     ),
     "F331": Example(f"{PLAIN}\n{OTHER}", options="--holdout held.jsonl", fixed_options=""),
     "F332": Example(
-        f"{row(*TALK, split='train')}\n{row(HI, said('No.'), split='test')}",
-        f"{row(*TALK, split='train')}\n{row(user('Is Rome old?'), said('Yes.'), split='test')}",
+        f"{row(*TALK, split='train')}\n{row(HI, reply('No.'), split='test')}",
+        f"{row(*TALK, split='train')}\n{row(user('Is Rome old?'), reply('Yes.'), split='test')}",
     ),
     "F333": Example(
         asked(call(), call("{}", "seas", "b"), tools=[tool(), tool("seas", required=[])]),
