@@ -69,7 +69,7 @@ def result(id: str = "a") -> Row:
     return {"role": "tool", "tool_call_id": id, "content": "4 mm"}
 
 
-def asked(*calls: Row, question: str = "Is it wet in Oslo?", **rest: object) -> str:
+def dialog(*calls: Row, question: str = "Is it wet in Oslo?", **rest: object) -> str:
     """A question, calls with their results, and an answer."""
     called = {"role": "assistant", "content": None, "tool_calls": [*calls]}
     results = [result(one["id"]) for one in calls]
@@ -77,8 +77,8 @@ def asked(*calls: Row, question: str = "Is it wet in Oslo?", **rest: object) -> 
 
 
 HI, TALK = user("Is it wet in Oslo?"), (user("Is it wet in Oslo?"), reply("Yes, 4 mm."))
-PLAIN, CALLED = row(*TALK), asked(call())
-TWO = asked(call(), call('{"city": "Rome"}', id="b"))
+PLAIN, CALLED = row(*TALK), dialog(call())
+TWO = dialog(call(), call('{"city": "Rome"}', id="b"))
 OTHER = row(user("Which sea is near Rome?"), reply("The Tyrrhenian Sea."))
 AGAIN = row(user("Is it wet in Oslo now?"), reply("No."))
 
@@ -121,12 +121,12 @@ EXAMPLES: dict[str, Example] = {
     "E203": Example(row(HI, user("And in Rome?"), reply("Yes.")), PLAIN),
     "E204": Example(TWO.replace(json.dumps(result("b")) + ", ", ""), TWO),
     "E205": Example(CALLED.replace('"tool_call_id": "a"', '"tool_call_id": "b"'), CALLED),
-    "E206": Example(asked(call("city=Oslo")), CALLED),
-    "E208": Example(asked(call('["Oslo"]')), CALLED),
-    "E209": Example(asked(call(name="whether")), CALLED),
-    "E210": Example(asked(call('{"town": "Oslo"}')), CALLED),
-    "E211": Example(asked(call(), tools=[tool(required="city")]), CALLED),
-    "E212": Example(asked(call(), tools=[tool(), tool()]), CALLED),
+    "E206": Example(dialog(call("city=Oslo")), CALLED),
+    "E208": Example(dialog(call('["Oslo"]')), CALLED),
+    "E209": Example(dialog(call(name="whether")), CALLED),
+    "E210": Example(dialog(call('{"town": "Oslo"}')), CALLED),
+    "E211": Example(dialog(call(), tools=[tool(required="city")]), CALLED),
+    "E212": Example(dialog(call(), tools=[tool(), tool()]), CALLED),
     "E214": Example(
         sharegpt(
             ("human", "Is it wet?"),
@@ -142,7 +142,7 @@ EXAMPLES: dict[str, Example] = {
     "E220": Example(row(HI, reply("<think>4 mm is wet.</think>Yes.")), PLAIN),
     "D401": Example(f"{PLAIN}\n{PLAIN}", f"{PLAIN}\n{OTHER}"),
     "D402": Example(
-        f"{CALLED}\n{asked(call(), question='Is it wet in Oslo today?')}",
+        f"{CALLED}\n{dialog(call(), question='Is it wet in Oslo today?')}",
         f"{CALLED}\n{OTHER}",
         "--duplicates equal,calls",
     ),
@@ -176,7 +176,7 @@ EXAMPLES: dict[str, Example] = {
         f"{row(*TALK, split='train')}\n{row(user('Is Rome old?'), reply('Yes.'), split='test')}",
     ),
     "F333": Example(
-        asked(call(), call("{}", "seas", "b"), tools=[tool(), tool("seas", required=[])]),
+        dialog(call(), call("{}", "seas", "b"), tools=[tool(), tool("seas", required=[])]),
         options="--split-by tools --test 0.5 --seed 6",
         fixed_options="--split-by query --test 0.5",
     ),
