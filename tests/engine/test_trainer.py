@@ -13,7 +13,7 @@ from support.trainers import sft
 
 from agentlite.config.settings import DpoSettings, GrpoSettings, SftSettings
 from agentlite.core import distributed
-from agentlite.core.errors import DISK, MODEL, OUT_OF_MEMORY, UserError
+from agentlite.core.errors import DISK, DIVERGED, MODEL, OUT_OF_MEMORY, UserError
 from agentlite.engine import checkpoints, coordinate, deepspeed, dpo, grpo, trainer
 from agentlite.engine import sft as sft_engine
 from agentlite.engine.decoding import Decoding
@@ -323,6 +323,8 @@ def test_an_epoch_of_grpo_takes_a_whole_group_of_answers_to_each_prompt() -> Non
         ({"reward/timeout": 1.0}, "every completion"),
         ({"kl": 1.01}, "KL 1"),
         ({"kl": 1.0}, ""),
+        ({"sampler_gap": 0.11}, "by 0.11 on average: leave --vllm out"),
+        ({"sampler_gap": 0.1}, ""),
     ],
 )
 def test_a_complaint_begins_at_half_of_the_groups_half_of_the_answers_and_a_kl_above_1(
@@ -590,6 +592,47 @@ def test_grpo_watches_its_start_its_flat_steps_and_says_how_it_went(
     assert len(task.halt) == 1
     watch.at_step(12, {"kl": 5.0, "flat": 0})
     assert len(task.halt) == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gap", "vllm", "halted"),
+    [
+        ("float32", 0.0011, False, True),
+        ("float32", 0.0009, False, False),
+        ("bfloat16", 0.11, False, True),
+        ("float16", 0.09, False, False),
+        ("bfloat16", 9.0, True, False),  # vLLM rounds otherwise: only said
+    ],
+)
+def test_answers_that_are_sampled_by_other_probabilities_halt_a_run(
+    dtype: str, gap: float, vllm: bool, halted: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    watches, task = trained(grpo, monkeypatch, tmp_path, [{"reward": 1.0}]), grpo_task()
+    monkeypatch.setattr(grpo, "load_dtype", lambda: f"torch.{dtype}")
+    monkeypatch.setattr(grpo.vllm_sampler, "refuse", lambda settings: None)
+    monkeypatch.setattr(grpo, "_loading", lambda *_: None)
+    settings = GrpoSettings(max_steps=9, beta=0.0, vllm=vllm)
+    grpo.train(SOURCE, settings, tmp_path, lambda loaded: task)
+    watches[0].at_step(3, {"flat": 0, "sampler_gap": gap})
+    watches[0].at_step(4, {"flat": 0})
+    assert len(task.halt) == halted
+    if halted:
+        assert task.halt[0].exit_code == DIVERGED and "doctor" in task.halt[0].fix
+
+
+def test_the_gap_of_a_sampler_is_logged_as_mean_99th_percentile_and_greatest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gaps = [float(n) for n in range(201)]
+    monkeypatch.setattr(grpo, "sampler_gaps", lambda *_: gaps)
+    measured: dict[str, list[float]] = {f"sampler_gap/{n}": [] for n in ("mean", "p99", "max")}
+    run: Any = SimpleNamespace(model=None, _metrics={"train": measured})
+    grpo._log_gap(run, [], grpo_task(), 1.0)
+    assert measured == {
+        "sampler_gap/mean": [100.0],
+        "sampler_gap/p99": [198.0],
+        "sampler_gap/max": [200.0],
+    }
 
 
 def test_flat_steps_at_the_very_end_are_no_failure_and_without_beta_there_is_no_divergence(
