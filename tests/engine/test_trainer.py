@@ -17,6 +17,7 @@ from agentlite.core.errors import DISK, DIVERGED, MODEL, OUT_OF_MEMORY, UserErro
 from agentlite.engine import checkpoints, coordinate, deepspeed, dpo, grpo, trainer
 from agentlite.engine import sft as sft_engine
 from agentlite.engine.decoding import Decoding
+from agentlite.engine.load import Loaded
 from agentlite.engine.local_sampler import Sample, SampleRequest
 from agentlite.engine.signals import Stopped
 from agentlite.engine.trainer import Schedule
@@ -721,10 +722,11 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
     asked: list[list[SampleRequest]] = []
     judged: list[list[grpo.SampledAnswer]] = []
 
-    def sampled(_: Any, __: Any, requests: list[SampleRequest], decoding: Decoding) -> Any:
+    def drawn(loaded: Any, requests: list[SampleRequest], decoding: Decoding, llm: Any) -> Any:
+        assert (loaded, llm) == (("the model", "a tokenizer"), None)
         asked.append(requests)
         every = [
-            Sample(index, n, [index, n], f"{index} {n}", "turn")
+            Sample(index, n, [index, n], f"{index} {n}", "turn", (-1.0, -2.0))
             for index, request in enumerate(requests)
             for n in range(len(request.seeds))
         ]
@@ -734,15 +736,24 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
         judged.append(list(answers))
         return [grpo.AnswerReward({"x": float(number)}) for number in range(len(answers))]
 
-    monkeypatch.setattr(grpo, "_sampled", sampled)
-    monkeypatch.setattr(grpo, "_log_gap", lambda *_: None)  # there is no model to compare with
+    monkeypatch.setattr(grpo, "draw", drawn)
+    compared: list[list[int]] = []  # the answers whose probabilities are looked at again
+    monkeypatch.setattr(
+        grpo, "_log_gap", lambda _, ones, *__: compared.append([one.batch_index for one in ones])
+    )
     settings = GrpoSettings(model="tiny", group_size=3, seed=7)
     task = grpo.GrpoTask([[5], [6, 6], [7, 7, 7]], [("a",), (), ("c",)], judge, {}, Decoding(9), [])
-    rollout = grpo._rollout(None, settings, task)  # type: ignore[arg-type]
+    rollout = grpo._rollout(Loaded("the model", "a tokenizer"), settings, task)
+    measured: dict[str, list[float]] = {"surprisal": []}
     for step in (0, 1):
         # the prompts of two groups, as TRL says them: one of them twice
         prompts = [prompt for prompt in ("2", "0", "2") for _ in range(3)]
-        run: Any = SimpleNamespace(state=SimpleNamespace(global_step=step))
+        run: Any = SimpleNamespace(
+            state=SimpleNamespace(global_step=step),
+            model="wrapped",
+            accelerator=SimpleNamespace(unwrap_model={"wrapped": "the model"}.get),
+            _metrics={"train": measured},
+        )
         found = rollout(prompts, run)
         assert found["prompt_ids"] == [[7, 7, 7]] * 3 + [[5]] * 3 + [[7, 7, 7]] * 3
         assert found["completion_ids"] == [[group, n] for group in range(3) for n in range(3)]
@@ -751,6 +762,9 @@ def test_the_answers_of_a_step_stand_group_by_group_in_whatever_order_they_are_s
         assert [one.prompt for one in judged[-1]] == [2] * 3 + [0] * 3 + [2] * 3
         assert {one.trained for one in judged[-1]} == {step}
         assert [one.stops for one in asked[-1]] == [("c",), ("a",), ("c",)]
+        assert found["logprobs"] is None  # only vLLM's are learned from
+    assert measured["surprisal"] == [1.5, 1.5]
+    assert compared == [[0, 3, 6]]  # the first of each group, every fifth step
     # no two answers of a run are sampled by the same numbers, also those to the same prompt
     seeds = [seed for requests in asked for request in requests for seed in request.seeds]
     assert len(seeds) == len({*seeds}) == 18
