@@ -21,6 +21,7 @@ from agentlite.deploy.export.atomic_folder import (
     writing,
 )
 from agentlite.deploy.export.exported_model import ExportedModel, licence, refuse_quantized
+from agentlite.deploy.export.golden_dialogs import goldens
 from agentlite.deploy.export.llama_cpp import (
     GgufFacts,
     LlamaCpp,
@@ -29,6 +30,8 @@ from agentlite.deploy.export.llama_cpp import (
     read_facts,
 )
 from agentlite.deploy.export.ollama import turns_of
+from agentlite.deploy.export.verify import prove_tokens
+from agentlite.rendering import choose
 from agentlite.report.read_run import Evaluation, read_run
 from agentlite.workspace.model_source import Source
 
@@ -59,6 +62,20 @@ def test_a_folder_is_made_beside_the_target_and_gone_when_it_is_left(tmp_path, m
     with pytest.raises(KeyboardInterrupt), writing(target, 0):
         raise KeyboardInterrupt
     assert list(target.parent.iterdir()) == []
+
+
+def test_a_tokenizer_that_cuts_any_text_of_the_dialogs_otherwise_is_no_export(smollm2):
+    known = goldens(choose("hermes", smollm2))
+    prove_tokens(smollm2, known, smollm2.encode)
+    text = known[-1].record.messages[-1].content
+
+    def other(given: str) -> list[int]:
+        ids = smollm2.encode(given)
+        return ids[:-1] if given == text else ids
+
+    with pytest.raises(UserError, match="cuts a text of the dialog") as refused:
+        prove_tokens(smollm2, known, other)
+    assert refused.value.exit_code == MODEL
 
 
 def test_the_folders_above_a_target_are_made(tmp_path):

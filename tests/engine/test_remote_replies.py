@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from support.shipped_templates import shipped, with_marks
 
 from agentlite.config.settings import EvalSettings
 from agentlite.core import endpoint_pool
@@ -11,7 +12,7 @@ from agentlite.core.endpoint_pool import PROBE
 from agentlite.core.openai_client import Endpoint, Reply
 from agentlite.core.records import Record
 from agentlite.engine import remote
-from agentlite.engine.remote import RemoteReply, RemoteRequest, replies
+from agentlite.engine.remote import RemoteReply, RemoteRequest, replies, written
 from agentlite.rendering import PROTOCOLS, Prompt, prompts
 from agentlite.workspace.model_source import Source
 
@@ -103,6 +104,19 @@ def test_the_call_of_a_later_turn_is_written_as_that_turns_and_not_as_the_first(
     assert [(one.name, one.arguments) for one in parsed.calls] == [
         ("get_weather", {"city": "Rome"})
     ]
+
+
+def test_words_stand_behind_the_thought_that_a_prompt_opens_or_as_they_came(
+    dialog: Record, templates: Any
+) -> None:
+    name = "trl/nemotron_3_nano"
+    template = with_marks(name, dict(shipped())[name], templates["smollm2"].tokenizer)
+    assert template.prompt_opens_thought
+    one = next(iter(prompts([dialog], lambda record: PROTOCOLS["hermes"], template)))
+    text, _ = written(Reply("It is wet."), one, template)
+    assert "</think>" in text and text.endswith("It is wet.")
+    mark = f"It is {template.turn_end} wet."  # no row can hold it, and no call is lost with it
+    assert written(Reply(mark), one, template) == (mark, one.ended)
 
 
 @pytest.mark.parametrize(
