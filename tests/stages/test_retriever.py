@@ -3,6 +3,7 @@ prep and eval.
 """
 
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -476,6 +477,10 @@ def test_tools_of_a_file_are_searched_too_and_what_is_wrong_with_them_is_counted
     assert (figures["tools"], figures["names"]) == (15, 14)
     assert figures["problems"] == {"E212": 1, "several schemas": 1}
     assert f"{path}:3: E212" in done.stderr.decode()
+    asked = ["retriever", "--run", workspace, "--out", "more", "--dry-run", "--json"]
+    done = agentlite(*asked, "--epochs", 2.5, "--batch-size", 2)
+    figures = json.loads(done.stdout)["figures"]
+    assert figures["pairs"] > 2 and figures["steps"] == math.ceil(figures["pairs"] * 2.5 / 2)
 
 
 def test_without_training_there_is_an_index_by_the_model_as_it_is(workspace, tiny_encoder):
