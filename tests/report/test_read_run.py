@@ -376,7 +376,7 @@ def test_a_viewer_shows_the_messages_up_to_the_last_step_and_each_tool_once(tmp_
     assert found["steps"][0][3:] == [
         [["get_weather", '{"city":["Oslo"]}']],
         {"task": "t"},
-        [[1, "x", "", [0.5, None], 3]],
+        [[1, "x", "", [0.5, None], 3, []]],
     ]
     assert found["steps"][1][3] == []
 
