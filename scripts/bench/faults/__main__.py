@@ -30,6 +30,7 @@ import training
 from commands import Subject, Take, Tally, subjects, sweep
 from endpoint import faulty_endpoints
 from harm import harmed_stages, torn_tails
+from serving import served
 
 Part = Callable[[Path, argparse.Namespace], Iterator[Tally]]
 COUNTS = [one.name for one in fields(Tally) if one.type in (int, "int")]
@@ -73,6 +74,11 @@ def endpoint(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
     yield from faulty_endpoints(work / "commands", taking(options), options.only)
 
 
+def serve(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
+    """Requests of many clients to a server of ours."""
+    yield from served(work, options.all, options.seed)
+
+
 TRAINERS = ("sft", "dpo", "grpo", "retriever")
 ALL = (*TRAINERS, "pairs", "eval")
 
@@ -100,6 +106,7 @@ PARTS: dict[str, Part] = {
     **{name: command(name) for name in ("prep", "eval", "pairs")},
     "harm": harm,
     "endpoint": endpoint,
+    "serve": serve,
     "saves": trained(lambda one, told: training.saves(one, taking(told)), 4, 1),
     "checkpoints": trained(
         lambda one, told: training.harmed(one, taking(told), 6 if told.all else 1), 4, 1
