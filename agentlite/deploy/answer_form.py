@@ -50,9 +50,7 @@ def call_form(
     writes calls in which JSON cannot stand.
     """
     tools = {tool.name: tool for tool in dialog.record.tools if tool.name in names}
-    syntaxes = {
-        name: call_syntax(dialog.record, tool, protocol, template) for name, tool in tools.items()
-    }
+    syntaxes = {name: call_syntax(tool, protocol, template) for name, tool in tools.items()}
     found = {name: syntax for name, syntax in syntaxes.items() if syntax}
     if not found or len(found) < len(tools):
         return None

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -27,6 +28,7 @@ from agentlite.deploy.openai_api import (
     new_completion,
     until_stops,
 )
+from agentlite.engine.stream import Listener
 
 HOST = "127.0.0.1"
 LOCAL = ("localhost", HOST, "::1")
@@ -63,6 +65,9 @@ class Server(ThreadingHTTPServer):
         self.queue = AnswerQueue(longest_queue)
         self.preparing = threading.Lock()  # a template renders for one request at a time
         self.logging = threading.Lock()
+        # one thread runs the model: torch and the allocator keep memory for each that ever did
+        self.model_thread = ThreadPoolExecutor(1)
+        self.is_closing = False
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.address_family, address = _resolved(host, port)
         self.is_local = ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
@@ -90,6 +95,12 @@ class Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Without the look-up of the machine's name, which may take seconds."""
         TCPServer.server_bind(self)
+
+    def server_close(self) -> None:
+        """The answer under way ends at its next token."""
+        self.is_closing = True
+        super().server_close()
+        self.model_thread.shutdown(wait=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
@@ -252,7 +263,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         with self._turn():
             turns = [
-                job.answer(chat_model, index, lambda text: not self._gone())
+                self._answered(job, index, lambda text: not self._gone())
                 for index in range(job.answers)
             ]
         self.details["new"] = sum(turn.new_tokens for turn in turns)
@@ -277,6 +288,10 @@ class Handler(BaseHTTPRequestHandler):
                 headers={"Retry-After": str(full.seconds)},
             ) from full
 
+    def _answered(self, job: ServeJob, index: int, listener: Listener) -> Turn:
+        server = self.server
+        return server.model_thread.submit(job.answer, server.chat_model, index, listener).result()
+
     def _stream(self, job: ServeJob, about: CompletionBody) -> None:
         writer, turns, index, written = job.writer, list[Turn](), 0, ""
 
@@ -298,7 +313,7 @@ class Handler(BaseHTTPRequestHandler):
                 for index in range(job.answers):
                     written = ""
                     self._chunks([*rest, writer.first(about, index)])
-                    turns.append(job.answer(self.server.chat_model, index, listener))
+                    turns.append(self._answered(job, index, listener))
                     rest = [*writer.last(about, index, job.request, turns[-1], written)]
                 rest += writer.end(about, job.request, turns)
             except UserError as error:
@@ -357,7 +372,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _gone(self) -> bool:
-        """Whether the client has hung up: its side says so, and nothing more comes."""
+        """Whether nobody listens: the client has hung up, or the server closes."""
+        if self.server.is_closing:
+            return True
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)
         try:

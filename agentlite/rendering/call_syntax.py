@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, Tool
 from agentlite.rendering.protocol import Protocol
@@ -20,19 +18,17 @@ class CallSyntax(NamedTuple):
     after: str
 
 
-def call_syntax(
-    record: Record, tool: Tool, protocol: Protocol, template: Template
-) -> CallSyntax | None:
-    """Of a call of `tool` at the record's last turn; None where a call whose arguments are JSON
-    does not read back.
+def call_syntax(tool: Tool, protocol: Protocol, template: Template) -> CallSyntax | None:
+    """Of a call of `tool`, in any dialog; None where a call whose arguments are JSON does not read
+    back.
     """
-    message = Message("assistant", calls=(Call(tool.name, {}, CALL_ID),))
-    called = replace(record, messages=(*record.messages[:-1], message))
+    call = Message("assistant", calls=(Call(tool.name, {}, CALL_ID),))
+    record = Record(messages=(Message("user", "x"), call), tools=(tool,))
     try:
-        row = render_last(called, protocol, template)
+        row = render_last(record, protocol, template)
     except RowError:
         return None
-    span = next(span for span in row.spans if span.turn == len(called.messages) - 1)
+    span = next(span for span in row.spans if span.turn == 1)
     before, empty, after = span_text(row, span, template).rpartition("{}")
     read = protocol.read(f'{before}{{"probe": 1}}{after}', record.tools)
     reads_back = [(call.name, call.arguments) for call in read.calls] == [(tool.name, {"probe": 1})]

@@ -225,6 +225,19 @@ def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(serv
     assert status_of(third) == 200 and len(model.decodings) == 2
 
 
+def test_a_server_that_closes_ends_the_answer_under_way(model):
+    model.free.clear()
+    with Server(model, 0) as server:
+        thread = threading.Thread(target=lambda: server.serve_forever(0.01))
+        thread.start()
+        client = begin(server)
+        eventually(lambda: model.working)
+        server.shutdown()
+    eventually(lambda: not model.working)
+    thread.join()
+    client.close()
+
+
 def test_two_hundred_clients_at_once_are_all_answered_or_asked_to_come_back(server, model):
     model.free.clear()
     clients = [begin(server) for _ in range(200)]
