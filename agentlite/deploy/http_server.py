@@ -37,6 +37,7 @@ LONGEST_QUEUE = 64
 LONGEST_NAME = 200  # characters of a path or a model's name in the log
 MOST_CONNECTIONS = 512
 WAIT = 30.0  # seconds for a client to say what it wants
+LINGER = 2.0  # seconds in which a client may end what it sends, behind its answer
 GONE = 499  # the status in the log where the client hung up, as nginx writes it
 
 
@@ -175,6 +176,7 @@ class Handler(BaseHTTPRequestHandler):
             self.details["refused"] = error["code"] or error["param"] or error["type"]
             self._send(refused.status, refused.body, refused.headers)
         except RowError as error:
+            self.details["refused"] = error.code
             reason = f"{error.reason} ({error.code})."
             self._send(400, Refused(400, reason, param="messages", code=error.code).body)
         except UserError as error:
@@ -219,11 +221,8 @@ class Handler(BaseHTTPRequestHandler):
                 )
         given = self.headers.get("Authorization", "").encode("utf-8", "replace")
         expected = f"Bearer {self.server.token}".encode()
-        if (
-            self.server.token
-            and self.path != "/health"
-            and not hmac.compare_digest(given, expected)
-        ):
+        is_open = not self.server.token or self._path == "/health"
+        if not (is_open or hmac.compare_digest(given, expected)):
             raise Refused(
                 401,
                 "Send the server's token as the API key (Authorization: Bearer TOKEN).",
@@ -381,6 +380,20 @@ class Handler(BaseHTTPRequestHandler):
             return bool(poll.poll(0)) and not self.connection.recv(1, socket.MSG_PEEK)
         except OSError:
             return True
+
+    def finish(self) -> None:
+        """What the client still sends is read for a moment: with a part of a body unread, the
+        system would end the connection so that the client never sees its answer.
+        """
+        super().finish()
+        end, left = time.monotonic() + LINGER, LONGEST_BODY
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(LINGER)
+            while left > 0 and time.monotonic() < end:
+                if not (piece := self.connection.recv(1 << 16)):
+                    break
+                left -= len(piece)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the library finds wrong with a request, told as everything else is."""
