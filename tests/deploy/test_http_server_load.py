@@ -5,6 +5,7 @@ The whole, 1,000 requests of 20 clients with the memory measured: scripts/bench/
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,18 +23,23 @@ def chat_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ch
     return made
 
 
+def eventually(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.05)
+
+
 def test_the_others_are_answered_and_no_thread_is_left(chat_model, capsys):
     before = threading.active_count()
     with Server(chat_model, 0) as server:
         listening = threading.Thread(target=server.serve_forever)
         listening.start()
         found = load(server.url, requests=80, clients=8)
-        end = time.monotonic() + 120
-        while server.queue.working or threading.active_count() > before + 1:
-            assert time.monotonic() < end, (server.queue.waiting, threading.enumerate())
-            time.sleep(0.05)
+        eventually(lambda: not server.queue.working)
         server.shutdown()
         listening.join()
+    eventually(lambda: threading.active_count() <= before)
     assert found.problems == []
     assert found.counts == {"earnest": 71, "malformed": 4, "gone": 4, "huge": 1}
     log = capsys.readouterr().err
