@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -39,6 +39,12 @@ class Commands(click.Group):
             fix = nearest(args[0], COMMANDS, other_names=others)
             raise click.UsageError(f"no command '{args[0]}'. {fix}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would end with 1
+            _reader_gone()
 
 
 @click.group(
@@ -79,9 +85,8 @@ def main() -> None:
             raise
         _print_error(error)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # `| head`: the reader has gone; what is on disk is whole
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(141)
+    except BrokenPipeError:
+        _reader_gone()
     except (KeyboardInterrupt, click.Abort):
         _stopped(130)
     except Exception as error:
@@ -143,8 +148,14 @@ def _print_json(error: UserError) -> None:
     click.echo(json.dumps({"error": report}, ensure_ascii=False))
 
 
+def _reader_gone() -> NoReturn:
+    """`| head`: what is on disk is whole."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(141)
+
+
 def _stopped(code: int) -> None:
-    click.echo("Stopped. The same command again carries on.", err=True)
+    click.echo("Stopped. The same command again carries on; prep begins anew.", err=True)
     sys.exit(code)
 
 

@@ -24,6 +24,7 @@ GRAPHED = ("llama", "qwen3")  # the model_type of those whose decoding has such 
 
 # nobody is told what is done here; who wants to be counted says so in the environment
 PRIVATE = {"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "UNSLOTH_DISABLE_STATISTICS": "1"}
+QUIET = {"HF_HUB_VERBOSITY": "error"}  # it would print each try of a request
 
 
 class Gpu(NamedTuple):
@@ -41,8 +42,8 @@ class Gpu(NamedTuple):
 
 
 def keep_private() -> None:
-    """To be called before a library that would tell is imported."""
-    for name, value in PRIVATE.items():
+    """To be called before a library is imported that would tell others, or the screen."""
+    for name, value in {**PRIVATE, **QUIET}.items():
         os.environ.setdefault(name, value)
 
 

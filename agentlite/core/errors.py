@@ -107,7 +107,8 @@ def closest(name: str, known: Iterable[str], other_names: Mapping[str, str] = OT
     longer = [one for one in names if len(typed) > 2 and one.startswith(typed)]
     if len(longer) == 1:
         return names[longer[0]]
-    return next((others[one] for one in difflib.get_close_matches(typed, others, 1)), "")
+    # of another name only what is nearly the same: `tain`, but not `gate` for `rate`
+    return next((others[one] for one in difflib.get_close_matches(typed, others, 1, 0.8)), "")
 
 
 def _plain(name: str) -> str:

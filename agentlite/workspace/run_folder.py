@@ -314,6 +314,9 @@ def differences(old: Plan, new: Plan) -> list[str]:
     ):
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
+                if prefix == "input " and key in before and key in after and Path(key).is_file():
+                    changes.append(f"{key} has changed since")
+                    continue
                 changes.append(
                     f"{prefix}{key} {_short(before.get(key))} -> {_short(after.get(key))}"
                 )

@@ -41,7 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-STOPPED = "Stopped. The same command again carries on.\n"
+STOPPED = "Stopped. The same command again carries on; prep begins anew.\n"
 
 
 @pytest.mark.parametrize(
@@ -144,6 +144,19 @@ def test_a_reader_that_has_gone_ends_the_command_like_any_other(run, monkeypatch
     monkeypatch.setattr(os, "dup2", lambda *given: pairs.append(given))
     assert run(BrokenPipeError(), "runs")[0] == 141
     assert [number for _, number in pairs] == [1]
+
+
+def test_a_reader_that_has_gone_while_a_command_writes_is_the_same(run, monkeypatch):
+    """Click would end with 1."""
+
+    @click.command()
+    def writes() -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    pairs: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "dup2", lambda *given: pairs.append(given))
+    monkeypatch.setattr(command_line, "_command", lambda name: writes)
+    assert run(None, "runs")[0] == 141 and pairs
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["--version"]])

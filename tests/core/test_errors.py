@@ -50,6 +50,8 @@ def test_the_error_of_a_row_has_a_code_and_a_reason():
         ("lr", ["lr_scheduler", "learning_rate"], "learning_rate"),
         ("epoch", ["num_epochs", "seed"], "num_epochs"),
         ("lr", ["seed"], ""),
+        ("--gate", ["--learning-rate", "--seed"], ""),
+        ("batchsize", ["batch_size"], "batch_size"),
         ("--lr", ["--learning-rate", "--lora-r"], "--learning-rate"),
         ("--per-device-train-batch-size", ["--batch-size"], "--batch-size"),
         ("OpenAI", ["openai"], "openai"),

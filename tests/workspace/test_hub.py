@@ -2,10 +2,13 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import processes
 from support.hub_cache import cache_model, commit, served, use_cache
 
 from agentlite.core.errors import MODEL, NETWORK, OTHER_PLAN, UserError
@@ -217,3 +220,17 @@ def test_a_full_disk_is_told_as_such_and_not_as_a_hub_that_does_not_answer(
     with pytest.raises(UserError, match="No space left") as refused:
         hub.hub_file(NAME, "config.json")
     assert refused.value.exit_code == 74
+
+
+def test_the_library_prints_no_line_for_each_try():
+    program = (
+        "from agentlite.config.gpu_profiles import keep_private; keep_private()\n"
+        "from huggingface_hub.utils import logging\n"
+        "assert logging.get_verbosity() >= logging.ERROR, logging.get_verbosity()\n"
+    )
+    environment = {**processes.environment()}
+    environment.pop("HF_HUB_VERBOSITY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
