@@ -8,7 +8,7 @@ from support.samples import TIME, WEATHER
 
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import Call, Message, Record
-from agentlite.rendering import PROTOCOLS, choose, encoding, render, render_prompt, renderer
+from agentlite.rendering import PROTOCOLS, choose, encoding, render, render_last, renderer
 from agentlite.rendering.protocol import arguments_problem
 from agentlite.rendering.template import Template
 
@@ -214,7 +214,7 @@ def test_a_protocol_of_one_call_a_turn_refuses_two(name, smollm2):
     with pytest.raises(RowError, match=r"E204.*messages\[1\] holds 2 calls"):
         shown(several("Both."), name, smollm2)
     with pytest.raises(RowError, match=r"E204.*messages\[1\] holds 2 calls"):
-        render_prompt(several("Both."), PROTOCOLS[name], smollm2)
+        render_last(several("Both."), PROTOCOLS[name], smollm2)
 
 
 def exchanged(asked, tasks, history, knowledge="Be brief."):
