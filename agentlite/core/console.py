@@ -1,6 +1,7 @@
 """Progress and notices on stderr, results on stdout: bars on a terminal, plain lines elsewhere."""
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -183,6 +184,20 @@ def print_table(rows: Sequence[Sequence[str]], stream: Any = None, words: int = 
     stream = stream or sys.stdout
     width = None if stream.isatty() else 120
     Console(file=stream, width=width, highlight=False).print(table)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """What a library prints while it is loaded or loads a model: banners. It is shown where that
+    fails, since it may say why.
+    """
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    except BaseException:
+        sys.stderr.write(printed.getvalue())
+        raise
 
 
 @contextmanager

@@ -67,7 +67,8 @@ def load_libraries(engine: Engine) -> None:
     try:
         with console.waiting("loading torch, transformers and trl"):
             be_quiet()
-            _import(engine)
+            with console.unheard():
+                _import(engine)
     except ImportError as error:
         raise UserError(
             f"a package cannot be loaded: {error}.", how(INSTALL), exit_code=MODEL

@@ -266,6 +266,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+@console.unheard()
 def _unsloth(folder: str, loading: Loading) -> Loaded:
     from unsloth import FastLanguageModel
 

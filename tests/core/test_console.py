@@ -283,3 +283,21 @@ def test_a_table_without_a_heading_has_no_line_for_it_and_folds_at_120(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("a") and len(lines) == 2
     assert max(map(len, lines)) == 120 and "".join(lines).count("x") == 200
+
+
+def test_the_banner_of_a_library_is_only_shown_where_it_fails(capsys):
+    with console.unheard():
+        print("Unsloth: 2x faster")
+        print("a warning", file=sys.stderr)
+    assert capsys.readouterr() == ("", "a warning\n")
+
+    @console.unheard()
+    def fail():
+        print("no CUDA")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert capsys.readouterr() == ("", "no CUDA\n")
+    print("as before")
+    assert capsys.readouterr().out == "as before\n"
