@@ -34,14 +34,14 @@ DECODING = [
     ),
     click.Option(
         ["--max-length"],
-        type=click.IntRange(1),
+        type=click.IntRange(1, 2**31 - 1),
         default=2048,
         metavar="N",
         help="tokens of dialog and answer together [2048]",
     ),
     click.Option(
         ["--max-new-tokens"],
-        type=click.IntRange(1),
+        type=click.IntRange(1, 2**31 - 1),
         default=256,
         metavar="N",
         help="tokens of an answer [256]",

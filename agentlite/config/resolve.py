@@ -1,6 +1,7 @@
 """Profile, files, --set and flags -> the settings of one command, and where each came from."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -236,8 +237,14 @@ def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -
                 location=f"{command}.{key}.{secret}",
             )
         location = f"{command}.{key} (from {origin[key]})"
+        listed = _listed(value, plain_type(command, key), location)
+        if (number := _unusable_number(listed)) is not None:
+            raise UserError(
+                f"{number} is not a number that can be computed with.",
+                describe(command, key),
+                location=location,
+            )
         try:
-            listed = _listed(value, plain_type(command, key), location)
             built[key] = msgspec.convert(listed, fields(command)[key], strict=False)
         except msgspec.ValidationError as error:
             raise _misfit(command, key, value, error, origin[key]) from error
@@ -262,6 +269,22 @@ def _misfit(
     written = f"{origin}{equals}{example}" if equals else f"{key}: {example}"
     fix = f"For example {written} ({describe(command, key)})."
     return UserError(f"{shown} does not fit: {wanted}.", fix, location=location)
+
+
+def _unusable_number(value: object) -> str | None:
+    """The first number in it, however deep, that is infinite, none at all, or longer than 64 bits:
+    no plan could hold it.
+    """
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict | list | tuple):
+            waiting += part.values() if isinstance(part, dict) else part
+        elif isinstance(part, float) and not math.isfinite(part):
+            return str(part)
+        elif isinstance(part, int) and not -(2**63) <= part < 2**63:
+            return "an integer of more than 64 bits"
+    return None
 
 
 def _listed(value: object, kind: object, location: str) -> object:

@@ -11,11 +11,15 @@ from msgspec import Meta, Struct
 
 from agentlite.config.pipeline import TRAINED
 
-Positive = Annotated[float, Meta(gt=0)]
-NonNegative = Annotated[float, Meta(ge=0)]
+# Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
+# libraries can compute with: infinity and 10^20 are refused before anything starts.
+MOST, LARGEST, LAST_SEED = 2**31 - 1, 1e9, 2**32 - 1
+Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
+NonNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=1)]
-Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1, le=MOST)]
+Whole = Annotated[int, Meta(ge=0, le=MOST)]
+Seed = Annotated[int, Meta(ge=0, le=LAST_SEED)]
 Engine = Literal["unsloth", "hf"]
 Attention = Literal["auto", "eager", "sdpa", "flash_attention_2"]
 Scheduler = Literal[
@@ -154,7 +158,7 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     """what must not be in both train and test"""
     rows: Literal["jsonl", "parquet", "-"] = "jsonl"
     """how records are stored; - : also to stdout"""
-    seed: int = 0
+    seed: Seed = 0
     """of the split, the sample and the shuffles"""
 
 
@@ -191,7 +195,7 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """how many tools to search among, in the evaluation; also all of them"""
     top: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 5, 10)
     """how many tools are retrieved, in the evaluation"""
-    seed: int = 0
+    seed: Seed = 0
     """of the wrong tools, the order of pairs and the bootstrap"""
     trl: dict[str, Any] = {}
     """any other argument of sentence-transformers' trainer"""
@@ -247,7 +251,7 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
     """base model in 8 bit (CUDA)"""
     save_steps: Count = 50
     """steps between checkpoints; a dev loss is taken at each"""
-    seed: int = 0
+    seed: Seed = 0
     """of initial weights, the order of rows and the sampling"""
     trl: dict[str, Any] = {}
     """any other field of the TRL configuration, passed through unchanged"""
@@ -347,7 +351,7 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
     """the gold is chosen where every candidate fails"""
     load_in_4bit: bool = False
     load_in_8bit: bool = False
-    seed: int = 0
+    seed: Seed = 0
     """of the sample of records and of the sampled answers"""
 
     def in_memory(self, gpu: bool) -> InMemory:
@@ -386,7 +390,7 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     learning_rate: Annotated[NonNegative, Flag("--lr")] = 1e-5
     batch_size: Annotated[Count, Flag("-b --bs")] = 4
     """answers in a micro-batch"""
-    group_size: Annotated[int, Meta(ge=2)] = 4
+    group_size: Annotated[int, Meta(ge=2, le=MOST)] = 4
     """answers to a prompt"""
     temperature: NonNegative = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -465,7 +469,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     """name of the judge's model on that server"""
     judge_key: Annotated[str, JUDGED] = "OPENAI_API_KEY"
     """environment variable that holds the key of the judge"""
-    judge_prices: Annotated[tuple[float, ...], JUDGED] = ()
+    judge_prices: Annotated[tuple[NonNegative, ...], JUDGED] = ()
     """of a million tokens read and written: 0.5,1.5"""
     sheet: Annotated[str, JUDGED] = ""
     """CSV to write for people to score, blind and shuffled"""
@@ -482,7 +486,7 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
     """prompts in a batch"""
     load_in_4bit: bool = False
     load_in_8bit: bool = False
-    seed: int = 0
+    seed: Seed = 0
     """of the sample and the bootstrap"""
 
     def in_memory(self, gpu: bool) -> InMemory:

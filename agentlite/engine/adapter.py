@@ -49,9 +49,7 @@ def add_adapter(
             use_gradient_checkpointing=unsloth_checkpointing(),
             **lora,
         )
-    return peft.get_peft_model(
-        model, peft.LoraConfig(target_modules=modules, task_type="CAUSAL_LM", **lora)
-    )
+    return peft.get_peft_model(model, _lora_config(lora, modules))
 
 
 def _target_modules(model: Any, targets: Sequence[str]) -> list[str]:
@@ -90,18 +88,33 @@ def adapted(loaded: Loaded, settings: TrainerSettings) -> Any:
     """
     if settings.full:
         return loaded.model
-    lora = {
-        "r": settings.lora_r,
-        "lora_alpha": settings.lora_alpha,
-        "lora_dropout": settings.lora_dropout,
-    }
     return add_adapter(
         loaded.model,
         loading_of(settings),
-        {**lora, **settings.peft},
+        _lora(settings),
         settings.lora_target_modules,
         settings.seed,
     )
+
+
+def _lora(settings: TrainerSettings) -> dict[str, object]:
+    return {
+        "r": settings.lora_r,
+        "lora_alpha": settings.lora_alpha,
+        "lora_dropout": settings.lora_dropout,
+        **settings.peft,
+    }
+
+
+def configuration(settings: TrainerSettings, modules: Sequence[str]) -> Any:
+    """PEFT's LoraConfig for an adapter on these modules."""
+    return _lora_config(_lora(settings), modules)
+
+
+def _lora_config(lora: Mapping[str, object], modules: Sequence[str]) -> Any:
+    import peft
+
+    return peft.LoraConfig(target_modules=list(modules), task_type="CAUSAL_LM", **lora)
 
 
 def reference(settings: TrainerSettings) -> dict[str, object]:

@@ -48,7 +48,6 @@ def train(
     is not the start.
     """
     prepare(loading_of(settings))
-    check(settings)
 
     def make(micro: trainer.Schedule) -> Any:
         # before the model: ZeRO-3 cuts it up while it is read
@@ -66,10 +65,17 @@ def train(
 
 
 def check(settings: DpoSettings) -> None:
-    """Raises UserError 2 for what TRL or PEFT does not know."""
+    """Needs neither rows nor the model. Raises UserError 2 for what this machine, TRL or PEFT
+    cannot do; 5 where a library is missing.
+    """
+    prepare(loading_of(settings))
     from trl import DPOConfig
 
     trainer.check_passed_through("dpo", settings, DPOConfig, OURS_OF_TRL)
+    micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
+    trainer.check_configurations(
+        "dpo", settings, lambda: arguments(settings, Path("checked"), micro)
+    )
 
 
 def schedule(settings: DpoSettings, rows: Sequence[Preference]) -> trainer.Schedule:

@@ -131,7 +131,6 @@ def train(
     the start."""
     vllm_sampler.refuse(settings)
     prepare(loading_of(settings))
-    check(settings)
     loading = _loading(settings, source)
 
     def prepared() -> tuple[Loaded, GrpoTask]:
@@ -177,10 +176,18 @@ def train(
 
 
 def check(settings: GrpoSettings) -> None:
-    """Raises UserError 2 for what TRL or PEFT does not know, or cannot do."""
+    """Needs neither prompts nor the model. Raises UserError 2 for what this machine, TRL or PEFT
+    cannot do; 5 where a library is missing.
+    """
+    prepare(loading_of(settings))
     from trl import GRPOConfig
 
     trainer.check_passed_through("grpo", settings, GRPOConfig, OURS_OF_TRL, FIXED)
+    task = GrpoTask([], [], lambda _: [], {"a reward": 1.0}, Decoding(1), [])
+    micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
+    trainer.check_configurations(
+        "grpo", settings, lambda: arguments(settings, Path("checked"), task, micro)
+    )
 
 
 def _loading(settings: GrpoSettings, source: Source) -> Loading:

@@ -101,13 +101,18 @@ def check_attention(loading: Loading) -> None:
             )
 
 
+def refuse_unusable(loading: Loading) -> None:
+    """What is clear without torch, which takes seconds to import. Raises UserError 2."""
+    check_attention(loading)
+    if loading.quantized and not has_gpu() and not has_driver():
+        refuse_few_bits()
+
+
 def prepare(loading: Loading) -> None:
     """Imports the libraries, unless it is clear before that they could not do it. Raises UserError
     2 or 5.
     """
-    check_attention(loading)
-    if loading.quantized and not has_gpu() and not has_driver():
-        refuse_few_bits()  # without torch, which takes seconds
+    refuse_unusable(loading)
     load_libraries(loading.engine)
     if on_gpu():
         _refuse_patched_libraries(loading.engine)

@@ -1,6 +1,5 @@
 """Queries with right and wrong tools -> an encoder that puts a query close to its right tools."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,8 +22,13 @@ FIXED = {
 def schedule(settings: RetrieverSettings, count: int) -> trainer.Schedule:
     """`count`: of pairs. No batch is larger than there are pairs."""
     size = min(settings.batch_size, count)
-    steps = settings.max_steps or max(1, math.ceil(count * settings.epochs / size))
-    return trainer.Schedule(steps, size, 1)
+    return trainer.schedule(
+        count,
+        epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        batch_size=size,
+        gradient_accumulation=1,
+    )
 
 
 def train(
@@ -77,6 +81,10 @@ def check(settings: RetrieverSettings) -> None:
 
     trainer.check_passed_through(
         "retriever", settings, SentenceTransformerTrainingArguments, {}, FIXED
+    )
+    micro = trainer.Schedule(1, settings.batch_size, 1)
+    trainer.check_configurations(
+        "retriever", settings, lambda: _arguments(settings, Path("checked"), micro, with_dev=True)
     )
 
 

@@ -24,7 +24,6 @@ def train(
     raises.
     """
     prepare(loading_of(settings))
-    check(settings)
 
     def make(micro: trainer.Schedule) -> Any:
         # before the model: ZeRO-3 cuts it up while it is read
@@ -37,15 +36,23 @@ def train(
 
 
 def check(settings: SftSettings) -> None:
-    """Raises UserError 2 for what TRL or PEFT does not know, or what does not go together."""
-    from trl import SFTConfig
-
+    """Needs neither rows nor the model. Raises UserError 2 for what this machine, TRL or PEFT
+    cannot do, or what does not go together; 5 where a library is missing.
+    """
     if settings.segment_weights != "none" and settings.packing:
         raise UserError(
             "packed rows cannot be weighed.", "Leave --packing out.", location="sft.segment_weights"
         )
 
+    prepare(loading_of(settings))
+    from trl import SFTConfig
+
     trainer.check_passed_through("sft", settings, SFTConfig, {"packing": "packing"})
+    row = Encoded([0], [0])
+    micro = trainer.Schedule(1, settings.batch_size, settings.gradient_accumulation)
+    trainer.check_configurations(
+        "sft", settings, lambda: arguments(settings, Path("checked"), [row], [row], micro)
+    )
 
 
 def schedule(settings: SftSettings, rows: list[Encoded]) -> trainer.Schedule:

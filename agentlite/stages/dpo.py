@@ -97,6 +97,7 @@ def run(settings: DpoSettings, target: RunTarget) -> Result:
         source,
         protocol=plan.settings["protocol"],
         inputs={"data": digests},
+        check=lambda: dpo.check(settings),
         forecast=forecast,
         train=train,
     )

@@ -10,7 +10,7 @@ from agentlite.core.records import to_row
 from agentlite.core.row_files import write_rows
 from agentlite.data.curation.sample import sample
 from agentlite.data.prompt_records import Prompts, find_prompts
-from agentlite.engine import deepspeed, grpo
+from agentlite.engine import deepspeed, grpo, vllm_sampler
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import Prompt, prompts, settled
 from agentlite.scoring.rewards import refuse_without_gold, settle_weights
@@ -55,6 +55,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
             "Lower it, or raise --max-length.",
             location="grpo.max_new_tokens",
         )
+    vllm_sampler.refuse(settings)
 
     def train(folder: Path) -> dict[str, object]:
         with console.waiting("grpo: writing the prompts"):
@@ -100,6 +101,7 @@ def run(settings: GrpoSettings, target: RunTarget) -> Result:
         source,
         protocol=prepared.protocol,
         inputs={"data": prepared.digest, **function_files(settings.rewards)},
+        check=lambda: grpo.check(settings),
         forecast=forecast,
         train=train,
         outputs=("records.jsonl", "rollouts.jsonl"),

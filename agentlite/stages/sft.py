@@ -1,6 +1,5 @@
 """finished prep -> an adapter trained on the assistant's messages, by supervised fine-tuning."""
 
-import math
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from agentlite.core import console
 from agentlite.core.errors import MODEL, RowError, UserError
 from agentlite.core.records import from_row
 from agentlite.core.row_files import find_rows, read_rows
-from agentlite.engine import deepspeed, sft
+from agentlite.engine import deepspeed, sft, trainer
 from agentlite.engine.planning.dry_run import dry_run_memory
 from agentlite.rendering import TABLES, Encoded, settled, training_rows
 from agentlite.rendering.template import Template
@@ -69,13 +68,18 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         """Reads the rows as `train` does; says how many steps and tokens there would be."""
         encoded = read_encoded(settings, data, "train", load_template(source.base))
         tokens = sum(len(row.input_ids) for row in encoded)
-        batch = settings.batch_size * settings.gradient_accumulation
-        steps = settings.max_steps or math.ceil(len(encoded) * settings.num_epochs / batch)
-        seen = round(tokens / max(1, len(encoded)) * batch * steps)
+        planned = trainer.schedule(
+            len(encoded),
+            epochs=settings.num_epochs,
+            max_steps=settings.max_steps,
+            batch_size=settings.batch_size,
+            gradient_accumulation=settings.gradient_accumulation,
+        )
+        seen = round(tokens / max(1, len(encoded)) * planned.rows)
         longest = max((len(row.input_ids) for row in encoded), default=0)
         figures: dict[str, Any] = {
             "rows": len(encoded),
-            "steps": steps,
+            "steps": planned.steps,
             "tokens": seen,
             "longest_row": longest,
             "memory_gib": dry_run_memory("sft", settings, source.base, longest),
@@ -92,6 +96,7 @@ def run(settings: SftSettings, target: RunTarget) -> Result:
         source,
         protocol=run_folder.read_plan(data).settings["protocol"],
         inputs={"data": digests},
+        check=lambda: sft.check(settings),
         forecast=forecast,
         train=train,
         evaluate=evaluated_on(settings.data),

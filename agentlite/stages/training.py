@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agentlite.config import resolve
-from agentlite.config.settings import TrainerSettings
+from agentlite.config.settings import Engine, TrainerSettings
 from agentlite.core import console
+from agentlite.core.errors import UserError
 from agentlite.engine import check_libraries, coordinate, deepspeed
 from agentlite.engine.adapter import refuse_embeddings
+from agentlite.engine.load import loading_of, refuse_unusable
 from agentlite.workspace import run_folder
 from agentlite.workspace.lineage import (
     failing_early,
@@ -27,6 +29,7 @@ def train_stage(
     *,
     protocol: str,
     inputs: Mapping[str, str],
+    check: Callable[[], None],
     forecast: Callable[[], dict[str, object]],
     train: Callable[[Path], dict[str, object]],
     outputs: Sequence[str] = (),
@@ -35,7 +38,8 @@ def train_stage(
 ) -> Result:
     """Plans, checks, then trains or carries on, unless all is done.
 
-    `inputs`: digests of what is read, without the model. `forecast`: the figures of a dry run.
+    `inputs`: digests of what is read, without the model. `check` builds what the libraries are
+    configured with, before anything is read. `forecast`: the figures of a dry run.
     `train` fills the folder and returns the figures; `outputs` are the files it writes besides
     the weights and metrics.jsonl. `not_of_the_plan`: settings that change how it is done, not what
     comes out. `evaluate`: options of the command that is suggested next.
@@ -52,7 +56,10 @@ def train_stage(
     refuse_other_adapter(command, settings, source, target.run)
     deepspeed.refuse_unfit(command, settings, source)
     refuse_embeddings(command, settings)
+    refuse_unusable(loading_of(settings))
     if target.dry_run:
+        if settings.trl or settings.peft:  # those of agentlite are known to be taken
+            check_if_installed(command, settings.engine, check)
         status = "new" if target.force else run_folder.compare(target.folder, plan)
         figures = {"folder": status, **forecast()}
         return Result(command, "dry run", str(target.folder), figures, [], 0.0)
@@ -65,6 +72,7 @@ def train_stage(
         if stage.status != "done":
             coordinate.go()  # the checks above were the first process's alone; the others may begin
             with failing_early(stage):
+                check()
                 models = [*lineage(settings.model, target.run), stage.folder.name]
                 figures = train(stage.folder)
                 files = trained_files(stage.folder, source.base)
@@ -72,6 +80,16 @@ def train_stage(
         return stage.result(
             target.next(f"agentlite eval --model {source.name} --model {target.out}{evaluate}")
         )
+
+
+def check_if_installed(command: str, engine: Engine, check: Callable[[], None]) -> None:
+    """For a dry run, which needs no library. Raises what `check` raises."""
+    try:
+        check_libraries(engine)
+    except UserError as error:
+        return console.notice(f"{command}: trl and peft are not checked: {error.problem}")
+    with console.stdout_to_stderr():
+        check()
 
 
 def evaluated_on(data: str) -> str:

@@ -1,6 +1,7 @@
 """The retriever's steps, its refusals, and vectors of texts, by a model that counts letters."""
 
 import sys
+from dataclasses import make_dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,9 +38,9 @@ def test_what_would_put_right_tools_among_the_wrong_ones_is_refused(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        sys.modules, "peft", SimpleNamespace(LoraConfig=SimpleNamespace(__dataclass_fields__={}))
+        sys.modules, "peft", SimpleNamespace(LoraConfig=make_dataclass("LoraConfig", []))
     )
-    library = SimpleNamespace(__dataclass_fields__={key: None})
+    library = make_dataclass("Arguments", [(key, int)])
     with pytest.raises(UserError, match="is fixed"):
         trainer.check_passed_through(
             "retriever", RetrieverSettings(trl={key: 1}), library, {}, retriever.FIXED

@@ -4,6 +4,7 @@ import json
 import random
 import signal
 import sys
+from dataclasses import make_dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -285,15 +286,18 @@ def test_what_halts_a_run_is_raised_though_all_steps_were_taken(loop: None, tmp_
         ({"peft": {"r": 1}}, "sft.lora_r", "sft.peft.r"),
         ({"peft": {"target_modules": "x"}}, "sft.lora_target_modules", "peft"),
         ({"peft": {"rslora": 1}}, "no such setting", "sft.peft.rslora"),
+        ({"peft": {"use_rslora": 1}}, "Expected `bool`", "sft.peft.use_rslora"),
+        ({"trl": {"weight_decay": "1e-2"}}, "Expected `float`, got `str`", "sft.trl.weight_decay"),
+        ({"trl": {"weight_decay": None}}, "Expected `float`", "sft.trl.weight_decay"),
     ],
 )
 def test_what_passes_through_is_known_and_set_in_one_way(
     settings: dict[str, Any], said: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adapter = SimpleNamespace(__dataclass_fields__=dict.fromkeys(["use_rslora", "r"]))
+    adapter = make_dataclass("LoraConfig", [("use_rslora", bool), ("r", int)])
     monkeypatch.setitem(sys.modules, "peft", SimpleNamespace(LoraConfig=adapter))
-    fields = dict.fromkeys(["weight_decay", "warmup_ratio", "save_total_limit", "eval_steps"])
-    library = SimpleNamespace(__dataclass_fields__=fields)
+    kinds = {"weight_decay": float, "warmup_ratio": float, "save_total_limit": int | None}
+    library = make_dataclass("Config", kinds.items())
     with pytest.raises(UserError) as error:
         trainer.check_passed_through("sft", sft(**settings), library, {}, {"mine": "A reason."})
     assert said in str(error.value) and named in str(error.value.location)

@@ -21,6 +21,7 @@ class FakeStage:
         self.command, self.target, self.outputs = command, RunTarget(run, command), outputs
         self.settings: Any = COMMANDS[command](model="smollm2-135m", engine="hf")
         self.source, self.trained = find_model("smollm2-135m", run), 0
+        self.checked = 0
 
     def train(self, folder: Path) -> dict[str, object]:
         self.trained += 1
@@ -29,8 +30,17 @@ class FakeStage:
             (folder / name).write_text("as it was left", encoding="utf-8")
         return {"steps": 3}
 
+    def check(self) -> None:
+        self.checked += 1
+
     def __call__(self, **changed: Any) -> Result:
-        given = {"protocol": "hermes", "inputs": {"data": "d"}, "forecast": dict, **changed}
+        given = {
+            "protocol": "hermes",
+            "inputs": {"data": "d"},
+            "check": self.check,
+            "forecast": dict,
+        }
+        given |= changed
         return train_stage(
             self.command,
             self.settings,

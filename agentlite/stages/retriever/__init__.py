@@ -1,6 +1,5 @@
 """finished prep and files of tools -> a retriever model and its index, evaluated."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -21,6 +20,7 @@ from agentlite.retrieval.rankers import BY_WORDS, Ranker
 from agentlite.retrieval.tool_pool import ToolFile, ToolPool, read_pool
 from agentlite.retrieval.training_pairs import PAIRS
 from agentlite.stages.retriever.evaluate import TUNED, UNTRAINED, Encoder, measure
+from agentlite.stages.training import check_if_installed
 from agentlite.workspace import run_folder
 from agentlite.workspace.digests import file_digest
 from agentlite.workspace.encoder_source import MADE, find_encoder, is_static
@@ -95,19 +95,21 @@ def key_figure(figures: Mapping[str, object]) -> str:
 def _dry_run(settings: RetrieverSettings, target: RunTarget, plan: Plan, data: Path) -> Result:
     """Reads all, counts all, trains nothing."""
     status = "new" if target.force else run_folder.compare(target.folder, plan)
+    from agentlite.engine import retriever
+
+    if settings.trl and settings.max_steps != 0:
+        check_if_installed("retriever", "hf", lambda: retriever.check(settings))
     work = _read(settings, data)
     problems = _report_problems(work.problems)
     count = sum(len(query.tool_indices) for query in work.queries["train"])
-    steps = settings.max_steps
-    if steps is None:
-        steps = math.ceil(count * settings.epochs / max(1, min(settings.batch_size, count)))
+    trains = settings.max_steps != 0 and count > 0
     figures: dict[str, Any] = {
         "folder": status,
         "tools": len(work.pool.entries),
         "names": len(work.pool.names),
         **{f"{split}_questions": len(of_split) for split, of_split in work.queries.items()},
         "pairs": count,
-        "steps": steps,
+        "steps": retriever.schedule(settings, count).steps if trains else 0,
         **({"problems": problems} if problems else {}),
     }
     return Result("retriever", "dry run", str(target.folder), figures, [], 0.0)

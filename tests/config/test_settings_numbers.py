@@ -1,0 +1,121 @@
+"""Every number of every command: a clear refusal, or a plan that JSON can hold."""
+
+import math
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from agentlite.config import resolve
+from agentlite.config.resolve import Given
+from agentlite.config.settings import COMMANDS, LAST_SEED, MOST, fields
+from agentlite.core.errors import USAGE, UserError
+
+ODD = [
+    "inf",
+    "-inf",
+    "nan",
+    ".inf",
+    ".nan",
+    "1e308",
+    "-1e308",
+    "1e400",
+    "-1",
+    "-0.0",
+    "1e-320",
+    "1" + "0" * 20,
+    "-1" + "0" * 20,
+    "1" + "0" * 400,
+    "0x10",
+    "1_000",
+    "٣",
+    "",
+    " ",
+    "1.5",
+]
+
+
+def numbers(kind: Any) -> list[tuple[type, tuple[Meta, ...]]]:
+    """The int and float types within a type, with their bounds."""
+    found = [
+        (inner, marks)
+        for part in get_args(kind)
+        if not isinstance(part, Meta)
+        for inner, marks in numbers(part)
+    ]
+    marks = tuple(mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Meta))
+    if kind in (int, float):
+        found.append((kind, ()))
+    return [(inner, (*own, *marks)) for inner, own in found]
+
+
+NUMERIC = [
+    (command, key) for command in COMMANDS for key, kind in fields(command).items() if numbers(kind)
+]
+
+
+def test_every_numeric_setting_has_two_bounds_unless_it_is_checked_where_it_is_used():
+    assert len(NUMERIC) > 90
+    for command, key in NUMERIC:
+        for inner, marks in numbers(fields(command)[key]):
+            bounds = {
+                name
+                for mark in marks
+                for name in ("ge", "gt", "le", "lt")
+                if getattr(mark, name) is not None
+            }
+            is_checked_later = key in ("weights", "task_weights")
+            assert is_checked_later or len(bounds) == 2, (command, key, inner, bounds)
+
+
+def resolved(command: str, key: str, text: str) -> Any:
+    """The values, as a flag and as --set give it; none where both are refused."""
+    found, refusals = [], []
+    for given_ in (Given({key: text}, profile="cpu"), Given(sets=(f"{command}.{key}={text}",))):
+        try:
+            settings = resolve.resolve(command, given_).settings
+        except UserError as error:
+            refusals.append((error.exit_code, bool(error.location and error.problem)))
+            continue
+        plain = resolve.plain_settings(settings)
+        # what JSON cannot hold comes back as null
+        assert msgspec.convert(plain[key], fields(command)[key]) == getattr(settings, key)
+        found.append(getattr(settings, key))
+    assert {*refusals} <= {(USAGE, True)}
+    return found
+
+
+@given(
+    at=st.sampled_from(NUMERIC),
+    text=st.sampled_from(ODD) | st.integers().map(str) | st.floats().map(str) | st.text(max_size=8),
+)
+@example(("sft", "learning_rate"), "inf")
+@example(("sft", "seed"), "-1")
+@example(("grpo", "max_steps"), "1" + "0" * 23)
+@example(("prep", "task_weights"), "a=inf")
+@example(("pairs", "weights"), '{"exact": 1e999}')
+@example(("retriever", "sizes"), "1,1e30")
+def test_any_number_is_refused_or_can_be_planned_with(at, text):
+    for value in resolved(*at, text):
+        if isinstance(value, int | float):
+            assert math.isfinite(value) and abs(value) <= max(MOST, LAST_SEED)
+
+
+@pytest.mark.parametrize(
+    "text", [value for value in ODD if value not in ("0x10", "1_000", "٣", "-0.0")]
+)
+def test_no_odd_number_is_a_seed_a_count_or_a_number_of_epochs(text):
+    for key in ("seed", "max_steps", "batch_size"):
+        assert resolved("sft", key, text) in ([], [None], [None, None]), (key, text)
+    if text not in ("1.5", "1e-320"):
+        assert resolved("sft", "num_epochs", text) == []
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 10**20, [1, {"a": -math.inf}]])
+@pytest.mark.parametrize("key", ["trl", "peft"])
+def test_what_is_passed_through_holds_no_number_that_json_cannot(key, value):
+    with pytest.raises(UserError, match="not a number that can be computed with"):
+        resolve.resolve("sft", Given({key: {"some": value}}, profile="cpu"))
