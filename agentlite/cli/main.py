@@ -16,6 +16,16 @@ from agentlite.cli.stage_options import stage_command
 from agentlite.config.pipeline import STAGES, Stage
 from agentlite.core.errors import DISK, GATE, NAMES, UserError, nearest
 
+# of the system, not of agentlite, though Python does not say at which file
+NAMELESS = (
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EMFILE,
+    errno.ENFILE,
+)
+
 COMMANDS: dict[str, Stage | OtherCommand] = {**STAGES, **OTHERS}
 
 
@@ -72,6 +82,7 @@ def main() -> None:
     sys.stderr = Forgiving(sys.stderr)
     debug = "--debug" in sys.argv
     try:
+        _refuse_odd_names(sys.argv[1:])
         group(prog_name="agentlite", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
@@ -94,9 +105,7 @@ def main() -> None:
             _stopped(code)
         if debug:
             raise
-        if isinstance(error, OSError) and (
-            error.filename or error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-        ):
+        if isinstance(error, OSError) and (error.filename or error.errno in NAMELESS):
             from agentlite.core.row_files import fix_for
 
             problem = f"the system says: {error.strerror}."
@@ -111,6 +120,20 @@ def main() -> None:
         )
         _print_json(UserError(f"{type(error).__name__}: {error}", exit_code=1))
         sys.exit(1)
+
+
+def _refuse_odd_names(arguments: list[str]) -> None:
+    """Raises UserError 2 for one that is not UTF-8: no plan, row or report could name it."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            shown = ascii(os.fsencode(argument))[1:]
+            raise UserError(
+                f"{shown} is not UTF-8.",
+                "Rename that file or folder: `convmv -f latin1 -t utf8 --notest NAME`.",
+                location="the command line",
+            ) from None
 
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:

@@ -16,7 +16,7 @@ from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import misfit
 
-LONGEST_FILE, MOST_VALUES = 1 << 20, 100_000  # of settings
+MOST_VALUES = 100_000  # of settings
 # arguments of TRL or PEFT that plan.json must not keep
 SECRETS = {"hub_token", "push_to_hub_token", "token", "use_auth_token"}
 EXAMPLES = (("whole number", "100"), ("number", "0.1"), ("true", "true"), ("list", "a,b"))
@@ -131,8 +131,10 @@ def _section(path: Path, command: str) -> dict[str, Any]:
     """The settings of one command in a YAML file of sections; every section's keys are checked."""
     import yaml
 
+    from agentlite.config import strict_yaml
+
     try:
-        content = yaml_loader(path).get_single_data() or {}
+        content = strict_yaml.read(path).get_single_data() or {}
         refuse_grown(content, str(path))
     except OSError as error:
         raise UserError(
@@ -164,21 +166,6 @@ def _sectioned(content: object) -> str:
     return f"\n  {owner}:\n    {key}: ..." if owner else "\n  sft:\n    lora_r: 16"
 
 
-def yaml_loader(path: Path) -> Any:
-    """libyaml's, which is quicker, but would end this process where a text is nested very deep."""
-    import yaml
-
-    if path.stat().st_size > LONGEST_FILE:
-        raise UserError(
-            f"is longer than {LONGEST_FILE >> 20} MiB: no file of settings.", location=str(path)
-        )
-    text = path.read_text(encoding="utf-8")
-    nested = sum(map(text.count, ("[", "{", "? ", "- - ")))
-    return (yaml.SafeLoader if nested > 500 else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(
-        text
-    )
-
-
 def refuse_grown(content: object, location: str) -> None:
     """An alias stands for all that its anchor holds: a few lines of them for more than there is
     memory.
@@ -202,6 +189,8 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     """`sft.lora_r=64` -> ({"lora_r": 64}, "--set"); None if it is for another command."""
     import yaml
 
+    from agentlite.config import strict_yaml
+
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and key):
@@ -212,10 +201,13 @@ def _assignment(text: str, command: str) -> tuple[dict[str, Any], str] | None:
     key, *inner = key.split(".")
     check_key(section, key, "--set")
     try:
-        parsed = yaml.safe_load(value)
+        parsed = strict_yaml.loader(value).get_single_data()
         refuse_grown(parsed, f"--set {name}")
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"'{value}' cannot be read as YAML.", location=f"--set {name}") from error
+        problem = getattr(error, "problem", "") or "nested too deep"
+        raise UserError(
+            f"'{value[:80]}' cannot be read as YAML: {problem}.", location=f"--set {name}"
+        ) from error
     for part in reversed(inner):
         parsed = {part: parsed}
     return ({key: parsed}, f"--set {name}") if section == command else None

@@ -22,6 +22,14 @@ AT_ONCE = 256
 GONE = "Is the disk still there? Once it is, the same command carries on."
 FIXES = {
     errno.ENAMETOOLONG: "Give it a shorter name.",
+    errno.EEXIST: "A file stands there, or a link that leads nowhere. Remove it, or name another "
+    "folder: --run DIR.",
+    errno.ELOOP: "A link there leads back to itself. Remove it, or name another folder: --run DIR.",
+    errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
+    "4 GiB. Name another folder: --run DIR.",
+    **dict.fromkeys(
+        (errno.EMFILE, errno.ENFILE), "Allow more, `ulimit -n 4096`, or take fewer --workers."
+    ),
     errno.ENOTDIR: "A part of this path is a file. Name a folder: --run DIR.",
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
     **dict.fromkeys(

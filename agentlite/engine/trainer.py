@@ -18,6 +18,7 @@ import msgspec
 from agentlite.config.settings import RetrieverSettings, TrainerSettings, fields
 from agentlite.core import console, distributed
 from agentlite.core.errors import MODEL, OTHER_PLAN, OUT_OF_MEMORY, UserError, nearest
+from agentlite.core.plain_words import misfit
 from agentlite.core.row_files import write_json
 from agentlite.engine import adapter, checkpoints, coordinate, deepspeed, load_dtype, on_gpu
 from agentlite.engine.load import free_memory, is_out_of_memory, weight_files
@@ -311,7 +312,7 @@ def _check_type(value: object, kind: object, location: str) -> None:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise UserError(f"{value!r} does not fit: {error}.", location=location) from error
+        raise UserError(f"{value!r} does not fit: {misfit(error)}.", location=location) from error
     except TypeError:  # a kind that msgspec does not know: an enum or a text, a class of PEFT's
         pass
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from agentlite.config.resolve import refuse_grown, yaml_loader
+from agentlite.config.resolve import refuse_grown
 from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError
 from agentlite.core.records import Step
@@ -334,8 +334,10 @@ def _entries(path: Path) -> list[tuple[str, object]]:
     """
     import yaml
 
+    from agentlite.config import strict_yaml
+
     try:
-        loader = yaml_loader(path)
+        loader = strict_yaml.read(path)
         node = loader.get_single_node()
         if isinstance(node, yaml.MappingNode):
             entries = [

@@ -2,6 +2,7 @@
 process.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -12,8 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
-from support.processes import agentlite, start
+from support.processes import agentlite, environment, start
 from support.samples import DATA, ROOT
+
+from agentlite.cli import main
 
 ROWS = (DATA / "weather.jsonl").read_bytes().splitlines(keepends=True)
 SPLIT = ["--set", "prep.dev=0.2", "--set", "prep.test=0.3"]
@@ -613,3 +616,58 @@ def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(
     with pytest.raises(UserError, match="no token of this row would be trained") as caught:
         sft(run=str(tmp_path), max_steps=1)
     assert caught.value.exit_code == MODEL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limits, and few links")
+@pytest.mark.parametrize(
+    ("limit", "arguments", "code", "said"),
+    [
+        ("ulimit -f 1", [], 74, "ulimit -f"),
+        ("ln -s loop loop", ["--run", "loop"], 74, "leads back to itself"),
+        ("ln -s no/where dangling", ["--run", "dangling"], 74, "a link that leads nowhere"),
+        ("mkfifo pipe", ["--config", "pipe"], 2, "is not a regular file"),
+        ("true", ["--run", b"caf\xe9"], 2, "'caf\\xe9' is not UTF-8"),
+        ("true", ["--config", b"caf\xe9.yaml"], 2, "'caf\\xe9.yaml' is not UTF-8"),
+    ],
+)
+def test_what_the_system_refuses_has_a_cause_and_a_code(limit, arguments, code, said, tmp_path):
+    row = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
+    lines = [json.dumps({**row, "number": number}) + "\n" for number in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(lines), encoding="utf-8")
+    program = f'{limit}; exec "$@"'
+    command = [sys.executable, "-m", "agentlite", "prep", "rows.jsonl", "--duplicates", "none"]
+    done = subprocess.run(
+        ["bash", "-c", program, "bash", *command, *arguments],
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=300,
+        env=environment(),
+    )
+    err = done.stderr.decode()
+    assert done.returncode == code and said in err and "Traceback" not in err, err
+
+
+def test_a_file_in_a_folder_whose_name_is_not_utf8_is_named(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9.jsonl")).write_text("{}", encoding="utf-8")
+    (tmp_path / "link.jsonl").symlink_to("nowhere.jsonl")
+    done = agentlite("prep", tmp_path, "--run", tmp_path / "r")
+    assert done.returncode == 2 and b"caf\\xe9.jsonl' is not UTF-8" in done.stderr
+    done = agentlite("prep", tmp_path / "link.jsonl", "--run", tmp_path / "r")
+    assert done.returncode == 2 and b"is a link to nowhere.jsonl, which is not there" in done.stderr
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.EFBIG, errno.ENOSPC])
+def test_an_error_of_the_system_that_names_no_file_is_no_fault_of_agentlite(
+    code, monkeypatch, capsys
+):
+    def fails(**_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(main, "group", fails)
+    monkeypatch.setattr(sys, "argv", ["agentlite"])
+    monkeypatch.setattr(main.sys, "stderr", sys.stderr)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    err = capsys.readouterr().err
+    assert ended.value.code == 74 and os.strerror(code) in err and "fault of agentlite" not in err
+    assert ("--workers" in err) == (code in (errno.EMFILE, errno.ENFILE))

@@ -1,7 +1,6 @@
 """What TRL and PEFT are configured with is built before anything is read or loaded."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -9,7 +8,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.processes import agentlite
 from support.trainers import dpo, grpo, sft
 
 from agentlite.config.settings import COMMANDS, LARGEST, MOST, RetrieverSettings
@@ -125,16 +123,6 @@ def test_the_annotations_of_the_libraries_hold_for_their_own_defaults():
                 except TypeError:  # a kind that msgspec does not know
                     pass
     assert compared > 500
-
-
-def test_a_dry_run_and_the_run_refuse_before_anything_is_loaded(workspace, tmp_path):
-    for more in (["--dry-run"], []):
-        done = agentlite(
-            "sft", "--run", workspace, "--out", "never", "--set", "sft.trl.nonsense=1", *more
-        )
-        assert done.returncode == 2 and b"sft.trl.nonsense" in done.stderr
-        assert b"no such setting" in done.stderr and b"tokens" not in done.stderr
-        assert not (Path(workspace) / "never").exists()
 
 
 def test_more_rows_than_there_is_memory_for_their_order_are_refused():

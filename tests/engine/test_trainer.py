@@ -286,9 +286,9 @@ def test_what_halts_a_run_is_raised_though_all_steps_were_taken(loop: None, tmp_
         ({"peft": {"r": 1}}, "sft.lora_r", "sft.peft.r"),
         ({"peft": {"target_modules": "x"}}, "sft.lora_target_modules", "peft"),
         ({"peft": {"rslora": 1}}, "no such setting", "sft.peft.rslora"),
-        ({"peft": {"use_rslora": 1}}, "Expected `bool`", "sft.peft.use_rslora"),
-        ({"trl": {"weight_decay": "1e-2"}}, "Expected `float`, got `str`", "sft.trl.weight_decay"),
-        ({"trl": {"weight_decay": None}}, "Expected `float`", "sft.trl.weight_decay"),
+        ({"peft": {"use_rslora": 1}}, "sft.peft.use_rslora: 1 does not fit", "sft.peft.use_rslora"),
+        ({"trl": {"weight_decay": "1e-2"}}, "a number is expected", "sft.trl.weight_decay"),
+        ({"trl": {"weight_decay": None}}, "None does not fit", "sft.trl.weight_decay"),
     ],
 )
 def test_what_passes_through_is_known_and_set_in_one_way(

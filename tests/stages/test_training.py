@@ -4,8 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agentlite.config.settings import COMMANDS
+from agentlite.core.errors import UserError
+from agentlite.engine import load
+from agentlite.stages import training
 from agentlite.stages.training import train_stage
 from agentlite.workspace import run_folder
 from agentlite.workspace.model_source import find_model
@@ -78,3 +82,48 @@ def test_a_dry_run_trains_nothing_and_leaves_no_folder(tmp_path: Path) -> None:
     found = stage(forecast=lambda: {"rows": 7})
     assert found.status == "dry run" and found.figures == {"folder": "new", "rows": 7}
     assert stage.trained == 0 and not (tmp_path / "sft").exists()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_is_passed_through_is_checked_before_anything_is_read(
+    dry_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "check_libraries", lambda engine: None)
+    stage = FakeStage("sft", tmp_path, ())
+    stage.target = stage.target._replace(dry_run=dry_run)
+    stage.settings = replace(stage.settings, trl={"weight_decay": 0.1})
+
+    def refuse() -> None:
+        raise UserError("is not a setting")
+
+    with pytest.raises(UserError, match="is not a setting"):
+        stage(check=refuse, forecast=lambda: pytest.fail("rows were read"))
+    assert stage.trained == 0
+    stage(forecast=lambda: {"rows": 7})
+    assert (stage.checked, stage.trained) == (1, not dry_run)
+
+
+def test_a_dry_run_without_the_libraries_says_what_it_does_not_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(engine: str) -> None:
+        raise UserError("trl is not installed.")
+
+    monkeypatch.setattr(training, "check_libraries", lacking)
+    stage = FakeStage("sft", tmp_path, ())
+    stage.target = stage.target._replace(dry_run=True)
+    stage.settings = replace(stage.settings, peft={"use_rslora": True})
+    assert stage().status == "dry run" and stage.checked == 0
+    assert "trl and peft are not checked: trl is not installed." in capsys.readouterr().err
+
+
+def test_weights_in_few_bits_are_refused_without_a_gpu_by_a_dry_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("has_gpu", "has_driver"):
+        monkeypatch.setattr(load, name, lambda: False)
+    stage = FakeStage("sft", tmp_path, ())
+    stage.target = stage.target._replace(dry_run=True)
+    stage.settings = replace(stage.settings, load_in_4bit=True)
+    with pytest.raises(UserError, match="need a CUDA GPU"):
+        stage()

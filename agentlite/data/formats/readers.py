@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -140,7 +141,21 @@ def files_of(source: str) -> list[str]:
         raise UserError(
             "holds no file of rows.", f"Their names end in {', '.join(SUFFIXES)}.", location=source
         )
+    for path in found:
+        if not _is_utf8(path):
+            raise UserError(
+                f"{ascii(os.fsencode(path))[1:]} is not UTF-8.",
+                "Rename that file, or name the others.",
+                location=source,
+            )
     return [str(path) for path in found]
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def raw_files(source: str) -> list[Path]:
@@ -491,6 +506,12 @@ def _refuse_unreadable(path: Path) -> None:
         if stat.S_ISREG(mode):
             path.open("rb").close()
     except (FileNotFoundError, NotADirectoryError) as error:
+        if path.is_symlink():
+            raise UserError(
+                f"is a link to {os.readlink(path)}, which is not there.",
+                "Name the file itself.",
+                location=str(path),
+            ) from error
         raise UserError("no such file.", _nearest_file(path), location=str(path)) from error
     except (OSError, ValueError) as error:
         raise UserError(
