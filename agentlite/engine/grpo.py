@@ -129,7 +129,6 @@ def train(
     """`task` is made with the model in memory, which it may ask; anew for each trainer. Returns the
     key figures. Raises what engine.trainer.train raises, and UserError 5 if the reference is not
     the start."""
-    vllm_sampler.refuse(settings)
     prepare(loading_of(settings))
     loading = _loading(settings, source)
 
@@ -179,6 +178,7 @@ def check(settings: GrpoSettings) -> None:
     """Needs neither prompts nor the model. Raises UserError 2 for what this machine, TRL or PEFT
     cannot do; 5 where a library is missing.
     """
+    vllm_sampler.refuse(settings)
     prepare(loading_of(settings))
     from trl import GRPOConfig
 

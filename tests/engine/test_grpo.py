@@ -311,14 +311,14 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tiny_model, adapter,
     ],
 )
 def test_settings_that_cannot_be_are_refused_before_anything_is_loaded(
-    settings, named, tiny_model, tmp_path, monkeypatch
+    settings, named, monkeypatch
 ):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "vllm" else find(name)
     )
     with pytest.raises(UserError) as told:
-        grpo_trainer.train(source(tiny_model), grpo(**settings), tmp_path, lambda loaded: task())
+        grpo_trainer.check(grpo(**settings))
     assert named in str(told.value)
 
 
