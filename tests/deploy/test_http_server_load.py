@@ -35,10 +35,12 @@ def test_the_others_are_answered_and_no_thread_is_left(chat_model, capsys):
     with Server(chat_model, 0) as server:
         listening = threading.Thread(target=server.serve_forever)
         listening.start()
-        found = load(server.url, requests=80, clients=8)
-        eventually(lambda: not server.queue.working)
-        server.shutdown()
-        listening.join()
+        try:
+            found = load(server.url, requests=80, clients=8)
+            eventually(lambda: not server.queue.working)
+        finally:
+            server.shutdown()
+            listening.join()
     eventually(lambda: threading.active_count() <= before)
     assert found.problems == []
     assert found.counts == {"earnest": 71, "malformed": 4, "gone": 4, "huge": 1}
