@@ -28,6 +28,7 @@ from agentlite.scoring.preference_pairs import (
 from agentlite.scoring.rewards import settle_weights
 
 TOGETHER = 0.95  # |r| from which two components measure the same
+FEW = 30  # candidates below which a correlation tells nothing
 SITUATIONS = {"expected": "Where a call is expected", "not_expected": "Where no call is expected"}
 NOT_DONE = {"calling": "none called", "abstaining": "none abstained"}
 HOW = (
@@ -260,7 +261,7 @@ def sentences(report: ComponentsReport) -> list[str]:
     everywhere = [name for name in constant if not weighed[name].std]
     within = [name for name in constant if weighed[name].std]
     return [
-        *(_moving(pair) for pair in report.together if {*pair.components} <= {*weighed}),
+        *_moving(report, [*weighed]),
         *_deciding_nothing(everywhere, "the same for every candidate"),
         *_deciding_nothing(within, "the same for all candidates of a step"),
         *_calling("expected", report.abstaining.expected),
@@ -268,10 +269,22 @@ def sentences(report: ComponentsReport) -> list[str]:
     ]
 
 
-def _moving(pair: Correlated) -> str:
-    how = "together" if pair.r > 0 else "against each other"
-    names = " and ".join(pair.components)
-    return f"{names} move {how} (r = {pair.r:.2f}): one of them is enough."
+def _moving(report: ComponentsReport, weighed: Sequence[str]) -> list[str]:
+    """A sentence for each set of components that say the same, where enough candidates say so."""
+    if report.candidates < FEW:
+        return []
+    sets = [{name} for name in weighed]
+    for pair in report.together:
+        if {*pair.components} <= {*weighed}:
+            joined = [one for one in sets if one & {*pair.components}]
+            sets = [one for one in sets if one not in joined] + [set().union(*joined)]
+    return [
+        f"{', '.join(others)} and {last} move with or against each other (|r| >= {TOGETHER} among "
+        f"{report.candidates} candidates): the weight of one of them is enough."
+        for one in sets
+        if len(one) > 1
+        for *others, last in [[name for name in weighed if name in one]]
+    ]
 
 
 def _deciding_nothing(names: Sequence[str], what: str) -> list[str]:

@@ -249,15 +249,15 @@ def _fill(
 
 
 def _rank_again(settings: PairsSettings, target: RunTarget, stored: Stored) -> Result:
+    user_components = {name for score in stored.scores.values() for name in score.components}
+    user_components -= {*COMPONENTS, *PENALTIES}
+    settle_weights(settings.weights, {*user_components, *_names(settings.rewards)})
     if target.folder.resolve() == stored.folder.resolve():
         raise UserError(
             "would write over the candidates' own folder.",
             "Give another one: --out NAME.",
             location="--out",
         )
-    user_components = {name for score in stored.scores.values() for name in score.components}
-    user_components -= {*COMPONENTS, *PENALTIES}
-    settle_weights(settings.weights, {*user_components, *_names(settings.rewards)})
     kept = resolve.plain_settings(settings)
     settled = {key: kept[key] for key in (*RANKING, "candidates")} | {
         key: stored.plan.settings[key] for key in ("model", "protocol", "data", "split")
