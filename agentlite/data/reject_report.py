@@ -9,7 +9,7 @@ from agentlite.data.rejects import Reject
 from agentlite.data.row_excerpt import excerpt
 
 MOST_KINDS, MOST_REASONS, MOST_LINES = 40, 3, 12  # of kinds, of reasons of a kind, of line numbers
-MOST_TRIED = 200  # rows for which it is looked whether a repair helps
+MOST_TRIED = 50  # rows for which it is looked whether a repair helps
 
 
 def report(rejects: Sequence[Reject], file: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from support.examples import examples
 
 from agentlite.core.errors import RowError
 from agentlite.data.formats import json_repair
-from agentlite.data.formats.json_decode import json_value, literal_value, shortened
+from agentlite.data.formats.json_decode import json_value, literal_value, not_json, shortened
 from agentlite.data.formats.json_repair import repair
 
 
@@ -212,3 +212,15 @@ def test_the_literal_of_any_row_is_read_and_none_of_its_beginnings(
     assert found is None or found[0] == row
     end = data.draw(st.integers(1, len(text) - 1))
     assert repaired(text[:end], "literal", "json") is None
+
+
+@pytest.mark.parametrize("text", ['{"a": 1,}', '{"a": 1, }', "[1,\n]"])
+def test_a_trailing_comma_is_named_alike_whatever_python_says(text: str) -> None:
+    """From 3.13 on, its decoder points at the comma, and before at the bracket."""
+    comma = text.rindex(",")
+    newer = json.JSONDecodeError("Illegal trailing comma before end of object", text, comma)
+    with pytest.raises(RowError) as caught:
+        json_value(text)
+    found = not_json(newer)
+    assert (found.reason, found.at) == (caught.value.reason, caught.value.at)
+    assert found.at == comma
