@@ -8,6 +8,7 @@ texts longer reckons their length before; and all long texts of one rendering ar
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, wraps
@@ -22,6 +23,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 SECONDS = 10.0  # of processor time for one rendering
+SLOW, SLOW_TOTAL = 1.0, 30.0  # renderings longer than the first may take the second together
+LONGEST_INTEGER = 1 << 16  # bits of a product
 LONGEST_SOURCE, LONGEST_TEXT = 1 << 20, 64 << 20  # characters
 LONGEST_TOTAL = 1 << 30  # characters of all texts that one rendering makes
 SHORT = 1000  # elements of a loop, characters of a text: not worth a check
@@ -93,6 +96,10 @@ class Environment(ImmutableSandboxedEnvironment):
         sizes = [len(operand) if hasattr(operand, "__len__") else 0 for operand in (left, right)]
         if operator == "+":
             self.count(sum(sizes))
+        elif isinstance(left, int) and isinstance(right, int):  # squared in a loop, say
+            factor = abs(right) if operator == "**" else 1
+            if left.bit_length() * factor + right.bit_length() > LONGEST_INTEGER:
+                raise TemplateError("it computes with integers of thousands of digits")
         elif any(sizes):  # "ab" * 3, [1] * 3
             self.count(max(sizes) * int(right if sizes[0] else left))
         elif operator == "**":
@@ -264,6 +271,7 @@ class Compiled:
         """Raises jinja2.TemplateError."""
         if len(source) > LONGEST_SOURCE:
             raise TemplateError(f"its source is longer than {LONGEST_SOURCE >> 20} MiB")
+        self.source = source
         environment = Environment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
         )
@@ -279,15 +287,22 @@ class Compiled:
             "strftime_now": today,
             CONCATENATION: environment.concatenation,
         }
-        tree = Limiter().visit(environment.parse(source))
-        tree.set_environment(environment)
-        code = environment.compile(tree)
+        try:
+            tree = Limiter().visit(environment.parse(source))
+            tree.set_environment(environment)
+            code = environment.compile(tree)
+        # SyntaxError: Python, into which jinja compiles, has a limit of nested blocks
+        except (SyntaxError, RecursionError, MemoryError) as error:
+            raise TemplateError("it is nested too deep") from error
         self.environment = environment
         self.template = Template.from_code(environment, code, environment.globals)
 
     def render(self, **values: Any) -> str:
-        """Raises jinja2.TemplateError, also for what goes on too long."""
-        self.environment.deadline, self.environment.total = time.thread_time() + SECONDS, 0
+        """Raises jinja2.TemplateError, for whatever goes wrong or goes on too long."""
+        if _slow[self.source] > SLOW_TOTAL:
+            raise TemplateError(f"its slow renderings have taken {SLOW_TOTAL:g} s together")
+        begun = time.thread_time()
+        self.environment.deadline, self.environment.total = begun + SECONDS, 0
         text, pieces = "", self.template.root_render_func(self.template.new_context(values))
         try:
             while batch := list(islice(pieces, SHORT)):
@@ -295,11 +310,26 @@ class Compiled:
                 if length > LONGEST_TEXT:
                     self.environment.count(length)
                 text += "".join(batch)
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TemplateError("it writes half a character (a lone surrogate)") from error
+        except (TemplateError, TypeError, ValueError):
+            raise
         except RecursionError as error:
             raise TemplateError("it calls itself without end") from error
         except (MemoryError, OverflowError) as error:
             raise TemplateError(f"it asks for too much ({error or 'memory'})") from error
+        except Exception as error:  # {{ 1/0 }}: the template's, as all that it runs
+            raise TemplateError(f"{type(error).__name__}: {error}") from error
+        finally:
+            if (taken := time.thread_time() - begun) > SLOW:
+                _slow[self.source] += taken
         return text
+
+
+_slow: dict[str, float] = defaultdict(
+    float
+)  # source -> seconds that its slow renderings have taken
 
 
 def to_json(
