@@ -25,6 +25,8 @@ from agentlite.engine.packaged_model import convert
 from agentlite.workspace import hub
 from agentlite.workspace.model_source import EMBEDDED, Source
 
+FEW_BITS = {"Linear4bit", "Linear8bitLt"}  # the layers of bitsandbytes
+
 
 class Loaded(NamedTuple):
     model: Any
@@ -288,9 +290,24 @@ def _unsloth(folder: str, loading: Loading) -> Loaded:
         use_exact_model_name=True,  # also where a folder is called as a model is on the hub
         **(_fast_inference(loading.vllm) if loading.vllm else {}),
     )
+    if loading.quantized:
+        _refuse_whole_weights(model)
     if loading.vllm:
         _refuse_other_engine(model, loading.max_length)
     return Loaded(model, tokenizer)
+
+
+def _refuse_whole_weights(model: Any) -> None:
+    """Where bitsandbytes does not run, Unsloth loads 16 bit, with a line of output. Raises
+    UserError 5.
+    """
+    if FEW_BITS.isdisjoint(type(module).__name__ for module in model.modules()):
+        raise UserError(
+            "bitsandbytes does not run here, so Unsloth has loaded 16 bit in place of fewer.",
+            "`python -m bitsandbytes` says why; or leave load_in_4bit and load_in_8bit off.",
+            location="load_in_4bit",
+            exit_code=MODEL,
+        )
 
 
 def _fast_inference(vllm: SharedEngine) -> dict[str, object]:

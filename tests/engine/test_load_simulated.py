@@ -1,5 +1,6 @@
 """How a model and its adapter are loaded on Unsloth's CUDA path, simulated and not run on a GPU."""
 
+import math
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -196,3 +197,59 @@ def test_unsloth_trains_what_is_planned_and_refuses_to_train_the_embeddings_whol
     assert found["linear"] == adapter_parameters(shape, 4, ("all-linear",))
     assert "sft.lora_target_modules" in found["refused"] and "--engine hf" in found["refused"]
     assert found["all"] > shape.vocab * shape.hidden  # else there would be nothing to refuse
+
+
+def eight_bits(model: str, scratch: str) -> dict[str, Any]:
+    """What stands in the model, and two steps of each trainer, the later ones from the adapter of
+    sft; and what is said where bitsandbytes does not run.
+    """
+    from support.trainers import dpo, grpo, preferences, prompts, short_rows, task
+    from unsloth.models import loader
+
+    from agentlite.engine import dpo as dpo_trainer
+    from agentlite.engine import grpo as grpo_trainer
+    from agentlite.engine import sft as sft_trainer
+    from agentlite.engine import training_log
+    from agentlite.engine.adapter import adapted
+    from agentlite.engine.load import load, loading_of
+
+    base, short = source(Path(model)), {"max_steps": 2, "batch_size": 2, "load_in_8bit": True}
+    found: dict[str, Any] = {}
+    try:
+        load(base, loading_of(sft(**short)), trainable=True)
+    except UserError as error:
+        found["refused"] = f"{error.exit_code} {error}"
+    loader.ALLOW_BITSANDBYTES = True  # which it finds unusable without a device
+    loaded = load(base, loading_of(sft(**short)), trainable=True)
+    found["layers"] = Counter(type(module).__name__ for module in loaded.model.modules())
+    peft = adapted(loaded, sft(**short))
+    trained = [weight for weight in peft.parameters() if weight.requires_grad]
+    found["trained"] = Counter(str(weight.dtype) for weight in trained)
+
+    folders = {name: Path(scratch, name) for name in ("sft", "dpo", "grpo")}
+    for folder in folders.values():
+        folder.mkdir()
+    short |= {"gradient_accumulation": 1, "save_steps": 2}
+    plain = {"lora_dropout": 0.0, "warmup_ratio": 0.0}
+    sft_trainer.train(base, sft(**short, **plain), folders["sft"], short_rows(), [])
+    again = source(Path(model), folders["sft"] / "adapter")
+    dpo_trainer.train(again, dpo(**short), folders["dpo"], preferences()[:2])
+    settings = grpo(**short, group_size=2, max_new_tokens=3)
+    wanted = task()._replace(prompts=prompts()[:1], stops=[()])
+    wanted = wanted._replace(decoding=wanted.decoding._replace(max_new_tokens=3))
+    grpo_trainer.train(again, settings, folders["grpo"], lambda loaded: wanted)
+    found["rows"] = {name: training_log.logged(folder) for name, folder in folders.items()}
+    return found
+
+
+def test_eight_bits_are_trained_on_by_every_trainer_or_refused(tiny_model, tmp_path):
+    found = simulated(eight_bits, tiny_model, tmp_path)
+    assert found["refused"].startswith("5 load_in_4bit") and "16 bit" in found["refused"]
+    assert found["layers"]["Linear8bitLt"] == 14 and found["trained"] == {"torch.float32": 28}
+    for rows in found["rows"].values():
+        assert [row["step"] for row in rows] == [1, 2]
+    sft, dpo, grpo = (found["rows"][name] for name in ("sft", "dpo", "grpo"))
+    assert all(row["grad_norm"] > 0 for row in (*sft, *dpo))
+    assert sft[1]["loss"] < sft[0]["loss"]
+    assert dpo[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)  # the reference is the start
+    assert grpo[0]["kl"] == pytest.approx(0, abs=1e-2) and grpo[0]["sampler_gap"] < 0.1
