@@ -15,6 +15,7 @@ from support.samples import DATA
 from support.simulated_cuda import simulated
 
 import agentlite
+from agentlite.engine import training_log
 
 pytestmark = pytest.mark.gpu
 
@@ -91,6 +92,24 @@ def test_pairs_dpo_and_grpo_go_on_from_the_tuned_adapter(
     assert figures["pairs"]["candidates"] == 4 * figures["pairs"]["steps"]
     assert figures["dpo"]["first_loss"] == pytest.approx(0.6931, abs=1e-2)
     assert figures["grpo"]["steps"] == 4
+
+
+def grpo_by_vllm(run: str, engine: str) -> list[dict[str, Any]]:
+    given = {"run": run, "engine": engine}
+    short = {"max_steps": 2, "save_steps": 2, "gradient_accumulation": 1}
+    agentlite.prep(str(DATA / "weather.jsonl"), run=run, model="smollm2-135m", dev=0.2, test=0.3)
+    agentlite.sft(**given, **short, batch_size=2, learning_rate=1e-3)
+    agentlite.grpo(**given, **short, batch_size=4, max_new_tokens=48, vllm=True)
+    return training_log.logged(Path(run, "grpo"))
+
+
+@pytest.mark.parametrize("engine", ["unsloth", "hf"])
+def test_vllm_samples_by_the_probabilities_that_are_trained(engine: str, tmp_path: Path) -> None:
+    pytest.importorskip("vllm")
+    rows = simulated(grpo_by_vllm, tmp_path / "run", engine, card=None)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[0]["sampler_gap"] < 0.1
+    assert all(row["importance"] == pytest.approx(1, abs=0.1) for row in rows)
 
 
 def losses(run: Path, engine: str, *settings: str, moment: str = "") -> list[float]:
