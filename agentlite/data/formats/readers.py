@@ -90,12 +90,19 @@ class Grown(io.RawIOBase):
 
     def __init__(self, unpacked: BinaryIO, packed: BinaryIO, name: str):
         self.unpacked, self.packed, self.name, self.size = unpacked, packed, name, 0
+        self.broken: Exception | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        content = self.unpacked.read(len(buffer))
+        if self.broken:
+            raise self.broken  # it would look like the end of the file
+        try:
+            content = self.unpacked.read(len(buffer))
+        except Exception as error:
+            self.broken = error
+            raise
         buffer[: len(content)] = content
         self.size += len(content)
         if self.size > UNTIL and self.size > GROWN * self.packed.tell():
