@@ -1,5 +1,6 @@
 """OpenAI messages and tools -> the prompt of a protocol, and its answer read back."""
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -54,20 +55,23 @@ def opened(
 def least_tokens(
     messages: Sequence[Mapping[str, object]], tools: Sequence[object], template: Template
 ) -> int:
-    """A number of tokens that the prompt has for sure, known before anything is rendered: one for
-    each message and tool, and one for as many characters as the longest token has.
+    """A number of tokens that the prompt has at least, known before anything is rendered: one for
+    each message, call and tool, and one for as many characters as the longest token has. Blanks
+    count, though some templates take off those around a text.
     """
+    lists = (message.get("tool_calls") for message in messages)
+    calls = [call for found in lists if isinstance(found, list) for call in found]
     characters = sum(_length(message.get("content")) for message in messages)
-    return max(len(messages) + len(tools), characters // template.longest_token)
+    characters += sum(len(json.dumps(one, ensure_ascii=False)) for one in tools if one)
+    count = len(messages) + len(calls) + len(tools)
+    return max(count, characters // template.longest_token)
 
 
 def _length(content: object) -> int:
-    """Characters of a text or of its parts, without the blanks around it, which a template may take
-    off.
-    """
+    """Characters of a text or of its parts."""
     if isinstance(content, list):
         return sum(_length(part.get("text")) for part in content if isinstance(part, Mapping))
-    return len(content.strip()) if isinstance(content, str) else 0
+    return len(content) if isinstance(content, str) else 0
 
 
 def new_call_id() -> str:

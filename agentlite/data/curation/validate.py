@@ -107,7 +107,7 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
     """Every result answers a call of the turn before it, and every call but those of the last turn
     has a result.
     """
-    waiting: list[str] = []
+    waiting: Counter[str] = Counter()
     calls: Sequence[Call] = ()
     for number, message in enumerate(messages, 1):
         if message.role == "tool":
@@ -117,7 +117,7 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
                     f"a result without a call (message {number})",
                     "Add the call before it, or take the result out.",
                 )
-            if waiting.count(message.call_id) != 1:
+            if waiting[message.call_id] != 1:
                 ids = ", ".join(waiting) or "none"
                 raise RowError(
                     "E205",
@@ -125,7 +125,7 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
                     f"that wait for a result: {ids}",
                     at=message.call_id,
                 )
-            waiting.remove(message.call_id)
+            del waiting[message.call_id]
             continue
         if waiting and not (asks_on and message.role == "user"):
             call = next(call for call in calls if call.id in waiting)
@@ -139,7 +139,7 @@ def _check_results(messages: Sequence[Message], asks_on: bool) -> None:
             )
         if calls or message.calls:
             calls = message.calls
-            waiting = [call.id for call in calls]
+            waiting = Counter(call.id for call in calls)
 
 
 def _check_gold(gold: Gold, tools: Mapping[str, Tool]) -> None:

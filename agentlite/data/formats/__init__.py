@@ -193,12 +193,14 @@ def _in_order(messages: Sequence[Message]) -> Iterator[Message]:
     """The results of a turn in the order of its calls: most formats and protocols know them by that
     alone.
     """
-    calls: list[str] = []
+    places: dict[str, int] = {}
     for is_result, group in groupby(messages, key=lambda message: message.role == "tool"):
         turn = list(group)
-        if is_result and {message.call_id for message in turn} <= {*calls}:
-            turn.sort(key=lambda message: calls.index(message.call_id))
-        calls = [call.id for call in turn[-1].calls]
+        if is_result and {message.call_id for message in turn} <= places.keys():
+            order = sorted((places[message.call_id], n) for n, message in enumerate(turn))
+            turn = [turn[n] for _, n in order]
+        # the first call of an id, where several share one
+        places = {call.id: place for place, call in reversed([*enumerate(turn[-1].calls)])}
         yield from turn
 
 

@@ -1,5 +1,6 @@
 """OpenAI rows, {"messages": [...], "tools": [...]} -> Record."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -127,7 +128,9 @@ class _OpenAIDialog:
         self.properties = {tool.name: tool.parameters.get("properties") or {} for tool in tools}
         self.messages: list[Any] = []
         self.taken: set[str] | None = None  # found out when an id has to be made
-        self.waiting: list[Call] = []
+        self.made = 0  # ids
+        self.calls: tuple[Call, ...] = ()  # of the last turn
+        self.waiting: Counter[str] = Counter()  # their ids, as long as no result answers them
 
     def read(self, messages: list[Any]) -> tuple[Message, ...]:
         self.messages = messages
@@ -144,8 +147,9 @@ class _OpenAIDialog:
             thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
             content = "\n\n".join(filter(None, [*thoughts, content]))
         if role == "assistant":
-            self.waiting = [self._call(call) for call in _calls(message, number)]
-            return Message(role, content, tuple(self.waiting), "", loss)
+            self.calls = tuple([self._call(call) for call in _calls(message, number)])
+            self.waiting = Counter(call.id for call in self.calls)
+            return Message(role, content, self.calls, "", loss)
         return Message(role, content, (), self._answered(message) if role == "tool" else "", loss)
 
     def _call(self, given: Any) -> Call:
@@ -169,24 +173,28 @@ class _OpenAIDialog:
                 for call in _calls(message, number)
             ]
             self.taken = {call_id for call_id in given if isinstance(call_id, str)}
-        number = 0
-        while f"call_{number}" in self.taken:
-            number += 1
-        self.taken.add(f"call_{number}")
-        return f"call_{number}"
+        while f"call_{self.made}" in self.taken:
+            self.made += 1
+        self.taken.add(f"call_{self.made}")
+        return f"call_{self.made}"
 
     def _answered(self, message: dict[str, object]) -> str:
         """The id of the call a result answers: its own, or the only one it can be; "" if that is
         not clear.
         """
         given, name = message.get("tool_call_id"), message.get("name")
-        fitting = [
-            c for c in self.waiting if (c.id == given if given else not name or c.name == name)
-        ]
+        if given:
+            fitting = [given] * self.waiting[given] if isinstance(given, str) else []
+        else:
+            fitting = [
+                call.id
+                for call in self.calls
+                if self.waiting[call.id] and (not name or call.name == name)
+            ]
         if len(fitting) != 1:
             return str(given or "")
-        self.waiting.remove(fitting[0])
-        return fitting[0].id
+        self.waiting[fitting[0]] -= 1
+        return fitting[0]
 
 
 def has_loss(message: dict[str, object]) -> bool:
