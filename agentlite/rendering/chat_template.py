@@ -97,7 +97,10 @@ class Environment(ImmutableSandboxedEnvironment):
         if operator == "+":
             self.count(sum(sizes))
         elif isinstance(left, int) and isinstance(right, int):  # squared in a loop, say
-            factor = abs(right) if operator == "**" else 1
+            factor = 1
+            if operator == "**":
+                self.count(abs(right) << 16)
+                factor = abs(right)
             if left.bit_length() * factor + right.bit_length() > LONGEST_INTEGER:
                 raise TemplateError("it computes with integers of thousands of digits")
         elif any(sizes):  # "ab" * 3, [1] * 3
