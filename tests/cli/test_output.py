@@ -217,7 +217,7 @@ def test_one_weighting_is_a_setting_and_several_are_a_grid(flags, expected):
     ("command", "key", "names", "multiple", "default_in_help"),
     [
         ("sft", "lora_r", ["--lora-r"], False, "[16]"),
-        ("sft", "num_epochs", ["--num-epochs", "-e"], False, "[3.0]"),
+        ("sft", "num_epochs", ["--num-epochs", "-e", "--epochs"], False, "[3.0]"),
         ("sft", "max_steps", ["--max-steps"], False, "[as num_epochs says]"),
         ("pairs", "candidates", ["--from"], False, ""),
         ("pairs", "num_samples", ["--num-samples", "-n"], False, "[4]"),

@@ -415,7 +415,7 @@ BAD = {
     "no gold": (
         [{"id": "k1", "type": "plantooluse"}],
         [SAID],
-        "asked.jsonl:1: Object missing required field",
+        "asked.jsonl:1: golden_result_list is missing",
     ),
     "no id": ([{}], [], "asked.jsonl:1: the row has no id"),
     "not UTF-8": ([ROW], b"\xff\n", "said.jsonl:1: not a JSON row"),

@@ -160,7 +160,7 @@ def test_workers_change_no_plan_and_an_input_that_changed_is_refused(rows, tmp_p
     assert prep(str(rows), run=run, workers=2, **OPTIONS).status == "up to date"
     rows.write_bytes(rows.read_bytes().replace(b"no JSON", b"no json"))
     for dry_run in (True, False):
-        with pytest.raises(UserError, match="input ") as refused:
+        with pytest.raises(UserError, match="has changed since") as refused:
             prep(str(rows), run=run, dry_run=dry_run, **OPTIONS)
         assert refused.value.exit_code == 3
     assert prep(str(rows), run=run, dry_run=True, force=True, **OPTIONS).status == "dry run"
