@@ -218,7 +218,11 @@ def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
 
 def _packed_or_plain(packed: BinaryIO, name: str) -> Iterator[RawLine]:
     with _unpacked(packed, name) as file:
-        refuse_foreign(_head(file), name)
+        head = _head(file)
+        if isinstance(head, RowError):
+            yield RawLine(f"{name}:1", b"", head)
+            return
+        refuse_foreign(head, name)
         first, number = _line(file), 1
         while isinstance(first, bytes) and first and not _unmarked(first).strip():
             first, number = _line(file), number + 1
@@ -230,13 +234,10 @@ def _packed_or_plain(packed: BinaryIO, name: str) -> Iterator[RawLine]:
             yield from _lines(file, name, first, number)
 
 
-def _head(file: Any) -> bytes:
-    """The first bytes, which stay to be read."""
-    try:
-        if hasattr(file, "peek"):
-            return bytes(file.peek(HEAD)[:HEAD])
-    except Exception:  # a packed file that is broken: `_line` says how
-        return b""
+def _head(file: Any) -> bytes | RowError:
+    """The first bytes, which stay to be read; or what is wrong with the packed file."""
+    if hasattr(file, "peek"):
+        return _unpacking(lambda: bytes(file.peek(HEAD)[:HEAD]))
     head: bytes = file.read(HEAD)
     file.seek(0)
     return head
@@ -261,8 +262,12 @@ def _unpacked(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 def _line(file: BinaryIO) -> bytes | RowError:
     """The next line; or what is wrong with the packed file, from there on."""
+    return _unpacking(lambda: file.readline(LONGEST_LINE + 1))
+
+
+def _unpacking(read: Callable[[], bytes]) -> bytes | RowError:
     try:
-        return file.readline(LONGEST_LINE + 1)
+        return read()
     except (EOFError, zlib.error, OSError) as error:
         return RowError("E104", f"the packed file ends or breaks here: {error}")
     except Exception as error:  # zstandard's own, without importing it for files that need it not

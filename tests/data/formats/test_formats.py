@@ -97,7 +97,7 @@ def test_any_bytes_end_as_rows_and_each_line_that_is_not_blank_is_one_of_them(
     try:
         raws = from_stdin(content)
     except UserError:
-        if lines:
+        if lines:  # only for what is not JSON by its first bytes
             with pytest.raises(UserError):
                 refuse_foreign(content[:HEAD], "stdin")
         return
