@@ -88,7 +88,7 @@ PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
 class Grown(io.RawIOBase):
     """What is unpacked, up to where it is far more than rows would be."""
 
-    def __init__(self, unpacked: BinaryIO, packed: BinaryIO, name: str):
+    def __init__(self, unpacked: Any, packed: BinaryIO, name: str):
         self.unpacked, self.packed, self.name, self.size = unpacked, packed, name, 0
         self.broken: Exception | None = None
 
@@ -99,7 +99,8 @@ class Grown(io.RawIOBase):
         if self.broken:
             raise self.broken  # it would look like the end of the file
         try:
-            content = self.unpacked.read(len(buffer))
+            # one piece: of several, those before a tear would be lost with it
+            content = self.unpacked.read1(len(buffer))
         except Exception as error:
             self.broken = error
             raise
