@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from agentlite.core.json_schema import DEEPEST, TYPES
 
 BLANKS = " \n\t\r"
-MOST_BLANKS = 16  # in a row: a weak model would go on with them for ever
+MOST_BLANKS = 32  # in a row: a weak model would go on with them for ever
 LONGEST_NUMBER = 24
 MOST_REFERENCES = 16  # from a schema to another, without a value between
 # two digits of an exponent: no float overflows
