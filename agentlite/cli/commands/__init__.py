@@ -13,8 +13,8 @@ OTHERS = {
     "init": OtherCommand(
         "Make a folder with sample rows, settings with comments and a README, to start from.",
         """
-agentlite init weather
-cd weather && agentlite prep data.jsonl && agentlite sft && agentlite eval
+agentlite init home
+cd home && agentlite prep data.jsonl && agentlite sft && agentlite eval
 """,
         "new create start",
     ),

@@ -14,7 +14,7 @@ def set_heating(room: str, degrees: int) -> dict[str, bool | str]:
 
 
 def add_to_list(item: str, amount: int = 1) -> dict[str, int]:
-    return {"items": amount}
+    return {"added": amount}
 
 
 def play_music(artist: str, room: str = "") -> dict[str, str]:

@@ -1,0 +1,88 @@
+"""docs/first.md: the README's first half hour with what each command prints. Renews the output.
+
+usage: .venv/bin/python scripts/first_page.py      (about ten minutes on two cores)
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "first.md"
+TITLE = "## The first half hour"
+BLOCK = re.compile(r"```text\n\$ (.*)\n(?:.*\n)*?```\n")
+MARK = "@@ the end of a command @@"
+
+
+def commands() -> list[str]:
+    """The README's first block without its comments, after the line that sets everything up."""
+    block = re.search(r"\n((?:    .*\n)+)", README.read_text(encoding="utf-8").split(TITLE, 1)[1])
+    assert block
+    first, *lines = [re.sub(r"\s+#.*", "", line[4:]) for line in block[1].splitlines()]
+    assert first.startswith("bash scripts/setup.sh")
+    return lines
+
+
+def outputs(lines: list[str], folder: Path, source: Path = ROOT) -> list[str]:
+    """What the commands print, both streams together, one after the other in `folder`. `source`:
+    the checkout whose agentlite runs. Raises CalledProcessError where one fails.
+    """
+    shim = folder / "bin" / "agentlite"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m agentlite "$@"\n', encoding="utf-8")
+    shim.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{shim.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(source),
+        "HF_HUB_OFFLINE": "1",
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+    }
+    environment.pop("AGENTLITE_RUN", None)
+    script = "\n".join(
+        ["set -euo pipefail", "exec 2>&1", *(f"{line}\necho '{MARK}'" for line in lines)]
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    shown = done.stdout.split(f"{MARK}\n")
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, lines[len(shown) - 1], shown[-1])
+    return shown[:-1]
+
+
+def shortened(output: str) -> str:
+    """Without what Unsloth says of itself, and with a few of the lines of progress."""
+    lines = [line for line in output.splitlines() if not line.startswith("Unsloth")]
+    progress = [at for at, line in enumerate(lines) if re.match(r"\w+( \S+)? \d+/\d+", line)]
+    kept = {*progress[:2], *progress[-2:]}
+    left_out = {*progress} - kept
+    return "".join(f"{line.rstrip()}\n" for at, line in enumerate(lines) if at not in left_out)
+
+
+def renewed(page: str, shown: dict[str, str]) -> str:
+    """The page with the output of each command that has a block there."""
+
+    def block(found: re.Match[str]) -> str:
+        line = found[1]
+        return f"```text\n$ {line}\n{shown[line]}```\n" if line in shown else found[0]
+
+    return BLOCK.sub(block, page)
+
+
+def main() -> None:
+    lines = commands()
+    with tempfile.TemporaryDirectory() as folder:
+        shown = [shortened(output) for output in outputs(lines, Path(folder))]
+    PAGE.write_text(
+        renewed(PAGE.read_text(encoding="utf-8"), dict(zip(lines, shown, strict=True))),
+        encoding="utf-8",
+    )
+
+
+if __name__ == "__main__":
+    main()
