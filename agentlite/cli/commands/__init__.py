@@ -45,6 +45,15 @@ agentlite runs --rm sft
 """,
         "list ls status",
     ),
+    "report": OtherCommand(
+        "Write the report of a workspace again, say the result in words, and open the page.",
+        """
+agentlite report
+agentlite report --run runs/weather --no-browser
+agentlite report --json | jq -r '.sentences[][]'
+""",
+        "open show view html",
+    ),
     "chat": OtherCommand(
         "Talk to a model in its own protocol, and answer its calls: by hand, from a file, by "
         "functions.",

@@ -128,7 +128,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
             folder_lock.in_turn(target.run),
         ):
             comparison = _write_comparison(base, evaluated, data.digest, settings.seed)
-            report = write_report(target.run)
+            write_report(target.run)
     done = any(one.status == "done" for one in evaluated.values())
     outputs = [
         str(one.folder.relative_to(target.folder) / "metrics.json") for one in evaluated.values()
@@ -141,7 +141,7 @@ def run(settings: EvalSettings, target: RunTarget) -> Result:
         metrics,
         outputs,
         round(sum(one.seconds for one in evaluated.values()), 1),
-        f"less {report}",
+        target.next("agentlite report"),
         failures(gate, means(evaluated[subjects[-1].name].metrics)),
         headline(
             {one.folder.name: msgspec.to_builtins(one.metrics) for one in evaluated.values()},

@@ -1,0 +1,56 @@
+"""`agentlite report`: renews the report of a workspace, says the result, and opens the page."""
+
+import json
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+
+from agentlite.cli.options import AS_JSON, DEBUG, RUN
+from agentlite.report import write_report
+from agentlite.report.headline import headline
+from agentlite.report.read_run import read_run
+from agentlite.report.tables import NO_EVALUATION, differences
+from agentlite.workspace import folder_lock
+
+
+def report(run: str, no_browser: bool, as_json: bool, debug: bool) -> None:
+    """Writes report.html and report.md; prints the result of each evaluation, and the path."""
+    folder = Path(run)
+    evaluations = read_run(folder).evaluations
+    with folder_lock.in_turn(folder):
+        page = write_report(folder).with_suffix(".html")
+    sentences = {
+        one.name: headline(one.metrics, differences(one)) for one in evaluations if one.models
+    }
+    if as_json:
+        result = {"command": "report", "page": str(page), "sentences": sentences}
+        print(json.dumps(result, ensure_ascii=False))
+        return
+    for name, of_one in sentences.items():
+        title = [f"{name}:"] if len(sentences) > 1 else []
+        print(*title, *of_one, sep="\n")
+    if not sentences:
+        print(NO_EVALUATION)
+    opened = not no_browser and _has_screen() and webbrowser.open(page.resolve().as_uri())
+    print(f"report: {page}" if opened else f"report: {page} (one file: open it in any browser)")
+
+
+def _has_screen() -> bool:
+    """Whether there is a window for it; a text browser would take the terminal."""
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.stdout.isatty() and bool(display or sys.platform == "darwin")
+
+
+COMMAND = click.Command(
+    "report",
+    params=[
+        RUN,
+        click.Option(["--no-browser"], is_flag=True, help="only write the page and print its path"),
+        AS_JSON,
+        DEBUG,
+    ],
+    callback=report,
+)
