@@ -39,10 +39,10 @@ def train_stage(
     """Plans, checks, then trains or carries on, unless all is done.
 
     `inputs`: digests of what is read, without the model. `check` builds what the libraries are
-    configured with, before anything is read. `forecast`: the figures of a dry run.
-    `train` fills the folder and returns the figures; `outputs` are the files it writes besides
-    the weights and metrics.jsonl. `not_of_the_plan`: settings that change how it is done, not what
-    comes out. `evaluate`: options of the command that is suggested next.
+    configured with, before anything is read, where settings are passed on to them. `forecast`:
+    the figures of a dry run. `train` fills the folder and returns the figures; `outputs` are the
+    files it writes besides the weights and metrics.jsonl. `not_of_the_plan`: settings that change
+    how it is done, not what comes out. `evaluate`: options of the command that is suggested next.
 
     Raises UserError 2, 3, 5, 75 and what `train` raises.
     """
@@ -57,8 +57,10 @@ def train_stage(
     deepspeed.refuse_unfit(command, settings, source)
     refuse_embeddings(command, settings)
     refuse_unusable(loading_of(settings))
+    # only these can be refused; without them the rows are read first, which takes no libraries
+    passes_on = bool(settings.trl or settings.peft)
     if target.dry_run:
-        if settings.trl or settings.peft:  # those of agentlite are known to be taken
+        if passes_on:
             check_if_installed(command, settings.engine, check)
         status = "new" if target.force else run_folder.compare(target.folder, plan)
         figures = {"folder": status, **forecast()}
@@ -72,7 +74,8 @@ def train_stage(
         if stage.status != "done":
             coordinate.go()  # the checks above were the first process's alone; the others may begin
             with failing_early(stage):
-                check()
+                if passes_on:
+                    check()
                 models = [*lineage(settings.model, target.run), stage.folder.name]
                 figures = train(stage.folder)
                 files = trained_files(stage.folder, source.base)

@@ -208,7 +208,7 @@ def test_the_options_of_an_answer_and_what_they_are_without_a_word(words, name, 
 @pytest.mark.parametrize("name", ["chat", "serve"])
 def test_no_answer_has_less_than_one_token(run, name, option):
     code, _, err = run(None, name, "m", option, "0")
-    assert code == 2 and "0 is not in the range x>=1" in err
+    assert code == 2 and "0 is not in the range 1<=x" in err
 
 
 @pytest.mark.parametrize(

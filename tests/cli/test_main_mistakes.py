@@ -134,7 +134,7 @@ def test_a_mistake_leaves_nothing_that_needs_force(folder):
 
 
 def test_a_stage_that_failed_is_no_model_and_that_is_said(folder):
-    assert typed("sft --load-in-4bit true", folder).returncode == 2
+    assert typed("sft --max-length 1", folder).returncode == 2
     done = typed("eval", folder)
     assert done.returncode == 5
     assert "its stage failed" in done.stderr

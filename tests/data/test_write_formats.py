@@ -166,7 +166,7 @@ def test_every_code_that_is_raised_is_explained():
 
 
 def test_a_code_says_what_it_means_and_how_to_mend_it():
-    assert "--repair" in explain("e206")
+    assert "--fix" in explain("e206")
     with pytest.raises(UserError, match="no code 'E21'") as told:
         explain("E21")
     assert "E21" in told.value.fix
