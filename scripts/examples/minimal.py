@@ -29,7 +29,7 @@ rows = Path(agentlite.__file__).parent / "cli/starter/data.jsonl"  # what `agent
 
 # 1. DATA (agentlite/data). A raw row is any JSON object. Its keys tell the format, the format's
 # reader makes a Record of it: messages, tools, and what is right at each step. A row that does not
-# fit is rejected with a code and a reason; it never stops the others. (One row here is broken.)
+# fit is rejected with a code and a reason; it never stops the others.
 records = []
 for raw in read_raw(str(rows), sys.stdin.buffer):
     try:
@@ -57,13 +57,14 @@ encoded = [row for record in records for row in training_rows(record, protocol, 
 # 3. TRAINING (agentlite/engine, the only room that imports torch). TRL's SFTTrainer on a LoRA
 # adapter. The folder gets checkpoints/, adapter/ and metrics.jsonl; restarted on the same folder
 # after a kill, training would continue from the last checkpoint.
-settings = SftSettings(num_epochs=2, batch_size=2, gradient_accumulation=1, learning_rate=1e-3)
+settings = SftSettings(max_steps=20, batch_size=2, gradient_accumulation=1, learning_rate=1e-3)
 figures = sft.train(source, settings, folder, rows=encoded, dev=[])
 print(f"loss {figures['first_loss']:.3f} -> {figures['last_loss']:.3f}, in {folder}\n")
 
 # 4. SAMPLING. The prompt of a step is the rendered dialog up to where the assistant begins: its ids
-# are the first ids of the training row, so training and use cannot differ. Decoding is greedy here.
-(prompt,) = prompts([held_out], lambda record: protocol, template)
+# are the first ids of the training row, so training and use cannot differ. This is the dialog's
+# first step. Decoding is greedy here.
+prompt, *_ = prompts([held_out], lambda record: protocol, template)
 decoding = Decoding(max_new_tokens=64).under(template)
 tuned = load_for_inference(source._replace(adapter=folder / "adapter"), loading_of(settings))
 ((completion,),) = generate(tuned, [prompt.ids], decoding, batch_size=1)
