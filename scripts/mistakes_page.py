@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "mistakes.md"
-HOME = "/home/ada/work"  # in place of the folder that the commands ran in
+HOME = "/home/ada/demo"  # in place of the folder that the commands ran in
 Row = dict[str, Any]
 
 

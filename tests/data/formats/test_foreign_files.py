@@ -39,7 +39,7 @@ FILES = {
     "text in UTF-16": good().decode().encode("utf-16-le"),
     "in UTF-16": good().decode().encode("utf-16-be"),
     "UTF-32": good().decode().encode("utf-32"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", FILES)
