@@ -26,7 +26,8 @@ if QUICK:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the tests that need torch: those that use a model, tiny or real, or say so themselves.
-    A quick run leaves them out. Otherwise their files come first, since they take longest.
+    A quick run leaves them out. Otherwise their files come first, since they take longest, and
+    before them the one of the README, which trains a real model.
     """
     for item in items:
         tiny = TORCH_FIXTURES & {*getattr(item, "fixturenames", ())}
@@ -37,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if QUICK:
         config.hook.pytest_deselected(items=torch)
         items[:] = [item for item in items if not item.get_closest_marker("torch")]
-    items.sort(key=lambda item: item.path not in files)
+    items.sort(key=lambda item: (item.path.name != "test_readme.py", item.path not in files))
 
 
 @pytest.hookimpl(tryfirst=True)
