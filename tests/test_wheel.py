@@ -201,7 +201,7 @@ def test_the_first_half_hour_begins_here(alone):
     alone("init", "weather")
     assert (
         len((alone.folder / "weather" / "data.jsonl").read_text(encoding="utf-8").splitlines())
-        == 12
+        == 78
     )
     found = json.loads(alone("doctor", "--json").stdout)
     (packages,) = [one for one in found["findings"] if one["name"] == "packages"]
