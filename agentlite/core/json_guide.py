@@ -219,7 +219,7 @@ def _in_escape(escape: Escape, rest: Stack, sign: str) -> Iterator[Stack]:
             yield (escape.within, *rest)
         elif sign == "u":
             yield (escape._replace(digits="u"), *rest)
-    # half a surrogate pair is no letter
+    # half a surrogate pair is not a character
     elif sign in "0123456789abcdefABCDEF" and not (digits in ("ud", "uD") and sign > "7"):
         done = len(digits) == 4
         yield (escape.within, *rest) if done else (escape._replace(digits=digits + sign), *rest)

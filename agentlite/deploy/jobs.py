@@ -85,7 +85,7 @@ class ServeJob(NamedTuple):
 
 
 def chat_job(body: bytes, chat_model: ChatModel) -> ServeJob:
-    """Raises Refused 400 or 404, or RowError for messages that are no dialog."""
+    """Raises Refused 400 or 404, or RowError for messages that are not a dialog."""
     request = openai_api.read_request(body, chat_model.name)
     least = chat_model.least_tokens(request.messages, request.offered)
     _check_length(chat_model, least, "messages", "at least ")

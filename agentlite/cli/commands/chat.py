@@ -133,8 +133,8 @@ class Asides:
     talk: Any = None
 
     def line(self, prompt: str) -> str | None:
-        """The next line that is no command; None at the end. Raises GivenUp for a command that ends
-        the turn.
+        """The next line that is not a command; None at the end. Raises GivenUp for a command
+        that ends the turn.
         """
         from agentlite.core.errors import RowError, nearest
         from agentlite.deploy.chat_session import GivenUp
