@@ -26,8 +26,8 @@ if QUICK:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the tests that need torch: those that use a model, tiny or real, or say so themselves.
-    A quick run leaves them out. Otherwise their files come first, since they take longest, and
-    before them the one of the README, which trains a real model.
+    A quick run leaves them out, and the long ones. Otherwise their files come first, since they
+    take longest, and before them the one of the README, which trains a real model.
     """
     for item in items:
         tiny = TORCH_FIXTURES & {*getattr(item, "fixturenames", ())}
@@ -36,8 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     torch = [item for item in items if item.get_closest_marker("torch")]
     files = {item.path for item in torch}
     if QUICK:
-        config.hook.pytest_deselected(items=torch)
-        items[:] = [item for item in items if not item.get_closest_marker("torch")]
+        left_out = {*torch, *(item for item in items if item.get_closest_marker("long"))}
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: (item.path.name != "test_readme.py", item.path not in files))
 
 

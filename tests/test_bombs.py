@@ -18,6 +18,7 @@ from support.samples import ROOT
 from agentlite.core.errors import UserError
 from agentlite.scoring.weight_sweep import read_grid
 
+pytestmark = pytest.mark.long
 LIMIT = 3 << 30  # of address space; what is read below stands for 16 GB and more
 ROW = line() + b"\n"
 

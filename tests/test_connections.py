@@ -82,6 +82,7 @@ def test_a_connection_would_be_seen(tmp_path):
     assert "sa_family=AF_INET" in log.read_text()
 
 
+@pytest.mark.long
 def test_libraries_are_told_to_tell_nobody_also_where_none_of_ours_was_loaded_before(tmp_path):
     program = (
         "import os\nfrom agentlite.workspace.model_source import find_model\nfrom "

@@ -83,6 +83,7 @@ def test_there_is_a_recipe_for_each():
     }
 
 
+@pytest.mark.long
 def test_a_format_reads_its_rows(checkout):
     follow("Add a format", checkout)
     program = """
@@ -96,6 +97,7 @@ print(detected(row), *(message.content for message in record.messages), record.m
     assert "faq" in run(checkout, "-m", "agentlite", "prep", "--formats")
 
 
+@pytest.mark.long
 def test_a_protocol_writes_and_reads_back(checkout):
     follow("Add a protocol", checkout)
     folder = checkout / "weather"
@@ -114,6 +116,7 @@ for text in ('Soon.\\n[call] {"name": "f", "arguments": {"a": 1}}', "[call] {", 
     assert all("problem='call" in line for line in bad)
 
 
+@pytest.mark.long
 def test_a_component_scores(checkout):
     follow("Add a reward component", checkout)
     program = """
@@ -127,6 +130,7 @@ print(components["brevity"], with_it - without)
     assert run(checkout, "-c", program).split() == ["0.5", "0.5"]
 
 
+@pytest.mark.long
 def test_a_metric_stands_in_the_figures(checkout):
     follow("Add a metric", checkout)
     program = """
@@ -146,6 +150,7 @@ print(figure.mean, figure.count, *parse_gate("single_call>=0.9"))
     assert run(checkout, "-c", program).split() == ["0.5", "2", "single_call>=0.9"]
 
 
+@pytest.mark.long
 def test_a_stage_is_planned_done_and_listed(checkout):
     follow("Add a stage", checkout)
     assert "census " in run(checkout, "-m", "agentlite", "--help")

@@ -20,6 +20,7 @@ print(subprocess.run([sys.executable, "-c", "import torch"], stderr=subprocess.D
 """
 
 
+@pytest.mark.long
 def test_torch_is_refused_with_a_skip_and_in_a_program_with_an_error():
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment()

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 import pytest
-from support.examples import QUICK
 from support.samples import DATA, ROOT
 
 from agentlite.workspace.model_source import embedded_folder, load_template
@@ -43,9 +42,12 @@ SHAPE = {
     "vocab_size": 49152,
 }
 
-pytestmark = pytest.mark.skipif(
-    not importlib.util.find_spec("uv"), reason="uv is not installed: pip install uv"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not importlib.util.find_spec("uv"), reason="uv is not installed: pip install uv"
+    ),
+]
 
 
 class Alone(NamedTuple):
@@ -296,7 +298,6 @@ def test_parquet_says_what_to_install(alone, command):
     assert alone(*command.split(), code=5).stderr.endswith("Run `pip install pyarrow`.\n")
 
 
-@pytest.mark.skipif(QUICK, reason="installs packages: left out by --quick")
 def test_the_embedded_model_names_the_command_after_which_prep_works(alone, tmp_path):
     told = alone("prep", "weather.jsonl", "--out", "small", code=5).stderr
     (command,) = re.findall("Run `pip install (.*)`", told)

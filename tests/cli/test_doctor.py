@@ -54,6 +54,7 @@ def installed(monkeypatch: pytest.MonkeyPatch):
     return pretend
 
 
+@pytest.mark.long
 def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
     done = doctor("--json", "--run", tmp_path, CUDA_VISIBLE_DEVICES="-1")
     told = json.loads(done.stdout)
@@ -88,6 +89,7 @@ def test_one_json_object_and_a_table_and_torch_is_not_imported(tmp_path):
     assert loaded.stdout == "\n", loaded.stderr
 
 
+@pytest.mark.long
 def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
     card = "NVIDIA GeForce RTX 4090, 24564, 23500, 8.9"
     smi = f"case $1 in *driver_version*) echo 550.54.14;; *) echo '{card}';; esac"
@@ -104,6 +106,7 @@ def test_a_gpu_that_torch_cannot_use_is_a_problem_and_exit_1(tmp_path):
         assert "torch==2.10.0" in found["torch"]["fix"]  # which this driver runs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("smi", "hidden", "state", "told"),
     [
@@ -244,6 +247,7 @@ def test_who_does_not_answer_is_left_behind():
     assert found == {"quick": 1}
 
 
+@pytest.mark.long
 def test_a_server_that_refuses_is_unreached_and_one_that_answers_anything_is_not():
     import http.server
 

@@ -230,6 +230,7 @@ def test_another_setting_on_a_half_done_folder_is_exit_3_and_named(workspace, tm
     assert b"sft.lora_r 16 -> 8" in done.stderr
 
 
+@pytest.mark.long
 def test_show_marks_the_trained_tokens_of_rows_from_stdin(tmp_path):
     done = agentlite(
         "prep", "-", "--run", tmp_path / "run", "--show", 2, *SPLIT, stdin=b"".join(ROWS)
@@ -242,6 +243,7 @@ def test_show_marks_the_trained_tokens_of_rows_from_stdin(tmp_path):
     assert "rain_mm" not in "".join(part.split("⟧")[0] for part in text.split("⟦")[1:])
 
 
+@pytest.mark.long
 def test_rows_to_stdout_are_the_records_alone(tmp_path, rows):
     done = agentlite("prep", rows, "--run", tmp_path / "run", "--rows", "-", *SPLIT)
     records = [json.loads(line) for line in done.stdout.splitlines()]
@@ -263,6 +265,7 @@ def test_a_dry_run_touches_nothing(tmp_path, rows, workspace):
     assert sorted(workspace.rglob("*")) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("content", "code", "told"),
     [
@@ -297,6 +300,7 @@ def test_a_bad_row_is_rejected_with_its_place_and_the_counts_add_up(tmp_path, co
         assert not (tmp_path / "run" / "prep" / "done.json").exists()
 
 
+@pytest.mark.long
 def test_after_too_many_rejects_the_mended_file_is_taken_without_force(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"".join(ROWS) + b"oops\noops\n")
@@ -344,6 +348,7 @@ def test_a_mistake_is_told_with_its_place_and_a_way_out(tmp_path, rows, argument
     assert done.stdout == b""
 
 
+@pytest.mark.long
 def test_a_full_disk_is_exit_74_and_nothing_looks_done(tmp_path, rows):
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); import "
@@ -376,6 +381,7 @@ def test_the_python_functions_take_a_recipe_and_the_workspace_from_the_environme
     assert (tmp_path / "run" / "prep" / "done.json").exists()
 
 
+@pytest.mark.long
 def test_the_python_functions_are_the_commands(tmp_path, rows):
     import agentlite as package
 
@@ -404,6 +410,7 @@ def test_the_formats_and_the_codes_are_told_without_a_source():
     assert b"Did you mean" in unknown.stderr
 
 
+@pytest.mark.long
 def test_records_go_out_as_other_trainers_read_them_and_come_in_again(rows, tmp_path):
     base = ["prep", rows, "--run", tmp_path, "--model", "smollm2-135m", *SPLIT]
     mine = agentlite(*base, "--rows", "-")
@@ -431,6 +438,7 @@ def test_records_go_out_as_other_trainers_read_them_and_come_in_again(rows, tmp_
     assert agentlite(*base, "--as", "openapi").returncode == 2
 
 
+@pytest.mark.long
 def test_a_table_tells_what_became_of_every_file(tmp_path):
     done = agentlite(
         "prep",
@@ -451,6 +459,7 @@ def test_a_table_tells_what_became_of_every_file(tmp_path):
         assert f"{name} " in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "protocol",
     ["react-zh", "toolllama", "modelscope", "autogpt", "kuaiagent", "ms-agent", "hermes=2,react"],
@@ -532,6 +541,7 @@ def test_a_name_that_no_system_takes_is_named_and_no_fault_of_ours(rows, tmp_pat
     assert "x" * 300 in told and "File name too long.\nGive it a shorter name." in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
 def test_closed_streams_end_nothing_and_no_file_takes_their_place(tmp_path, rows, closed):
     line = f'exec "$@" {closed}'
@@ -560,6 +570,7 @@ def test_closed_streams_end_nothing_and_no_file_takes_their_place(tmp_path, rows
     assert json.loads(done.stdout)["status"] == "up to date"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "environment",
     [
@@ -618,6 +629,7 @@ def test_rows_that_train_nothing_are_refused_before_a_model_is_loaded(
     assert caught.value.exit_code == MODEL
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such limits, and few links")
 @pytest.mark.parametrize(
     ("limit", "arguments", "code", "said"),

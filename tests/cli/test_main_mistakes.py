@@ -125,6 +125,7 @@ def test_a_mistake_is_answered_at_once_with_the_way_out(folder, mistake):
     assert done.stderr.endswith("imported:\n"), "slow libraries were imported before the answer"
 
 
+@pytest.mark.long
 def test_a_mistake_leaves_nothing_that_needs_force(folder):
     """Mended, the same command is taken: 4 bit was refused, and then left out."""
     assert typed("sft --load-in-4bit true --out mended", folder).returncode == 2

@@ -113,6 +113,7 @@ def test_a_profile_says_nothing_about_data_or_task():
             assert not of_the_task & section.keys(), path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("driver_line", "bits"),
     [

@@ -88,6 +88,7 @@ def resolved(command: str, key: str, text: str) -> Any:
     return found
 
 
+@pytest.mark.long
 @given(
     at=st.sampled_from(NUMERIC),
     text=st.sampled_from(ODD) | st.integers().map(str) | st.floats().map(str) | st.text(max_size=8),

@@ -60,6 +60,7 @@ WORDS = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | WORDS
 
 
+@pytest.mark.long
 @given(
     st.dictionaries(
         WORDS, st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(WORDS, inner))

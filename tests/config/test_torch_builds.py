@@ -201,6 +201,7 @@ def test_setup_that_ends_with_a_torch_that_sees_no_gpu_is_no_success(box):
     assert "does not see the GPU" in done.stderr and "setup: done" not in done.stderr
 
 
+@pytest.mark.long
 def test_setup_that_has_nothing_to_do_says_so_until_the_driver_is_another(box):
     assert "setup: done" in box.setup("550.54.14").stderr
     assert "setup: up to date" in box.setup("550.54.14").stderr

@@ -61,6 +61,7 @@ def fits_by_hand(value: object, schema: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.long
 @given(VALUES, structures())
 @settings(max_examples=examples(300))
 def test_the_structure_of_a_schema_is_held_to_as_read_by_hand(
@@ -76,6 +77,7 @@ KEYWORDS = (
 )
 
 
+@pytest.mark.long
 @given(VALUES, st.dictionaries(st.sampled_from(KEYWORDS), VALUES, max_size=5))
 @settings(max_examples=examples(300))
 def test_no_schema_however_broken_raises(value: object, schema: dict[str, Any]) -> None:

@@ -81,6 +81,7 @@ SLOW = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", SLOW)
 def test_a_try_ends_in_time_however_slowly_a_server_drips(what):
     with serving(lambda client, number: SLOW[what](client)) as requests:
@@ -90,6 +91,7 @@ def test_a_try_ends_in_time_however_slowly_a_server_drips(what):
     assert time.monotonic() - begun < 2
 
 
+@pytest.mark.long
 def test_a_refusal_whose_body_drips_is_a_refusal_in_time():
     def serve(client: socket.socket, number: int) -> None:
         client.sendall(b"HTTP/1.1 401 No\r\nContent-Length: 100\r\n\r\nbad key")
@@ -121,6 +123,7 @@ def test_an_explanation_that_comes_in_pieces_is_read_whole():
         assert asked(requests).detail == "too long " + "x" * 191
 
 
+@pytest.mark.long
 def test_a_wait_until_a_date_is_waited():
     def serve(client: socket.socket, number: int) -> None:
         date = email.utils.formatdate(time.time() + 2, usegmt=True)

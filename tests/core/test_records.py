@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -79,6 +80,7 @@ def test_a_record_survives_its_row(record):
     assert from_row(json.loads(json.dumps(to_row(record)))) == record
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(rows=st.lists(records, min_size=1, max_size=4))
 def test_records_survive_jsonl_and_parquet_without_foreign_fields(rows, tmp_path_factory):

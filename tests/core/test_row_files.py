@@ -178,6 +178,7 @@ def test_rows_are_found_under_either_suffix_and_jsonl_comes_first(tmp_path):
     assert find_rows(tmp_path, "train") == tmp_path / "train.jsonl"
 
 
+@pytest.mark.long
 def test_parquet_rows_come_back_in_their_order_and_a_flipped_byte_is_noticed(tmp_path):
     path = tmp_path / "rows.parquet"
     rows = [{"n": n, "text": f"row {n}"} for n in range(600)]  # more than are read at once

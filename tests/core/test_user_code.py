@@ -95,6 +95,7 @@ def code(tmp_path_factory):
     made.stop()
 
 
+@pytest.mark.long
 def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
     first, problem = code.ask("pid", None)
     assert problem == "" and code.ask("pid", None)[0] == first != os.getpid()
@@ -110,6 +111,7 @@ def test_one_child_answers_until_it_is_lost_and_another_takes_its_place(code):
         assert code.ask("pid", None)[0] != before
 
 
+@pytest.mark.long
 def test_importing_may_take_longer_than_a_call(tmp_path):
     file = tmp_path / "slow.py"
     file.write_text("import time\ntime.sleep(0.5)\ndef doubled(number): return 2 * number\n")
@@ -120,6 +122,7 @@ def test_importing_may_take_longer_than_a_call(tmp_path):
         made.stop()
 
 
+@pytest.mark.long
 def test_a_child_that_ended_between_two_calls_is_replaced(code):
     before, _ = code.ask("pid", None)
     os.kill(before, signal.SIGKILL)
@@ -129,6 +132,7 @@ def test_a_child_that_ended_between_two_calls_is_replaced(code):
     assert code.ask("doubled", 1) == (2, "")
 
 
+@pytest.mark.long
 def test_the_words_of_an_exception_are_one_short_line(code):
     file = code.named[0].file
     assert code.ask("lines", None) == (
@@ -142,6 +146,7 @@ def test_the_words_of_an_exception_are_one_short_line(code):
     assert one_line(" a \n\t b ") == "a b" and len(one_line("x" * 1000)) == 200
 
 
+@pytest.mark.long
 def test_each_of_two_files_of_one_name_keeps_its_own_functions(tmp_path):
     for folder, number in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()
@@ -158,6 +163,7 @@ def test_each_of_two_files_of_one_name_keeps_its_own_functions(tmp_path):
         made.stop()
 
 
+@pytest.mark.long
 def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(user_code, "LOADING", 0.3)
     (tmp_path / "mine.py").write_text("import time; time.sleep(60)", encoding="utf-8")
@@ -167,6 +173,7 @@ def test_a_file_that_takes_too_long_to_import_is_refused_by_its_name(tmp_path, m
     assert refused.value.location == str(tmp_path / "mine.py") and made.child is None
 
 
+@pytest.mark.long
 def test_what_is_no_file_of_python_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("def f(_): ...", encoding="utf-8")
     made = UserCode([Named(str(tmp_path / "mine.txt"), "f")], called, 5.0)
@@ -174,6 +181,7 @@ def test_what_is_no_file_of_python_is_refused(tmp_path):
         made.start()
 
 
+@pytest.mark.long
 def test_signals_that_were_held_back_reach_the_parent_after_the_start(code):
     code.stop()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -11,6 +11,7 @@ from support.processes import is_running, waits_until
 from agentlite.core import process_guard
 from agentlite.core.user_code import Named, UserCode
 
+pytestmark = pytest.mark.long
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
 SECONDS = 1.0
 HOSTILE = r"""

@@ -79,6 +79,7 @@ def test_a_prompt_has_the_tokens_that_it_must_have(name, contents, parts):
     assert least_tokens(messages, [WEATHER_TOOL], template()) <= len(ids)
 
 
+@pytest.mark.long
 def test_many_calls_in_one_turn_are_read_in_no_time():
     """A list that is searched for each result would take minutes."""
     count = 30_000

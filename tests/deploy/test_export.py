@@ -151,6 +151,7 @@ def written(template: Template, chat_template: str) -> Template:
     )
 
 
+@pytest.mark.long
 def test_a_renderer_that_is_not_pythons_writes_the_same(templates):
     for template in (*templates.values(), written(templates["smollm2"], LLAMA3)):
         for protocol in (

@@ -211,6 +211,7 @@ def test_so_many_may_wait_and_the_next_is_asked_to_come_back(model):
         eventually(lambda: health(server)["working"] is False)
 
 
+@pytest.mark.long
 def test_a_client_that_went_away_is_not_worked_for_and_keeps_nobody_waiting(server, model):
     model.free.clear()
     first = begin(server)
@@ -238,6 +239,7 @@ def test_a_server_that_closes_ends_the_answer_under_way(model):
     client.close()
 
 
+@pytest.mark.long
 def test_two_hundred_clients_at_once_are_all_answered_or_asked_to_come_back(server, model):
     model.free.clear()
     clients = [begin(server) for _ in range(200)]

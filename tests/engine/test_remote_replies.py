@@ -106,6 +106,7 @@ def test_the_call_of_a_later_turn_is_written_as_that_turns_and_not_as_the_first(
     ]
 
 
+@pytest.mark.long
 def test_words_stand_behind_the_thought_that_a_prompt_opens_or_as_they_came(
     dialog: Record, templates: Any
 ) -> None:

@@ -694,6 +694,7 @@ def test_names_of_the_libraries_and_of_our_settings_are_as_they_are() -> None:
     assert {*trainer.OURS_OF_PEFT} <= {*LoraConfig.__dataclass_fields__}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("with_dev", [False, True])
 def test_dev_is_measured_on_its_own_rows_and_train_is_learned_in_the_order_of_the_run(

@@ -150,6 +150,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(values)
 def test_a_value_is_about_as_long_as_its_text(value):
     assert len(str(value)) <= _size(value) + 2

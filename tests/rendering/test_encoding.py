@@ -407,6 +407,7 @@ def test_a_weight_is_a_finite_number_above_0(setting, problem):
     assert (refused.value.exit_code, refused.value.location) == (2, "--protocol")
 
 
+@pytest.mark.long
 def test_a_mixture_goes_by_seed_and_record_in_proportion_to_the_weights(smollm2):
     records = [Record(messages=(Message("user", f"{n}"),)) for n in range(400)]
     taken = [
@@ -419,6 +420,7 @@ def test_a_mixture_goes_by_seed_and_record_in_proportion_to_the_weights(smollm2)
         assert names.count("hermes") + names.count("react") == 400
 
 
+@pytest.mark.long
 def test_of_added_tokens_that_begin_alike_the_longest_is_taken(smollm2):
     tokenizer = with_special(smollm2, "<|now|>", "<|now|><|then|>")
     for text in ("a<|now|>b", "a<|now|><|then|>b", "<|now|><|now|><|then|>"):

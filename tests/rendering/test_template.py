@@ -47,6 +47,7 @@ def test_a_template_is_asked_whether_it_takes_tools(smollm2):
     assert not with_template(smollm2, "forgets").takes_tools
 
 
+@pytest.mark.long
 def test_prep_reads_a_tokenizer_without_torch_or_transformers():
     program = (
         "import sys; from agentlite.workspace.model_source import load_template; "
@@ -65,6 +66,7 @@ def test_a_stage_of_the_workspace_comes_before_a_folder_and_an_alias(tmp_path, t
     assert told.value.exit_code == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "told"),
     [

@@ -77,6 +77,7 @@ PANICS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PANICS)
 def test_a_panic_of_a_tokenizer_is_the_models(name, capfd):
     described = {**json.loads(tokenizer().to_str()), **PANICS[name]}

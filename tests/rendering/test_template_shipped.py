@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 from msgspec.structs import replace
-from support.examples import QUICK
+from support.examples import QUICK, pairs
 from support.samples import WEATHER
 from support.shipped_templates import shipped, with_marks
 
@@ -127,8 +127,9 @@ def marked(smollm2):
     return cache(lambda name: with_marks(name, TESTED[name], smollm2.tokenizer))
 
 
-@pytest.mark.parametrize("setting", ["auto", "hermes", "react", "modelscope"])
-@pytest.mark.parametrize("name", TESTED)
+@pytest.mark.parametrize(
+    ("name", "setting"), pairs(2, [*TESTED], ["auto", "hermes", "react", "modelscope"])
+)
 def test_every_row_is_trained_as_the_assistant_wrote_it_or_rejected_by_itself(
     name, setting, marked
 ):
@@ -168,6 +169,7 @@ def test_a_prompt_by_two_renderings_is_that_of_the_row_by_many(name, marked):
             assert found == ids or name == "unsloth/unsloth_template"
 
 
+@pytest.mark.long
 @pytest.mark.skipif("trl/gemma" not in SOURCES, reason="needs TRL's templates")
 @pytest.mark.parametrize("setting", ["hermes", "react", "modelscope"])
 def test_a_system_turn_that_a_template_refuses_begins_the_first_user_turn(setting, smollm2):
@@ -251,6 +253,7 @@ def as_trained(name, kind, smollm2, setting="hermes"):
     return texts
 
 
+@pytest.mark.long
 @pytest.mark.skipif("trl/deepseekv3" not in SOURCES, reason="needs TRL's templates")
 @pytest.mark.parametrize("name", ["trl/deepseek_r1_distill", "trl/deepseekv3"])
 def test_a_thought_that_the_prompt_opens_is_closed_before_the_answer(name, smollm2):
@@ -263,6 +266,7 @@ def test_a_thought_that_the_prompt_opens_is_closed_before_the_answer(name, smoll
     ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif("trl/nemotron_3_nano" not in SOURCES, reason="needs TRL's templates")
 def test_an_empty_thought_of_the_template_is_continued_from_where_the_prompt_opens_it(smollm2):
     question, end = "Wet?<|im_end|>\n<|im_start|>assistant\n<think>\n", "<|im_end|>"
@@ -278,6 +282,7 @@ def test_an_empty_thought_of_the_template_is_continued_from_where_the_prompt_ope
     ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif("trl/glm4moe" not in SOURCES, reason="needs TRL's templates")
 def test_where_the_next_turn_ends_a_turn_its_mark_is_trained_as_in_trls_own_template(smollm2):
     empty = "\n<think></think>\n"
@@ -294,6 +299,7 @@ def test_where_the_next_turn_ends_a_turn_its_mark_is_trained_as_in_trls_own_temp
     ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif("trl/smolvlm" not in SOURCES, reason="needs TRL's templates")
 def test_a_template_for_images_is_given_its_texts_as_parts(smollm2):
     assert as_trained("trl/smolvlm", "a system turn", smollm2) == [
@@ -396,6 +402,7 @@ OPENED = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", ["hermes", "react", "modelscope", "toolllama", "autogpt"])
 def test_a_completion_behind_an_opened_thought_is_read_and_scored_behind_it(setting, smollm2):
     template = with_marks("opened", OPENED, smollm2.tokenizer)
@@ -413,6 +420,7 @@ def test_a_completion_behind_an_opened_thought_is_read_and_scored_behind_it(sett
     assert read_turn(thinking, protocol, record, 1).problem == "thinking is not closed"
 
 
+@pytest.mark.long
 def test_words_behind_an_opened_thought_are_kept_with_the_thought_whole(smollm2):
     template = with_marks("opened", OPENED, smollm2.tokenizer)
     protocol = choose("hermes", template).protocols["hermes"]
@@ -423,6 +431,7 @@ def test_words_behind_an_opened_thought_are_kept_with_the_thought_whole(smollm2)
         )
 
 
+@pytest.mark.long
 def test_what_a_server_answers_is_put_behind_the_thought_that_the_prompt_opens(smollm2):
     template = with_marks("opened", OPENED, smollm2.tokenizer)
     protocol = choose("hermes", template).protocols["hermes"]

@@ -78,6 +78,7 @@ def tokenizer(request, smollm2: Template) -> Tokenizer:
     return copy
 
 
+@pytest.mark.long
 @settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts)
 def test_ids_are_those_of_the_whole_text(tokenizer, text):

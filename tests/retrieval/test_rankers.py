@@ -74,6 +74,7 @@ def keyword(query, text):
     return len({*query.split()} & {*text.split()}) / len({*query.split()})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reference", [keyword, tfidf, bm25], ids=lambda one: one.__name__)
 def test_a_ranker_scores_by_its_formula(reference):
     scores = BY_WORDS[reference.__name__](TEXTS)(ASKED)

@@ -109,6 +109,7 @@ def test_a_question_has_the_tools_that_are_due_until_the_next_one():
 # --- ranking ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BY_WORDS)
 def test_who_ranks_by_words_finds_the_tool_whose_words_are_asked_for(name):
     pool = read_pool([record("x", "get_rain")], []).pool
@@ -121,6 +122,7 @@ def test_who_ranks_by_words_finds_the_tool_whose_words_are_asked_for(name):
     assert BY_WORDS[name](pool.texts)(asked).argmax(axis=1).tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BY_WORDS)
 def test_a_question_without_a_known_word_ranks_nothing_higher(name):
     scores = BY_WORDS[name](["rain", "train"])(["", "?!", "qqq"])
@@ -257,6 +259,7 @@ def test_a_tool_that_no_pool_has_is_missed_and_still_due():
     assert found.by_method["a"] == [QueryRanking((1,), 2)]
 
 
+@pytest.mark.long
 def test_new_and_known_tools_are_told_apart():
     pool, asked = asked_of(30)
     scores = numpy.zeros((len(asked), 30))

@@ -258,6 +258,7 @@ def scored(*calls):
     return predicted(prompt(RECORD, 1), parsed, "", 0).metrics, score_attempt(attempt)
 
 
+@pytest.mark.long
 @given(VALID)
 def test_any_valid_arguments_score_full_where_the_gold_does_not_say_them(arguments):
     call = Call("forecast_001", arguments)

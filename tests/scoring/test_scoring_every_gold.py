@@ -260,6 +260,7 @@ def assert_no_better(
     assert pack(shown, ["m"], ["exact_call"], 1 << 20).notes == []
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60))
 @given(cases(), st.booleans(), st.data())
 def test_what_gold_accepts_is_right_everywhere_and_a_changed_value_is_never_better(
@@ -308,6 +309,7 @@ def test_any_valid_arguments_are_right_where_the_gold_knows_none(
     assert_no_better(RECORD, 1, right, [])
 
 
+@pytest.mark.long
 @settings(max_examples=examples(30))
 @given(st.integers(2, 9), st.booleans(), st.data())
 def test_parallel_calls_are_right_where_each_gold_call_can_have_one(
@@ -382,6 +384,7 @@ def gold_rows(folder: Path) -> list[dict[str, object]]:
     return rows
 
 
+@pytest.mark.long
 def test_the_gold_of_bfcl_itself_scores_1_by_every_figure(tmp_path: Path) -> None:
     """Every category; a sample of its rows, and in a whole run every row."""
     limit = {} if os.environ.get("AGENTLITE_TEST_ALL") else {"limit": 60 if QUICK else 130}

@@ -71,6 +71,7 @@ class Runs:
             time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_a_step_that_fails_or_hangs_stops_no_other_and_the_page_says_why(tmp_path: Path) -> None:
     runs = Runs(
         tmp_path,
@@ -89,6 +90,7 @@ def test_a_step_that_fails_or_hangs_stops_no_other_and_the_page_says_why(tmp_pat
     assert results["steps"]["gives"]["figures"] == {"tokens_a_second": {"ours": 1234.5}}
 
 
+@pytest.mark.long
 def test_nothing_runs_twice_unless_what_failed_is_wanted_again(tmp_path: Path) -> None:
     runs = Runs(tmp_path, ("good", 20, ""), ("bad", 20, "sys.exit(3)"))
     assert [runs.run()[0], runs.run()[0]] == [1, 1]
@@ -99,6 +101,7 @@ def test_nothing_runs_twice_unless_what_failed_is_wanted_again(tmp_path: Path) -
     assert runs.begun("good") == 1
 
 
+@pytest.mark.long
 def test_no_step_starts_that_might_not_end_in_the_minutes(tmp_path: Path) -> None:
     runs = Runs(tmp_path, ("short", 5, ""), ("long", 100, ""))
     code, errors = runs.run("--minutes", "1")
@@ -110,6 +113,7 @@ def test_no_step_starts_that_might_not_end_in_the_minutes(tmp_path: Path) -> Non
     assert (runs.begun("short"), runs.begun("long")) == (1, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_kill_costs_the_running_step_alone(number: signal.Signals, tmp_path: Path) -> None:
     program = f"time.sleep(2 if open({str(tmp_path / 'slow')!r}).read() == 'x' else 0)"
@@ -144,6 +148,7 @@ def test_a_polite_kill_ends_all_that_the_step_has_started(tmp_path: Path) -> Non
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
     runs = Runs(tmp_path, ("slow", 20, "time.sleep(1)"))
     process = runs.start()
@@ -154,6 +159,7 @@ def test_two_do_not_work_in_one_folder(tmp_path: Path) -> None:
     assert process.returncode == 0 and runs.begun("slow") == 1
 
 
+@pytest.mark.long
 def test_tests_that_are_skipped_have_not_passed(tmp_path: Path) -> None:
     case = tmp_path / "test_skipped.py"
     case.write_text("import pytest\ndef test_card():\n    pytest.skip('no CUDA device')\n")
@@ -163,6 +169,7 @@ def test_tests_that_are_skipped_have_not_passed(tmp_path: Path) -> None:
     assert any("no CUDA device" in line for line in result["why"])
 
 
+@pytest.mark.long
 def test_every_cell_and_every_case_of_the_gpu_tests_is_a_step_that_fits_a_short_piece(
     tmp_path: Path,
 ) -> None:

@@ -28,6 +28,7 @@ def run(words: Sequence[str], folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_the_page_is_what_the_program_prints() -> None:
     page = mistakes_page.PAGE.read_text(encoding="utf-8")
     assert mistakes_page.page(run) == page, "python scripts/mistakes_page.py writes it anew"
@@ -42,6 +43,7 @@ def test_the_page_is_what_the_program_prints() -> None:
         assert word not in page
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", ["", mistakes_page.FIXES])
 def test_every_row_can_be_fixed_from_what_the_screen_says(options: str, tmp_path: Path) -> None:
     """Rows by hand as the hints say, the others by the options that the hints name."""

@@ -187,6 +187,7 @@ def test_intervals_cover_the_truth_in_93_of_100_draws(count: int, share: float) 
     assert covered >= 930, covered
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [30] if QUICK else [30, 100, 400])
 def test_intervals_of_graded_values_cover_the_truth(count: int) -> None:
     """The bootstrap's, of values between 0 and 1 that lean to 1; it is a little narrow where there
@@ -200,6 +201,7 @@ def test_intervals_of_graded_values_cover_the_truth(count: int) -> None:
     assert covered >= 0.9 * 300, covered
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "share"), [(30, 0.5), (100, 0.2), (400, 0.9)])
 def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> None:
     """Two models that are right by the same chance: false alarms below 6 of 100."""
@@ -215,6 +217,7 @@ def test_two_equal_models_are_seldom_told_apart(count: int, share: float) -> Non
     assert alarms < 0.06 * rounds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialogs", every(2, [20, 60]))
 @pytest.mark.parametrize("graded", [False, True])
 def test_two_equal_models_are_seldom_told_apart_where_steps_go_together(
@@ -241,6 +244,7 @@ def test_two_equal_models_are_seldom_told_apart_where_steps_go_together(
     assert alarms < 0.08 * rounds < 0.2 * rounds < by_steps
 
 
+@pytest.mark.long
 def test_eleven_figures_of_two_equal_models_seldom_hold_one_beyond_noise() -> None:
     """Without a correction a seventh of such comparisons do."""
     chance = random.Random(11)
@@ -337,6 +341,7 @@ def scored(workspace: Path, file: str, **options: Any) -> dict[str, Any]:
     return figures[Path(file).name.partition(".")[0]]
 
 
+@pytest.mark.long
 def test_right_texts_and_right_calls_from_elsewhere_score_1(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -362,6 +367,7 @@ def test_right_texts_and_right_calls_from_elsewhere_score_1(
     )
 
 
+@pytest.mark.long
 def test_what_is_missing_scores_0_and_is_told(workspace: Path, tmp_path: Path, capsys: Any) -> None:
     rows = [right(record) for record in records(workspace)]
     found = scored(workspace, write(tmp_path / "half.jsonl", rows[::2]))
@@ -415,6 +421,7 @@ def test_a_text_of_a_megabyte_is_scored(workspace: Path, tmp_path: Path) -> None
     assert scored(workspace, write(tmp_path / "long.jsonl", rows), limit=1)["prompts"] == 1
 
 
+@pytest.mark.long
 def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -430,6 +437,7 @@ def test_the_gate_is_that_of_the_last_model_and_figures_come_before_it(
     assert found.figures["good"]["prompts"] == len(records(workspace))
 
 
+@pytest.mark.long
 def test_the_command_that_a_report_tells_is_the_one_that_was_run(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -444,6 +452,7 @@ def test_the_command_that_a_report_tells_is_the_one_that_was_run(
     assert (found["status"], found["figures"]["told"]["prompts"]) == ("up to date", 7)
 
 
+@pytest.mark.long
 def test_only_the_named_figures_are_printed_and_every_one_is_stored(
     workspace: Path, tmp_path: Path, capsys: Any
 ) -> None:
@@ -467,6 +476,7 @@ def test_only_the_named_figures_are_printed_and_every_one_is_stored(
     assert refused.value.location == "--metrics" and "exact_call" in refused.value.fix
 
 
+@pytest.mark.long
 def test_finished_folders_are_set_side_by_side_as_they_are(
     workspace: Path, tmp_path: Path, capsys: Any
 ) -> None:
@@ -499,6 +509,7 @@ def test_finished_folders_are_set_side_by_side_as_they_are(
         evaluate(run=str(workspace), compare=[str(tmp_path)])
 
 
+@pytest.mark.long
 def test_a_model_that_comes_later_is_set_beside_those_before_and_takes_none_away(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -604,6 +615,7 @@ class Grader(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.long
 def test_a_judge_scores_the_answers_once(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -632,6 +644,7 @@ def test_a_judge_scores_the_answers_once(
     assert failed.startswith("judge_score>=4.9: it is ")
 
 
+@pytest.mark.long
 def test_a_judge_that_talks_is_counted_and_measures_nothing(
     workspace: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -677,6 +690,7 @@ def test_what_would_fail_later_fails_before_anything_is_asked(
     assert not (workspace / "never").exists()
 
 
+@pytest.mark.long
 def test_sheets_go_out_blind_and_come_back(workspace: Path, tmp_path: Path, capsys: Any) -> None:
     rows = [right(record) for record in records(workspace)][:12]
     files = [write(tmp_path / "first.jsonl", rows), write(tmp_path / "second.jsonl", rows)]

@@ -137,6 +137,7 @@ some_lines = st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(some_lines, max_size=6).map(b"\n".join))
 def test_any_bytes_end_with_counts_that_add_up_and_rejects_hold_every_byte(
@@ -261,6 +262,7 @@ def long_dialog(steps: int) -> dict[str, object]:
     return row(messages=messages)
 
 
+@pytest.mark.long
 def test_a_long_dialog_is_cut_by_whole_steps_and_the_ledger_says_so(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(json.dumps(long_dialog(20)).encode() + b"\n" + good())
@@ -316,6 +318,7 @@ def test_each_record_says_which_protocol_of_a_mixture_it_has_and_stats_count_the
     ]
 
 
+@pytest.mark.long
 def test_any_number_of_workers_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -503,6 +506,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error_and_nothing_is_fini
     assert run(path, tmp_path).status == "done"
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_costs_no_row_and_hangs_nothing(tmp_path, monkeypatch, capsys):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"".join(line(n=n) + b"\n" for n in range(60)))
@@ -569,6 +573,7 @@ def sage_files(folder: Path, ids: str = "rain_001") -> tuple[str, str]:
     return str(folder / "sft.jsonl"), str(folder / "tools.jsonl")
 
 
+@pytest.mark.long
 def test_dialogs_are_joined_with_tools_of_any_file_in_any_order_by_any_number_of_workers(
     tmp_path: Path,
 ) -> None:
@@ -677,6 +682,7 @@ def rows_with_words_and_parallel_calls(folder: Path) -> Path:
     return folder / "rows.jsonl"
 
 
+@pytest.mark.long
 def test_auto_keeps_every_row_where_the_template_would_drop_a_part_of_it(
     tmp_path: Path,
     smollm2: Template,
@@ -691,6 +697,7 @@ def test_auto_keeps_every_row_where_the_template_would_drop_a_part_of_it(
     assert "drops words beside a call and holds one call a turn" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_too_many_rows_that_a_template_cannot_hold_name_the_protocol_that_keeps_them(
     tmp_path: Path, smollm2: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:

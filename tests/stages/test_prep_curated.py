@@ -103,6 +103,7 @@ def choosing(files: dict[str, str], **changes: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
     figures = run(tmp_path / "r", files["tools"], files["chat"], **choosing(files)).figures
     assert figures["read"] == 102 == sum(figures[end] for end in ENDS)
@@ -123,6 +124,7 @@ def test_every_row_that_is_read_ends_once_and_its_way_says_why(files, tmp_path):
     assert figures["by_file"][files["tools"]]["read"] == 62
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
     strategy, files, tmp_path
@@ -149,6 +151,7 @@ def test_a_coreset_leaves_the_shares_of_tasks_and_groups_as_they_were_set(
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variants", [{}, {"mask_names": 1.0}], ids=["plain", "with variants"])
 @pytest.mark.parametrize("rows", ["jsonl", "parquet"])
 def test_repeated_rows_are_in_train_alone_and_counted(variants, rows, files, tmp_path):
@@ -192,6 +195,7 @@ def test_every_copy_stays_where_duplicates_are_none_and_on_one_side(off, tmp_pat
         run(tmp_path / "r", str(path), duplicates="none,equal", out="both")
 
 
+@pytest.mark.long
 def test_why_names_the_place_what_was_done_and_the_end(files, tmp_path):
     run(tmp_path / "r", files["tools"], files["chat"], **choosing(files), max_rejects=1.0)
     folder = tmp_path / "r" / "prep"
@@ -226,6 +230,7 @@ def test_why_follows_a_record_that_was_made_of_others(tmp_path):
     assert all(validate(from_row(one)) is None for one in read_rows(folder / "train.jsonl"))
 
 
+@pytest.mark.long
 def test_why_names_the_dialog_that_a_record_was_joined_into(tmp_path):
     run(tmp_path / "r", "bfcl:simple_python", limit=20, dev=0.0, test=0.0, join=4)
     folder = tmp_path / "r" / "prep"
@@ -312,6 +317,7 @@ def test_seed_004_filters_its_general_chat_as_ms_swift_does(tmp_path, monkeypatc
     assert result.figures["by_file"]["ms_agent.jsonl"]["formats"] == {"ms_agent": 5}
 
 
+@pytest.mark.long
 def test_what_is_chosen_does_not_depend_on_the_order_of_the_rows(files, tmp_path):
     with open(files["chat"], "a", encoding="utf-8") as file:  # copies in another group
         file.writelines(json.dumps(asked(number)) + "\n" for number in range(20))
@@ -360,6 +366,7 @@ def test_what_is_held_out_is_found_under_its_mask_too(tmp_path):
     assert figures["left_out"] == {"F331": 1}
 
 
+@pytest.mark.long
 def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(files, tmp_path):
     other = write(tmp_path / "other.jsonl", [chat(100 + number) for number in range(40)])
     replay = {"replay": str(tmp_path / "buffer"), "continual_replay_ratio": 0.5, "dev": 0.0}
@@ -381,6 +388,7 @@ def test_the_second_run_replays_what_the_first_one_learned_and_again_the_same(fi
     assert {one["id"] for one in read_rows(tmp_path / "r" / "second" / "train.jsonl")} == learned
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_nothing_is_replayed_that_was_left_out_here_or_is_held_out_or_asked_in_dev_or_test(
     split, tmp_path

@@ -11,6 +11,7 @@ from agentlite.workspace import digests
 from agentlite.workspace.digests import cache_folder, content_digest, file_digest
 
 
+@pytest.mark.long
 def test_the_remembered_digest_of_a_large_file_follows_its_content(tmp_path, monkeypatch):
     monkeypatch.setenv("AGENTLITE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "large.bin"
@@ -24,6 +25,7 @@ def test_the_remembered_digest_of_a_large_file_follows_its_content(tmp_path, mon
     assert file_digest(path) != first
 
 
+@pytest.mark.long
 def test_a_large_file_rewritten_in_its_place_with_its_time_put_back_is_read_again(
     tmp_path, monkeypatch
 ):

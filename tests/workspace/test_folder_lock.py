@@ -44,6 +44,7 @@ for number in range(100):
 """
 
 
+@pytest.mark.long
 def test_two_processes_write_into_a_workspace_in_turn(tmp_path):
     both = [
         subprocess.Popen([sys.executable, "-c", WRITING, str(tmp_path)], stderr=subprocess.PIPE)

@@ -162,6 +162,7 @@ def online(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield asked
 
 
+@pytest.mark.long
 def test_the_pinned_commit_is_fetched_where_the_cache_has_another(online, cache):
     folder = hub.model_snapshot(f"{NAME}@{NEW}")
     assert folder == cache / "models--Qwen--Qwen2.5-1.5B-Instruct/snapshots" / NEW
@@ -175,6 +176,7 @@ def test_the_pinned_commit_is_fetched_where_the_cache_has_another(online, cache)
     assert all(NEW in path for path in online)
 
 
+@pytest.mark.long
 def test_what_the_cache_has_of_a_pinned_commit_is_not_asked_for(online):
     assert hub.model_snapshot(f"{NAME}@{OLD}").name == OLD and online == []
     hub.model_snapshot(f"{NAME}@{NEW}")
@@ -183,6 +185,7 @@ def test_what_the_cache_has_of_a_pinned_commit_is_not_asked_for(online):
     assert online == []
 
 
+@pytest.mark.long
 def test_the_newest_commit_is_asked_for_once_and_then_pinned(online):
     source = find_model(NAME, Path())
     assert source.digest == NEW
@@ -192,6 +195,7 @@ def test_the_newest_commit_is_asked_for_once_and_then_pinned(online):
     assert online and not any("/main/" in path for path in online)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "message", "code"),
     [

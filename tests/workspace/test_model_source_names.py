@@ -215,6 +215,7 @@ def test_the_files_that_training_left_are_named_in_order(run, tmp_path, whole):
     assert found == sorted(f"{folder.name}/{name}" for name in names)
 
 
+@pytest.mark.long
 def test_the_embedded_template_ends_a_turn_otherwise_than_it_pads():
     folder = model_source.embedded_folder("smollm2-135m")
     load_template("smollm2-135m")

@@ -166,6 +166,7 @@ def test_tools_are_found_in_a_row_of_data_too(tools):
     assert [tool.name for tool in read_toolbox(str(tools))] == ["get_weather"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "result"),
     [

@@ -66,6 +66,7 @@ def test_the_three_commands_work_at_once_and_compare_the_model_before_and_after(
         assert done.stderr.startswith("settings: agentlite.yaml\n")
 
 
+@pytest.mark.long
 def test_the_sample_is_one_assistant_that_says_what_its_functions_return(started):
     rows = [json.loads(line) for line in (started / "data.jsonl").read_text("utf-8").splitlines()]
     tools = json.loads((started / "tools.json").read_text("utf-8"))
@@ -88,6 +89,7 @@ def test_the_sample_is_one_assistant_that_says_what_its_functions_return(started
     assert sum(len(row["messages"]) > 4 for row in rows) >= 30  # with more than one question
 
 
+@pytest.mark.long
 def test_the_readme_is_ten_lines_and_names_the_three_commands(started):
     text = (started / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) == 10
@@ -95,6 +97,7 @@ def test_the_readme_is_ten_lines_and_names_the_three_commands(started):
         assert f"\n    {command}" in text
 
 
+@pytest.mark.long
 def test_a_folder_in_use_is_refused_and_stays_as_it_is(tmp_path):
     (tmp_path / "weather").mkdir()
     (tmp_path / "weather" / "thesis.txt").write_text("years of work", encoding="utf-8")

@@ -35,6 +35,7 @@ def opened(monkeypatch):
     return addresses
 
 
+@pytest.mark.long
 def test_the_page_is_written_anew_and_the_result_is_said(report, opened, tmp_path):
     run = write_run(tmp_path / "weather", ["base", "sft"], 12)
     code, shown = report("--run", run)

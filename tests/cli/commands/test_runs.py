@@ -97,6 +97,7 @@ def test_the_step_of_a_stopped_run_is_that_from_which_it_carries_on(run):
     assert told(run)["sft"]["detail"] == "step 0 of 3"
 
 
+@pytest.mark.long
 def test_a_stage_that_is_held_is_running_and_a_killed_holder_leaves_it_half_done(tmp_path):
     program = (
         "import sys, time; from pathlib import Path; from agentlite.workspace.run_folder import *\n"

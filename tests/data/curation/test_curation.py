@@ -391,6 +391,7 @@ def test_no_key_is_shared_between_the_splits(
         assert result.splits[index] != result.splits[other]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", every(2, [BY, BY[:-1]]))
 def test_a_thousand_records_come_and_go_and_none_changes_its_side(by: Sequence[str]) -> None:
     pool, chance = varied(1200, 60, seed=5), random.Random(5)
@@ -469,6 +470,7 @@ def test_queries_that_are_less_alike_are_not_tied() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", [BY[:-1], BY])
 def test_sizes_come_near_the_fractions(by: Sequence[str]) -> None:
     """Within four standard deviations of as many draws as there are keys to draw by."""

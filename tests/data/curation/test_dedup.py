@@ -279,6 +279,7 @@ def crowd(count: int) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_in_a_crowd_each_text_is_compared_with_few_and_its_twin_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -142,6 +142,7 @@ def test_blank_lines_and_marks_of_the_byte_order_before_the_first_row_change_not
     assert [raw.value for raw in rows_of(tmp_path / "rows.json")] == [{"a": 1}, {"a": 2}]
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.text(), json_values), st.booleans())
 def test_what_was_written_as_json_is_read_as_it_was(
     value: dict[str, Any], ascii_only: bool
@@ -487,6 +488,7 @@ ANY_MESSAGE = {
 }
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from(KEYS), json_values), st.sampled_from([None, *FORMATS]))
 def test_a_row_of_any_shape_is_a_record_or_a_reject(row: dict[str, Any], name: str | None) -> None:
     with suppress(RowError):
@@ -585,6 +587,7 @@ EXTRA = (
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(400), deadline=None)
 @given(st.data(), st.sampled_from(written_rows()), st.integers(1, 3))
 def test_a_row_with_junk_in_it_is_a_reject_or_a_record_that_comes_back_as_written(

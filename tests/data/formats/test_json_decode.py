@@ -201,6 +201,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.text("ab"), JSON_VALUES, min_size=1), st.data())
 @settings(max_examples=examples(200))
 def test_the_literal_of_any_row_is_read_and_none_of_its_beginnings(

@@ -155,6 +155,7 @@ def test_more_rows_and_longer_ones_never_take_less(command, engine, rows, length
     assert once <= total(command, batch_size=rows, max_length=length + 1, engine=engine)
 
 
+@pytest.mark.long
 @given(st.sampled_from(["sft", "dpo", "grpo"]), ENGINES, st.integers(1, 256))
 def test_a_higher_rank_takes_more(command, engine, rank):
     assert total(command, lora_r=rank, engine=engine) < total(

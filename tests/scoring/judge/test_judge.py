@@ -142,6 +142,7 @@ def test_what_passes_is_tried_again(status, cache):
     assert len(server.bodies) == 2
 
 
+@pytest.mark.long
 def test_retry_after_is_waited_for(cache):
     with serving(lambda n, body: (429, {"Retry-After": "0.5"}, b"") if n == 1 else GOOD) as server:
         begun = time.monotonic()
@@ -149,6 +150,7 @@ def test_retry_after_is_waited_for(cache):
     assert time.monotonic() - begun >= 0.5
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_times_out_and_is_tried_again(cache):
     def say(n, body):
         if n == 1:
@@ -270,6 +272,7 @@ def _judge_until_killed(port, cache, die_after):
     judge(ITEMS, endpoint, cache, advance=advance)
 
 
+@pytest.mark.long
 def test_killed_half_way_and_run_again_it_asks_only_what_is_missing(cache):
     with serving(lambda n, body: GOOD) as server:
         arguments = (server.server_address[1], cache, 3)
@@ -386,6 +389,7 @@ def test_scores_come_back_by_model_with_intervals_and_agreement(sheet):
     assert rated(raters[:1], key, seed=0).agreement == {"ordinal": None, "interval": None}
 
 
+@pytest.mark.long
 def test_raters_that_score_at_random_do_not_agree(sheet):
     key, draw = read_key(sheet), random.Random(3)
     raters = [

@@ -151,6 +151,7 @@ calls = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=examples(20))
 @given(st.lists(calls, max_size=6), st.randoms())
 def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does_not_matter(
@@ -164,6 +165,7 @@ def test_every_figure_is_a_share_inside_its_interval_and_the_order_of_steps_does
     assert tool_metrics(answers, seed=1) == found
 
 
+@pytest.mark.long
 def test_the_interval_covers_the_truth():
     """Of 40 draws of steps with one call, right with p = .7."""
     covered = 0
@@ -236,6 +238,7 @@ def test_alpha_is_at_most_1_and_names_of_raters_and_units_do_not_matter(units, d
         assert alpha(again, level) == (value if value is None else pytest.approx(value))
 
 
+@pytest.mark.long
 def test_agreement_has_an_interval():
     found = agreement(UNITS, seed=0)["ordinal"]
     assert found.count == 11 and found.low < found.mean <= found.high <= 1

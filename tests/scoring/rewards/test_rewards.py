@@ -481,6 +481,7 @@ def right_calls(due_):
     ]
 
 
+@pytest.mark.long
 @given(GOLDS, SAID, CALLS)
 @settings(max_examples=examples(400))
 def test_adding_a_wrong_call_never_raises_the_total(due_, calls, wrong):
@@ -500,6 +501,7 @@ NAMES = "abcde"
 OF_FIVE = Tool("f", "", {"properties": {name: {"type": "integer"} for name in NAMES}})
 
 
+@pytest.mark.long
 @given(st.sets(st.sampled_from(NAMES), min_size=1), st.sets(st.sampled_from(NAMES)), st.data())
 def test_every_right_argument_raises_the_total(named, right, draw):
     """Of one call, beside another or alone: what GRPO climbs."""
@@ -527,6 +529,7 @@ def test_adding_any_call_to_a_right_answer_lowers_the_total(due_, call):
     )
 
 
+@pytest.mark.long
 @given(GOLDS, SAID, PROBLEMS, st.randoms(use_true_random=False))
 @settings(max_examples=examples(300))
 def test_permuting_parallel_calls_changes_nothing(due_, calls, problem, generator):
@@ -588,6 +591,7 @@ def test_every_component_is_between_0_and_1_and_every_penalty_a_count(
     assert all(components[name] >= 0 and components[name].is_integer() for name in PENALTIES)
 
 
+@pytest.mark.long
 @given(GOLDS, TRACES.filter(bool), CALLS)
 @settings(max_examples=examples(300))
 def test_a_step_that_fails_never_makes_a_dialog_more_of_a_success(due_, trace, call):
@@ -789,6 +793,7 @@ def test_a_signal_to_the_group_of_a_terminal_is_the_parents_to_answer(mine):
         assert score_attempt(ATTEMPT, functions).error == "" and child.is_alive()
 
 
+@pytest.mark.long
 def test_what_a_function_has_started_ends_with_it(tmp_path):
     text = f"""
 import subprocess
@@ -833,6 +838,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_child_that_hangs_does_not_outlive_a_parent_that_is_killed(mine, tmp_path):
     (tmp_path / "parent.py").write_text(PARENT, encoding="utf-8")
     path = os.pathsep.join(

@@ -58,6 +58,7 @@ def attempt(text: str) -> Attempt:
     )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("judge")
 def test_a_judge_scores_candidates_of_prompts_without_gold() -> None:
     with UserFunctions([REWARD]) as functions:

@@ -213,6 +213,7 @@ def test_a_pair_that_gives_a_held_out_record_away_is_left_out_and_counted(
     assert pair.record_id == record.id and record.messages[0].content.endswith("on day 1?")
 
 
+@pytest.mark.long
 def test_train_records_hold_nothing_out_and_another_prep_is_another_plan(
     take: Any, prepared: Any
 ) -> None:
