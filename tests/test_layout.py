@@ -23,7 +23,7 @@ FLOORS = [
     ["config", "rendering"],
     ["workspace"],
     ["data", "scoring"],
-    ["retrieval", "report"],
+    ["retrieval", "report", "environments"],
     ["engine"],
     ["deploy", "stages"],
     ["cli"],

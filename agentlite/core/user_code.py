@@ -32,10 +32,11 @@ MEMORY = 16.0  # GiB
 
 
 class Named(NamedTuple):
-    """A function of the user's: where it stands, as the user wrote it, and its name."""
+    """A function of the user's, or a class: where it stands, as the user wrote it, and its name."""
 
     file: str
     function: str
+    define: str = "def {}(...):"
 
 
 class Refusal(NamedTuple):
@@ -282,7 +283,7 @@ def _held_back() -> Iterator[None]:
 def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
     functions: dict[str, Callable[..., Any]] = {}
     modules: dict[str, Any] = {}
-    for file, function in named:
+    for file, function, define in named:
         if file not in modules:
             try:
                 modules[file] = _imported(Path(file).resolve())
@@ -293,10 +294,11 @@ def _load(named: Iterable[Named]) -> dict[str, Callable[..., Any]] | Refusal:
                 )
         candidate = getattr(modules[file], function, None)
         if not callable(candidate):
-            what = "no function" if candidate is None else "no function, but another thing, called"
+            kind = "class" if define.startswith("class") else "function"
+            what = f"no {kind}" if candidate is None else f"no {kind}, but another thing, called"
             return Refusal(
                 f"has {what} {function}.",
-                f"Define `def {function}(...):` in it, or name another.",
+                f"Define `{define.format(function)}` in it, or name another.",
                 file,
             )
         functions[function] = candidate

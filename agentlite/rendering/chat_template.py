@@ -43,7 +43,7 @@ class Printed(dict[str, Any]):
 OF_DICTS = frozenset(dir(Printed()))
 
 
-class Environment(ImmutableSandboxedEnvironment):
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """Sandboxed, blocks trimmed, tojson plain; with a clock and a sum of lengths."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -230,7 +230,7 @@ GROWTH: dict[str, Callable[..., int]] = {
 class LimitedLoop:
     """Values that check the clock at each one. `loop.length` asks for their number."""
 
-    def __init__(self, environment: Environment, values: Any):
+    def __init__(self, environment: TemplateEnvironment, values: Any):
         self.environment, self.values = environment, values
 
     def __len__(self) -> int:
@@ -275,7 +275,7 @@ class Compiled:
         if len(source) > LONGEST_SOURCE:
             raise TemplateError(f"its source is longer than {LONGEST_SOURCE >> 20} MiB")
         self.source = source
-        environment = Environment(
+        environment = TemplateEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
         )
         filters: dict[str, Any] = {**environment.filters, "tojson": to_json}

@@ -65,14 +65,19 @@ def files(category: str) -> list[Path]:
         known = f"Known: {', '.join(CATEGORIES)}."
         fix = f"{nearest(category, CATEGORIES, other='')} {known}".lstrip()
         raise UserError(f"no BFCL category '{category}'.", fix, location=f"bfcl:{category}")
+    folder, name = data_folder(category), f"BFCL_v4_{category}.json"
+    return [folder / name] + (
+        [] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name]
+    )
+
+
+def data_folder(category: str) -> Path:
+    """Where the package bfcl-eval has its data. Raises UserError where it is not installed."""
     package = importlib.util.find_spec("bfcl_eval")
     if not package or not package.origin:
         fix = how("pip install --no-deps bfcl-eval==2026.3.23")
         raise UserError("the package bfcl-eval is not installed.", fix, location=f"bfcl:{category}")
-    folder, name = Path(package.origin).parent / "data", f"BFCL_v4_{category}.json"
-    return [folder / name] + (
-        [] if category in (*NO_CALL, *ANY_CALL) else [folder / "possible_answer" / name]
-    )
+    return Path(package.origin).parent / "data"
 
 
 def rows(paths: list[Path]) -> Iterator[dict[str, Any]]:

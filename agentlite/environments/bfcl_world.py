@@ -1,0 +1,209 @@
+"""A world of BFCL's multi-turn dialogs: its Python classes, its recorded questions, its verdict.
+
+The classes come with the package bfcl-eval. Its own executor is not used: that keeps worlds in
+module globals by the dialog's id, so that two rollouts share one, never frees them, and hands a
+model's text to `eval`. The verdict is that of its `multi_turn_checker` on every dialog; a test
+holds both against each other.
+"""
+
+import ast
+import copy
+import importlib
+import inspect
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+FOLDER = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
+MODULES = {  # of a class: of its code, and of its functions' descriptions
+    "GorillaFileSystem": "gorilla_file_system",
+    "MathAPI": "math_api",
+    "MessageAPI": "message_api",
+    "TwitterAPI": "posting_api",
+    "TicketAPI": "ticket_api",
+    "TradingBot": "trading_bot",
+    "TravelAPI": "travel_booking",
+    "VehicleControlAPI": "vehicle_control",
+}
+WITHOUT_STATE = ("MathAPI",)
+REFUSED = {"kill", "exit", "quit", "remove", "unlink", "popen", "Popen", "run"}
+FAILED = "Error during execution: "
+# the question of a turn that has none of its own: functions that were held back are on offer now
+MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
+
+
+class GoldError(Exception):
+    """A call of the gold is not a call with plain values."""
+
+
+class PythonCall(NamedTuple):
+    """`sort('a.txt', n=2)`, read."""
+
+    name: str
+    positional: Sequence[Any]
+    arguments: Mapping[str, Any]
+
+
+class Instances:
+    """One object of each class that a dialog involves, and what their methods return."""
+
+    def __init__(self, row: Mapping[str, Any]):
+        category = row["id"].rpartition("_")[0]
+        long = "long_context" in category
+        self.objects: dict[str, Any] = {}
+        self.owners: dict[str, Any] = {}  # of two methods of one name the last class's is called
+        for name in row["involved_classes"]:
+            made = getattr(importlib.import_module(f"{FOLDER}.{MODULES[name]}"), name)()
+            if name not in WITHOUT_STATE:
+                # a copy: what a world changes must not reach the next one of the same dialog
+                given = copy.deepcopy(row["initial_config"].get(name, {}))
+                made._load_scenario(given, long_context=long)
+            self.objects[name] = made
+            for method, _ in inspect.getmembers(made, inspect.ismethod):
+                if not method.startswith("_"):
+                    self.owners[method] = made
+
+    def call(self, call: PythonCall) -> str:
+        """The result as BFCL writes it. Raises nothing: an exception is a result."""
+        try:
+            if call.name in REFUSED:
+                raise Exception(f"Function call {call.name} is not allowed.")
+            if call.name not in self.owners:
+                raise NameError(f"name '{call.name}' is not defined")
+            method = getattr(self.owners[call.name], call.name)
+            result = method(*call.positional, **call.arguments)
+        except Exception as error:
+            return f"{FAILED}{error}"
+        if isinstance(result, dict):
+            try:
+                return json.dumps(result)
+            except (TypeError, ValueError):
+                pass
+        return str(result)
+
+    def differs_from(self, other: "Instances") -> bool:
+        """Whether a public attribute of `other` has another value here."""
+        return any(
+            getattr(self.objects[name], attribute) != value
+            for name, theirs in other.objects.items()
+            for attribute, value in vars(theirs).items()
+            if not attribute.startswith("_")
+        )
+
+    @property
+    def state(self) -> dict[str, dict[str, str]]:
+        """Class -> public attribute -> its value as Python writes it."""
+        return {
+            name: {
+                attribute: repr(value)
+                for attribute, value in vars(one).items()
+                if not attribute.startswith("_")
+            }
+            for name, one in self.objects.items()
+        }
+
+
+class BfclWorld:
+    """A dialog of BFCL's categories multi_turn_*, with the gold beside it, turn by turn."""
+
+    def reset(self, **row: Any) -> None:
+        """`row`: BFCL's own, with its `ground_truth`, and the tools as agentlite writes them under
+        `tools` and, by turn, under `held_back`.
+        """
+        self.row = row
+        self.gold_turns: list[list[str]] = row["ground_truth"]
+        self.mine, self.gold = Instances(row), Instances(row)
+        self.offered = list(row["tools"])
+        self.results: list[str] = []
+        self.turn, self.calls = 0, 0  # of the user's; calls in this turn
+        self.problem = ""  # BFCL's word for what was wrong first
+        self.satisfied = 0  # turns of the user's before that
+
+    def tools(self) -> list[dict[str, Any]]:
+        return self.offered
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return self.carry_out(PythonCall(name, (), arguments))
+
+    def carry_out(self, call: PythonCall) -> str:
+        self.calls += 1
+        result = self.mine.call(call)
+        self.results.append(result)
+        return result
+
+    def next_user(self, answer: str) -> str | None:
+        """Ends the user's turn: it is judged. The next question, or None behind the last."""
+        self._judge_turn()
+        if self.turn == len(self.gold_turns):
+            return None
+        self.offered += self.row["held_back"].get(str(self.turn), [])
+        texts = [message["content"] for message in self.row["question"][self.turn]]
+        return "\n\n".join(texts) or MORE_FUNCTIONS
+
+    def _judge_turn(self) -> None:
+        """State and responses after a turn of the user's, as `multi_turn_checker` has them. A turn
+        without gold is not judged, and its calls stay done.
+        """
+        gold = self.gold_turns[self.turn]
+        responses = [self.gold.call(read_call(text)) for text in gold]
+        if gold and not self.problem:
+            if not self.calls:
+                self.problem = "empty_turn_model_response"
+            elif self.mine.differs_from(self.gold):
+                self.problem = "instance_state_mismatch"
+            # the results of all turns until now: a call may have been made before it was due
+            elif Counter(responses) - Counter(self.results):
+                self.problem = "execution_response_mismatch"
+        self.satisfied += not self.problem
+        self.turn, self.calls = self.turn + 1, 0
+
+    @property
+    def verdict(self) -> str:
+        """BFCL's word for what was wrong, "" where nothing was. A dialog that ended before its last
+        turn was cut by the limit of steps.
+        """
+        if self.turn < len(self.gold_turns) - 1:
+            return "force_terminated"
+        if self.turn < len(self.gold_turns):
+            self._judge_turn()
+        return self.problem
+
+    def get_scores(self) -> dict[str, float]:
+        """`bfcl`: the verdict. `progress`: the share of the turns before the first that was wrong.
+        `state`: whether the world ends as the gold's does.
+        """
+        verdict = self.verdict
+        ended = self.turn == len(self.gold_turns)
+        return {
+            "bfcl": float(not verdict),
+            "progress": self.satisfied / len(self.gold_turns),
+            "state": float(ended and not self.mine.differs_from(self.gold)),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return self.mine.state
+
+
+def read_call(text: str) -> PythonCall:
+    """A call as BFCL's gold writes it. Raises GoldError; nothing is evaluated."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            arguments = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
+            if len(arguments) == len(node.keywords):
+                return PythonCall(node.func.id, list(map(ast.literal_eval, node.args)), arguments)
+    except (SyntaxError, ValueError) as error:
+        raise GoldError(f"{text}: {error}") from error
+    raise GoldError(f"{text}: not a call of a function by its name")
+
+
+def judged(row: Mapping[str, Any], turns: Iterable[Iterable[PythonCall]]) -> str:
+    """The verdict on a dialog whose calls are known: turn by turn of the user's."""
+    world = BfclWorld()
+    world.reset(**row)
+    for calls in turns:
+        for call in calls:
+            world.carry_out(call)
+        world.next_user("")
+    return world.verdict

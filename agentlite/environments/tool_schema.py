@@ -1,0 +1,129 @@
+"""A method with type hints and a docstring -> the JSON Schema of a tool, as transformers makes it.
+
+Of our own, because transformers' `get_json_schema` imports torch, and a world's process has
+neither. A test holds both against each other.
+"""
+
+import inspect
+import json
+import re
+import types
+from collections.abc import Callable
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+SECTION = re.compile(r"\n?[^\S\n]*(Args|Returns|Raises):[^\S\n]*\n?")
+PARAMETER = re.compile(r"^[^\S\n]*(\w+):[^\S\n]*(.*)$")
+CHOICES = re.compile(r"\(choices:\s*(.*?)\)\s*$", re.IGNORECASE)
+
+
+class SchemaError(Exception):
+    """A method that no tool can be made of; the text says why."""
+
+
+def tool_schema(method: Callable[..., object]) -> dict[str, Any]:
+    """The tool in OpenAI's shape: `{"type": "function", "function": {...}}`. `self` is left out.
+
+    Raises SchemaError where the docstring or a type hint is missing, or says nothing of a
+    parameter.
+    """
+    name = method.__name__
+    if not (documented := inspect.getdoc(method)):
+        raise SchemaError(f"{name} has no docstring")
+    sections = _sections(documented)
+    try:
+        hints = get_type_hints(method)
+    except NameError as error:
+        raise SchemaError(f"a type hint of {name} cannot be resolved: {error}") from error
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for parameter in inspect.signature(method).parameters.values():
+        if parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
+            continue
+        if parameter.name not in hints:
+            raise SchemaError(f"{name}: the parameter {parameter.name} has no type hint")
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        properties[parameter.name] = _with_description(
+            _schema(hints[parameter.name]), parameter.name, name, sections["Args"]
+        )
+    parameters: dict[str, Any] = {"type": "object", "properties": properties}
+    function: dict[str, Any] = {"name": name, "description": sections[""], "parameters": parameters}
+    if required:
+        parameters["required"] = required
+    if "return" in hints:
+        function["return"] = _schema(hints["return"])
+        if sections["Returns"]:
+            function["return"]["description"] = sections["Returns"]
+    return {"type": "function", "function": function}
+
+
+def _with_description(
+    schema: dict[str, Any], parameter: str, method: str, described: str
+) -> dict[str, Any]:
+    text = _descriptions(described).get(parameter)
+    if text is None:
+        raise SchemaError(f"{method}: the docstring says nothing about {parameter} under `Args:`")
+    if choices := CHOICES.search(text):
+        try:
+            listed = json.loads(choices.group(1))
+        except ValueError as error:
+            raise SchemaError(f"{method}: the choices of {parameter} are not JSON") from error
+        schema["enum"] = [one.strip() if isinstance(one, str) else one for one in listed]
+        text = text[: choices.start()].strip()
+    schema["description"] = text
+    return schema
+
+
+def _sections(docstring: str) -> dict[str, str]:
+    """The text before any heading, under "", and those under Args, Returns and Raises."""
+    sections = {"": "", "Args": "", "Returns": "", "Raises": ""}
+    pieces = SECTION.split(docstring.strip())
+    sections[""] = pieces[0].strip()
+    for heading, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        sections[heading] = text.strip("\n")
+    sections["Returns"] = sections["Returns"].strip()
+    return sections
+
+
+def _descriptions(section: str) -> dict[str, str]:
+    """Parameter -> description. A description goes on until a line that begins with `name:`."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in filter(str.strip, section.split("\n")):
+        if begun := PARAMETER.match(line):
+            name, found[begun.group(1)] = begun.group(1), begun.group(2).strip()
+        elif name:
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return found
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    """Raises SchemaError for a type that JSON Schema has no words for."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is None:
+        # a bare `list` is an object, as in transformers: `list[str]` says what it holds
+        return {} if hint is Any else {"type": TYPES.get(hint, "object")}
+    if origin is Union or origin is types.UnionType:
+        return _union(inner)
+    if origin is Literal:
+        kinds = list(dict.fromkeys(TYPES[type(value)] for value in inner))
+        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(inner)}
+    if origin is list:
+        return {"type": "array", "items": _schema(inner[0])}
+    if origin is tuple and len(inner) > 1 and ... not in inner:
+        return {"type": "array", "prefixItems": [_schema(one) for one in inner]}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _schema(inner[1])}
+    raise SchemaError(f"no JSON Schema for the type hint {hint}")
+
+
+def _union(inner: tuple[Any, ...]) -> dict[str, Any]:
+    schemas = [_schema(one) for one in inner if one is not type(None)]
+    if len(schemas) == 1:
+        union = schemas[0]
+    elif all(isinstance(schema.get("type"), str) for schema in schemas):
+        union = {"type": sorted(schema["type"] for schema in schemas)}
+    else:
+        union = {"anyOf": schemas}
+    return union | {"nullable": True} if type(None) in inner else union

@@ -1,0 +1,110 @@
+"""A world in a process of its own: reset, called, asked for its scores; what it breaks is its own.
+
+A process is started for each world, under a guard (core/process_guard.py), with a time limit for
+each question and a memory limit. So worlds never see each other, and one that hangs, forks, prints
+without end or dies costs its own rollout.
+"""
+
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Tool
+from agentlite.core.user_code import Named, UserCode
+from agentlite.data.formats.tool_calls import read_tools
+from agentlite.environments import inside
+
+MOST_TEXT = 100_000  # characters of a result that a model is shown
+
+
+class WorldLimits(NamedTuple):
+    """`seconds` for each call, reset and score; `memory` in GiB for each process of the world."""
+
+    seconds: float = 10.0
+    memory: float = 4.0
+
+
+LIMITS = WorldLimits()
+
+
+class CallResult(NamedTuple):
+    """What came back, as the model reads it, and whether the call failed."""
+
+    text: str
+    failed: bool
+
+
+class WorldError(Exception):
+    """The world cannot be built, has died or did not answer in time; the text says which."""
+
+
+class World:
+    """One world for one rollout. A context: at its end the process and all it started are gone.
+
+    `tools` are those on offer now; a reset or a user's turn may change them.
+    """
+
+    def __init__(self, named: Named, limits: WorldLimits = LIMITS):
+        self.named = named
+        self.code = UserCode([named], inside.answer, *limits)
+        self.tools: tuple[Tool, ...] = ()
+
+    def __enter__(self) -> "World":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if self.code.child is not None and not isinstance(error, WorldError):
+                self.code.ask(self.named.function, ["close"])
+        finally:
+            self.code.stop()
+
+    def reset(self, row: dict[str, Any]) -> str | None:
+        """A fresh world for a task's row. What it says is added to the first user message.
+
+        Raises WorldError, and UserError 2 where the class cannot be imported.
+        """
+        self.code.start()
+        first, tools = self._ask("reset", row)
+        self.tools = self._read(tools)
+        return str(first) if first is not None else None
+
+    def call(self, call: Call) -> CallResult:
+        """Raises WorldError where the world is lost; a call that fails is a result."""
+        text, failed = self._ask("call", call.name, call.arguments)
+        if len(text) > MOST_TEXT:
+            text = f"{text[:MOST_TEXT]} ... ({len(text) - MOST_TEXT:,} more characters)"
+        return CallResult(text, failed)
+
+    def next_user(self, answer: str) -> str | None:
+        """What the user says to a turn without a call; None: the dialog is over."""
+        words, tools = self._ask("next_user", answer)
+        self.tools = self._read(tools)
+        return None if words is None else str(words)
+
+    def scores(self) -> dict[str, float]:
+        """By name; `env` is what `get_reward` gives."""
+        return dict(self._ask("scores"))
+
+    def state(self) -> Any:
+        """Equal states are the same place; None where the world has no `state`."""
+        return self._ask("state")
+
+    def _ask(self, what: str, *arguments: object) -> Any:
+        if self.code.child is None:
+            raise WorldError("the world has ended")
+        value, problem = self.code.ask(self.named.function, [what, *arguments])
+        if problem:
+            raise WorldError(f"{what} {problem}")
+        return value
+
+    def _read(self, tools: list[dict[str, Any]]) -> tuple[Tool, ...]:
+        try:
+            return read_tools(tools)
+        except RowError as error:
+            raise WorldError(f"a tool cannot be read: {error}") from error

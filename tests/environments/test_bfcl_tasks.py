@@ -1,0 +1,37 @@
+"""BFCL's multi-turn dialogs as tasks: every function that BFCL offers, at the turn it offers it."""
+
+import pytest
+from bfcl_eval.utils import load_dataset_entry
+
+from agentlite.core.errors import UserError
+from agentlite.environments.bfcl_tasks import CATEGORIES, tasks
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_the_tasks_are_those_that_the_package_gives(category):
+    theirs = {row["id"]: row for row in load_dataset_entry(category)}
+    ours = list(tasks(category))
+    assert [task.id for task in ours] == list(theirs) and len(ours) == 200
+    for task in ours:
+        row = theirs[task.id]
+        assert names(task.row["tools"]) == [one["name"] for one in row["function"]]
+        held_back = {turn: names(tools) for turn, tools in task.row["held_back"].items()}
+        assert held_back == {
+            turn: [one["name"] for one in functions]
+            for turn, functions in row.get("missed_function", {}).items()
+        }
+        assert [message.content for message in task.messages] == [
+            message["content"] for message in row["question"][0]
+        ]
+
+
+def names(tools):
+    return [tool["function"]["name"] for tool in tools]
+
+
+def test_without_the_package_there_is_a_way_to_install_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="bfcl-eval is not installed"):
+        next(tasks("multi_turn_base"))

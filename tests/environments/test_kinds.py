@@ -1,0 +1,81 @@
+"""An environment's name is a kind that is known, or an error that says how to write one."""
+
+import json
+
+import pytest
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call
+from agentlite.environments.bfcl_world import read_call
+from agentlite.environments.kinds import environment
+
+SHOP = '''
+class Shop:
+    def reset(self, prompt, apples):
+        self.apples = apples
+        return f"There are {apples}."
+
+    def count(self) -> int:
+        """Counts the apples."""
+        return self.apples
+'''
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    (tmp_path / "shop.py").write_text(SHOP)
+    rows = [{"prompt": f"How many? ({n})", "apples": n} for n in (3, 5)]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize(
+    ("name", "tasks", "location", "problem", "fix"),
+    [
+        ("", None, "--env", "'' names no environment", "shop.py:Shop"),
+        ("shop", None, "--env", "names no environment", "bfcl:multi_turn_base"),
+        ("shop.py", None, "--env", "names no environment", "shop.py:Shop"),
+        ("shop.py:", None, "--env", "names no environment", "shop.py:Shop"),
+        ("shop.py:a b", None, "--env", "names no environment", "shop.py:Shop"),
+        ("store.py:Shop", "tasks.jsonl", "store.py", "no such file", "--env"),
+        ("shop.py:Shop", None, "--env", "needs tasks", "--tasks tasks.jsonl"),
+        ("bfcl:", None, "--env", "names no environment", "bfcl:multi_turn_base"),
+        ("bfcl:multi_turn_bass", None, "--env bfcl:", "no dialogs", "'bfcl:multi_turn_base'"),
+        ("bfcl:multi_turn_base", "tasks.jsonl", "--tasks", "its own tasks", "Leave --tasks out"),
+    ],
+)
+def test_a_name_that_is_none_is_refused_with_the_way_to_write_one(
+    shop, name, tasks, location, problem, fix
+):
+    with pytest.raises(UserError) as found:
+        environment(name, shop / tasks if tasks else None)
+    assert found.value.location.startswith(location) and found.value.exit_code == 2
+    assert problem in found.value.problem and fix in found.value.fix
+
+
+def test_the_worlds_of_a_file_are_reset_with_their_tasks(shop):
+    made = environment("shop.py:Shop", shop / "tasks.jsonl")
+    counted = []
+    for task in made.tasks():
+        with made.world() as world:
+            counted.append((world.reset(task.row), world.call(Call("count")).text))
+    assert counted == [("There are 3.", "3"), ("There are 5.", "5")]
+
+
+def test_a_dialog_of_bfcl_is_done_in_its_own_process():
+    made = environment("bfcl:multi_turn_miss_func")
+    task = next(task for task in made.tasks() if task.id == "multi_turn_miss_func_2")
+    assert task.messages[0].content == task.row["question"][0][0]["content"]
+    with made.world() as world:
+        world.reset(task.row)
+        offered = len(world.tools)
+        for calls in task.row["ground_truth"]:
+            for call in map(read_call, calls):
+                assert not call.positional
+                result = world.call(Call(call.name, dict(call.arguments)))
+                assert not result.failed, result.text
+            world.next_user("Done.")
+        assert world.scores() == {"bfcl": 1.0, "progress": 1.0, "state": 1.0}
+        assert len(world.tools) == offered + 2

@@ -1,0 +1,281 @@
+"""Whatever a class does, its world answers, fails in time or is lost, and nobody else sees it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.processes import is_running, waits_until
+
+from agentlite.core.errors import UserError
+from agentlite.core.records import Call
+from agentlite.core.user_code import Named
+from agentlite.environments.world import World, WorldError, WorldLimits
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+SHOP = '''
+class Shop:
+    """A shop with stock and a cart, as TRL's guide would write it."""
+
+    everyones = []
+
+    def reset(self, **row):
+        self.stock, self.cart = dict(row.get("stock", {"apple": 2})), []
+        self.everyones.append(1)
+        return row.get("hint")
+
+    def search(self, query: str) -> str:
+        """Finds items.
+
+        Args:
+            query: A piece of the name
+        """
+        return ", ".join(item for item in self.stock if query in item) or "nothing"
+
+    def buy(self, item: str, count: int = 1) -> dict[str, int]:
+        """Puts items into the cart.
+
+        Args:
+            item: The name
+            count: How many
+        """
+        if self.stock.get(item, 0) < count:
+            raise ValueError(f"not enough of {item}")
+        self.stock[item] -= count
+        self.cart += [item] * count
+        return {"in the cart": len(self.cart)}
+
+    def count_everyones(self) -> str:
+        """How many worlds this class has seen."""
+        return str(len(self.everyones))
+
+    def odd(self) -> object:
+        """Returns what JSON cannot hold."""
+        return {1, }
+
+    def _secret(self) -> str:
+        return "no tool"
+
+    def next_user(self, said):
+        return "And a pear?" if "apple" in said else None
+
+    def get_reward(self):
+        return len(self.cart) / 2
+
+    def get_scores(self):
+        return {"left": sum(self.stock.values())}
+
+    def state(self):
+        return {"cart": self.cart}
+'''
+NASTY = """
+import json, os, signal, subprocess, sys, time
+
+class Nasty:
+    def reset(self, **row):
+        self.folder = row["folder"]
+        if row.get("fails"):
+            raise RuntimeError("no such task")
+        if row.get("hangs"):
+            time.sleep(600)
+
+    def call(self, name, arguments):
+        return getattr(self, name)()
+
+    def tools(self):
+        return []
+
+    def hangs(self):
+        time.sleep(600)
+
+    def ends(self):
+        os._exit(3)
+
+    def is_killed(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def eats(self):
+        kept = []
+        while True:
+            kept.append(bytearray(16 << 20))
+
+    def prints(self):
+        while True:
+            os.write(1, b"x" * 65536)
+
+    def forks(self):
+        if os.fork() == 0:
+            os.setsid()
+            with open(os.path.join(self.folder, "pid"), "w") as file:
+                file.write(str(os.getpid()))
+            time.sleep(600)
+        return "forked"
+
+    def much(self):
+        return "x" * 1_000_000
+
+    def too_much(self):
+        return "x" * (17 << 20)
+
+    def half_a_character(self):
+        return "\\ud83d"
+
+    def leaves(self):
+        raise SystemExit(4)
+"""
+
+
+def world_of(folder: Path, text: str, name: str, **limits: float) -> World:
+    path = folder / f"{name.lower()}.py"
+    path.write_text(text, encoding="utf-8")
+    return World(Named(str(path), name, "class {}:"), WorldLimits(**limits))
+
+
+@pytest.fixture
+def shop(tmp_path):
+    with world_of(tmp_path, SHOP, "Shop") as world:
+        yield world
+
+
+def nasty(folder: Path, **limits: float) -> World:
+    return world_of(folder, NASTY, "Nasty", **{"seconds": 60.0, **limits})
+
+
+def test_the_tools_are_the_public_methods_but_the_hooks(shop):
+    assert shop.reset({"hint": "We have apples."}) == "We have apples."
+    assert [tool.name for tool in shop.tools] == ["buy", "count_everyones", "odd", "search"]
+    (buy,) = [tool for tool in shop.tools if tool.name == "buy"]
+    assert buy.parameters["required"] == ["item"] and buy.description == "Puts items into the cart."
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text", "failed"),
+    [
+        ("search", {"query": "app"}, "apple", False),
+        ("buy", {"item": "apple", "count": 2}, '{"in the cart": 2}', False),
+        ("buy", {"item": "pear"}, "Error: ValueError: not enough of pear", True),
+        ("buy", {"items": "pear"}, "Error: TypeError: ", True),
+        ("sell", {}, "Error: no tool sell. The tools: buy, count_everyones, odd, search.", True),
+        ("_secret", {}, "Error: no tool _secret. ", True),
+        ("reset", {}, "Error: no tool reset. ", True),
+        ("odd", {}, "{1}", False),
+    ],
+)
+def test_a_call_gives_a_result_and_a_mistake_is_one_too(shop, name, arguments, text, failed):
+    shop.reset({})
+    result = shop.call(Call(name, arguments))
+    assert result.text.startswith(text) and result.failed is failed
+    assert shop.call(Call("search", {"query": "app"})).text == "apple"
+
+
+def test_the_user_the_scores_and_the_state_are_those_of_the_class(shop):
+    assert shop.reset({"stock": {"apple": 1}}) is None
+    assert shop.state() == {"cart": []}
+    shop.call(Call("buy", {"item": "apple"}))
+    assert shop.next_user("One apple.") == "And a pear?" and shop.next_user("No.") is None
+    assert shop.scores() == {"left": 0.0, "env": 0.5} and shop.state() == {"cart": ["apple"]}
+
+
+def test_two_worlds_never_see_each_other(tmp_path):
+    with world_of(tmp_path, SHOP, "Shop") as one, world_of(tmp_path, SHOP, "Shop") as other:
+        for world in (one, other):
+            world.reset({})
+        one.call(Call("buy", {"item": "apple", "count": 2}))
+        assert other.state() == {"cart": []} and other.scores()["left"] == 2
+        # not even by what the class keeps for all its worlds
+        assert other.call(Call("count_everyones")).text == "1"
+
+
+@linux
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "limits", "reason"),
+    [
+        ("hangs", {"seconds": 1.0}, "took longer than 1 s"),
+        ("ends", {}, "ended with exit code 3"),
+        ("is_killed", {}, "ended with exit code -9"),
+        ("eats", {"memory": 0.5}, "needed more than 0.5 GiB of memory"),
+        ("prints", {"seconds": 1.0}, "took longer than 1 s"),
+        ("too_much", {}, "returned more than 16 MiB"),
+        ("leaves", {}, "raised SystemExit: 4"),
+    ],
+)
+def test_a_world_that_breaks_is_lost_with_its_reason_and_another_is_well(
+    tmp_path, name, limits, reason
+):
+    with nasty(tmp_path) as other:
+        other.reset({"folder": str(tmp_path)})
+        with nasty(tmp_path, **limits) as world:
+            world.reset({"folder": str(tmp_path)})
+            with pytest.raises(WorldError, match=reason):
+                world.call(Call(name))
+        assert other.call(Call("half_a_character")).text == "\ufffd"
+
+
+@linux
+def test_what_a_world_has_started_ends_with_it(tmp_path):
+    with nasty(tmp_path) as world:
+        world.reset({"folder": str(tmp_path)})
+        assert world.call(Call("forks")).text == "forked"
+        assert waits_until((tmp_path / "pid").exists)
+        assert waits_until(lambda: (tmp_path / "pid").read_text() != "")
+    left = int((tmp_path / "pid").read_text())
+    assert waits_until(lambda: not is_running(left))
+
+
+def test_a_long_result_is_cut_and_says_so(tmp_path):
+    with nasty(tmp_path) as world:
+        world.reset({"folder": str(tmp_path)})
+        text = world.call(Call("much")).text
+        assert len(text) < 100_100 and text.endswith("x ... (900,000 more characters)")
+
+
+@pytest.mark.parametrize(
+    ("row", "limits", "reason"),
+    [
+        ({"fails": True}, {}, r"reset raised RuntimeError: no such task \(.*nasty.py:8\)"),
+        ({"hangs": True}, {"seconds": 1.0}, "reset took longer than 1 s"),
+    ],
+)
+def test_a_world_that_cannot_be_built_is_an_error_of_its_task(tmp_path, row, limits, reason):
+    with pytest.raises(WorldError, match=reason), nasty(tmp_path, **limits) as world:
+        world.reset({"folder": str(tmp_path), **row})
+
+
+def test_nothing_is_asked_of_a_world_that_has_ended(tmp_path):
+    with nasty(tmp_path) as world:
+        world.reset({"folder": str(tmp_path)})
+        with pytest.raises(WorldError, match="call ended with exit code 3"):
+            world.call(Call("ends"))
+        with pytest.raises(WorldError, match="the world has ended"):
+            world.scores()
+
+
+@pytest.mark.parametrize(
+    ("text", "location", "problem"),
+    [
+        ("import nothing_like_it", "shop.py:1", "cannot be imported: ModuleNotFoundError"),
+        ("class Shop(: pass", "shop.py:1", "cannot be imported: SyntaxError"),
+        ("class Store: pass", "shop.py", "has no class Shop"),
+    ],
+)
+def test_a_class_that_cannot_be_imported_is_an_error_of_the_user(tmp_path, text, location, problem):
+    with pytest.raises(UserError) as found, world_of(tmp_path, text, "Shop") as world:
+        world.reset({})
+    assert found.value.location.endswith(location) and problem in found.value.problem
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("def go(self, where: str): return where", "SchemaError: go has no docstring"),
+        (
+            'def go(self, where):\n        """Goes."""\n        return where',
+            "SchemaError: go: the parameter where has no type hint",
+        ),
+        ("def tools(self): return [{}]", "a tool cannot be read: "),
+    ],
+)
+def test_a_method_that_is_no_tool_is_named(tmp_path, body, reason):
+    text = f"class Shop:\n    def reset(self, **row): pass\n    {body}\n"
+    with pytest.raises(WorldError, match=reason), world_of(tmp_path, text, "Shop") as world:
+        world.reset({})
