@@ -19,7 +19,8 @@ REPAIR = (
 # the settings say
 CODES: dict[str, Code] = {
     "E104": Code(
-        "A packed file ends or breaks before its end; the rows before that are read.",
+        "A packed file is cut off or damaged. The rows before that are read: of a .gz all of them, "
+        "of a .zst those in whole blocks, each of which may hold 128 KiB of rows.",
         "Fetch or pack the file again.",
     ),
     "E105": Code(

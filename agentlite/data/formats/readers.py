@@ -30,6 +30,8 @@ GROWN, UNTIL = (
     200,
     64 << 20,
 )  # a packed file may be so many times as large once unpacked, after so many bytes
+# of the messages of gzip and zstandard where the unpacked content is not what was packed
+CHECKSUM = ("CRC check failed", "Incorrect length", "doesn't match checksum")
 BOM = b"\xef\xbb\xbf"
 SUFFIXES = (
     ".jsonl",
@@ -45,7 +47,7 @@ SUFFIXES = (
 def _zstd(file: BinaryIO) -> BinaryIO:
     import zstandard
 
-    class Unpacked(io.RawIOBase):
+    class Frames(io.RawIOBase):
         """The library's own reader does not tell a file that ends amid a frame from one that
         ends.
         """
@@ -72,7 +74,7 @@ def _zstd(file: BinaryIO) -> BinaryIO:
             buffer[: len(taken)] = taken
             return len(taken)
 
-    return cast(BinaryIO, io.BufferedReader(Unpacked()))
+    return cast(BinaryIO, io.BufferedReader(Frames()))
 
 
 def _gzip(file: BinaryIO) -> BinaryIO:
@@ -85,27 +87,34 @@ PACKED: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
 }
 
 
-class Grown(io.RawIOBase):
-    """What is unpacked, up to where it is far more than rows would be."""
+class Unpacked(io.RawIOBase):
+    """The content of a packed file, up to its end or to where it cannot be unpacked; up to where it
+    is far more than rows would be.
 
-    def __init__(self, unpacked: Any, packed: BinaryIO, name: str):
-        self.unpacked, self.packed, self.name, self.size = unpacked, packed, name, 0
-        self.broken: Exception | None = None
+    `broken`: why the content ends before the packed file says that it is whole. `lines`: line
+    breaks so far.
+    """
+
+    def __init__(self, content: Any, packed: BinaryIO, name: str):
+        self.content, self.packed, self.name = content, packed, name
+        self.size, self.lines = 0, 0
+        self.broken: RowError | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         if self.broken:
-            raise self.broken  # it would look like the end of the file
+            return 0
         try:
             # one piece: of several, those before a tear would be lost with it
-            content = self.unpacked.read1(len(buffer))
+            content = self.content.read1(len(buffer))
         except Exception as error:
-            self.broken = error
-            raise
+            self.broken = _broken(error)
+            return 0
         buffer[: len(content)] = content
         self.size += len(content)
+        self.lines += content.count(b"\n")
         if self.size > UNTIL and self.size > GROWN * self.packed.tell():
             raise UserError(
                 f"grows more than {GROWN}-fold when it is unpacked, as rows do not.",
@@ -114,6 +123,22 @@ class Grown(io.RawIOBase):
                 exit_code=REJECTS,
             )
         return len(content)
+
+
+def _broken(error: Exception) -> RowError:
+    """E104 in our words. Raises the error again if it does not come from unpacking."""
+    of_zstd = type(error).__name__ == "ZstdError"  # without importing it for files of other kinds
+    if not (of_zstd or isinstance(error, EOFError | zlib.error | OSError)):
+        raise error
+    if isinstance(error, EOFError):
+        problem = "is cut off here"
+    elif isinstance(error, OSError) and error.errno:
+        problem = f"cannot be read from here on: {error.strerror}"
+    elif any(words in str(error) for words in CHECKSUM):
+        problem = "has a wrong checksum: any row before this may have been changed"
+    else:
+        problem = "is damaged here, or shortly before"
+    return RowError("E104", f"the packed file {problem}")
 
 
 class RawLine(NamedTuple):
@@ -218,30 +243,46 @@ def _rows(source: str, paths: list[Path], stdin: BinaryIO) -> Iterator[RawLine]:
 
 
 def _packed_or_plain(packed: BinaryIO, name: str) -> Iterator[RawLine]:
-    with _unpacked(packed, name) as file:
-        head = _head(file)
-        if isinstance(head, RowError):
-            yield RawLine(f"{name}:1", b"", head)
+    """The rows of a file; if it is packed and cannot be unpacked to its end, a last row with what
+    is wrong with it, and with what there is of a row that is torn.
+    """
+    unpacked = _unpacked(packed, name)
+    file = cast(BinaryIO, io.BufferedReader(unpacked, 1 << 16)) if unpacked else packed
+    for line in _content(file, name):
+        if unpacked and unpacked.broken and _is_torn(line):
+            yield line._replace(error=unpacked.broken)
             return
-        refuse_foreign(head, name)
-        first, number = _line(file), 1
-        while isinstance(first, bytes) and first and not _unmarked(first).strip():
-            first, number = _line(file), number + 1
-        if isinstance(first, bytes) and _unmarked(first).lstrip().startswith(b"["):
-            yield from _bracketed(file, name, first, number)
-        elif isinstance(first, bytes) and _is_opening(first):
-            yield from _spread(file, name, first, number)
-        else:
-            yield from _lines(file, name, first, number)
+        yield line
+    if unpacked and unpacked.broken:
+        yield RawLine(f"{name}:{unpacked.lines + 1}", b"", unpacked.broken)
 
 
-def _head(file: Any) -> bytes | RowError:
-    """The first bytes, which stay to be read; or what is wrong with the packed file."""
+def _content(file: BinaryIO, name: str) -> Iterator[RawLine]:
+    refuse_foreign(_head(file), name)
+    first, number = file.readline(LONGEST_LINE + 1), 1
+    while first and not _unmarked(first).strip():
+        first, number = file.readline(LONGEST_LINE + 1), number + 1
+    if _unmarked(first).lstrip().startswith(b"["):
+        yield from _bracketed(file, name, first, number)
+    elif _is_opening(first):
+        yield from _spread(file, name, first, number)
+    else:
+        yield from _lines(file, name, first, number)
+
+
+def _head(file: Any) -> bytes:
+    """The first bytes, which stay to be read."""
     if hasattr(file, "peek"):
-        return _unpacking(lambda: bytes(file.peek(HEAD)[:HEAD]))
+        return bytes(file.peek(HEAD)[:HEAD])
     head: bytes = file.read(HEAD)
     file.seek(0)
     return head
+
+
+def _is_torn(line: RawLine) -> bool:
+    """Whether it is the beginning of a row, or of the rest of an array, at the end of a file."""
+    error = line.error or (None if line.content.endswith(b"\n") else decoded(line).error)
+    return error is not None and error.code in ("E105", "E109", "E121", "E122")
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:
@@ -249,45 +290,17 @@ def _begins_with(path: Path, magic: bytes) -> bool:
         return file.read(len(magic)) == magic
 
 
-@contextlib.contextmanager
-def _unpacked(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+def _unpacked(file: BinaryIO, name: str) -> Unpacked | None:
+    """The content of a packed file; None for any other one."""
     start = file.read(4)
     file.seek(0)
     unpack = next((unpack for magic, unpack in PACKED.items() if start.startswith(magic)), None)
-    yield (
-        cast(BinaryIO, io.BufferedReader(Grown(unpack(file), file, name), 1 << 16))
-        if unpack
-        else file
-    )
-
-
-def _line(file: BinaryIO) -> bytes | RowError:
-    """The next line; or what is wrong with the packed file, from there on."""
-    return _unpacking(lambda: file.readline(LONGEST_LINE + 1))
-
-
-def _unpacking(read: Callable[[], bytes]) -> bytes | RowError:
-    try:
-        return read()
-    except (EOFError, zlib.error, OSError) as error:
-        return RowError("E104", f"the packed file ends or breaks here: {error}")
-    except Exception as error:  # zstandard's own, without importing it for files that need it not
-        if type(error).__name__ != "ZstdError":
-            raise
-        return RowError("E104", f"the packed file breaks here: {error}")
-
-
-def _rest(file: BinaryIO) -> bytes:
-    """What can be read; an array in a packed file that is cut is then not closed."""
-    chunks = []
-    while isinstance(chunk := _line(file), bytes) and chunk:
-        chunks.append(chunk)
-    return b"".join(chunks)
+    return Unpacked(unpack(file), file, name) if unpack else None
 
 
 def _bracketed(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[RawLine]:
     """A file that begins with [: one array of rows, or rows that are arrays, which are no rows."""
-    rest = _rest(file)
+    rest = file.read()
     try:
         whole = json.loads(_unmarked(first))
         lines = bool(rest.strip()) or not all(isinstance(row, dict) for row in whole)
@@ -312,13 +325,7 @@ def _spread(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[Ra
     """A file that begins with an object spread over lines: the objects in it, one after another. If
     the first one does not end, its lines are rows that cannot be read.
     """
-    chunks = [first]
-    broken = None
-    while chunk := _line(file):
-        if isinstance(chunk, RowError):
-            broken = RawLine(f"{name}:{number + len(chunks)}", b"", chunk)
-            break
-        chunks.append(chunk)
+    chunks = [first, *file]
     content = b"".join(chunks)
     try:
         text = _unmarked(content).decode("utf-8")
@@ -330,8 +337,6 @@ def _spread(file: BinaryIO, name: str, first: bytes, number: int) -> Iterator[Ra
             yield from _lines(io.BytesIO(content[len(first) :]), name, first, number)
     else:
         yield from _objects(text, name, number)
-    if broken:
-        yield broken
 
 
 def _is_row(line: bytes) -> bool:
@@ -358,17 +363,14 @@ def _objects(text: str, name: str, line: int) -> Iterator[RawLine]:
         start = following
 
 
-def _lines(file: BinaryIO, name: str, line: bytes | RowError, number: int) -> Iterator[RawLine]:
+def _lines(file: BinaryIO, name: str, line: bytes, number: int) -> Iterator[RawLine]:
     """From `line` on, which was read already and is number `number`."""
     while line:
-        if isinstance(line, RowError):
-            yield RawLine(f"{name}:{number}", b"", line)
-            return
         if len(line) > LONGEST_LINE:
             yield _too_long(file, line, f"{name}:{number}")
         elif _unmarked(line).strip():
             yield RawLine(f"{name}:{number}", line)
-        line, number = _line(file), number + 1
+        line, number = file.readline(LONGEST_LINE + 1), number + 1
 
 
 def decoded(line: RawLine) -> Raw:
@@ -423,8 +425,7 @@ def _too_long(file: BinaryIO, line: bytes, location: str) -> RawLine:
     while line:
         digest.update(line)
         length += len(line)
-        more = b"" if line.endswith(b"\n") else _line(file)
-        line = more if isinstance(more, bytes) else b""
+        line = b"" if line.endswith(b"\n") else file.readline(LONGEST_LINE + 1)
     reason = (
         f"a line of {length} bytes, more than {LONGEST_LINE >> 20} MiB (sha256 "
         f"{digest.hexdigest()}; its start is kept)"
