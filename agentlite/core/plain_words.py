@@ -13,6 +13,7 @@ KINDS = {
     **dict.fromkeys(("list", "tuple", "array"), "a list"),
     **dict.fromkeys(("dict", "object"), "an object"),
 }
+GIVEN = KINDS | {"float": "a decimal number"}  # which a whole number is not
 BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 # what msgspec says of a value, and where that stands
 EXPECTED = re.compile(
@@ -30,12 +31,17 @@ def kind(value: object) -> str:
 
 def misfit(error: msgspec.ValidationError) -> str:
     """`messages[0].content: a text is expected, and this is a whole number`."""
+    path, problem = located(error)
+    return f"{path}: {problem}" if path else problem
+
+
+def located(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The path to the value that does not fit, "" for the whole, and what is wrong with it."""
     text, path = str(error), ""
     if place := PLACE.search(text):
         text, path = text[: place.start()], place["path"]
         path = f"a key of {path or 'it'}" if place["key"] else path
-    problem = _problem(text)
-    return f"{path}: {problem}" if path else problem
+    return path, _problem(text)
 
 
 def _problem(text: str) -> str:
@@ -48,12 +54,14 @@ def _problem(text: str) -> str:
     names = [name for name in expected["types"].split(" | ") if name != "null"]
     wanted = " or ".join(KINDS.get(name, name) for name in names)
     if expected["sign"]:
-        entries = " entries" if expected["length"] else ""
+        entries = (
+            (" entry" if expected["bound"] == "1" else " entries") if expected["length"] else ""
+        )
         wanted += (
             f" {'with ' if entries else 'of '}{BOUNDS[expected['sign']]} "
             f"{expected['bound'].removesuffix('.0')}{entries}"
         )
-    got = f", and this is {KINDS.get(expected['got'], expected['got'])}" if expected["got"] else ""
+    got = f", and this is {GIVEN.get(expected['got'], expected['got'])}" if expected["got"] else ""
     return f"{wanted} is expected{got}"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from agentlite.core.json_schema import schema_problem
+from agentlite.core.plain_words import located
 from agentlite.core.records import Call
 from agentlite.data.openai_messages import Turn, new_call_id, wire_calls
 
@@ -27,6 +29,7 @@ OFF: Mapping[str, tuple[object, ...]] = {
     "service_tier": ("auto", "default"),
     "store": (False,),
 }
+PLACE = re.compile(r"\(byte (\d+)\)$")  # in msgspec's errors
 OFF_IN_CHAT = {**OFF, "logprobs": (False,), "top_logprobs": (0,), "modalities": (["text"],)}
 
 
@@ -141,10 +144,13 @@ def read_as(kind: type[R], body: bytes, model: str, off: Mapping[str, tuple[obje
                 raise _unsupported(name, "this server does not know it, or cannot do it")
         request = msgspec.convert({name: given[name] for name in known}, kind)
     except msgspec.ValidationError as error:
-        where = str(error).partition(" - at `$.")[2].rstrip("`") or None
-        raise Refused(400, f"The request is not as it should be: {error}", param=where) from error
+        path, problem = located(error)
+        named = f"`{path}`" if path else "The body of the request"
+        raise Refused(400, f"{named}: {problem}.", param=path or None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, f"The body of the request is no JSON: {error}") from error
+        raise Refused(
+            400, f"The body of the request is not JSON: {_unread(body, error)}."
+        ) from error
     if request.model not in ("", model):
         raise Refused(
             404,
@@ -156,6 +162,21 @@ def read_as(kind: type[R], body: bytes, model: str, off: Mapping[str, tuple[obje
     if request.stream_options and not request.stream:
         raise _unsupported("stream_options", "it needs `stream`")
     return request
+
+
+def _unread(body: bytes, error: Exception) -> str:
+    """Why a body cannot be read, in our words."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    try:
+        body.decode()
+    except UnicodeDecodeError as invalid:
+        return f"it is not UTF-8 at byte {invalid.start + 1}"
+    if not (place := PLACE.search(str(error))):
+        return "it ends too early" if body.strip() else "it is empty"
+    start = int(place[1])
+    piece = body[max(0, start - 20) : start + 20].decode(errors="replace")
+    return f"it is wrong at byte {start + 1}, in {piece!r}"
 
 
 def _unsupported(param: str, why: str) -> Refused:

@@ -261,8 +261,8 @@ def test_a_plain_text_goes_on_as_it_stands(client, chat_model):
 
 
 BAD = {
-    "no JSON": (b"{", 400, "no JSON"),
-    "no object": (b"[]", 400, "Expected `object`"),
+    "no JSON": (b"{", 400, "not JSON"),
+    "no object": (b"[]", 400, "an object is expected, and this is a list"),
     "no messages": ({"model": "sft"}, 400, "messages"),
     "an empty list": (ASKED | {"messages": []}, 400, "messages"),
     "no role": (
@@ -315,7 +315,7 @@ BAD = {
         "maximum context length",
     ),
     "a temperature of text": (ASKED | {"temperature": "hot"}, 400, "temperature"),
-    "seventeen answers": (ASKED | {"n": 17}, 400, "<= 16"),
+    "seventeen answers": (ASKED | {"n": 17}, 400, "at most 16"),
     "log-probabilities": (ASKED | {"logprobs": True}, 400, "`logprobs`"),
     "a call of no tool": (
         ASKED | {"tool_choice": {"type": "function", "function": {"name": "f"}}},

@@ -88,9 +88,14 @@ def literal_value(text: str) -> object:
     return json_value(plain)
 
 
-def shortened(text: str) -> str:
-    """Text as an error quotes it: its beginning, on one line."""
-    return repr(text if len(text) <= 60 else f"{text[:60]}…")
+def shortened(value: object) -> str:
+    """A value as an error quotes it: its beginning, on one line; a text in quotes, others as
+    JSON.
+    """
+    is_text = isinstance(value, str)
+    text = value if is_text else json.dumps(value, ensure_ascii=False, default=str)
+    text = text if len(text) <= 60 else f"{text[:60]}…"
+    return repr(text) if is_text else text
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:

@@ -123,7 +123,7 @@ def _apis(plugin: dict[str, object]) -> Iterator[tuple[Tool, bool]]:
         return
     paths = schema.get("paths") or [schema]
     if not isinstance(paths, list) or not all(isinstance(path, dict) for path in paths):
-        raise RowError("E211", f"paths of a plugin are no list of APIs: {shortened(str(paths))}")
+        raise RowError("E211", f"paths of a plugin are no list of APIs: {shortened(paths)}")
     for path in paths:
         name = path.get("name") or schema.get("name") or plugin.get("plugin_name")
         description = path.get("description") or schema.get("description")

@@ -11,7 +11,7 @@ from agentlite.core.errors import RowError, nearest
 from agentlite.core.plain_words import kind, misfit
 from agentlite.core.records import Call, Gold, Message, Record, Role, Task, Tool, plain
 from agentlite.data.formats.extra_fields import meta_of, rest
-from agentlite.data.formats.json_decode import json_value
+from agentlite.data.formats.json_decode import json_value, shortened
 from agentlite.data.formats.tool_calls import read_call, read_tools
 
 EXAMPLE = (
@@ -55,7 +55,7 @@ TASKS = get_args(Task)
 
 def unknown_role(role: object, known: Iterable[str], where: str) -> RowError:
     """E202 for a turn of somebody who is not known, with the role that is spelt most like it."""
-    reason = f"unknown role {role!r} ({where}); known: {', '.join(known)}"
+    reason = f"unknown role {shortened(role)} ({where}); known: {', '.join(known)}"
     return RowError("E202", reason, nearest(str(role), known, other=""), str(role))
 
 
@@ -147,7 +147,11 @@ class _OpenAIDialog:
             thoughts = [_text(message.get(key), role, number) for key in THOUGHTS]
             content = "\n\n".join(filter(None, [*thoughts, content]))
         if role == "assistant":
-            self.calls = tuple([self._call(call) for call in _calls(message, number)])
+            try:
+                self.calls = tuple([self._call(call) for call in _calls(message)])
+            except RowError as error:
+                reason = f"{error.reason} (message {number})"
+                raise RowError(error.code, reason, error.hint, error.at) from error
             self.waiting = Counter(call.id for call in self.calls)
             return Message(role, content, self.calls, "", loss)
         return Message(role, content, (), self._answered(message) if role == "tool" else "", loss)
@@ -168,9 +172,9 @@ class _OpenAIDialog:
         if self.taken is None:
             given = [
                 call.get("id")
-                for number, message in enumerate(self.messages, 1)
+                for message in self.messages
                 if isinstance(message, dict)
-                for call in _calls(message, number)
+                for call in _calls(message)
             ]
             self.taken = {call_id for call_id in given if isinstance(call_id, str)}
         while f"call_{self.made}" in self.taken:
@@ -192,7 +196,7 @@ class _OpenAIDialog:
                 if self.waiting[call.id] and (not name or call.name == name)
             ]
         if len(fitting) != 1:
-            return str(given or "")
+            return given if isinstance(given, str) else plain(given) if given else ""
         self.waiting[fitting[0]] -= 1
         return fitting[0]
 
@@ -202,12 +206,12 @@ def has_loss(message: dict[str, object]) -> bool:
     return message.get("loss") is not False and message.get("weight") != 0
 
 
-def _calls(message: dict[str, object], number: int) -> list[dict[str, object]]:
+def _calls(message: dict[str, object]) -> list[dict[str, object]]:
     calls = message.get("tool_calls") or (
         [message["function_call"]] if message.get("function_call") else []
     )
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        raise RowError("E206", f"tool_calls are not a list of objects (message {number})")
+        raise RowError("E206", "tool_calls are not a list of objects")
     return calls
 
 
@@ -219,15 +223,14 @@ def _text(content: object, role: Role, number: int) -> str:
     if not isinstance(content, list):
         raise RowError("E216", f"content is {kind(content)}, not text (message {number})")
     for part in content:
-        if (
-            not isinstance(part, dict)
-            or part.get("type") != "text"
-            or not isinstance(part.get("text"), str)
-        ):
-            found = part.get("type") if isinstance(part, dict) else kind(part)
+        if not isinstance(part, dict) or part.get("type") != "text":
+            found = shortened(part.get("type")) if isinstance(part, dict) else kind(part)
             raise RowError(
-                "E216", f"content of type {found!r}: only text can be learned (message {number})"
+                "E216", f"content of type {found}: only text can be learned (message {number})"
             )
+        if not isinstance(part.get("text"), str):
+            found = kind(part.get("text"))
+            raise RowError("E216", f"the text of a part is {found}, not text (message {number})")
     return "".join(part["text"] for part in content)
 
 

@@ -86,7 +86,7 @@ def declared(value: object, catalogue: Mapping[str, Tool] = NO_CATALOGUE) -> Too
     """
     tool_id = value.get("tool_id") if isinstance(value, dict) else value
     if not isinstance(tool_id, str) or not tool_id.strip():
-        raise RowError("E212", f"a tool without an id: {shortened(str(value))}")
+        raise RowError("E212", f"a tool without an id: {shortened(value)}")
     inputs = value.get("inputs") if isinstance(value, dict) else None
     if inputs is None:
         return catalogue.get(tool_id) or Tool(tool_id, _described(value), OPEN)

@@ -50,9 +50,7 @@ def read_arguments(value: object, reader: Reader = json_value) -> dict[str, obje
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise RowError(
-            "E208", f"arguments are {kind(value)}, not an object: {shortened(str(value))}"
-        )
+        raise RowError("E208", f"arguments are {kind(value)}, not an object: {shortened(value)}")
     return value
 
 
@@ -79,7 +77,7 @@ def read_call(value: Any, reader: Reader = json_value) -> Call:
         or not function["name"]
     ):
         hint = 'Write a call as {"name": "weather", "arguments": {"city": "Oslo"}}.'
-        raise RowError("E206", f"a call without a name: {shortened(str(value))}", hint)
+        raise RowError("E206", f"a call without a name: {shortened(value)}", hint)
     given = value.get("id")
     call_id = given if isinstance(given, str) else ""
     return Call(function["name"], read_arguments(function.get("arguments"), reader), call_id)
@@ -123,7 +121,7 @@ def _tool(value: object, reader: Reader) -> Tool:
         or not isinstance(function.get("name"), str)
         or not function["name"].strip()
     ):
-        raise RowError("E212", f"a tool without a name: {shortened(str(value))}")
+        raise RowError("E212", f"a tool without a name: {shortened(value)}")
     name, description, parameters = (
         function["name"],
         function.get("description"),
@@ -166,7 +164,7 @@ def json_schema(schema: object, tool: str) -> dict[str, Any]:
     E211.
     """
     if not isinstance(schema, dict):
-        reason = f"parameters of {tool}: {shortened(str(schema))} is not a schema"
+        reason = f"parameters of {tool}: {shortened(schema)} is not a schema"
         raise RowError("E211", reason, at=tool)
     padded = any(value is None for key, value in schema.items() if key != "default")
     kept = {

@@ -58,7 +58,7 @@ def _listed(row: dict[str, object], key: str, code: str) -> list[object]:
         except RowError as error:
             if error.code != "E206":
                 raise
-            raise RowError(code, f"{key} are no JSON: {shortened(str(row[key]))}") from error
+            raise RowError(code, f"{key} are no JSON: {shortened(row[key])}") from error
     if not isinstance(value, list):
         raise RowError(code, f"{key} are {kind(value)}, not a list")
     return value
@@ -80,7 +80,7 @@ def _tool(value: object) -> Tool:
     if not all(isinstance(parameter, dict) for parameter in given.values()):
         raise RowError(
             "E211",
-            f"parameters of {function.get('name')}: {shortened(str(given))} describe nothing",
+            f"parameters of {function.get('name')}: {shortened(given)} describe nothing",
         )
     properties = {name: _property(parameter) for name, parameter in given.items()}
     required = [name for name, parameter in given.items() if _is_required(parameter)]
