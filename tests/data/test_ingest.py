@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings
+from agentlite.core.errors import RowError
 from agentlite.core.records import Call, Message, Record, from_row, to_row
 from agentlite.core.row_files import encode
 from agentlite.data import worker_pool
@@ -19,7 +20,14 @@ from agentlite.data.curation.stats import Sized
 from agentlite.data.curation.traits import traits
 from agentlite.data.formats import FORMATS, RawLine
 from agentlite.data.ingest import Ingested, Spool, totals
-from agentlite.data.ingest_row import IngestContext, IngestedRecord, IngestedRow, LeftOut, take
+from agentlite.data.ingest_row import (
+    IngestContext,
+    IngestedRecord,
+    IngestedRow,
+    LeftOut,
+    located,
+    take,
+)
 from agentlite.data.openai_messages import new_call_id, wire_calls, wire_message
 from agentlite.data.rejects import Reject
 from agentlite.rendering import choose
@@ -101,12 +109,56 @@ def test_workers_are_handed_whole_rows_in_their_order_about_as_many_bytes_at_a_t
     lines = [("f", RawLine(f"f:{n}", b"x" * size)) for n, size in enumerate(sizes)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(worker_pool, "AT_ONCE", 100)
+        patched.setattr(worker_pool, "LOCATION", 1)
         chunks = list(worker_pool._chunks(lines))
-    assert [line for chunk in chunks for line in chunk] == lines
+    places = [location for chunk in chunks for _, location in chunk.rows]
+    assert places == [line.location for _, line in lines]
+    # of equal rows the first alone is handed to a worker
+    firsts = {len(line.content): line for _, line in reversed(lines)}
+    handed = [line for chunk in chunks for _, line in chunk.new]
+    assert handed == sorted(firsts.values(), key=lambda line: int(line.location[2:]))
     for chunk in chunks[:-1]:
-        total = sum(len(line.content) for _, line in chunk)
-        assert 100 <= total < 100 + len(chunk[-1][1].content)
-    assert all(chunks)
+        total = sum(len(line.content) for _, line in chunk.new) + len(chunk.rows)
+        assert 100 <= total < 141
+    assert all(chunk.rows for chunk in chunks)
+
+
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(0, 12))
+def test_what_becomes_of_a_row_becomes_of_all_that_are_equal_however_many_are_remembered(
+    numbers: list[int], most: int
+) -> None:
+    lines = [(f"{n % 2}", RawLine(f"{at}", b"%d" % n)) for at, n in enumerate(numbers)]
+    lines += [("0", RawLine("99", b"", RowError("E104", "is cut off")))] * 2
+    counted: Counter[bytes] = Counter()
+
+    def noted(source: str, line: RawLine, context: object) -> IngestedRow:
+        counted[line.content] += 1
+        sample = LeftOut("F311", line.location, line.content.hex(), {})
+        return IngestedRow(source, "f", (), [sample])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(worker_pool, "take", noted)
+        patched.setattr(worker_pool, "AT_ONCE", 300)
+        patched.setattr(worker_pool, "REMEMBERED", most * (worker_pool.OVERHEAD + 1))
+        found = list(worker_pool.take_all(lines, IngestContext(*[None] * 3), 1))  # type: ignore[arg-type]
+    assert counted.pop(b"") == 2  # of what cannot be read nobody knows what it was
+    assert most < 10 or set(counted.values()) <= {1}
+    assert found == [noted(source, line, None) for source, line in lines]
+
+
+@pytest.mark.parametrize("end", ["rejected", "cut", "kept", "left out"])
+def test_an_equal_row_at_another_place_is_what_it_would_be_if_it_were_taken(
+    end: str, smollm2: Template
+) -> None:
+    chosen: dict[str, Any] = {
+        "rejected": {"messages": [1]},
+        "cut": openai_row(*("Which fish is it?", "A herring. " * 9) * 6),
+        "kept": openai_row("What is it?", "A fish."),
+        "left out": openai_row("Whose is it?", "It belongs to ada@sea.org."),
+    }
+    here, there = lines(*[chosen[end]] * 2)
+    how = context(smollm2, max_length=200, long_rows="cut", personal="drop", duplicates=("near",))
+    assert located(take("dir/f", here, how), there.location) == take("dir/f", there, how)
 
 
 # --- one row ---

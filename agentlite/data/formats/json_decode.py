@@ -92,10 +92,13 @@ def shortened(value: object) -> str:
     """A value as an error quotes it: its beginning, on one line; a text in quotes, others as
     JSON.
     """
-    is_text = isinstance(value, str)
-    text = value if is_text else json.dumps(value, ensure_ascii=False, default=str)
-    text = text if len(text) <= 60 else f"{text[:60]}…"
-    return repr(text) if is_text else text
+    if isinstance(value, str):
+        return repr(_beginning(value))
+    return _beginning(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, object]:
