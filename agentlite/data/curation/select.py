@@ -246,7 +246,10 @@ def _split(selection: Selection, context: SelectionContext) -> Selection:
     selection = selection._replace(splits=dict(zip(kept, split.splits, strict=True)))
     crossing = {kept[at]: End("F332", records[of].id) for at, of in split.crossing.items()}
     torn = {kept[at]: End("F333") for at in split.torn}
-    return selection.without(crossing | torn).noting(*split.notes, groups=split.groups)
+    missed = {side: one._asdict() for side, one in split.missed.items()}
+    return selection.without(crossing | torn).noting(
+        *split.notes, groups=split.groups, **({"split_missed": missed} if missed else {})
+    )
 
 
 def _take_coreset(selection: Selection, context: SelectionContext) -> Selection:

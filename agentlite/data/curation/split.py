@@ -19,18 +19,26 @@ SEEDS, MANY = (
 Pairs = Iterator[tuple[int, int]]
 
 
+class Shortfall(NamedTuple):
+    """How many records a split has, and about how many were asked for."""
+
+    asked: int
+    got: int
+
+
 class Split(NamedTuple):
     """The split of each record; which cannot stay on theirs, by index; the number of groups; what
     to tell the user.
 
     `crossing`: with a record of the same group that stays, on another side. `torn`: they call tools
-    of two sides.
+    of two sides. `missed`: the splits whose share is not what was asked for, by half of it.
     """
 
     splits: list[str]
     crossing: dict[int, int]
     torn: list[int]
     groups: int
+    missed: dict[str, Shortfall]
     notes: list[str]
 
 
@@ -45,25 +53,58 @@ def assign_splits(
     before train; else the one with most records).
     """
     _check(dev, test, by)
-    fractions = {"test": test, "dev": dev, "train": 1.0 - dev - test}
-    found = [_side(record, fractions, seed, "tools" in by) for record in records]
+    shares = Shares({"test": test, "dev": dev, "train": 1.0 - dev - test}, "tools" in by)
+    found = shares.sides(records, seed)
     # a record whose tools fall on two sides is left out before any tie: it would tie both together
     whole = [index for index, side in enumerate(found) if side]
     groups = [
         [whole[place] for place in group]
         for group in _groups([records[index] for index in whole], by)
     ]
-    crossing = {
-        index: stays
-        for group in groups
-        for index, stays in _crossing(group, records, found).items()
-    }
-    here = {side for index, side in enumerate(found) if index not in crossing}
-    empty = [side for side in SPLITS if fractions[side] > 0 and side not in here]
-    notes = [_on_empty(empty, records, fractions, seed, "tools" in by)] if empty and records else []
-    return Split(
-        found, crossing, [index for index, side in enumerate(found) if not side], len(groups), notes
-    )
+    crossing = _all_crossing(groups, records, found)
+    counts = Counter(found[index] for index in whole if index not in crossing)
+    missed = shares.missed(counts)
+    empty = [side for side in SPLITS if shares.of[side] > 0 and not counts[side]]
+    notes = []
+    if records and (missed or empty):
+        why, fix = _why_missed(shares, records, found, groups, crossing, seed)
+        notes = [f"{_shortfalls(counts, missed, empty)}: {why}{f' ({fix})' if fix else ''}"]
+    torn = [index for index, side in enumerate(found) if not side]
+    return Split(found, crossing, torn, len(groups), missed, notes)
+
+
+class Shares(NamedTuple):
+    """The share of each split in all hashes: of records' tools if `by_tools`, else of queries."""
+
+    of: Mapping[str, float]
+    by_tools: bool
+
+    def sides(self, records: Sequence[Traits], seed: int) -> list[str]:
+        """The side of each record, by nothing but itself; "" if its tools are of two sides."""
+        sides: dict[tuple[str, ...], str] = {}
+        for keys in {self.keys(record) for record in records}:
+            fallen = {_of_key(key, self.of, seed) for key in keys}
+            sides[keys] = fallen.pop() if len(fallen) == 1 else ""
+        return [record.split or sides[self.keys(record)] for record in records]
+
+    def keys(self, record: Traits) -> tuple[str, ...]:
+        """What is hashed."""
+        return (self.by_tools and record.tools) or (record.query or record.id,)
+
+    def missed(self, counts: Mapping[str, int]) -> dict[str, Shortfall]:
+        """The splits that are smaller or larger by more than half of what was asked for, and by two
+        records at least: of a few, one more or less is chance.
+        """
+        total = sum(counts.values())
+        found = {
+            side: Shortfall(round(self.of[side] * total), counts.get(side, 0)) for side in SPLITS
+        }
+        return {
+            side: one
+            for side, one in found.items()
+            if self.of[side] > 0
+            and abs(one.got - self.of[side] * total) > max(self.of[side] * total / 2, 1.99)
+        }
 
 
 def same_query(records: Sequence[Traits]) -> Pairs:
@@ -138,15 +179,6 @@ def _same(keys: Iterable[Iterable[Hashable]]) -> Pairs:
             yield first.setdefault(key, index), index
 
 
-def _side(record: Traits, fractions: Mapping[str, float], seed: int, by_tools: bool) -> str:
-    """By nothing but the record; "" if its tools are of two sides."""
-    if record.split:
-        return record.split
-    keys = (by_tools and record.tools) or (record.query or record.id,)
-    splits = {_of_key(key, fractions, seed) for key in keys}
-    return splits.pop() if len(splits) == 1 else ""
-
-
 def _of_key(key: str, fractions: Mapping[str, float], seed: int) -> str:
     """The test's share of all hashes comes first, so that with a larger dev nothing of it moves."""
     at = int(digest(f"{seed} {key}"), 16) / 2**64
@@ -182,31 +214,84 @@ def _crossing(group: Group, records: Sequence[Traits], splits: Sequence[str]) ->
     return {index: first for index in group if splits[index] != stays}
 
 
-def _on_empty(
-    empty: Sequence[str],
-    records: Sequence[Traits],
-    fractions: Mapping[str, float],
-    seed: int,
-    by_tools: bool,
+def _all_crossing(
+    groups: Sequence[Group], records: Sequence[Traits], found: Sequence[str]
+) -> dict[int, int]:
+    return {
+        index: stays
+        for group in groups
+        for index, stays in _crossing(group, records, found).items()
+    }
+
+
+def _shortfalls(
+    counts: Mapping[str, int], missed: Mapping[str, Shortfall], empty: Sequence[str]
 ) -> str:
-    """What to do about a side that no record fell on: records that bear a split, or a seed with
-    which none is empty.
+    """Which splits are not as large as they should be."""
+    total, parts = sum(counts.values()), []
+    if empty:
+        parts.append(f"no record fell on {' and '.join(empty)}")
+    parts += [
+        f"{side} has {one.got} of {total} records, and {one.asked} were asked for"
+        for side, one in missed.items()
+        if side not in empty
+    ]
+    return "; ".join(parts)
+
+
+def _why_missed(
+    shares: Shares,
+    records: Sequence[Traits],
+    found: Sequence[str],
+    groups: Sequence[Group],
+    crossing: Mapping[int, int],
+    seed: int,
+) -> tuple[str, str]:
+    """Why the splits are not as large as they should be: the first cause without which they would
+    be, or chance; and what to do about it.
     """
-    free = [record for record in records if not record.split]
-    if not free:
-        return f"no record bears {' or '.join(empty)}, and all bear a split"
-    expected = {side for side in SPLITS if fractions[side] > 0}
-    fits = (
-        other
-        for other in range(seed + 1, seed + SEEDS)
-        if len(free) <= MANY
-        and expected <= {_side(record, fractions, other, by_tools) for record in records}
-    )
-    found = next(fits, None)
-    own = "tools" if by_tools else "query"
-    return (
-        f"no record fell on {' and '.join(empty)}: sides go by a hash of each record's own {own}, "
-        "and there are "
-        f"{len(records)} records (give rows a `split` of their "
-        f"own{'' if found is None else f', or --seed {found}'})"
-    )
+    here = [index for index, side in enumerate(found) if side and index not in crossing]
+    free = [index for index in here if not records[index].split]
+    if not any(not record.split for record in records):
+        return "all records name a split of their own", "take `split` out of some rows"
+    if len(free) < len(here) and not shares.missed(Counter(found[index] for index in free)):
+        return (
+            f"{len(here) - len(free)} records name a split of their own",
+            "take `split` out of those rows",
+        )
+    other = _fitting_seed(shares, records, groups, seed)
+    fix = f"give rows a `split` of their own{other and f', or --seed {other}'}"
+    if crossing and not shares.missed(Counter(side for side in found if side)):
+        return (
+            f"{len(crossing)} records were left out, since others of their group are on another "
+            "side (F332)",
+            f"{fix}; --split-by query ties fewer records together",
+        )
+    own = "tools" if shares.by_tools else "query"
+    keys = Counter(shares.keys(record) for record in records if not record.split)
+    there = f"there are {len(records)} records"
+    if len(keys) == 1 < keys.total():
+        there = f"{keys.total()} records have the same one"
+    elif len(keys) < keys.total():
+        there = (
+            f"{keys.total()} records have {len(keys)} different ones, one of them "
+            f"{keys.most_common(1)[0][1]} times"
+        )
+    return f"sides go by a hash of each record's own {own}, and {there}", fix
+
+
+def _fitting_seed(
+    shares: Shares, records: Sequence[Traits], groups: Sequence[Group], seed: int
+) -> str:
+    """A seed with which no split is empty or misses its share; "" if none is found."""
+    if len(records) > MANY:
+        return ""
+    expected = {side for side in SPLITS if shares.of[side] > 0}
+    tied = [group for group in groups if len(group) > 1]
+    for other in range(seed + 1, seed + SEEDS):
+        found = shares.sides(records, other)
+        away = _all_crossing(tied, records, found)
+        counts = Counter(side for index, side in enumerate(found) if side and index not in away)
+        if expected <= counts.keys() and not shares.missed(counts):
+            return str(other)
+    return ""

@@ -526,8 +526,89 @@ def test_one_tool_falls_on_one_side_where_tools_decide() -> None:
     assert len(set(split(records, BY[:-1]).splits)) == 3
     result = split(records, BY)
     assert len(set(result.splits)) == 1
-    assert "own tools, and there are 40 records" in result.notes[0]
+    assert (
+        "own tools, and 40 records have 1 different ones, one of them 40 times" in (result.notes[0])
+    )
     assert "--seed" not in result.notes[0]
+
+
+def grouped(sizes: Sequence[int], named: dict[str, int], seed: int) -> list[Record]:
+    """Groups of records that ask the same and answer differently; then some with a split."""
+    chance = random.Random(seed)
+    texts = [" ".join(chance.choices(WORDS, k=9)) for _ in range(len(sizes) + sum(named.values()))]
+    records = [
+        Record(messages=(Message("user", text), Message("assistant", f"Number {number}.")))
+        for text, size in zip(texts, sizes, strict=False)
+        for number in range(size)
+    ]
+    sides = [side for side, count in named.items() for _ in range(count)]
+    return records + [
+        asking(text, split=side) for text, side in zip(texts[len(sizes) :], sides, strict=True)
+    ]
+
+
+SHAPES: dict[str, tuple[list[int], dict[str, int], str]] = {
+    "all different": ([1] * 300, {}, ""),
+    "few": ([1] * 12, {}, "there are 12 records"),
+    "one large group": (
+        [200, *[1] * 100],
+        {},
+        "300 records have 101 different ones, one of them 200 times",
+    ),
+    "a few large groups": ([60] * 5, {}, "300 records have 5 different ones, one of them 60 times"),
+    "many small groups": ([5] * 80, {}, ""),
+    "a named test": ([1] * 200, {"test": 200}, "200 records name a split of their own"),
+    "all named": ([], {"train": 90, "test": 10}, "all records name a split of their own"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("dev", "test"), [(0.1, 0.2), (0.05, 0.05), (0.0, 0.1), (0.3, 0.4), (0, 0)]
+)
+def test_a_share_that_is_missed_by_half_is_named_with_the_cause_and_what_helps(
+    shape: str, dev: float, test: float
+) -> None:
+    sizes, named, why = SHAPES[shape]
+    for seed in range(4):
+        records = grouped(sizes, named, seed)
+        result = split(records, ("query",), dev=dev, test=test, seed=seed)
+        asked = {"train": 1 - dev - test, "dev": dev, "test": test}
+        counts = Counter(staying(records, result).values())
+        total = counts.total()
+        missed = {
+            side: (round(share * total), counts[side])
+            for side, share in asked.items()
+            if share > 0
+            and abs(counts[side] - share * total) >= 1.99
+            and not share * total * 0.5 <= counts[side] <= share * total * 1.5
+        }
+        assert {side: (*one,) for side, one in result.missed.items()} == missed
+        empty = [side for side, share in asked.items() if share > 0 and not counts[side]]
+        assert bool(result.notes) == bool(missed or empty)
+        if shape == "all different" and min(dev or 1, test or 1) >= 0.1:
+            assert not result.notes
+        for note in result.notes:
+            assert why in note
+            for side, (wanted, got) in missed.items():
+                if got:
+                    assert f"{side} has {got} of {total} records, and {wanted} were asked" in note
+            if "--seed" in note:
+                other = int(note.rpartition("--seed ")[2].split(";")[0].rstrip(")"))
+                better = split(records, ("query",), dev=dev, test=test, seed=other)
+                assert not better.missed and not better.notes
+
+
+def test_groups_whose_smaller_part_is_left_out_are_the_cause_where_they_are() -> None:
+    chance = random.Random(0)
+    stem = " ".join(chance.choices(WORDS, k=60))
+    # nearly the same question with another last word: each has a hash of its own, and all are tied
+    near = [asking(f"{stem} {number}") for number in range(60)]
+    records = [*near, *grouped([1] * 20, {}, 0)]
+    result = split(records, BY[:-1], dev=0.2, test=0.3)
+    assert len(result.crossing) > 20 and result.missed
+    (note,) = result.notes
+    assert f"{len(result.crossing)} records were left out" in note and "F332" in note
 
 
 def test_a_record_with_tools_of_two_sides_goes_where_tools_decide() -> None:

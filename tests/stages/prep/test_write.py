@@ -113,6 +113,28 @@ def test_the_figures_add_up_and_are_those_of_the_files(rows, tmp_path):
     assert other.next == f"agentlite sft --data b --run {tmp_path / 'run'}"
 
 
+def test_a_split_that_misses_its_share_is_on_the_screen_in_stats_and_in_the_figures(
+    tmp_path, capsys
+):
+    (line, *_) = (DATA / "weather.jsonl").read_bytes().splitlines()
+    rows = [{**json.loads(line), "split": "test", "id": f"{n}"} for n in range(30)]
+    for number, row in enumerate(rows):
+        row["messages"][0]["content"] = f"Question number {number * 7919}: is it wet?"
+        if number % 3:
+            del row["split"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    given = {"model": "smollm2-135m", "dev": 0, "test": 0.1, "split_by": ("query",)}
+    for dry_run in (True, False):
+        done = prep(str(path), run=str(tmp_path / "run"), dry_run=dry_run, **given)
+        missed = done.figures["split_missed"]
+        assert missed["test"]["asked"] == 3 and missed["test"]["got"] >= 10
+        said = f"test has {missed['test']['got']} of 30 records, and 3 were asked for"
+        assert said in capsys.readouterr().err
+    stats = json.loads((tmp_path / "run/prep/stats.json").read_bytes())
+    assert stats["split_missed"] == missed and said in "".join(stats["notes"])
+
+
 def test_every_written_record_has_one_row_of_measures(rows, tmp_path):
     template = load_template("smollm2-135m")
     for out, options in (("plain", {}), ("variants", {"mask_names": 1.0, "remove_tool": 1.0})):
