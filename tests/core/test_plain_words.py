@@ -25,7 +25,7 @@ class Point(msgspec.Struct):
         (
             [],
             Annotated[list[str], Meta(min_length=1)],
-            "a list with at least 1 entries is expected",
+            "a list with at least 1 entry is expected",
         ),
         ("c", Literal["a", "b"], "not one of the known values: 'c'"),
         ({}, Point, "x is missing"),

@@ -27,6 +27,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import injection
 import training
+from children import hostile_children
 from commands import Subject, Take, Tally, subjects, sweep
 from endpoint import faulty_endpoints
 from harm import harmed_stages, torn_tails
@@ -74,6 +75,11 @@ def endpoint(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
     yield from faulty_endpoints(work / "commands", taking(options), options.only)
 
 
+def children(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
+    """pairs and chat with hostile functions of a user's."""
+    yield from hostile_children(work / "commands", taking(options), options.only)
+
+
 def serve(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
     """Requests of many clients to a server of ours."""
     yield from served(work, options.all, options.seed)
@@ -106,6 +112,7 @@ PARTS: dict[str, Part] = {
     **{name: command(name) for name in ("prep", "eval", "pairs")},
     "harm": harm,
     "endpoint": endpoint,
+    "children": children,
     "serve": serve,
     "saves": trained(lambda one, told: training.saves(one, taking(told)), 4, 1),
     "checkpoints": trained(
