@@ -38,6 +38,16 @@ run_folder.StoredStage.changed = lambda stage, names=None: []
 runpy.run_path(sys.argv.pop(1), run_name="__main__")
 """
 
+BELIEVING = """
+import runpy, sys
+from agentlite.core import user_code
+def believed(self, number, deadline):
+    piece = self.socket.recv(1 << 20)
+    return user_code.msgspec.json.decode(piece.splitlines()[0])[1:]
+user_code.UserCode._answer = believed
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
 
 def sweep(
     folder: Path, *arguments: str, program: str = "", by: str = "", seed: str = SEED
@@ -70,6 +80,15 @@ def clean(code: int, found: list[dict[str, Any]], told: str) -> int:
 def test_prep_eval_and_pairs_lose_nothing_and_believe_nothing_that_was_harmed(tmp_path):
     parts = ("prep", "eval", "pairs", "harm", "endpoint")
     assert clean(*sweep(tmp_path, *parts, "--few", "1")) >= 35
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+def test_hostile_rewards_and_tools_cost_only_their_own_answers(tmp_path):
+    assert clean(*sweep(tmp_path, "children", "--few", "2")) == 4
+    told = sweep(
+        tmp_path, "children", "--only", "pairs", "--few", "1", program=BELIEVING, seed="64"
+    )
+    assert told[0] == 1 and told[1][-1]["silent"] > 0, told[2]
 
 
 def test_where_there_is_no_strace_python_fails_its_own_calls(tmp_path):

@@ -22,7 +22,7 @@ Pairs = Iterator[tuple[int, int]]
 class Shortfall(NamedTuple):
     """How many records a split has, and about how many were asked for."""
 
-    asked: int
+    wanted: int
     got: int
 
 
@@ -54,7 +54,7 @@ def assign_splits(
     """
     _check(dev, test, by)
     shares = Shares({"test": test, "dev": dev, "train": 1.0 - dev - test}, "tools" in by)
-    found = shares.sides(records, seed)
+    found = shares.splits(records, seed)
     # a record whose tools fall on two sides is left out before any tie: it would tie both together
     whole = [index for index, side in enumerate(found) if side]
     groups = [
@@ -79,13 +79,13 @@ class Shares(NamedTuple):
     of: Mapping[str, float]
     by_tools: bool
 
-    def sides(self, records: Sequence[Traits], seed: int) -> list[str]:
+    def splits(self, records: Sequence[Traits], seed: int) -> list[str]:
         """The side of each record, by nothing but itself; "" if its tools are of two sides."""
-        sides: dict[tuple[str, ...], str] = {}
+        splits: dict[tuple[str, ...], str] = {}
         for keys in {self.keys(record) for record in records}:
             fallen = {_of_key(key, self.of, seed) for key in keys}
-            sides[keys] = fallen.pop() if len(fallen) == 1 else ""
-        return [record.split or sides[self.keys(record)] for record in records]
+            splits[keys] = fallen.pop() if len(fallen) == 1 else ""
+        return [record.split or splits[self.keys(record)] for record in records]
 
     def keys(self, record: Traits) -> tuple[str, ...]:
         """What is hashed."""
@@ -232,7 +232,7 @@ def _shortfalls(
     if empty:
         parts.append(f"no record fell on {' and '.join(empty)}")
     parts += [
-        f"{side} has {one.got} of {total} records, and {one.asked} were asked for"
+        f"{side} has {one.got} of {total} records, and {one.wanted} were asked for"
         for side, one in missed.items()
         if side not in empty
     ]
@@ -289,7 +289,7 @@ def _fitting_seed(
     expected = {side for side in SPLITS if shares.of[side] > 0}
     tied = [group for group in groups if len(group) > 1]
     for other in range(seed + 1, seed + SEEDS):
-        found = shares.sides(records, other)
+        found = shares.splits(records, other)
         away = _all_crossing(tied, records, found)
         counts = Counter(side for index, side in enumerate(found) if side and index not in away)
         if expected <= counts.keys() and not shares.missed(counts):

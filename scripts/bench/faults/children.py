@@ -21,10 +21,13 @@ from support.processes import is_running, waits_until
 PATIENT = 120.0  # seconds for what does not hang, on a busy machine
 MEMORY = 0.5  # GiB
 FAILED = 4  # the exit code where a reward fails for too many
-# a reward that is hostile for one text in two, so that each hostile answer has others behind it
+# A reward that is hostile for one text in two, so that each hostile answer has others behind it.
+# What gives a value does so once a process: twenty threads are within the limits, forty are not.
 MIXED = """
+done = []
 def is_hostile(attempt): return sum(map(ord, attempt.text)) % 2 == 0
-def mixed(attempt): return {name}() if is_hostile(attempt) else 0.5
+def once(): return {has_value} and (done or done.append(1))
+def mixed(attempt): return {name}() if is_hostile(attempt) and not once() else 0.5
 def fixed(attempt): return 0.5
 """
 # tools may return what is no number: its text is the result
@@ -50,7 +53,9 @@ def hostile_children(work: Path, take: Take, only: list[str] | None) -> Iterator
 
 
 def _reward(base: Subject, function: str, tally: Tally) -> None:
-    file = _written(base, HOSTILE + MIXED.replace("{name}", function))
+    has_value = str(isinstance(EXPECTED[function], float))
+    mixed = MIXED.replace("{name}", function).replace("{has_value}", has_value)
+    file = _written(base, HOSTILE + mixed)
     seconds = SECONDS if EXPECTED[function] == LATE else PATIENT
     limits = ["--reward-seconds", f"{seconds}", "--reward-memory", f"{MEMORY}"]
     small = ["--limit", "3", "-n", "2", "--rewards", f"{file}:mixed", *limits]
@@ -94,7 +99,8 @@ def _unlike_half(row: dict[str, Any]) -> str:
 def _tool(base: Subject, function: str, tally: Tally) -> None:
     """A dialog of two turns: the model calls the hostile tool, and then a good one."""
     file = _written(base, HOSTILE)
-    tools = [{"type": "function", "function": {"name": name}} for name in (function, "fine")]
+    names = sorted({function, "fine"})
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
     file.with_name("tools.json").write_text(json.dumps(tools), encoding="utf-8")
     seconds = SECONDS if EXPECTED[function] == LATE else PATIENT
     given = ["--tools", str(file.with_name("tools.json")), "--exec", str(file), "--json"]

@@ -128,7 +128,7 @@ def test_a_split_that_misses_its_share_is_on_the_screen_in_stats_and_in_the_figu
     for dry_run in (True, False):
         done = prep(str(path), run=str(tmp_path / "run"), dry_run=dry_run, **given)
         missed = done.figures["split_missed"]
-        assert missed["test"]["asked"] == 3 and missed["test"]["got"] >= 10
+        assert missed["test"]["wanted"] == 3 and missed["test"]["got"] >= 10
         said = f"test has {missed['test']['got']} of 30 records, and 3 were asked for"
         assert said in capsys.readouterr().err
     stats = json.loads((tmp_path / "run/prep/stats.json").read_bytes())
