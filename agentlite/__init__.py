@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agentlite.workspace.run_folder import Result
 
 __version__ = "0.1.0"
-__all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "sft"]
+__all__ = ["dpo", "evaluate", "grpo", "pairs", "prep", "retriever", "rollout", "sft"]
 
 
 def prep(*sources: str, run: str | None = None, **options: object) -> "Result":
@@ -43,6 +43,11 @@ def dpo(*, run: str | None = None, **options: object) -> "Result":
 def grpo(*, run: str | None = None, **options: object) -> "Result":
     """Trains an adapter on answers it samples itself, each against the others of its group."""
     return _call("grpo", run, options)
+
+
+def rollout(*, run: str | None = None, **options: object) -> "Result":
+    """Lets a model act in an environment, and keeps what it did: its trajectories."""
+    return _call("rollout", run, options)
 
 
 def evaluate(*, run: str | None = None, **options: object) -> "Result":

@@ -80,6 +80,15 @@ agentlite grpo --rewards mine.py:short --skip-solved
         trains=True,  # not under torchrun: it samples while it trains
         candidates="rollouts.jsonl",
     ),
+    "rollout": Stage(
+        "Let a model act in an environment: it calls, sees the results, and hears from its user.",
+        """
+agentlite rollout --env shop.py:Shop --tasks tasks.jsonl
+agentlite rollout --env bfcl:multi_turn_base --limit 20 --temperature 0
+agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4 --out rollout-dpo
+""",
+        other_names="env environment agent simulate trajectories",
+    ),
     "eval": Stage(
         "Ask models at every step of the test records, score them, set them side by side.",
         """

@@ -494,6 +494,49 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
         return InMemory(prompts=self.batch_size, samples=samples, greedy=True)
 
 
+class RolloutSettings(Struct, frozen=True, kw_only=True):
+    """Let a model act in an environment: it calls, sees the results, and hears from its user."""
+
+    env: str = ""
+    """the environment: bfcl:multi_turn_base, or a class in a file: shop.py:Shop"""
+    tasks: str = ""
+    """JSON lines of tasks, of an environment that brings none: {"prompt": ..., ...}"""
+    model: str = TRAINED
+    """alias, path, hub id or earlier stage that acts"""
+    engine: Engine = "unsloth"
+    """unsloth, or plain transformers + peft"""
+    attn_implementation: Attention = "auto"
+    limit: Count | None = None
+    """the first N tasks of a seeded order"""
+    num_samples: Annotated[Count, Flag("-n")] = 1
+    """rollouts of each task"""
+    temperature: NonNegative = 1.0
+    """of sampling; 0 always takes the likeliest token"""
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """the likeliest tokens that together reach this"""
+    max_new_tokens: Count = 256
+    """tokens of an answer"""
+    max_length: Count = 8192
+    """tokens of a prompt, with all turns before it, and the answer together"""
+    max_turns: Count = 20
+    """turns with calls between two turns of the user"""
+    call_seconds: Positive = 10.0
+    """time limit of one call of a tool"""
+    world_memory: Positive = 4.0
+    """GiB of memory that each process of an environment may take (Linux)"""
+    max_failures: Share = 0.1
+    """share of rollouts whose world may be lost"""
+    batch_size: Annotated[Count, Flag("-b --bs")] = 8
+    """rollouts that go on together"""
+    load_in_4bit: bool = False
+    load_in_8bit: bool = False
+    seed: Seed = 0
+    """of the order of tasks and the sampling"""
+
+    def in_memory(self, gpu: bool) -> InMemory:
+        return InMemory(prompts=self.batch_size, samples=1)
+
+
 COMMANDS: dict[str, type[Struct]] = {
     "prep": PrepSettings,
     "retriever": RetrieverSettings,
@@ -501,6 +544,7 @@ COMMANDS: dict[str, type[Struct]] = {
     "pairs": PairsSettings,
     "dpo": DpoSettings,
     "grpo": GrpoSettings,
+    "rollout": RolloutSettings,
     "eval": EvalSettings,
 }
 CPU_MODEL, GPU_MODEL = "smollm2-135m", "Qwen/Qwen2.5-1.5B-Instruct"

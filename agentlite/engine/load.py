@@ -15,6 +15,7 @@ from agentlite.config.settings import (
     Engine,
     EvalSettings,
     PairsSettings,
+    RolloutSettings,
     TrainerSettings,
 )
 from agentlite.config.unusable_gpu import Unusable, unusable
@@ -62,7 +63,9 @@ class Loading(NamedTuple):
 _kept: dict[tuple[Source, Loading], Loaded] = {}  # the last model that was loaded for inference
 
 
-def loading_of(settings: TrainerSettings | PairsSettings | EvalSettings) -> Loading:
+def loading_of(
+    settings: TrainerSettings | PairsSettings | RolloutSettings | EvalSettings,
+) -> Loading:
     """How the settings of a stage say that its model is loaded."""
     loading = Loading(
         engine=settings.engine,

@@ -1,0 +1,213 @@
+"""A model acts in worlds: it answers, its calls are carried out, its user goes on, until an end."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.records import Call, Ending
+from agentlite.data.openai_messages import Opened, opened, wire_calls, wire_message
+from agentlite.environments.kinds import Environment
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.trajectories import EndedBy, ModelTurn, RolloutKey, Trajectory
+from agentlite.environments.world import World, WorldError, WorldLimits
+from agentlite.rendering import Protocol
+from agentlite.rendering.template import Template
+
+
+class RolloutSetup(NamedTuple):
+    """What all rollouts of a run have in common. `room`: tokens of a prompt, at most. `max_turns`:
+    turns with calls between two of the user's, as BFCL counts them. `system`: the text of a dialog
+    without a system turn.
+    """
+
+    environment: Environment
+    protocol: Protocol
+    template: Template
+    room: int
+    max_turns: int
+    limits: WorldLimits
+    system: str = ""
+
+
+class RolloutPrompt(NamedTuple):
+    """What a model is asked with at a turn of a rollout."""
+
+    key: RolloutKey
+    turn: int
+    opened: Opened
+
+
+class RolloutAnswer(NamedTuple):
+    """`prompt`: the index of what it answers."""
+
+    prompt: int
+    text: str
+    ended: Ending
+    new_tokens: int
+
+
+Answers = Callable[[Sequence[RolloutPrompt]], Iterable[RolloutAnswer]]
+
+
+def roll(
+    setup: RolloutSetup,
+    waiting: Iterable[tuple[EnvironmentTask, int]],
+    earlier: Mapping[RolloutKey, Sequence[ModelTurn]],
+    answers: Answers,
+    batch_size: int,
+) -> Iterator[ModelTurn | Trajectory]:
+    """Every turn as it is done, and every trajectory as it ends; `batch_size` rollouts go on
+    together. `waiting`: tasks with the numbers of their rollouts. `earlier`: the turns of rollouts
+    that were stopped; their worlds are built again by the same calls.
+    """
+    left = iter(waiting)
+    live: list[_Rollout] = []
+    try:
+        while True:
+            while len(live) < batch_size and (following := next(left, None)):
+                task, sample = following
+                stored = earlier.get(RolloutKey(task.id, sample), ())
+                live.append(_carried_on(setup, task, sample, stored))
+            if not live:
+                return
+            prompts = [prompt for one in live if (prompt := one.prompt())]
+            acting = {one.key: one for one in live}
+            for answer in answers(prompts) if prompts else ():
+                yield acting[prompts[answer.prompt].key].take(answer)
+            for one in [one for one in live if one.ended]:
+                live.remove(one)
+                yield one.finish()
+    finally:
+        for one in live:
+            one.world.code.stop()
+
+
+class _Rollout:
+    """One that is under way."""
+
+    def __init__(self, setup: RolloutSetup, task: EnvironmentTask, sample: int):
+        self.setup, self.task = setup, task
+        self.key = RolloutKey(task.id, sample)
+        self.world: World = setup.environment.world(setup.limits)
+        self.messages: list[dict[str, Any]] = []
+        self.turns: list[ModelTurn] = []
+        self.in_a_row = 0  # turns with calls since the user spoke
+        self.ended: EndedBy | None = None
+        self.problem = ""
+
+    def begin(self) -> None:
+        """A fresh world, and what the user says first."""
+        try:
+            first = self.world.reset(self.task.row)
+        except WorldError as error:
+            self._end("world", str(error))
+            return
+        self.messages = [wire_message(message) for message in self.task.messages]
+        if self.setup.system and not any(one["role"] == "system" for one in self.messages):
+            self.messages.insert(0, {"role": "system", "content": self.setup.system})
+        if first:
+            self._add_to_user(first)
+
+    def _add_to_user(self, text: str) -> None:
+        """Behind the last message of the user's, as TRL does it; or as the first."""
+        if self.messages and self.messages[-1]["role"] == "user":
+            self.messages[-1] = {"role": "user", "content": self.messages[-1]["content"] + text}
+        else:
+            self.messages.append({"role": "user", "content": text})
+
+    def prompt(self) -> RolloutPrompt | None:
+        """None where there is none to ask with: the rollout has ended."""
+        if self.ended:
+            return None
+        tools = [tool.schema for tool in self.world.tools]
+        try:
+            dialog = opened(self.messages, tools, self.setup.protocol, self.setup.template)
+        except RowError as error:
+            self._end("unwritten", f"{error.code} {error.reason}")
+            return None
+        if len(dialog.ids) > self.setup.room:
+            self._end("length")
+            return None
+        return RolloutPrompt(self.key, len(self.turns), dialog)
+
+    def take(self, answer: RolloutAnswer) -> ModelTurn:
+        """Carries out the calls of an answer; or hands an answer without any to the user. What
+        cannot be read as a call, or was cut, is words.
+        """
+        turn = ModelTurn(*self.key, len(self.turns), answer.text, answer.ended, answer.new_tokens)
+        parsed = self.setup.protocol.read(answer.text, self.world.tools)
+        try:
+            if parsed.calls and not parsed.problem and answer.ended != "cut":
+                turn = replace(turn, results=self._carried_out(parsed.content, parsed.calls))
+            else:
+                readable = not parsed.problem and answer.ended != "cut"
+                words = parsed.content if readable else answer.text
+                turn = replace(turn, user=self._heard(words))
+        except WorldError as error:
+            self._end("world", str(error))
+        self.turns.append(turn)
+        return turn
+
+    def _carried_out(self, words: str, calls: Sequence[Call]) -> tuple[tuple[str, bool], ...]:
+        made = sum(len(turn.results) for turn in self.turns)
+        numbered = [
+            replace(call, id=f"call{made + number:05}") for number, call in enumerate(calls)
+        ]
+        self.messages.append(
+            {"role": "assistant", "content": words or None, "tool_calls": wire_calls(numbered)}
+        )
+        results = []
+        for call in numbered:
+            result = self.world.call(call)
+            results.append((result.text, result.failed))
+            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": result.text})
+        self.in_a_row += 1
+        if self.in_a_row > self.setup.max_turns:
+            self._end("turns")
+        return tuple(results)
+
+    def _heard(self, words: str) -> str | None:
+        self.messages.append({"role": "assistant", "content": words})
+        self.in_a_row = 0
+        reply = self.world.next_user(words)
+        if reply is None:
+            self._end("user")
+        else:
+            self.messages.append({"role": "user", "content": reply})
+        return reply
+
+    def _end(self, ended: EndedBy, problem: str = "") -> None:
+        self.ended, self.problem = ended, problem
+
+    def finish(self) -> Trajectory:
+        """The scores of a world that is lost are not known."""
+        assert self.ended
+        scores: dict[str, float] = {}
+        with self.world:
+            if self.ended != "world":
+                try:
+                    scores = self.world.scores()
+                except WorldError as error:
+                    self._end("world", str(error))
+        tools = [tool.schema for tool in self.world.tools]
+        return Trajectory(
+            *self.key, self.messages, tools, self.turns, self.ended, scores, self.problem
+        )
+
+
+def _carried_on(
+    setup: RolloutSetup, task: EnvironmentTask, sample: int, earlier: Sequence[ModelTurn]
+) -> _Rollout:
+    """A rollout where it was stopped. Its world is built again by the same calls; where one of them
+    returns something else, the rollout begins anew.
+    """
+    one = _Rollout(setup, task, sample)
+    one.begin()
+    for turn in earlier:
+        answer = RolloutAnswer(0, turn.text, turn.ended, turn.new_tokens)
+        if one.ended or one.take(answer) != turn:
+            one.world.code.stop()
+            return _carried_on(setup, task, sample, ())
+    return one

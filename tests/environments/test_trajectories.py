@@ -1,0 +1,42 @@
+"""Rows of turns and of trajectories come back as they were, and what began anew begins there."""
+
+import msgspec
+
+from agentlite.core.row_files import write_rows
+from agentlite.environments.trajectories import (
+    ModelTurn,
+    RolloutKey,
+    Trajectory,
+    read_trajectories,
+    read_turns,
+)
+
+
+def turn(number, text, task="a", sample=0):
+    return ModelTurn(task, sample, number, text, "turn", 3, ((text, number == 1),), None)
+
+
+def test_turns_come_back_by_rollout_and_the_last_of_a_number_counts(tmp_path):
+    path = tmp_path / "turns.jsonl"
+    assert read_turns(path) == {}
+    stored = [turn(0, "x"), turn(0, "y", "b"), turn(1, "x"), turn(2, "x"), turn(0, "z", sample=1)]
+    write_rows(path, map(msgspec.to_builtins, stored))
+    assert read_turns(path) == {
+        RolloutKey("a", 0): [stored[0], stored[2], stored[3]],
+        RolloutKey("b", 0): [stored[1]],
+        RolloutKey("a", 1): [stored[4]],
+    }
+    anew = [*stored, turn(0, "new"), turn(1, "new")]
+    write_rows(path, map(msgspec.to_builtins, anew))
+    assert read_turns(path)[RolloutKey("a", 0)] == anew[-2:]
+
+
+def test_a_trajectory_counts_its_calls_and_comes_back(tmp_path):
+    path = tmp_path / "trajectories.jsonl"
+    assert list(read_trajectories(path)) == []
+    one = Trajectory(
+        "a", 1, [{"role": "user", "content": "x"}], [], [turn(0, "x"), turn(1, "y")], "turns", {}
+    )
+    assert (one.calls, one.failed_calls) == (2, 1)
+    write_rows(path, [msgspec.to_builtins(one)])
+    assert list(read_trajectories(path)) == [one]

@@ -1,0 +1,166 @@
+"""`agentlite rollout`: stopped at any turn it ends with the same bytes; what is wrong is named."""
+
+import json
+
+import pytest
+from support.shop import ITEMS, scripted, shop, tasks
+
+import agentlite
+from agentlite.core.errors import UserError
+from agentlite.core.row_files import Appender, read_rows
+from agentlite.data.formats import to_record
+from agentlite.engine import act
+from agentlite.rendering import choose, render
+from agentlite.stages.rollout import key_figure
+from agentlite.workspace.model_source import load_template
+
+FILES = ("trajectories.jsonl", "stats.json")
+
+
+@pytest.fixture
+def acting(monkeypatch):
+    """A model that knows the shop, in place of one in memory."""
+
+    def answers(loaded, prompts, protocol, decoding):
+        yield from scripted(prompts)
+
+    monkeypatch.setattr(act, "answers", answers)
+    monkeypatch.setattr("agentlite.engine.load.load_for_inference", lambda *_: None)
+    monkeypatch.setattr("agentlite.stages.rollout.check_libraries", lambda _: None)
+
+
+def rollout(folder, name="run", **options):
+    made = {"env": f"{folder / 'shop.py'}:Shop", "tasks": str(folder / "tasks.jsonl")}
+    defaults = {"model": "smollm2-135m", "num_samples": 2, "batch_size": 3, "call_seconds": 60.0}
+    return agentlite.rollout(run=str(folder / name), **{**made, **defaults, **options})
+
+
+def contents(folder, name="run"):
+    return [(folder / name / "rollout" / file).read_bytes() for file in FILES]
+
+
+@pytest.mark.usefixtures("acting")
+def test_every_task_is_done_and_counted(tmp_path):
+    shop(tmp_path, tasks())
+    result = rollout(tmp_path)
+    assert result.status == "done" and result.outputs == [*FILES]
+    assert result.figures == {
+        "tasks": 4,
+        "rollouts": 8,
+        "ended": {"user": 8},
+        "turns": 40,
+        "calls": 24,
+        "failed_calls": 8,
+        "scores": {"env": 0.5},
+        "lineage": ["smollm2-135m"],
+    }
+    assert key_figure(result.figures) == "8 rollouts, env 0.50"
+    rows = list(read_rows(tmp_path / "run/rollout/trajectories.jsonl"))
+    assert {(row["task"], row["sample"]) for row in rows} == {
+        (item, number) for item in ITEMS for number in (0, 1)
+    }
+    assert not (tmp_path / "run/rollout/turns.jsonl").exists()
+    assert rollout(tmp_path).status == "up to date"
+    # what it did is a dialog that can be learned from
+    template = load_template("smollm2-135m")
+    for row in rows:
+        record = to_record({"messages": row["messages"], "tools": row["tools"]}, "openai")
+        (rendered,) = render(record, choose("hermes", template).protocols["hermes"], template)
+        trained = [rendered.text[span.start : span.end] for span in rendered.spans]
+        assert trained == [turn["text"] + template.turn_end for turn in row["turns"]]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("acting")
+@pytest.mark.parametrize("rows", [0, 1, 2, 7, 16, 17, 33, 47])
+def test_stopped_at_any_turn_and_run_again_it_ends_with_the_same_bytes(tmp_path, monkeypatch, rows):
+    shop(tmp_path, tasks())
+    rollout(tmp_path, "whole")
+    append, written = Appender.append, []
+
+    def stops(self, row):
+        if len(written) == rows:
+            self.file.write(b'{"task": "torn')
+            self.file.flush()
+            raise KeyboardInterrupt
+        append(self, row)
+        written.append(row)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "append", stops)
+        with pytest.raises(KeyboardInterrupt):
+            rollout(tmp_path)
+    assert rollout(tmp_path, batch_size=2).status == "done"
+    assert contents(tmp_path) == contents(tmp_path, "whole")
+
+
+@pytest.mark.usefixtures("acting")
+def test_tasks_are_chosen_by_the_seed_whatever_their_order(tmp_path):
+    shop(tmp_path, tasks())
+    rollout(tmp_path, limit=2, num_samples=1)
+    shop(tmp_path, tasks()[::-1])
+    rollout(tmp_path, "turned", limit=2, num_samples=1)
+    rollout(tmp_path, "other", limit=2, num_samples=1, seed=3)
+    assert contents(tmp_path) == contents(tmp_path, "turned") != contents(tmp_path, "other")
+
+
+@pytest.mark.usefixtures("acting")
+def test_another_class_or_other_tasks_are_another_plan(tmp_path):
+    shop(tmp_path, tasks())
+    rollout(tmp_path, limit=1, num_samples=1)
+    shop(tmp_path, tasks(stock=5))
+    with pytest.raises(UserError) as found:
+        rollout(tmp_path, limit=1, num_samples=1)
+    assert found.value.exit_code == 3 and "tasks" in str(found.value)
+
+
+@pytest.mark.usefixtures("acting")
+def test_too_many_lost_worlds_end_the_run_and_a_better_limit_carries_it_on(tmp_path):
+    rows = tasks()
+    rows[0]["broken"] = True
+    shop(tmp_path, rows)
+    with pytest.raises(UserError) as found:
+        rollout(tmp_path)
+    error = found.value
+    assert error.exit_code == 4 and "the shop is closed" in error.problem
+    assert "(task apple)" in error.problem and "--max-failures" in error.fix
+    figures = rollout(tmp_path, max_failures=0.5).figures
+    assert figures["ended"] == {"user": 6, "world": 2} and figures["scores"] == {"env": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "problem"),
+    [
+        ([], {}, "holds no task"),
+        ([{"id": "a"}, {"id": "a"}], {}, "1 tasks are there twice, a among them"),
+        ([{"id": "a"}], {"env": "shop"}, "names no environment"),
+        ([{"id": "a"}], {"env": ""}, "names no environment"),
+        ([{"id": "a"}], {"max_new_tokens": 8192}, "leaves no room for a prompt"),
+        ([{"prompt": 3}], {}, "prompt is neither a text nor a list of messages"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_any_model_is_loaded(
+    tmp_path, rows, options, problem
+):
+    shop(tmp_path, rows)
+    with pytest.raises(UserError) as found:
+        rollout(tmp_path, **options)
+    assert found.value.exit_code == 2 and problem in found.value.problem
+
+
+def test_a_dry_run_counts_and_writes_nothing(tmp_path):
+    shop(tmp_path, tasks())
+    result = rollout(tmp_path, dry_run=True)
+    assert result.figures == {"folder": "new", "tasks": 4, "rollouts": 8}
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_in_memory_acts_and_is_repeatable(tmp_path, tiny_model):
+    shop(tmp_path, tasks())
+    options = {"model": str(tiny_model), "engine": "hf", "max_new_tokens": 8, "batch_size": 5}
+    rollout(tmp_path, **options)
+    rollout(tmp_path, "again", **{**options, "batch_size": 2})
+    assert contents(tmp_path)[0] == contents(tmp_path, "again")[0]
+    rows = list(read_rows(tmp_path / "run/rollout/trajectories.jsonl"))
+    texts = {json.dumps([turn["text"] for turn in row["turns"]]) for row in rows}
+    assert len(texts) == len(rows) == 8  # each rollout has a random stream of its own
