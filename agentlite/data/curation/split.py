@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import sqrt
 from typing import NamedTuple
 
 from agentlite.core.errors import UserError, nearest
@@ -31,7 +32,8 @@ class Split(NamedTuple):
     to tell the user.
 
     `crossing`: with a record of the same group that stays, on another side. `torn`: they call tools
-    of two sides. `missed`: the splits whose share is not what was asked for, by half of it.
+    of two sides. `missed`: the splits whose share is not what was asked for, by half of it and
+    beyond chance.
     """
 
     splits: list[str]
@@ -92,8 +94,8 @@ class Shares(NamedTuple):
         return (self.by_tools and record.tools) or (record.query or record.id,)
 
     def missed(self, counts: Mapping[str, int]) -> dict[str, Shortfall]:
-        """The splits that are smaller or larger by more than half of what was asked for, and by two
-        records at least: of a few, one more or less is chance.
+        """The splits that are smaller or larger by more than half of what was asked for, and by
+        more than chance makes them: two standard deviations of a binomial count.
         """
         total = sum(counts.values())
         found = {
@@ -103,7 +105,8 @@ class Shares(NamedTuple):
             side: one
             for side, one in found.items()
             if self.of[side] > 0
-            and abs(one.got - self.of[side] * total) > max(self.of[side] * total / 2, 1.99)
+            and abs(one.got - self.of[side] * total)
+            > max(self.of[side] * total / 2, 2 * sqrt(self.of[side] * (1 - self.of[side]) * total))
         }
 
 

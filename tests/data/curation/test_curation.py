@@ -578,7 +578,8 @@ def test_a_share_that_is_missed_by_half_is_named_with_the_cause_and_what_helps(
             side: (round(share * total), counts[side])
             for side, share in asked.items()
             if share > 0
-            and abs(counts[side] - share * total) >= 1.99
+            # of a binomial count, two standard deviations are chance
+            and (counts[side] - share * total) ** 2 > 4 * share * (1 - share) * total
             and not share * total * 0.5 <= counts[side] <= share * total * 1.5
         }
         assert {side: (*one,) for side, one in result.missed.items()} == missed
