@@ -1,11 +1,13 @@
-"""docs/commands/NAME.md -> the same page with the help of its command as it is now. Renews what
-changed, and names it.
+"""Writes the full help of each command, as it is now, into docs/commands/NAME.md, and names the
+pages that changed. The defaults are those of a machine without a GPU.
 
 usage: python scripts/help_pages.py
 """
 
+import contextlib
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -15,21 +17,25 @@ PAGES = ROOT / "docs" / "commands"
 sys.path.insert(0, str(ROOT))
 
 from agentlite.cli.main import COMMANDS, group  # noqa: E402  (of this checkout, whatever is installed)
+from agentlite.config import gpu_profiles  # noqa: E402  (the same)
 
-BLOCK = re.compile(r"```text\n\$ agentlite [a-z]+ --help\n.*?```\n", re.DOTALL)
+BLOCK = re.compile(r"```text\n\$ agentlite [a-z]+ --help-all\n.*?```\n", re.DOTALL)
 COLUMNS = 100
 
 
 def block(name: str) -> str:
-    """What `agentlite NAME --help` prints, as it stands in the page."""
-    shown = CliRunner().invoke(
-        group,
-        [name, "--help"],
-        prog_name="agentlite",
-        terminal_width=COLUMNS,
-        catch_exceptions=False,
-    )
-    return f"```text\n$ agentlite {name} --help\n{shown.output}```\n"
+    """What `agentlite NAME --help-all` prints, as it stands in the page."""
+    with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):  # no agentlite.yaml
+        gpu_profiles.card.cache_clear()
+        shown = CliRunner(env={"CUDA_VISIBLE_DEVICES": "-1", "AGENTLITE_RUN": None}).invoke(
+            group,
+            [name, "--help-all"],
+            prog_name="agentlite",
+            terminal_width=COLUMNS,
+            catch_exceptions=False,
+        )
+    gpu_profiles.card.cache_clear()
+    return f"```text\n$ agentlite {name} --help-all\n{shown.output}```\n"
 
 
 def renewed(text: str, name: str) -> str:

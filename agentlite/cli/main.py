@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import click
 
 from agentlite.cli.commands import OTHERS, OtherCommand
-from agentlite.cli.completion import completed
 from agentlite.cli.stage_options import stage_command
 from agentlite.config.pipeline import STAGES, Stage
 from agentlite.core.errors import DISK, GATE, NAMES, UserError, nearest
@@ -36,12 +35,17 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return completed(_command(name)) if name in COMMANDS else None
+        return _command(name) if name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in (("Stages", STAGES), ("Other commands", OTHERS)):
             with formatter.section(title):
                 formatter.write_dl([(name, COMMANDS[name].help) for name in names])
+        formatter.write_paragraph()
+        formatter.write_text(
+            "`agentlite COMMAND --help` shows the common options of a command, `--help-all` every "
+            "one. `agentlite` alone says what to do next in this folder."
+        )
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
@@ -64,9 +68,16 @@ class Commands(click.Group):
 def group() -> None:
     """Tune a language model to use tools, on one GPU.
 
-    Each stage reads the one before from the workspace (--run, default runs/default) and can be
-    stopped, carried on and repeated: agentlite prep dialogs.jsonl; agentlite sft; agentlite pairs;
-    agentlite dpo; agentlite eval
+    \b
+    Examples:
+      agentlite init home          make a folder with sample dialogs
+      agentlite prep data.jsonl    check the dialogs and split them
+      agentlite sft                train on them
+      agentlite eval               measure the model before and after
+      agentlite chat sft           talk to it
+
+    Each stage reads the one before it from the workspace, which is runs/default or --run FOLDER.
+    A stage that was stopped carries on when the same command is run again.
     """
 
 
@@ -142,7 +153,7 @@ def _with_nearest(error: click.ClickException) -> click.ClickException:
         return error
     options = [name for one in error.ctx.command.get_params(error.ctx) for name in one.opts]
     names = [name for name in options if name.startswith("--")]
-    every = f"`{error.ctx.command_path} --help` lists them all."
+    every = f"`{error.ctx.command_path} --help-all` lists them all."
     fix = nearest(error.option_name, names, other=every)
     return click.UsageError(f"No such option '{error.option_name}'. {fix}", error.ctx)
 
@@ -192,5 +203,5 @@ def _command(name: str) -> click.Command:
 
 def _help(name: str) -> str:
     """Examples first: they are what most people look for."""
-    examples = COMMANDS[name].examples.strip().splitlines()
-    return "\n".join([COMMANDS[name].help, "", "\b", *(f"  {line}" for line in examples)])
+    examples = (f"  {line}" for line in COMMANDS[name].examples.strip().splitlines())
+    return "\n".join([COMMANDS[name].help, "", "\b", "Examples:", *examples])

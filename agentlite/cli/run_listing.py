@@ -59,7 +59,7 @@ def inventory(run: Path) -> list[ListedStage]:
             "holds no stage." if run.is_dir() else "no such workspace.",
             f"There are workspaces in it: agentlite runs {run}/*"
             if inside
-            else "Name a workspace; or start one: agentlite init DIR, or agentlite prep FILE.",
+            else "Name a workspace; or start one: agentlite init FOLDER, or agentlite prep FILE.",
             location=str(run),
         )
     return [_listed(run, stage) for stage in stages]

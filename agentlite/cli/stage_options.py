@@ -3,30 +3,39 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from agentlite.cli.options import AS_JSON, DEBUG, RUN
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import (
+    AS_JSON,
+    DEBUG,
+    OUTPUT,
+    RUN,
+    SETTINGS,
+    WORKSPACE,
+    Option,
+    OptionType,
+)
+from agentlite.config.gpu_profiles import AUTO, ProfileName, has_gpu
+from agentlite.config.pipeline import STAGES
+from agentlite.config.values import File, Metavar, Name, as_typed
+from agentlite.core.errors import UserError
 
 if TYPE_CHECKING:
+    from agentlite.config.resolve import Resolved
     from agentlite.workspace.run_folder import Result
 
 ARGUMENTS = ("sources",)  # settings that are no options, but words of their own
 PASSED_ON = ("trl", "peft")  # mappings, which only --set and YAML files can write
-OTHERS = "Options"  # the section of what names none
+# names of agentlite.data.write_formats.SHAPES
+Shape = Literal["openai", "sharegpt", "ms-swift", "llamafactory"]
+DEFAULTS = "agentlite.defaults"  # in the context: the settings of a run without options
 
 
-class StageOption(click.Option):
-    """An option under a heading of its help page."""
-
-    def __init__(self, names: list[str], section: str = OTHERS, **rest: Any):
-        super().__init__(names, **rest)
-        self.section = section
-
-
-class StageCommand(click.Command):
-    """Lists its options in sections, in the order in which the settings begin them."""
+class StageCommand(Command):
+    """A command with settings, whose help shows them as they are on this machine."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -37,15 +46,49 @@ class StageCommand(click.Command):
             fix = "Files are read by `agentlite prep FILE`; other stages read the one before them."
             raise click.UsageError(f"{error.message}. {fix}", ctx) from error
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            if isinstance(parameter, click.Option) and (row := parameter.get_help_record(ctx)):
-                sections.setdefault(getattr(parameter, "section", OTHERS), []).append(row)
-        sections[OTHERS] = sections.pop(OTHERS)  # the last
-        for title, rows in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(rows)
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Where the defaults are from that are not the same everywhere."""
+        resolved = _defaults(ctx, self.name) if self.name in STAGES else None
+        origins = dict.fromkeys(resolved.origin.values() if resolved else ())
+        if places := [where for where in origins if where != "default"]:
+            formatter.write_paragraph()
+            formatter.write_text(f"The defaults follow {' and '.join(places)}.")
+        super().format_epilog(ctx, formatter)
+
+
+class SettingOption(Option):
+    """The option of a setting. Its value stays a text, which is read with all other settings."""
+
+    def __init__(self, command: str, key: str):
+        from agentlite.config import settings
+
+        self.command, self.key = command, key
+        kind, flag = settings.fields(command)[key], settings.flag_of(command, key)
+        # a switch may stand alone
+        is_switch = settings.default(command, key) is False
+        rest: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if is_switch else {}
+        super().__init__(
+            [flag.name or f"--{key.replace('_', '-')}", *flag.more.split(), key],
+            kind,
+            section=settings.section_of(command, key) or OUTPUT,
+            common=settings.is_common(command, key),
+            words=settings.default_in_words(command, key),
+            is_read=False,
+            multiple=flag.repeat,
+            help=settings.describe(command, key),
+            **rest,
+        )
+
+    def default_shown(self, ctx: click.Context) -> str:
+        """The value in a run without options, here and now; in words where memory decides."""
+        resolved = _defaults(ctx, self.command)
+        if resolved is None:
+            from agentlite.config.settings import default
+
+            return as_typed(default(self.command, self.key)) or self.words
+        if has_gpu() and self.key in _planned(resolved):
+            return "by free GPU memory"
+        return as_typed(getattr(resolved.settings, self.key)) or self.words
 
 
 def stage_command(name: str, text: str) -> StageCommand:
@@ -53,9 +96,11 @@ def stage_command(name: str, text: str) -> StageCommand:
     from agentlite.config.settings import fields
 
     settings = [key for key in fields(name) if key not in (*ARGUMENTS, *PASSED_ON)]
-    parameters: list[click.Parameter] = [setting_option(name, key) for key in settings]
+    parameters: list[click.Parameter] = [SettingOption(name, key) for key in settings]
     if name == "prep":
-        sources = click.Argument(["sources"], nargs=-1, metavar="SOURCE...")
+        sources = click.Argument(
+            ["sources"], nargs=-1, metavar="SOURCE...", type=OptionType(File, is_read=False)
+        )
         parameters = [sources, *parameters, *_prep_options()]
 
     def callback(**given: object) -> None:
@@ -66,51 +111,75 @@ def stage_command(name: str, text: str) -> StageCommand:
     )
 
 
-def setting_option(name: str, key: str) -> StageOption:
-    from agentlite.config.settings import default, describe, flag_of, section_of
+def _defaults(ctx: click.Context, command: str) -> "Resolved | None":
+    """None where agentlite.yaml holds a mistake, which a run will name."""
+    if DEFAULTS not in ctx.meta:
+        from agentlite.config.resolve import Given, resolve
 
-    value, text, flag = default(name, key), describe(name, key), flag_of(name, key)
-    shown = "" if value in (None, {}) else str(value)
-    if isinstance(value, tuple):
-        shown = ",".join(map(str, value))
-    switch: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if value is False else {}
-    return StageOption(
-        [flag.name or f"--{key.replace('_', '-')}", *flag.more.split(), key],
-        section_of(name, key) or OTHERS,
-        multiple=flag.repeat,
-        metavar="VALUE",
-        help=f"{text} [{shown}]" if shown and "[" not in text else text,
-        **switch,
-    )
+        try:
+            ctx.meta[DEFAULTS] = resolve(command, Given())
+        except UserError:
+            ctx.meta[DEFAULTS] = None
+    found: Resolved | None = ctx.meta[DEFAULTS]
+    return found
+
+
+def _planned(resolved: "Resolved") -> set[str]:
+    """The settings that --profile auto will choose on a GPU, by the memory that is free."""
+    if not hasattr(resolved.settings, "load_in_4bit"):
+        return set()
+    from agentlite.engine.planning.auto_settings import keys_to_choose
+
+    return keys_to_choose(resolved)
 
 
 def run_options(name: str) -> list[click.Parameter]:
     """What every stage takes in addition to its settings."""
     return [
         RUN,
-        click.Option(["--out"], metavar="NAME", help=f"folder in the workspace [{name}]"),
-        click.Option(
+        Option(
+            ["--out"],
+            Name,
+            section=WORKSPACE,
+            common=True,
+            words=name,
+            help="name of the stage's folder in the workspace",
+        ),
+        Option(["--force"], section=WORKSPACE, common=True, is_flag=True, help="start over"),
+        Option(
+            ["--dry-run"],
+            section=WORKSPACE,
+            common=True,
+            is_flag=True,
+            help="check everything, write nothing",
+        ),
+        Option(
             ["--config"],
+            File,
+            section=SETTINGS,
             multiple=True,
-            metavar="FILE",
-            help="YAML file with one section per command; may be repeated",
+            help="YAML file of settings, with one section per command",
         ),
-        click.Option(
+        Option(
             ["--set", "sets"],
+            Annotated[str, Metavar("COMMAND.KEY=VALUE")],
+            section=SETTINGS,
             multiple=True,
-            metavar="KEY=VALUE",
-            help=f"any setting: {name}.seed=1; may be repeated",
+            help=f"any setting, such as {name}.seed=1",
         ),
-        click.Option(
+        Option(
             ["--profile"],
-            default="auto",
-            metavar="NAME",
-            help="cpu, gpu, rtx3060, t4, rtx4090, a100 [auto: by model and free memory]",
+            ProfileName,
+            section=SETTINGS,
+            is_read=False,
+            default=AUTO,
+            help="settings for a machine; auto chooses by model and free memory",
         ),
-        click.Option(["--force"], is_flag=True, help="start over"),
-        click.Option(["--dry-run"], is_flag=True, help="check everything, write nothing"),
-        click.Option(
-            ["--print-config"], is_flag=True, help="show each setting and where it came from"
+        Option(
+            ["--print-config"],
+            section=SETTINGS,
+            is_flag=True,
+            help="show every setting and where it came from",
         ),
         AS_JSON,
         DEBUG,
@@ -119,54 +188,55 @@ def run_options(name: str) -> list[click.Parameter]:
 
 def _prep_options() -> list[click.Parameter]:
     """What prep can show, with a source or without one."""
-    from agentlite.config.settings import LEARNED, READ, ROWS
+    from agentlite.config.settings import LEARNED, READ, ROWS, SPLITS, Whole
 
     return [
-        StageOption(
+        Option(
             ["--show"],
-            ROWS.title,
-            type=int,
+            Whole,
+            section=ROWS.title,
+            common=True,
             default=0,
-            metavar="N",
-            help="print N records, the trained tokens between ⟦ and ⟧",
+            help="number of records to print, with the trained tokens between ⟦ and ⟧",
         ),
-        StageOption(
+        Option(
             ["--as", "shape"],
+            Shape,
+            section=SPLITS.title,
             default="",
-            metavar="NAME",
-            help="write the records to stdout as openai, sharegpt, ms-swift or llamafactory rows",
+            help="format in which to write the records to stdout",
         ),
-        StageOption(
+        Option(
             ["--why"],
-            LEARNED.title,
+            Annotated[str, Metavar("ID|FILE:LINE")],
+            section=LEARNED.title,
             default="",
-            metavar="ID",
-            help="say where a record came from, what was done to it and where it ended; FILE:LINE "
-            "for a row",
+            help="say where a record came from, what was done to it and where it ended",
         ),
-        StageOption(
+        Option(
             ["--fix"],
-            READ.title,
+            section=READ.title,
+            common=True,
             is_flag=True,
-            help="make every safe repair, those that lose and guess nothing: --repair literal,json",
+            help="make every safe repair, which loses and guesses nothing: --repair literal,json",
         ),
-        StageOption(
+        Option(
             ["--formats"],
-            READ.title,
+            section=READ.title,
             is_flag=True,
             is_eager=True,
             expose_value=False,
             callback=_list_formats,
             help="list the formats that are read, with an example row of each",
         ),
-        StageOption(
+        Option(
             ["--explain"],
-            READ.title,
-            metavar="CODE",
+            Annotated[str, Metavar("CODE")],
+            section=READ.title,
             is_eager=True,
             expose_value=False,
             callback=_explain,
-            help="say what the code of a rejected row means, with a row before and after",
+            help="explain the code of a rejected row, with a row before and after",
         ),
     ]
 
@@ -211,8 +281,6 @@ def _run(name: str, options: dict[str, Any]) -> None:
     if options["print_config"]:
         click.echo(as_yaml(name, resolved))
         return
-    if shape:
-        _check_shape(shape)
     result = execute(name, resolved.settings, target)
     _present(result, resolved.settings, options["as_json"], show or 0, shape)
 
@@ -239,14 +307,6 @@ def _weightings(flags: Mapping[str, Any]) -> dict[str, object]:
     elif weights:
         given["weights"] = weights if isinstance(weights, str) else weights[0]
     return given
-
-
-def _check_shape(shape: str) -> None:
-    from agentlite.core.errors import UserError, nearest
-    from agentlite.data.write_formats import SHAPES
-
-    if shape not in SHAPES:
-        raise UserError(f"no shape '{shape}'.", nearest(shape, SHAPES), location="--as")
 
 
 def _present(result: "Result", settings: object, as_json: bool, show: int, shape: str) -> None:

@@ -3,10 +3,11 @@
 import functools
 import os
 import subprocess
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 AUTO = "auto"  # `GPU` and then what the planner chooses by memory; without a GPU `CPU`
 GPU, CPU = "gpu", "cpu"
+ProfileName = Literal["auto", "cpu", "gpu", "rtx3060", "t4", "rtx4090", "a100"]
 PROFILES = {
     "a100": 70,
     "rtx4090": 20,

@@ -21,10 +21,11 @@ STAGES = {
         """
 agentlite prep dialogs.jsonl
 agentlite prep bfcl:simple_python,multiple,irrelevance --show 2
-agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2 --holdout bench.jsonl --personal mask
-agentlite prep agent_sft.jsonl agent_benchmark.jsonl --tools agent_tools.jsonl
+agentlite prep agent.jsonl chat.jsonl --mix general=chat.jsonl:0.2
+agentlite prep dialogs.jsonl --holdout bench.jsonl --personal mask
+agentlite prep agent_sft.jsonl --tools agent_tools.jsonl
 cat rows.jsonl | agentlite prep - --run runs/weather --json
-""",  # noqa: E501  (as it is typed)
+""",
         other_names="prepare preprocess process data",
     ),
     "retriever": Stage(
@@ -41,7 +42,7 @@ agentlite retriever --max-steps 0 --out untrained
         """
 agentlite sft
 agentlite sft --model Qwen/Qwen2.5-1.5B-Instruct --profile rtx4090
-agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01
+agentlite sft --out sft-r64 --lora-r 64 --set sft.trl.weight_decay=0.01
 """,
         other_names="train tune finetune fine-tune fit",
         trains=True,
@@ -51,7 +52,7 @@ agentlite sft --out sft-r64 --set sft.lora_r=64 --set sft.trl.weight_decay=0.01
         "Sample several answers at every step, score them, pair the best with the worst.",
         """
 agentlite pairs -n 8 --gold
-agentlite pairs --from pairs --weights tool_accuracy=.5,efficiency=0 --out pairs-b
+agentlite pairs --from pairs --weights tool_accuracy=.5 --out pairs-b
 agentlite pairs --from pairs --grid weights.yaml
 agentlite pairs --preferences answers.jsonl
 cat prompts.jsonl | agentlite pairs --data - --model sft --json
@@ -93,10 +94,11 @@ agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4 --out 
         "Ask models at every step of the test records, score them, set them side by side.",
         """
 agentlite eval
-agentlite eval --model smollm2-135m --model sft --gate 'tool_selection_accuracy>=0.8,end_to_end_success>=0.5'
+agentlite eval --model smollm2-135m --model sft
+agentlite eval --gate 'tool_selection_accuracy>=0.8'
 agentlite eval --predictions others.jsonl --json
 agentlite eval --compare runs/a/eval/prep/sft --compare runs/b/eval/prep/sft
-""",  # noqa: E501  (as it is typed)
+""",
         other_names="evaluate evaluation test bench benchmark",
     ),
 }

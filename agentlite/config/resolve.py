@@ -5,13 +5,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import msgspec
 from msgspec import Struct
 
 from agentlite.config.gpu_profiles import AUTO, CPU, GPU, has_gpu
-from agentlite.config.settings import COMMANDS, default, describe, fields, plain_type
+from agentlite.config.settings import COMMANDS, default, describe, fields
+from agentlite.config.values import as_typed, choices, metavar, without_marks
 from agentlite.config.yaml_errors import yaml_error
 from agentlite.core.errors import UserError, nearest
 from agentlite.core.plain_words import misfit
@@ -228,39 +229,60 @@ def _build(command: str, values: dict[str, object], origin: Mapping[str, str]) -
                 "Put it in the environment: HF_TOKEN=..., or `hf auth login`.",
                 location=f"{command}.{key}.{secret}",
             )
-        location = f"{command}.{key} (from {origin[key]})"
-        listed = _listed(value, plain_type(command, key), location)
-        if (number := _unusable_number(listed)) is not None:
-            raise UserError(
-                f"{number} is not a number that can be computed with.",
-                describe(command, key),
-                location=location,
-            )
-        try:
-            built[key] = msgspec.convert(listed, fields(command)[key], strict=False)
-        except msgspec.ValidationError as error:
-            raise _misfit(command, key, value, error, origin[key]) from error
+        equals = "=" if origin[key].startswith("--set ") else " "
+        written = f"{origin[key]}{equals}" if origin[key].startswith("--") else f"{key}: "
+        place = Place(
+            f"{command}.{key} (from {origin[key]})",
+            written,
+            default(command, key),
+            describe(command, key),
+        )
+        built[key] = read_value(value, fields(command)[key], place)
     return COMMANDS[command](**built)
 
 
-def _misfit(
-    command: str, key: str, value: object, error: msgspec.ValidationError, origin: str
-) -> UserError:
+class Place(NamedTuple):
+    """What an error says of a value: where it is from, how it is written there, an example, and
+    what it means."""
+
+    location: str
+    written: str  # `--lora-r ` or `lora_r: `
+    example: object
+    description: str
+
+    def fix(self, example: str) -> str:
+        return f"For example {self.written}{example} ({self.description})."
+
+
+def read_value(value: object, kind: Any, place: Place) -> Any:
+    """A value as its type has it: "3" -> 3. Raises UserError 2 that names the type."""
+    listed = _listed(value, kind, place.location)
+    if (number := _unusable_number(listed)) is not None:
+        raise UserError(
+            f"{number} is not a number that can be computed with.",
+            place.description,
+            location=place.location,
+        )
+    try:
+        return msgspec.convert(listed, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _misfit(listed, kind, error, place) from error
+
+
+def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Place) -> UserError:
     """What is wrong with the value of a setting, what may stand there, and how it is written."""
-    location, shown = f"{command}.{key} (from {origin})", json.dumps(value, ensure_ascii=False)
-    if choices := [one for one in get_args(plain_type(command, key)) if isinstance(one, str)]:
-        problem = f"{shown} is not one of {', '.join(choices)}."
-        return UserError(problem, nearest(str(value), choices, other=""), location=location)
+    example = as_typed(place.example) if place.example is not msgspec.NODEFAULT else ""
+    if known := choices(kind):
+        given = value if isinstance(value, list) else [value]
+        wrong = next((one for one in given if one not in known), value)
+        problem = f"{json.dumps(wrong, ensure_ascii=False)} is not one of {', '.join(known)}."
+        fix = nearest(str(wrong), known, other=place.fix(example or known[0]))
+        return UserError(problem, fix, location=place.location)
     wanted = misfit(error).partition(", and this is")[0]
-    example = default(command, key)
-    if isinstance(example, tuple):
-        example = ",".join(map(str, example))
-    if example in (None, "", msgspec.NODEFAULT) or isinstance(example, dict):
-        example = next((one for kind, one in EXAMPLES if kind in wanted), "NAME")
-    equals = "=" if origin.startswith("--set ") else " " if origin.startswith("--") else ""
-    written = f"{origin}{equals}{example}" if equals else f"{key}: {example}"
-    fix = f"For example {written} ({describe(command, key)})."
-    return UserError(f"{shown} does not fit: {wanted}.", fix, location=location)
+    example = example or next((one for name, one in EXAMPLES if name in wanted), "NAME")
+    shown = json.dumps(value, ensure_ascii=False)
+    problem = f"{shown} does not fit {metavar(kind)}: {wanted}."
+    return UserError(problem, place.fix(example), location=place.location)
 
 
 def _unusable_number(value: object) -> str | None:
@@ -279,15 +301,16 @@ def _unusable_number(value: object) -> str | None:
     return None
 
 
-def _listed(value: object, kind: object, location: str) -> object:
+def _listed(value: object, kind: Any, location: str) -> object:
     """`q_proj,v_proj` for a setting that takes several."""
-    if isinstance(value, str) and get_origin(kind) is tuple:
-        return [part.strip() for part in value.split(",")]
-    if isinstance(value, str) and kind == dict[str, float]:
+    plain = without_marks(kind)
+    if isinstance(value, str) and get_origin(plain) is tuple:
+        return [part.strip() for part in value.split(",")] if value.strip() else []
+    if isinstance(value, str) and plain == dict[str, float]:
         return parse_weights(value, location)
     if isinstance(value, str) and re.fullmatch(r"[-+]?\.\d+", value):  # .5 is a number in YAML
         return value.replace(".", "0.")
-    if kind is float and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
+    if plain is float and isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
         return float(value[:-1]) / 100
     return list(value) if isinstance(value, tuple) else value
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from agentlite.config.pipeline import TRAINED
+from agentlite.config.values import File, Folder, Metavar, Model, Name, StageName, Url, Variable
 
 # Every number has two bounds. The upper ones stand far above what anyone needs, and below what the
 # libraries can compute with: infinity and 10^20 are refused before anything starts.
@@ -37,9 +38,13 @@ class Flag(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The heading on a help page under which a setting stands; without one: Options."""
+    """The heading on the full help page under which a setting stands."""
 
     title: str
+
+
+class Common(NamedTuple):
+    """Marks what most people set: `--help` shows these, `--help-all` the others too."""
 
 
 class InMemory(NamedTuple):
@@ -53,150 +58,168 @@ class InMemory(NamedTuple):
     greedy: bool = False  # and before, apart, one greedy answer to each
 
 
-REPEAT = Flag(repeat=True)
-READ = Section("What is read")
-LEARNED = Section("What is learned from")
-ROWS = Section("What training rows look like")
-EVALUATED = Section("What is evaluated")
-MEASURED = Section("What is measured besides")
-JUDGED = Section("What others think of the answers")
+REPEAT, COMMON = Flag(repeat=True), Common()
+DATA = Section("Data and model")
+ENGINE = Section("Engine and memory")
+ENDPOINTS = Section("Endpoints")
+REWARDS = Section("Rewards")
+SAMPLING = Section("Sampling")
+TRAINING = Section("Training")
+SEARCH = Section("Evaluation of the search")
+ADAPTER = Section("Adapter")
+LOSS = Section("Loss")
+PAIRING = Section("Choice of pairs")
+MEASURED = Section("Metrics")
+JUDGED = Section("Judges of the answers")
+READ = Section("Input")
+LEARNED = Section("Cleaning and selection")
+ROWS = Section("Training rows")
+SPLITS = Section("Splits and output")
 
 
-# A setting is three things: its type (and flags), its default, and under it its help, which
-# `describe` reads. A setting without help means the same as in the stage above that has one.
+# A setting is three things: its type (with its marks), its default, and under it its help, which
+# `describe` reads. Brackets at the end of a help are the default in words, where the value itself
+# says nothing. A setting without help means the same as in the stage above that has one.
 class PrepSettings(Struct, frozen=True, kw_only=True):
     """Raw agent dialogs -> checked, de-duplicated records in train, dev and test."""
 
-    sources: tuple[str, ...] = ()
-    """files, - for stdin, or bfcl:<category>,<category>"""
+    sources: tuple[File, ...] = ()
+    """files or folders, - for stdin, or bfcl:CATEGORY,..."""
 
-    format: Annotated[tuple[str, ...], REPEAT, READ] = ("auto",)
-    """of the raw rows: NAME, or SOURCE=NAME, as chat.jsonl=ms_bench; auto looks at each row"""
-    repair: Annotated[tuple[str, ...], READ] = ()
-    """repair rows: literal (Python), json (invalid JSON), encoding (Windows-1252); each is named"""
-    retry_rejects: Annotated[str, READ] = ""
-    """an edited rejects.jsonl, whose rows replace the rejected ones"""
-    max_rejects: Annotated[Share, READ] = 0.01
+    format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT, READ, COMMON] = ("auto",)
+    """format of the raw rows (see --formats); auto recognizes each row"""
+    repair: Annotated[tuple[Literal["literal", "json", "encoding"], ...], READ] = ()
+    """repairs to make: Python literals, invalid JSON, Windows-1252 text; each is reported"""
+    retry_rejects: Annotated[File, READ] = ""
+    """edited copy of rejects.jsonl, whose rows replace the rejected ones"""
+    max_rejects: Annotated[Share, READ, COMMON] = 0.01
     """share of rejected rows above which prep stops"""
-    tools: Annotated[tuple[str, ...], REPEAT, READ] = ()
-    """files that describe tools which rows name by their ids: SAGE's agent_tools, OpenAI's"""
+    tools: Annotated[tuple[File, ...], REPEAT, READ] = ()
+    """file of the tools that rows name by id: SAGE's agent_tools, or OpenAI tools"""
     workers: Annotated[Whole, READ] = 1
-    """processes; 0: one per processor. The output is the same"""
+    """number of processes, 0 for one per processor; the output is the same"""
 
     personal: Annotated[Literal["off", "report", "mask", "drop"], LEARNED] = "report"
-    """off, report, mask or drop: keys, e-mail addresses, phone and card numbers"""
-    duplicates: Annotated[tuple[str, ...], LEARNED] = ("equal",)
-    """which copies are left out: equal, calls, near; or none"""
+    """what to do with keys, e-mail addresses, phone and card numbers"""
+    duplicates: Annotated[tuple[Literal["equal", "calls", "near", "none"], ...], LEARNED] = (
+        "equal",
+    )
+    """kinds of duplicates to leave out"""
     near: Annotated[Share, LEARNED] = 0.8
-    """Jaccard index from which texts are near copies, or leaks"""
+    """Jaccard similarity from which texts are near-duplicates, or leaks"""
     contradictions: Annotated[Literal["report", "drop"], LEARNED] = "report"
-    """rows with conflicting calls for the same conversation: report, drop"""
-    holdout: Annotated[tuple[str, ...], REPEAT, LEARNED] = ()
-    """files of which nothing may be learned; repeat it"""
-    mix: Annotated[tuple[str, ...], REPEAT, LEARNED] = ()
-    """NAME=SOURCE+...:RATIO, as general=chat.jsonl:0.2 (0.2*: with rows repeated); repeat it"""
-    task_weights: Annotated[dict[str, float], LEARNED] = {}
-    """TASK=WEIGHT,..., or as JSON: their shares of the sample"""
-    limit: Annotated[Count | None, LEARNED] = None
-    """a seeded sample of N rows, even over the sources"""
-    coreset_strategy: Annotated[str, LEARNED] = ""
-    """loss_topk, diversity, hybrid or random, of train"""
+    """what to do with rows whose calls differ for the same conversation"""
+    holdout: Annotated[tuple[File, ...], REPEAT, LEARNED] = ()
+    """file that must not be learned, such as a benchmark; similar rows are left out"""
+    mix: Annotated[tuple[str, ...], Metavar("NAME=SOURCE+...:RATIO"), REPEAT, LEARNED] = ()
+    """sources to mix in, such as general=chat.jsonl:0.2 (0.2*: rows may be repeated)"""
+    task_weights: Annotated[dict[str, float], Metavar("TASK=FLOAT,..."), LEARNED] = {}
+    """weights of the tasks in the sample, also as JSON"""
+    limit: Annotated[Count | None, LEARNED, COMMON] = None
+    """number of rows to sample, spread evenly over the sources [all]"""
+    coreset_strategy: Annotated[
+        Literal["", "loss_topk", "diversity", "hybrid", "random"], LEARNED
+    ] = ""
+    """how to choose a subset of the train records [all are kept]"""
     coreset_target_size: Annotated[Count | None, LEARNED] = None
-    """train records that it chooses"""
+    """number of train records in that subset"""
     coreset_loss: Annotated[Literal["model", "proxy"], LEARNED] = "model"
-    """by a forward pass, or by length and variety"""
-    coreset_model: Annotated[str, LEARNED] = ""
-    """whose loss: alias, path, hub id or stage [that of model]"""
-    replay: Annotated[str, LEARNED] = ""
-    """folder of a buffer of earlier train records, to learn again with the new ones"""
+    """loss for that choice: by a forward pass, or estimated from length and variety"""
+    coreset_model: Annotated[Model, LEARNED] = ""
+    """model that computes that loss [the model of --model]"""
+    replay: Annotated[Folder, LEARNED] = ""
+    """buffer of earlier train records, some of which are learned again"""
     continual_buffer_size: Annotated[Count, LEARNED] = 2048
-    """records it keeps"""
+    """number of records that the replay buffer keeps"""
     continual_replay_ratio: Annotated[Share, LEARNED] = 0.25
-    """of them for each new train record"""
+    """replayed records per new train record"""
 
-    model: Annotated[str, ROWS] = ""
-    """whose tokenizer and template the rows must fit (a GPU: Qwen2.5-1.5B)"""
-    protocol: Annotated[str, ROWS] = "auto"
-    """how calls are written; several, with weights: hermes=2,react; auto: chat if that keeps all,
-    or hermes"""
+    model: Annotated[Model, ROWS, COMMON] = ""
+    """model to train later; its tokenizer and chat template must fit the rows [smollm2-135m; with a
+    GPU Qwen/Qwen2.5-1.5B-Instruct]"""
+    protocol: Annotated[str, Metavar("PROTOCOL[=WEIGHT],..."), ROWS, COMMON] = "auto"
+    """text format of tool calls, such as hermes, or several: hermes=2,react; auto is chat if that
+    keeps every row, else hermes"""
     system: Annotated[str, ROWS] = ""
-    """system text of rows without one, in place of the template's own"""
+    """system prompt for rows without one [that of the chat template]"""
     remove_tool: Annotated[Share, ROWS] = 0.0
-    """train rows also taught with the right tool gone"""
+    """share of train rows that are also taught without the right tool"""
     mask_names: Annotated[Share, ROWS] = 0.0
-    """train rows also taught with other names of tools"""
-    max_length: Annotated[Count, Flag("--max-tokens"), ROWS] = 2048
-    """tokens of a rendered row; longer ones are rejected"""
+    """share of train rows that are also taught with renamed tools"""
+    max_length: Annotated[Count, Flag("--max-tokens"), ROWS, COMMON] = 2048
+    """maximum tokens of a row; longer rows are rejected (see --long-rows)"""
     long_rows: Annotated[Literal["reject", "cut", "filter"], ROWS] = "reject"
-    """what becomes of a longer row; cut: by whole steps"""
+    """what to do with longer rows; cut removes whole steps"""
     distractors: Annotated[Whole, ROWS] = 0
-    """foreign tools added to train rows that have one tool"""
+    """unrelated tools added to each train row that offers one tool"""
     join: Annotated[Count, ROWS] = 1
-    """train rows of one turn put together in one dialog"""
+    """number of single-turn train rows to join into one dialog"""
     join_tokens: Annotated[Count | None, ROWS] = None
-    """tokens of joined rows, added up [max_length]"""
+    """maximum tokens of a joined dialog [as --max-length]"""
     retrieve: Annotated[Count | None, ROWS] = None
-    """offer the top N tools from the retriever, not the record's own"""
-    retriever: Annotated[str, ROWS] = "retriever"
-    """a finished retriever: its name in the workspace, or a path"""
+    """number of tools to offer, chosen by the retriever [the tools of the record]"""
+    retriever: Annotated[StageName, ROWS] = "retriever"
+    """finished retriever: its name in the workspace, or a path"""
     retrieve_by: Annotated[RankBy, ROWS] = "tuned"
-    """how it ranks: tuned, hybrid (tuned and bm25), bm25, tfidf, keyword"""
+    """ranking method of the retriever; hybrid combines tuned and bm25"""
     no_call_answer: Annotated[str, ROWS] = "None of the available tools can answer this."
-    """said where BFCL wants no call"""
+    """answer to learn where BFCL expects no call"""
     no_call_answer_zh: Annotated[str, ROWS] = "现有的工具都无法完成这个请求。"
-    """said where the right tool is gone, to Chinese"""
-    model_name: Annotated[tuple[str, ...], Meta(min_length=1), ROWS] = ("agentlite",)
-    """{{NAME}} of self-cognition; zh,en"""
-    model_author: Annotated[tuple[str, ...], Meta(min_length=1), ROWS] = ("its developers",)
-    """{{AUTHOR}} of the same; zh,en"""
+    """answer to learn, in Chinese, where the right tool was removed"""
+    model_name: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS] = ("agentlite",)
+    """what replaces {{NAME}} in rows of self-cognition: one name, or Chinese,English"""
+    model_author: Annotated[tuple[Name, ...], Meta(min_length=1), ROWS] = ("its developers",)
+    """what replaces {{AUTHOR}} in rows of self-cognition: one name, or Chinese,English"""
 
-    dev: Share = 0.1
-    """share of the records watched during training"""
-    test: Share = 0.2
-    """share of the records kept for eval"""
-    split_by: tuple[str, ...] = ("query", "near", "parent", "calls")
+    dev: Annotated[Share, SPLITS, COMMON] = 0.1
+    """share of dev records, which are watched during training"""
+    test: Annotated[Share, SPLITS, COMMON] = 0.2
+    """share of test records, which are kept for eval"""
+    split_by: Annotated[
+        tuple[Literal["query", "near", "parent", "tools", "calls"], ...], SPLITS
+    ] = ("query", "near", "parent", "calls")
     """what must not be in both train and test"""
-    rows: Literal["jsonl", "parquet", "-"] = "jsonl"
-    """how records are stored; - : also to stdout"""
-    seed: Seed = 0
-    """of the split, the sample and the shuffles"""
+    rows: Annotated[Literal["jsonl", "parquet", "-"], SPLITS] = "jsonl"
+    """file format of the records; - writes them to stdout as well"""
+    seed: Annotated[Seed, SPLITS] = 0
+    """random seed of the split, the sample and the shuffling"""
 
 
 class RetrieverSettings(Struct, frozen=True, kw_only=True):
     """Train a model to find the few tools, of many, that a question needs; and index them."""
 
-    data: str = "prep"
-    """a finished prep: its name in the workspace, or a path"""
-    tools: Annotated[tuple[str, ...], REPEAT] = ()
-    """files of further tools: SAGE's agent_tools, or OpenAI's"""
-    model: str = "all-minilm-l6-v2"
+    data: Annotated[StageName, DATA, COMMON] = "prep"
+    """finished prep: its name in the workspace, or a path"""
+    tools: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
+    """file of further tools: SAGE's agent_tools, or OpenAI tools"""
+    model: Annotated[Model, DATA, COMMON] = "all-minilm-l6-v2"
     """sentence-transformers model: alias, path, hub id or stage"""
-    max_length: Count = 96
-    """tokens that are read of a question, or of a tool"""
-    negatives: Whole = 1
-    """wrong tools for each right one, that look right"""
-    num_epochs: Annotated[Positive | None, Flag("-e --epochs")] = None
-    """times through the pairs [1; a static model: 10]"""
-    max_steps: Whole | None = None
-    """steps; 0: only an index [as num_epochs says]"""
-    batch_size: Annotated[Count, Flag("-b --bs")] = 32
-    """pairs in a step; the others' tools are wrong ones too"""
-    learning_rate: Annotated[NonNegative | None, Flag("--lr")] = None
-    """peak learning rate [2e-4; a static model: 0.02]"""
-    warmup_ratio: Share = 0.1
-    """share of the steps in which the learning rate rises; never from 0"""
-    lr_scheduler: Scheduler = "linear"
-    """how the learning rate falls: cosine, linear, constant, ..."""
-    scale: Positive = 20.0
-    """what cosines are multiplied by: 1 / temperature"""
-    save_steps: Count = 50
-    """steps between checkpoints; a dev loss is taken at each"""
-    sizes: tuple[Count, ...] = (100, 500, 1000)
-    """how many tools to search among, in the evaluation; also all of them"""
-    top: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 5, 10)
-    """how many tools are retrieved, in the evaluation"""
-    seed: Seed = 0
-    """of the wrong tools, the order of pairs and the bootstrap"""
+    max_length: Annotated[Count, DATA] = 96
+    """maximum tokens of a question or tool; the rest is not read"""
+    negatives: Annotated[Whole, TRAINING, COMMON] = 1
+    """hard negatives for each right tool: wrong tools that look right"""
+    num_epochs: Annotated[Positive | None, Flag("-e --epochs"), TRAINING, COMMON] = None
+    """passes over the training pairs [1; 10 for a static model]"""
+    max_steps: Annotated[Whole | None, TRAINING, COMMON] = None
+    """optimizer steps; 0 only builds the index [as --num-epochs says]"""
+    batch_size: Annotated[Count, Flag("-b --bs"), TRAINING, COMMON] = 32
+    """pairs per batch; the tools of the other pairs are negatives too"""
+    learning_rate: Annotated[NonNegative | None, Flag("--lr"), TRAINING, COMMON] = None
+    """peak learning rate [2e-4; 0.02 for a static model]"""
+    warmup_ratio: Annotated[Share, TRAINING] = 0.1
+    """share of the steps for the warm-up of the learning rate"""
+    lr_scheduler: Annotated[Scheduler, TRAINING] = "linear"
+    """decay of the learning rate"""
+    scale: Annotated[Positive, TRAINING] = 20.0
+    """factor of the cosine similarities in the loss: 1 / temperature"""
+    save_steps: Annotated[Count, TRAINING] = 50
+    """steps between checkpoints; the dev loss is measured at each"""
+    sizes: Annotated[tuple[Count, ...], SEARCH] = (100, 500, 1000)
+    """numbers of tools to search among; all of them is always measured"""
+    top: Annotated[tuple[Count, ...], Meta(min_length=1), SEARCH, COMMON] = (1, 5, 10)
+    """numbers of retrieved tools at which the search is measured"""
+    seed: Annotated[Seed, TRAINING] = 0
+    """random seed of the negatives, the order of pairs and the bootstrap"""
     trl: dict[str, Any] = {}
     """any other argument of sentence-transformers' trainer"""
 
@@ -209,50 +232,52 @@ class RetrieverSettings(Struct, frozen=True, kw_only=True):
 class TrainerSettings(Struct, frozen=True, kw_only=True):
     """What every trainer can be set to; its help stands here for all of them."""
 
-    data: str = "prep"
-    """a finished prep: its name in the workspace, or a path"""
-    model: str = TRAINED
-    """alias, path, hub id or earlier stage to start from"""
-    engine: Engine = "unsloth"
-    """unsloth, or plain transformers + peft + trl"""
-    attn_implementation: Attention = "auto"
-    """engine hf: as transformers names it; flash_attention_2 needs CUDA and flash-attn"""
-    max_length: Count = 2048
-    """tokens of a training row, prompt and answer together"""
-    full: bool = False
-    """train all weights, not an adapter: the result is a whole model"""
-    deepspeed: str = ""
-    """a DeepSpeed JSON, under torchrun: deepspeed/zero3.json (hf)"""
-    lora_r: Count = 16
-    """rank of the adapter"""
-    lora_alpha: Count = 32
-    """scale of the adapter"""
-    lora_dropout: Share = 0.0
-    """share of the adapter's inputs dropped"""
-    lora_target_modules: tuple[str, ...] = ("all-linear",)
-    """layers with an adapter; all adds embeddings (engine hf)"""
-    num_epochs: Annotated[Positive, Flag("-e --epochs")] = 3.0
-    """times through the rows"""
-    max_steps: Count | None = None
-    """optimizer steps [as num_epochs says]"""
-    batch_size: Annotated[Count, Flag("-b --bs")] = 2
-    """rows in a micro-batch"""
-    gradient_accumulation: Count = 4
-    """micro-batches in a step"""
-    learning_rate: Annotated[NonNegative, Flag("--lr")]
-    """peak learning rate"""
-    warmup_ratio: Share = 0.1
-    """share of the steps in which the learning rate rises; never from 0"""
-    lr_scheduler: Scheduler = "cosine"
-    """how the learning rate falls: cosine, linear, constant, ..."""
-    load_in_4bit: bool = False
-    """base model in 4 bit (CUDA)"""
-    load_in_8bit: bool = False
-    """base model in 8 bit (CUDA)"""
-    save_steps: Count = 50
-    """steps between checkpoints; a dev loss is taken at each"""
-    seed: Seed = 0
-    """of initial weights, the order of rows and the sampling"""
+    data: Annotated[StageName, DATA] = "prep"
+    """finished prep: its name in the workspace, or a path"""
+    model: Annotated[Model, DATA, COMMON] = TRAINED
+    """model to start from: alias, path, hub id or earlier stage"""
+    max_length: Annotated[Count, DATA] = 2048
+    """maximum tokens of a training row, prompt and answer together"""
+    num_epochs: Annotated[Positive, Flag("-e --epochs"), TRAINING, COMMON] = 3.0
+    """passes over the training rows"""
+    max_steps: Annotated[Count | None, TRAINING, COMMON] = None
+    """optimizer steps, in place of --num-epochs [as --num-epochs says]"""
+    batch_size: Annotated[Count, Flag("-b --bs"), TRAINING, COMMON] = 2
+    """rows per batch"""
+    gradient_accumulation: Annotated[Count, TRAINING] = 4
+    """batches per optimizer step"""
+    learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON]
+    """peak learning rate; --full divides the default by 10"""
+    warmup_ratio: Annotated[Share, TRAINING] = 0.1
+    """share of the steps for the warm-up of the learning rate"""
+    lr_scheduler: Annotated[Scheduler, TRAINING] = "cosine"
+    """decay of the learning rate"""
+    save_steps: Annotated[Count, TRAINING] = 50
+    """steps between checkpoints; the dev loss is measured at each"""
+    seed: Annotated[Seed, TRAINING] = 0
+    """random seed of the initial weights, the order of rows and the sampling"""
+    full: Annotated[bool, ADAPTER] = False
+    """train all weights in place of an adapter; the result is a whole model"""
+    lora_r: Annotated[Count, ADAPTER, COMMON] = 16
+    """rank of the LoRA adapter; an adapter that is trained further keeps its own"""
+    lora_alpha: Annotated[Count, ADAPTER] = 32
+    """scale of the adapter; it is divided by the rank"""
+    lora_dropout: Annotated[Share, ADAPTER] = 0.0
+    """dropout on the adapter's inputs"""
+    lora_target_modules: Annotated[tuple[str, ...], Metavar("MODULE,..."), ADAPTER] = (
+        "all-linear",
+    )
+    """layers that get an adapter; all adds the embeddings (needs --engine hf)"""
+    engine: Annotated[Engine, ENGINE] = "unsloth"
+    """library: unsloth, or plain transformers with PEFT and TRL"""
+    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    """attention kernel, for --engine hf; flash_attention_2 needs CUDA and flash-attn"""
+    load_in_4bit: Annotated[bool, ENGINE] = False
+    """load the base model in 4 bit (needs CUDA)"""
+    load_in_8bit: Annotated[bool, ENGINE] = False
+    """load the base model in 8 bit (needs CUDA)"""
+    deepspeed: Annotated[File, ENGINE] = ""
+    """DeepSpeed configuration for torchrun, such as deepspeed/zero3.json (needs --engine hf)"""
     trl: dict[str, Any] = {}
     """any other field of the TRL configuration, passed through unchanged"""
     peft: dict[str, Any] = {}
@@ -265,15 +290,17 @@ class TrainerSettings(Struct, frozen=True, kw_only=True):
 class SftSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter to say what the assistant says in the records of prep."""
 
-    model: str = ""
-    """alias, path, hub id or earlier stage [the model of prep]"""
-    learning_rate: Annotated[NonNegative, Flag("--lr")] = 2e-4
-    segment_weights: Literal["none", "react", "hermes", "qwen", "alpha_umi", "agentflan"] = "none"
+    model: Annotated[Model, DATA, COMMON] = ""
+    """model to start from: alias, path, hub id or earlier stage [the model of prep]"""
+    learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 2e-4
+    segment_weights: Annotated[
+        Literal["none", "react", "hermes", "qwen", "alpha_umi", "agentflan"], LOSS
+    ] = "none"
     """how much tool calls count relative to text in the loss: a table of ms-swift's loss_scale"""
-    packing: bool = False
-    """several rows in one sequence (CUDA)"""
-    batch_tokens: Count = 8192
-    """of a micro-batch, in place of batch_size, with packing"""
+    packing: Annotated[bool, ENGINE] = False
+    """put several rows into one sequence (needs CUDA)"""
+    batch_tokens: Annotated[Count, ENGINE] = 8192
+    """tokens per batch with --packing, in place of --batch-size"""
 
     @property
     def packed_rows(self) -> int:
@@ -289,70 +316,73 @@ class SftSettings(TrainerSettings, frozen=True, kw_only=True):
 class PairsSettings(Struct, frozen=True, kw_only=True):
     """Sample several answers at every step, score them, pair the best with the worst."""
 
-    data: str = "prep"
-    """a finished prep; or a file of rows, or - for stdin"""
-    split: Literal["train", "dev", "test"] = "train"
-    """which records of prep"""
-    model: str = TRAINED
-    """alias, path, hub id or earlier stage that answers"""
-    endpoint: Annotated[tuple[str, ...], REPEAT] = ()
-    """OpenAI-compatible server that has the model: http://localhost:8000/v1; repeat it to share
-    the work"""
-    endpoint_key: str = "OPENAI_API_KEY"
-    """environment variable that holds the key of the servers"""
-    endpoint_seconds: Positive = 600.0
-    """time limit of one try of a request, from the connection to the last byte"""
-    endpoint_tries: Count = 5
-    """tries of a request before a question counts as unanswered"""
-    concurrency: Count = 4
-    """requests under way at each endpoint"""
-    unanswered: Literal["ask", "wrong"] = "ask"
-    """questions without an answer: ask again by the same command, or finish without candidates"""
-    candidates: Annotated[str, Flag(name="--from")] = ""
-    """a finished pairs or grpo: rank its candidates, without a model"""
-    preferences: Annotated[tuple[str, ...], REPEAT] = ()
-    """files of prompts with chosen and rejected answers: their pairs"""
-    max_rejects: Share = 0.01
-    """share of rejected rows of preferences above which pairs stops"""
-    grid: Annotated[tuple[str, ...], REPEAT] = ()
-    """weightings to set side by side: a file; writes nothing"""
-    engine: Engine = "unsloth"
-    """unsloth, or plain transformers + peft"""
-    attn_implementation: Attention = "auto"
-    limit: Count | None = None
-    """a seeded sample of N records, even over the sources"""
-    num_samples: Annotated[Count, Flag("-n")] = 4
+    data: Annotated[str, Metavar("STAGE|FILE"), DATA] = "prep"
+    """finished prep; or a file of rows, or - for stdin"""
+    split: Annotated[Literal["train", "dev", "test"], DATA] = "train"
+    """records of prep to use"""
+    model: Annotated[Model, DATA, COMMON] = TRAINED
+    """model that answers: alias, path, hub id or earlier stage"""
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    """OpenAI-compatible server of the model, such as http://localhost:8000/v1; several share the
+    work"""
+    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    """environment variable with the API key of the servers"""
+    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    """seconds that one try of a request may take"""
+    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    """tries of a request before its question counts as unanswered"""
+    concurrency: Annotated[Count, ENDPOINTS] = 4
+    """requests at the same time, per endpoint"""
+    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS] = "ask"
+    """what to do about unanswered questions: stop, and ask them again when the same command is run
+    again; or finish without candidates for them"""
+    candidates: Annotated[StageName, Flag(name="--from"), DATA, COMMON] = ""
+    """finished pairs or grpo whose candidates are ranked again, without a model"""
+    preferences: Annotated[tuple[File, ...], REPEAT, DATA] = ()
+    """file of prompts with chosen and rejected answers, which become pairs"""
+    max_rejects: Annotated[Share, DATA] = 0.01
+    """share of rejected rows of --preferences above which pairs stops"""
+    grid: Annotated[tuple[File, ...], REPEAT, REWARDS] = ()
+    """file of reward weights to compare; writes nothing"""
+    engine: Annotated[Engine, ENGINE] = "unsloth"
+    """library: unsloth, or plain transformers with PEFT"""
+    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    limit: Annotated[Count | None, DATA, COMMON] = None
+    """number of records to sample, spread evenly over the sources [all]"""
+    num_samples: Annotated[Count, Flag("-n"), SAMPLING, COMMON] = 4
     """candidates per step"""
-    temperature: NonNegative = 1.0
-    """of sampling; 0 always takes the likeliest token"""
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """the likeliest tokens that together reach this"""
-    max_new_tokens: Count = 256
-    """tokens of an answer"""
-    weights: Annotated[dict[str, float], REPEAT] = {}
-    """component=weight,...: weights that differ from the defaults"""
-    rewards: Annotated[tuple[str, ...], REPEAT] = ()
-    """reward components of yours: file.py:function, repeatable"""
-    reward_seconds: Positive = 10.0
-    """time limit of one call of a function of your own"""
-    reward_memory: Positive = 16.0
+    temperature: Annotated[NonNegative, SAMPLING, COMMON] = 1.0
+    """sampling temperature; 0 always takes the likeliest token"""
+    top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
+    """nucleus sampling: the likeliest tokens that add up to this probability"""
+    max_new_tokens: Annotated[Count, SAMPLING] = 256
+    """maximum tokens of an answer"""
+    weights: Annotated[
+        dict[str, float], Metavar("COMPONENT=FLOAT,..."), REPEAT, REWARDS, COMMON
+    ] = {}
+    """reward weights that differ from the defaults; several times: compare them, as --grid does"""
+    rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
+    """reward component of your own, such as rewards.py:short"""
+    reward_seconds: Annotated[Positive, REWARDS] = 10.0
+    """seconds that one call of your own functions may take"""
+    reward_memory: Annotated[Positive, REWARDS] = 16.0
     """GiB of memory that each process of your own functions may take (Linux)"""
-    max_failures: Share = 0.1
-    """share of candidates a function of your own may fail for"""
-    max_length: Count = 2048
-    """tokens of prompt and answer together"""
-    batch_size: Annotated[Count, Flag("-b --bs")] = 8
-    """prompts sampled at once"""
-    margin: NonNegative = 0.05
-    """least difference of the totals of a pair"""
-    balance: bool = False
-    """choose pairs so that chosen ones are no longer than rejected"""
-    gold: bool = False
-    """the gold is chosen where every candidate fails"""
-    load_in_4bit: bool = False
-    load_in_8bit: bool = False
-    seed: Seed = 0
-    """of the sample of records and of the sampled answers"""
+    max_failures: Annotated[Share, REWARDS] = 0.1
+    """share of candidates for which your own functions may fail"""
+    max_length: Annotated[Count, SAMPLING] = 2048
+    """maximum tokens of prompt and answer together"""
+    batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON] = 8
+    """prompts per batch"""
+    margin: Annotated[NonNegative, PAIRING] = 0.05
+    """smallest difference in reward between chosen and rejected"""
+    balance: Annotated[bool, PAIRING] = False
+    """keep chosen answers from being longer than rejected ones"""
+    gold: Annotated[bool, PAIRING, COMMON] = False
+    """take the correct answer of the data as chosen where every candidate fails"""
+    load_in_4bit: Annotated[bool, ENGINE] = False
+    load_in_8bit: Annotated[bool, ENGINE] = False
+    seed: Annotated[Seed, SAMPLING] = 0
+    """random seed of the choice of records and of the answers"""
 
     def in_memory(self, gpu: bool) -> InMemory:
         return InMemory(prompts=self.batch_size, samples=self.num_samples)
@@ -361,21 +391,21 @@ class PairsSettings(Struct, frozen=True, kw_only=True):
 class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter to prefer the chosen answers of pairs to the rejected ones."""
 
-    data: str = "pairs"
-    """a finished pairs: its name in the workspace, or a path"""
-    model: str = ""
-    """alias, path, hub id or earlier stage [the one that was sampled]"""
-    learning_rate: Annotated[NonNegative, Flag("--lr")] = 5e-6
-    beta: Positive = 0.1
+    data: Annotated[StageName, DATA, COMMON] = "pairs"
+    """finished pairs: its name in the workspace, or a path"""
+    model: Annotated[Model, DATA, COMMON] = ""
+    """model to start from: alias, path, hub id or earlier stage [the model that was sampled]"""
+    learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 5e-6
+    beta: Annotated[Positive, LOSS, COMMON] = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the reference"""
-    loss_type: Literal["sigmoid", "hinge", "ipo"] = "sigmoid"
-    """sigmoid, hinge, or ipo (to 1 / (2 beta) nats a token)"""
-    label_smoothing: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
-    """share of pairs thought to be swapped"""
-    reference_free: bool = False
-    """the reference's log-probabilities count as zero"""
-    sft_weight: NonNegative = 0.0
-    """weight of the SFT loss on the chosen answer, which is added"""
+    loss_type: Annotated[Literal["sigmoid", "hinge", "ipo"], LOSS, COMMON] = "sigmoid"
+    """preference loss; ipo aims at a margin of 1 / (2 beta) nats per token"""
+    label_smoothing: Annotated[float, Meta(ge=0, lt=0.5), LOSS] = 0.0
+    """assumed share of pairs whose answers are swapped"""
+    reference_free: Annotated[bool, LOSS] = False
+    """train without a reference: its log-probabilities count as zero"""
+    sft_weight: Annotated[NonNegative, LOSS] = 0.0
+    """weight of an added SFT loss on the chosen answer"""
 
     def in_memory(self, gpu: bool) -> InMemory:
         """Chosen and rejected are rows of their own."""
@@ -385,33 +415,35 @@ class DpoSettings(TrainerSettings, frozen=True, kw_only=True):
 class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
     """Train an adapter on answers it samples itself, each against the others of its group."""
 
-    split: Literal["train", "dev"] = "train"
-    limit: Count | None = None
-    learning_rate: Annotated[NonNegative, Flag("--lr")] = 1e-5
-    batch_size: Annotated[Count, Flag("-b --bs")] = 4
-    """answers in a micro-batch"""
-    group_size: Annotated[int, Meta(ge=2, le=MOST)] = 4
-    """answers to a prompt"""
-    temperature: NonNegative = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    max_new_tokens: Count = 256
-    weights: dict[str, float] = {}
-    rewards: Annotated[tuple[str, ...], REPEAT] = ()
-    reward_seconds: Positive = 10.0
-    reward_memory: Positive = 16.0
-    max_failures: Share = 0.1
-    beta: NonNegative = 0.1
+    split: Annotated[Literal["train", "dev"], DATA] = "train"
+    limit: Annotated[Count | None, DATA] = None
+    learning_rate: Annotated[NonNegative, Flag("--lr"), TRAINING, COMMON] = 1e-5
+    batch_size: Annotated[Count, Flag("-b --bs"), TRAINING, COMMON] = 4
+    """answers per batch"""
+    group_size: Annotated[int, Meta(ge=2, le=MOST), SAMPLING, COMMON] = 4
+    """answers per prompt"""
+    temperature: Annotated[NonNegative, SAMPLING] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
+    max_new_tokens: Annotated[Count, SAMPLING] = 256
+    weights: Annotated[dict[str, float], Metavar("COMPONENT=FLOAT,..."), REWARDS, COMMON] = {}
+    """reward weights that differ from the defaults"""
+    rewards: Annotated[tuple[str, ...], Metavar("FILE:FUNCTION"), REPEAT, REWARDS, COMMON] = ()
+    reward_seconds: Annotated[Positive, REWARDS] = 10.0
+    reward_memory: Annotated[Positive, REWARDS] = 16.0
+    max_failures: Annotated[Share, REWARDS] = 0.1
+    """share of answers for which your own functions may fail"""
+    beta: Annotated[NonNegative, LOSS, COMMON] = 0.1
     """KL penalty coefficient: how strongly the policy is kept close to the start"""
-    loss_type: Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo"] = "dapo"
-    """as TRL names it; cispo with its clip (epsilon_high) at 5"""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    """what advantages are divided by"""
-    skip_solved: bool = False
+    loss_type: Annotated[Literal["grpo", "dr_grpo", "bnpo", "dapo", "cispo"], LOSS] = "dapo"
+    """loss as TRL names it; cispo with its clip (epsilon_high) at 5"""
+    scale_rewards: Annotated[Literal["group", "batch", "none"], LOSS] = "group"
+    """whose standard deviation divides the advantages"""
+    skip_solved: Annotated[bool, SAMPLING] = False
     """leave out prompts whose first group all score the same"""
-    max_flat_steps: Whole = 20
-    """end after so many steps in which each group scores the same; 0: never"""
-    vllm: bool = False
-    """sample with vLLM (CUDA; must be installed); with Unsloth it shares the weights"""
+    max_flat_steps: Annotated[Whole, TRAINING] = 20
+    """steps in a row without any reward difference before training ends; 0 never ends it"""
+    vllm: Annotated[bool, SAMPLING] = False
+    """sample with vLLM (needs CUDA and vLLM); with Unsloth it shares the weights"""
 
     def in_memory(self, gpu: bool) -> InMemory:
         """Every answer of a step is sampled before the first is learned from."""
@@ -422,72 +454,73 @@ class GrpoSettings(TrainerSettings, frozen=True, kw_only=True):
 class EvalSettings(Struct, frozen=True, kw_only=True):
     """Ask models at every step of the test records, score what they say, set them side by side."""
 
-    model: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()
-    """as in sft; repeat it to compare [sft]"""
-    endpoint: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()
-    endpoint_key: Annotated[str, EVALUATED] = "OPENAI_API_KEY"
-    endpoint_seconds: Annotated[Positive, EVALUATED] = 600.0
-    """time limit of one try of a request to an endpoint or the judge"""
-    endpoint_tries: Annotated[Count, EVALUATED] = 5
-    concurrency: Annotated[Count, EVALUATED] = 4
-    """requests under way at each endpoint, and at the judge"""
-    unanswered: Annotated[Literal["ask", "wrong"], EVALUATED] = "ask"
-    """questions without an answer: ask again by the same command, or count as wrong"""
-    predictions: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()
-    """texts made elsewhere, to score without a model"""
-    compare: Annotated[tuple[str, ...], REPEAT, EVALUATED] = ()
-    """finished folders, to set side by side; writes nothing"""
-    kagent: Annotated[str, EVALUATED] = ""
-    """rows of KAgentBench, to score --predictions by; writes nothing"""
-    data: Annotated[str, EVALUATED] = "prep"
-    """a finished prep: its name in the workspace, or a path"""
-    split: Annotated[Literal["train", "dev", "test"], EVALUATED] = "test"
-    """which records"""
-    retrieve: Annotated[Count | None, EVALUATED] = None
-    retriever: Annotated[str, EVALUATED] = "retriever"
-    retrieve_by: Annotated[RankBy, EVALUATED] = "tuned"
-    limit: Annotated[Count | None, EVALUATED] = None
+    model: Annotated[tuple[Model, ...], REPEAT, DATA, COMMON] = ()
+    """model to evaluate: alias, path, hub id or earlier stage; several are compared [sft]"""
+    endpoint: Annotated[tuple[Url, ...], REPEAT, ENDPOINTS, COMMON] = ()
+    endpoint_key: Annotated[Variable, ENDPOINTS] = "OPENAI_API_KEY"
+    endpoint_seconds: Annotated[Positive, ENDPOINTS] = 600.0
+    """seconds that one try of a request to an endpoint or the judge may take"""
+    endpoint_tries: Annotated[Count, ENDPOINTS] = 5
+    concurrency: Annotated[Count, ENDPOINTS] = 4
+    """requests at the same time, per endpoint and at the judge"""
+    unanswered: Annotated[Literal["ask", "wrong"], ENDPOINTS] = "ask"
+    """what to do about unanswered questions: stop, and ask them again when the same command is run
+    again; or count them as wrong"""
+    predictions: Annotated[tuple[File, ...], REPEAT, DATA, COMMON] = ()
+    """answers made elsewhere, to be scored without a model"""
+    compare: Annotated[tuple[Folder, ...], REPEAT, DATA, COMMON] = ()
+    """finished evaluations to compare; writes nothing"""
+    kagent: Annotated[File, DATA] = ""
+    """rows of KAgentBench by which --predictions are scored; writes nothing"""
+    data: Annotated[StageName, DATA, COMMON] = "prep"
+    """finished prep: its name in the workspace, or a path"""
+    split: Annotated[Literal["train", "dev", "test"], DATA] = "test"
+    """records of prep to use"""
+    retrieve: Annotated[Count | None, DATA] = None
+    retriever: Annotated[StageName, DATA] = "retriever"
+    retrieve_by: Annotated[RankBy, DATA] = "tuned"
+    limit: Annotated[Count | None, DATA, COMMON] = None
 
-    metrics: Annotated[tuple[str, ...], MEASURED] = ()
-    """names of the figures to print, of those in metrics.json [all]"""
-    gate: Annotated[str, MEASURED] = ""
-    """FIGURE>=NUMBER,... of the last model; exit 9 if one fails"""
-    general: Annotated[str, MEASURED] = ""
-    """rows of general talk: what a model forgets of it, as `forgetting`"""
-    model_name: Annotated[tuple[str, ...], MEASURED] = ()
-    """the model's own name, zh,en: it is asked who it is [that of prep, if it was set]"""
-    model_author: Annotated[tuple[str, ...], MEASURED] = ()
-    """who made it, zh,en: it is asked [that of prep, if it was set]"""
-    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED] = 0
-    """answers sampled at each step in addition to the greedy one: pass^k"""
+    metrics: Annotated[tuple[str, ...], Metavar("METRIC,..."), MEASURED] = ()
+    """metrics to print, by their names in metrics.json [all]"""
+    gate: Annotated[str, Metavar("METRIC>=FLOAT,..."), MEASURED, COMMON] = ""
+    """conditions on the last model; the exit code is 9 if one is not met"""
+    general: Annotated[File, MEASURED] = ""
+    """general dialogs, to measure what the model forgets (`forgetting`)"""
+    model_name: Annotated[tuple[Name, ...], MEASURED] = ()
+    """the model's own name, or Chinese,English; it is asked who it is [that of prep, if set]"""
+    model_author: Annotated[tuple[Name, ...], MEASURED] = ()
+    """who made the model, or Chinese,English; it is asked [that of prep, if set]"""
+    num_samples: Annotated[Whole, Flag("-n -k"), MEASURED, COMMON] = 0
+    """answers to sample at each step for pass^k, besides the greedy one"""
     temperature: Annotated[Positive, MEASURED] = 0.7
-    """of those samples"""
+    """sampling temperature of those answers"""
 
-    judge: Annotated[str, JUDGED] = ""
-    """address of an OpenAI-compatible judge of the answers, up to /v1"""
-    judge_model: Annotated[str, JUDGED] = ""
+    judge: Annotated[Url, JUDGED] = ""
+    """OpenAI-compatible server of an LLM judge, up to /v1"""
+    judge_model: Annotated[Name, JUDGED] = ""
     """name of the judge's model on that server"""
-    judge_key: Annotated[str, JUDGED] = "OPENAI_API_KEY"
-    """environment variable that holds the key of the judge"""
-    judge_prices: Annotated[tuple[NonNegative, ...], JUDGED] = ()
-    """of a million tokens read and written: 0.5,1.5"""
-    sheet: Annotated[str, JUDGED] = ""
-    """CSV to write for people to score, blind and shuffled"""
-    ratings: Annotated[tuple[str, ...], REPEAT, JUDGED] = ()
-    """copies of --sheet that were filled in; writes nothing"""
+    judge_key: Annotated[Variable, JUDGED] = "OPENAI_API_KEY"
+    """environment variable with the API key of the judge"""
+    judge_prices: Annotated[tuple[NonNegative, ...], Metavar("FLOAT,FLOAT"), JUDGED] = ()
+    """prices of a million prompt tokens and of a million completion tokens, such as 0.5,1.5"""
+    sheet: Annotated[File, JUDGED] = ""
+    """CSV to write, in which people score the answers, blind and shuffled"""
+    ratings: Annotated[tuple[File, ...], REPEAT, JUDGED] = ()
+    """copy of --sheet that was filled in; writes nothing"""
 
-    engine: Engine = "unsloth"
-    """unsloth, or plain transformers + peft"""
-    attn_implementation: Attention = "auto"
-    max_length: Count = 2048
-    """tokens of prompt and answer together"""
-    max_new_tokens: Count = 256
-    batch_size: Annotated[Count, Flag("-b --bs")] = 16
-    """prompts in a batch"""
-    load_in_4bit: bool = False
-    load_in_8bit: bool = False
-    seed: Seed = 0
-    """of the sample and the bootstrap"""
+    engine: Annotated[Engine, ENGINE] = "unsloth"
+    """library: unsloth, or plain transformers with PEFT"""
+    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    max_length: Annotated[Count, ENGINE] = 2048
+    """maximum tokens of prompt and answer together"""
+    max_new_tokens: Annotated[Count, ENGINE, COMMON] = 256
+    batch_size: Annotated[Count, Flag("-b --bs"), ENGINE, COMMON] = 16
+    """prompts per batch"""
+    load_in_4bit: Annotated[bool, ENGINE] = False
+    load_in_8bit: Annotated[bool, ENGINE] = False
+    seed: Annotated[Seed, MEASURED] = 0
+    """random seed of the sampled answers and of the bootstrap"""
 
     def in_memory(self, gpu: bool) -> InMemory:
         samples = max(1, self.num_samples)
@@ -556,12 +589,6 @@ def fields(command: str) -> dict[str, Any]:
     return get_type_hints(COMMANDS[command], include_extras=True)
 
 
-def plain_type(command: str, key: str) -> Any:
-    """Without what annotates it: `str`, `Literal["a", "b"]`, `tuple[str, ...]`."""
-    annotated = fields(command)[key]
-    return annotated.__origin__ if hasattr(annotated, "__metadata__") else annotated
-
-
 def default(command: str, key: str) -> Any:
     info = next(field for field in msgspec.structs.fields(COMMANDS[command]) if field.name == key)
     if info.default_factory is not msgspec.NODEFAULT:
@@ -578,17 +605,32 @@ def section_of(command: str, key: str) -> str:
     return next(sections, "")
 
 
+def is_common(command: str, key: str) -> bool:
+    return any(isinstance(mark, Common) for mark in _marks(command, key))
+
+
 def _marks(command: str, key: str) -> tuple[Any, ...]:
     return getattr(fields(command)[key], "__metadata__", ())
 
 
 def describe(command: str, key: str) -> str:
-    """The help of a setting: that of its class, of the classes it inherits from, or else of the
-    nearest class above in this file."""
+    """The help of a setting, without its default in words."""
+    return _help(command, key).partition(" [")[0]
+
+
+def default_in_words(command: str, key: str) -> str:
+    """`as --num-epochs says`, for a setting whose default value says nothing; "" for others."""
+    return _help(command, key).partition(" [")[2].removesuffix("]")
+
+
+def _help(command: str, key: str) -> str:
+    """That of its class, of the classes it inherits from, or else of the nearest class above in
+    this file."""
     helps, struct = _helps(), COMMANDS[command]
     above = itertools.takewhile(lambda name: name != struct.__name__, helps)
     names = [*(base.__name__ for base in struct.__mro__), *reversed([*above])]
-    return next((helps[name][key] for name in names if key in helps.get(name, {})), "")
+    text = next((helps[name][key] for name in names if key in helps.get(name, {})), "")
+    return " ".join(text.split())
 
 
 @functools.cache

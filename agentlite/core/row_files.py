@@ -16,21 +16,22 @@ from agentlite.core.errors import DISK, UserError
 from agentlite.core.optional_deps import need
 
 Row = dict[str, Any]
-READ_ONLY = "Name a folder that you may write to: --run DIR; AGENTLITE_CACHE for the cache."
+READ_ONLY = "Name a folder that you may write to: --run FOLDER; AGENTLITE_CACHE for the cache."
 # rows of Parquet: one value that stands in all of them is a few bytes there, and much in memory
 AT_ONCE = 256
 GONE = "Is the disk still there? Once it is, the same command carries on."
 FIXES = {
     errno.ENAMETOOLONG: "Give it a shorter name.",
     errno.EEXIST: "A file stands there, or a link that leads nowhere. Remove it, or name another "
-    "folder: --run DIR.",
-    errno.ELOOP: "A link there leads back to itself. Remove it, or name another folder: --run DIR.",
+    "folder: --run FOLDER.",
+    errno.ELOOP: "A link there leads back to itself. Remove it, or name another folder: "
+    "--run FOLDER.",
     errno.EFBIG: "No file may be that long: `ulimit -f` sets a limit, and a FAT disk has one of "
-    "4 GiB. Name another folder: --run DIR.",
+    "4 GiB. Name another folder: --run FOLDER.",
     **dict.fromkeys(
         (errno.EMFILE, errno.ENFILE), "Allow more, `ulimit -n 4096`, or take fewer --workers."
     ),
-    errno.ENOTDIR: "A part of this path is a file. Name a folder: --run DIR.",
+    errno.ENOTDIR: "A part of this path is a file. Name a folder: --run FOLDER.",
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), READ_ONLY),
     **dict.fromkeys(
         (errno.ENOENT, errno.ENODEV, errno.EIO, getattr(errno, "ESTALE", errno.EIO)), GONE
@@ -76,7 +77,8 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 def fix_for(error: OSError) -> str:
     """What to do about what the system refuses."""
     otherwise = (
-        "Free some space, or give another folder with --run DIR; then run the same command again."
+        "Free some space, or give another folder with --run FOLDER; then run the same command "
+        "again."
     )
     return FIXES.get(error.errno or 0, otherwise)
 

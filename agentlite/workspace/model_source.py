@@ -21,7 +21,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 CONVERT = (
     "Convert it where nothing can be harmed, with transformers: "
-    "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW) writes safetensors."
+    "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW) writes safetensors."
 )
 IMPLEMENTATIONS = {
     f"{start}{kind}_implementation{end}"
@@ -230,7 +230,7 @@ def _folder_digest(folder: Path) -> str:
         raise UserError(
             "is an adapter, not a whole model.",
             "Name the stage that trained it, or merge it first: "
-            "agentlite export STAGE --merged DIR.",
+            "agentlite export STAGE --merged FOLDER.",
             location=str(folder),
             exit_code=MODEL,
         )

@@ -188,7 +188,8 @@ def test_each_disk_is_told_once_and_a_folder_that_cannot_be_written_is_a_problem
         if "cannot be written" in one.detail
     ]
     assert [one.fix for one in problems] == [
-        f"Name another folder: {way}" for way in ("--run DIR", "AGENTLITE_CACHE=DIR", "HF_HOME=DIR")
+        f"Name another folder: {way}"
+        for way in ("--run FOLDER", "AGENTLITE_CACHE=FOLDER", "HF_HOME=FOLDER")
     ]
 
 

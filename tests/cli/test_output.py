@@ -9,7 +9,7 @@ import pytest
 
 from agentlite.cli import output
 from agentlite.cli.output import present
-from agentlite.cli.stage_options import _weightings, setting_option
+from agentlite.cli.stage_options import _weightings
 from agentlite.core.records import Message, Record, to_row
 from agentlite.scoring.weight_sweep import WeightingRow
 from agentlite.workspace.run_folder import Result
@@ -211,36 +211,3 @@ def test_a_figure_in_words(value, text):
 )
 def test_one_weighting_is_a_setting_and_several_are_a_grid(flags, expected):
     assert _weightings(flags) == expected
-
-
-@pytest.mark.parametrize(
-    ("command", "key", "names", "multiple", "default_in_help"),
-    [
-        ("sft", "lora_r", ["--lora-r"], False, "[16]"),
-        ("sft", "num_epochs", ["--num-epochs", "-e", "--epochs"], False, "[3.0]"),
-        ("sft", "max_steps", ["--max-steps"], False, "[as num_epochs says]"),
-        ("pairs", "candidates", ["--from"], False, ""),
-        ("pairs", "num_samples", ["--num-samples", "-n"], False, "[4]"),
-        ("prep", "max_length", ["--max-length", "--max-tokens"], False, "[2048]"),
-        ("prep", "holdout", ["--holdout"], True, ""),
-        ("prep", "duplicates", ["--duplicates"], False, "[equal]"),
-        ("eval", "num_samples", ["--num-samples", "-n", "-k"], False, "[0]"),
-        ("grpo", "rewards", ["--rewards"], True, ""),
-    ],
-)
-def test_an_option_is_named_after_its_setting_and_says_its_default(
-    command, key, names, multiple, default_in_help
-):
-    option = setting_option(command, key)
-    assert (option.opts, option.name, option.multiple) == (names, key, multiple)
-    assert (option.help or "").endswith(default_in_help)
-    if not default_in_help:
-        assert "[" not in (option.help or "")
-
-
-def test_a_switch_may_stand_alone_or_with_its_value():
-    import click
-
-    command = click.Command("c", params=[setting_option("sft", "full")])
-    for words, value in (([], None), (["--full"], "true"), (["--full", "false"], "false")):
-        assert command.make_context("c", words).params["full"] == value

@@ -122,8 +122,8 @@ def test_evaluations_are_listed_and_other_workspaces_inside_are_not(tmp_path):
 @pytest.mark.parametrize(
     ("name", "problem", "fix"),
     [
-        ("none", "no such workspace", "agentlite init DIR"),
-        ("empty", "holds no stage", "agentlite init DIR"),
+        ("none", "no such workspace", "agentlite init FOLDER"),
+        ("empty", "holds no stage", "agentlite init FOLDER"),
         ("outer", "holds no stage", "agentlite runs RUN/*"),
     ],
 )

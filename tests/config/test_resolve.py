@@ -331,8 +331,9 @@ def test_a_number_may_begin_with_its_point(text, value):
 
 def test_lists_are_written_with_commas_or_as_lists():
     for text in ("a, b,c", ["a", "b", "c"], ("a", "b", "c")):
-        given = Given({"repair": text}, profile="cpu")
-        assert resolve.resolve("prep", given).settings.repair == ("a", "b", "c")
+        given = Given({"metrics": text}, profile="cpu")
+        assert resolve.resolve("eval", given).settings.metrics == ("a", "b", "c")
+    assert resolve.resolve("eval", Given({"metrics": " "}, profile="cpu")).settings.metrics == ()
 
 
 def test_defaults_are_those_of_the_settings_alone_as_json_has_them():

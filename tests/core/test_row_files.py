@@ -112,7 +112,7 @@ def test_a_changed_line_is_named(tmp_path):
     [
         (errno.ENOSPC, "Free some space"),
         (errno.EDQUOT, "Free some space"),
-        (errno.EROFS, "--run DIR"),
+        (errno.EROFS, "--run FOLDER"),
         (errno.EACCES, "that you may write to"),
         (errno.EPERM, "that you may write to"),
         (errno.ENOENT, "Is the disk still there?"),

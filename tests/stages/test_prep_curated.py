@@ -191,7 +191,7 @@ def test_every_copy_stays_where_duplicates_are_none_and_on_one_side(off, tmp_pat
     for split in ("train", "dev", "test"):
         for one in read_rows(tmp_path / "r" / "prep" / f"{split}.jsonl"):
             assert sides.setdefault(one["id"], split) == split
-    with pytest.raises(UserError, match="no copies are called 'none'"):
+    with pytest.raises(UserError, match="both that duplicates stay"):
         run(tmp_path / "r", str(path), duplicates="none,equal", out="both")
 
 
@@ -553,11 +553,11 @@ def _check_by_hand(model_folder: Path, rows: Path, found: dict[str, float]) -> N
     [
         (
             {"coreset_strategy": "hybird", "coreset_target_size": 5},
-            "no strategy is called 'hybird'",
+            '"hybird" is not one of loss_topk',
         ),
         ({"coreset_strategy": "hybrid"}, "a coreset needs a strategy and a size"),
         ({"coreset_target_size": 5}, "a coreset needs a strategy and a size"),
-        ({"duplicates": ["exact"]}, "no copies are called 'exact'"),
+        ({"duplicates": ["exact"]}, '"exact" is not one of equal, calls'),
         ({"task_weights": {"tool_selektion": 1.0}}, "no task is called 'tool_selektion'"),
         ({"task_weights": {"tool_selection": 0.0}}, "every task weighs 0"),
         ({"mix": ["general=none.jsonl:1"]}, "names none.jsonl"),

@@ -22,7 +22,7 @@ cd home && agentlite prep data.jsonl && agentlite sft && agentlite eval
         "Say what this machine has and can train, what is missing, and what to do about it.",
         """
 agentlite doctor
-agentlite doctor --json | jq -r '.findings[] | select(.state != "ok") | .fix'
+agentlite doctor --json | jq '.findings[] | select(.state != "ok")'
 """,
         "check info",
     ),
@@ -31,7 +31,8 @@ agentlite doctor --json | jq -r '.findings[] | select(.state != "ok") | .fix'
         """
 agentlite plan --model Qwen/Qwen2.5-7B-Instruct --fit 12GB
 agentlite plan --command grpo --profile rtx4090 --set grpo.group_size=8
-agentlite plan --config-json config.json --command dpo --sweep memory.svg --json
+agentlite plan --config-json config.json --command dpo --json
+agentlite plan --sweep memory.svg
 """,
         "estimate memory",
     ),

@@ -6,12 +6,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
-from agentlite.cli.options import AS_JSON, DEBUG, DECODING, RUN
+from agentlite.cli.decoding_options import DECODING
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option, OptionType
 from agentlite.config.pipeline import TRAINED
+from agentlite.config.settings import SAMPLING, NonNegative, Positive, Seed
+from agentlite.config.values import File, Metavar, Model
+
+TOOLS = "Tools and their results"
 
 
 def chat(
@@ -237,61 +243,66 @@ def _end(talk: Any, protocol: str, save: str, as_json: bool) -> None:
         )
 
 
-COMMAND = click.Command(
+COMMAND = Command(
     "chat",
     params=[
-        click.Argument(["model"], default=TRAINED),
-        click.Option(
+        click.Argument(["model"], default=TRAINED, type=OptionType(Model)),
+        Option(
             ["--tools"],
+            File,
+            section=TOOLS,
+            common=True,
             default="",
-            metavar="FILE",
-            help="what may be called: a JSON list of OpenAI tools",
+            help="tools that the model may call: a JSON list of OpenAI tools",
         ),
-        click.Option(
-            ["--replay"],
-            default="",
-            metavar="FILE",
-            help="dialogs whose results are given for like calls",
-        ),
-        click.Option(
+        Option(
             ["--exec", "execute"],
+            Annotated[str, Metavar("FILE.py")],
+            section=TOOLS,
+            common=True,
             default="",
-            metavar="FILE.py",
-            help="functions of your own that bear the names of the tools; they are run",
+            help="Python functions with the names of the tools; calls run them",
         ),
-        click.Option(
+        Option(
+            ["--replay"],
+            File,
+            section=TOOLS,
+            common=True,
+            default="",
+            help="recorded dialogs whose results answer the same calls",
+        ),
+        Option(
             ["--seconds"],
-            type=click.FloatRange(0, 1e9, min_open=True),
+            Positive,
+            section=TOOLS,
             default=10.0,
-            metavar="S",
-            help="time limit of one call of --exec [10]",
+            help="seconds that one call of --exec may take",
         ),
-        click.Option(
+        Option(
             ["--memory"],
-            type=click.FloatRange(0, 1e9, min_open=True),
+            Positive,
+            section=TOOLS,
             default=16.0,
-            metavar="GIB",
-            help="memory that each process of --exec may take, on Linux [16]",
+            help="GiB of memory that each process of --exec may take (Linux)",
         ),
-        click.Option(
+        Option(
             ["--temperature"],
-            type=click.FloatRange(0, 1e9),
+            NonNegative,
+            section=SAMPLING.title,
+            common=True,
             default=0.0,
-            metavar="T",
-            help="0 always takes the likeliest token [0]",
+            help="sampling temperature; 0 always takes the likeliest token",
         ),
-        click.Option(
-            ["--seed"],
-            type=click.IntRange(0, 2**32 - 1),
-            default=0,
-            metavar="N",
-            help="of what is drawn [0]",
+        Option(
+            ["--seed"], Seed, section=SAMPLING.title, default=0, help="random seed of the sampling"
         ),
-        click.Option(
+        Option(
             ["--save"],
+            File,
+            section=OUTPUT,
+            common=True,
             default="",
-            metavar="FILE",
-            help="append the dialog, as a row that prep reads",
+            help="file to which the dialog is appended, as a row that prep reads",
         ),
         *DECODING,
         RUN,

@@ -4,8 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-import click
-
+from agentlite.cli.help_page import Command
 from agentlite.cli.options import AS_JSON, DEBUG, RUN
 
 
@@ -41,9 +40,9 @@ def doctor(run: str, as_json: bool, debug: bool) -> None:
         sys.exit(1)
 
 
-COMMAND = click.Command(
+COMMAND = Command(
     "doctor",
     params=[RUN, AS_JSON, DEBUG],
     callback=doctor,
-    epilog="Exit code 1 if there is a problem; warnings are none.",
+    epilog="The exit code is 1 if there is a problem; warnings do not count.",
 )

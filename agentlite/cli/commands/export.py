@@ -6,16 +6,19 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 
-from agentlite.cli.options import AS_JSON, DEBUG, RUN
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
+from agentlite.config.values import File, Folder, Metavar, Model
 
 if TYPE_CHECKING:
     from agentlite.deploy.export.targets import ExportRequest
 
 CARD = "README.md"
+FORMS, GGUF_OPTIONS = "What to write", "GGUF and Ollama"
 
 
 def export(request: "ExportRequest") -> dict[str, object]:
@@ -123,7 +126,7 @@ def _target(targets: Mapping[str, str | None]) -> tuple[str, Path]:
         )
         raise UserError(
             problem,
-            "Give one of --merged DIR, --adapter DIR, --gguf FILE, --ollama DIR.",
+            "Give one of --merged FOLDER, --adapter FOLDER, --gguf FILE, --ollama FOLDER.",
             location="export",
         )
     ((kind, target),) = targets_given.items()
@@ -151,49 +154,52 @@ def _run(
         _present(summary)
 
 
-COMMAND = click.Command(
+COMMAND = Command(
     "export",
     callback=_run,
     params=[
-        click.Argument(["model"]),
-        click.Option(
+        click.Argument(["model"], type=OptionType(Model)),
+        Option(
             ["--merged"],
-            metavar="DIR",
-            help="the adapter in the base's weights: a model folder like any other",
+            Folder,
+            section=FORMS,
+            help="write the base model with the adapter merged into its weights",
         ),
-        click.Option(["--adapter"], metavar="DIR", help="the adapter alone, for PEFT"),
-        click.Option(
-            ["--gguf"],
-            metavar="FILE",
-            help="a file for llama.cpp, made by the llama.cpp of --llama-cpp",
+        Option(["--adapter"], Folder, section=FORMS, help="write the adapter alone, for PEFT"),
+        Option(
+            ["--gguf"], File, section=FORMS, help="write a GGUF file, by llama.cpp's own converter"
         ),
-        click.Option(["--ollama"], metavar="DIR", help="such a file, and a Modelfile"),
-        click.Option(
+        Option(["--ollama"], Folder, section=FORMS, help="write a GGUF file and a Modelfile"),
+        Option(
             ["--llama-cpp"],
+            Folder,
+            section=GGUF_OPTIONS,
             default="",
             envvar="LLAMA_CPP",
-            metavar="DIR",
-            help="the folder of llama.cpp's source [LLAMA_CPP]",
+            help="source folder of llama.cpp",
         ),
-        click.Option(
+        Option(
             ["--outtype"],
-            type=click.Choice(["f32", "f16", "bf16", "q8_0", "auto"]),
+            Literal["f32", "f16", "bf16", "q8_0", "auto"],
+            section=GGUF_OPTIONS,
             default="f16",
-            help="the weights in GGUF [f16]",
+            help="number format of the weights in GGUF",
         ),
-        click.Option(
+        Option(
             ["--quantize"],
+            Annotated[str, Metavar("TYPE")],
+            section=GGUF_OPTIONS,
             default="",
-            metavar="TYPE",
-            help="Q4_K_M and the like, by llama.cpp's llama-quantize",
+            help="quantization by llama.cpp's llama-quantize, such as Q4_K_M",
         ),
-        click.Option(
+        Option(
             ["--tools"],
+            File,
+            section=GGUF_OPTIONS,
             default="",
-            metavar="FILE",
-            help="a JSON list of tools, for the Modelfile's SYSTEM",
+            help="JSON list of tools, for the SYSTEM of the Modelfile",
         ),
-        click.Option(["--force"], is_flag=True, help="replace an earlier export"),
+        Option(["--force"], section=WORKSPACE, is_flag=True, help="replace an earlier export"),
         RUN,
         AS_JSON,
         DEBUG,

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
-from agentlite.cli.options import AS_JSON, DEBUG
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import AS_JSON, DEBUG, OptionType
+from agentlite.config.values import Folder
 from agentlite.core.errors import DISK, UserError
 from agentlite.core.row_files import replacing
 
@@ -59,6 +61,8 @@ def init(folder: str, as_json: bool, debug: bool) -> None:
     print(f"next: {next_command}")
 
 
-COMMAND = click.Command(
-    "init", params=[click.Argument(["folder"], metavar="DIR"), AS_JSON, DEBUG], callback=init
+COMMAND = Command(
+    "init",
+    params=[click.Argument(["folder"], type=OptionType(Folder)), AS_JSON, DEBUG],
+    callback=init,
 )

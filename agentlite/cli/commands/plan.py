@@ -1,16 +1,19 @@
 """`agentlite plan`: the memory, time and disk that a command will need, without running it."""
 
 from pathlib import Path
+from typing import Annotated
 
 import click
 import msgspec
 from msgspec import Struct
 
+from agentlite.cli.options import OUTPUT, Option
 from agentlite.cli.stage_options import StageCommand, run_options
 from agentlite.config.gpu_profiles import AUTO, GRAPHED, SWITCHES
 from agentlite.config.pipeline import TRAINED, TRAINERS
 from agentlite.config.resolve import Given, Resolved
 from agentlite.config.settings import COMMANDS
+from agentlite.config.values import File, Metavar, Model, StageName
 from agentlite.core import console
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import disk_errors
@@ -161,44 +164,59 @@ def _plan(
     present(report(request, resolved, Path(run)), as_json)
 
 
+PLANNED = "What is planned"
 NOT_PLANNED = {"out", "force", "dry_run", "print_config"}
 COMMAND = StageCommand(
     "plan",
     callback=_plan,
     params=[
-        click.Option(
+        Option(
             ["--command"],
+            section=PLANNED,
+            common=True,
             type=click.Choice([name for name in COMMANDS if hasattr(COMMANDS[name], "in_memory")]),
             default=TRAINERS[0],
-            help=f"the command to plan [{TRAINERS[0]}]",
+            help="command to plan",
         ),
-        click.Option(
+        Option(
             ["--model"],
-            metavar="VALUE",
-            help="alias, path, hub id or earlier stage [as the command has it]",
+            Model,
+            section=PLANNED,
+            common=True,
+            words="that of the command",
+            help="alias, path, hub id or earlier stage",
         ),
-        click.Option(
+        Option(
             ["--config-json"],
+            File,
+            section=PLANNED,
+            common=True,
             default="",
-            metavar="FILE",
-            help="a model's config.json; no weights are read",
+            help="config.json of a model, in place of --model; no weights are read",
         ),
-        click.Option(
+        Option(
             ["--data"],
-            metavar="VALUE",
-            help="finished stage whose longest row counts [as the command has it]",
+            StageName,
+            section=PLANNED,
+            common=True,
+            words="that of the command",
+            help="finished stage whose longest row counts",
         ),
-        click.Option(
+        Option(
             ["--fit"],
+            Annotated[str, Metavar("GIGABYTES")],
+            section=PLANNED,
+            common=True,
             default="",
-            metavar="12GB",
-            help="say what would fit into a GPU with so much memory",
+            help="say what would fit into a GPU with so much memory, such as 12GB",
         ),
-        click.Option(
+        Option(
             ["--sweep"],
+            File,
+            section=OUTPUT,
+            common=True,
             default="",
-            metavar="FILE",
-            help="draw memory against context for several cards (SVG)",
+            help="SVG to draw: memory against context, for several GPUs",
         ),
         # the settings are those of the planned command, so that plan and run cannot differ
         *(option for option in run_options(TRAINERS[0]) if option.name not in NOT_PLANNED),

@@ -6,9 +6,8 @@ import sys
 import webbrowser
 from pathlib import Path
 
-import click
-
-from agentlite.cli.options import AS_JSON, DEBUG, RUN
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import AS_JSON, DEBUG, OUTPUT, RUN, Option
 from agentlite.report import write_report
 from agentlite.report.headline import headline
 from agentlite.report.read_run import read_run
@@ -44,11 +43,16 @@ def _has_screen() -> bool:
     return sys.stdout.isatty() and bool(display or sys.platform == "darwin")
 
 
-COMMAND = click.Command(
+COMMAND = Command(
     "report",
     params=[
         RUN,
-        click.Option(["--no-browser"], is_flag=True, help="only write the page and print its path"),
+        Option(
+            ["--no-browser"],
+            section=OUTPUT,
+            is_flag=True,
+            help="write the page and print its path, without opening it",
+        ),
         AS_JSON,
         DEBUG,
     ],

@@ -6,8 +6,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from agentlite.cli.options import AS_JSON, DEBUG, RUN
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import AS_JSON, DEBUG, RUN, WORKSPACE, Option, OptionType
 from agentlite.cli.run_listing import Freed, ListedStage, free, in_words, inventory
+from agentlite.config.values import Folder, StageName
 from agentlite.core.console import print_table
 from agentlite.workspace.run_folder import DEFAULT_RUN
 
@@ -74,17 +76,18 @@ def in_time(seconds: float) -> str:
     return f"{seconds / length:.0f} {name}"
 
 
-COMMAND = click.Command(
+COMMAND = Command(
     "runs",
     params=[
-        click.Argument(["folders"], nargs=-1, metavar="[DIR]..."),
-        RUN,
-        click.Option(
+        click.Argument(["folders"], nargs=-1, type=OptionType(Folder), metavar="[FOLDER]..."),
+        Option(
             ["--rm", "names"],
+            StageName,
+            section=WORKSPACE,
             multiple=True,
-            metavar="STAGE",
-            help="free the checkpoints of a finished stage; what it made stays; repeatable",
+            help="free the checkpoints of a finished stage; its results stay",
         ),
+        RUN,
         AS_JSON,
         DEBUG,
     ],

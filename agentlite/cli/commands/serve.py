@@ -4,12 +4,20 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
+from msgspec import Meta
 
-from agentlite.cli.options import AS_JSON, DEBUG, DECODING, RUN
+from agentlite.cli.decoding_options import DECODING
+from agentlite.cli.help_page import Command
+from agentlite.cli.options import AS_JSON, DEBUG, RUN, Option, OptionType
 from agentlite.config.pipeline import TRAINED
+from agentlite.config.settings import Whole
+from agentlite.config.values import Metavar, Model, Variable
+
+SERVER = "Server"
+Port = Annotated[int, Meta(ge=0, le=65535)]
 
 LEAST_TOKEN = 16  # characters
 
@@ -69,31 +77,40 @@ def read_token(name: str) -> str:
     return token
 
 
-COMMAND = click.Command(
+COMMAND = Command(
     "serve",
     params=[
-        click.Argument(["model"], default=TRAINED),
-        click.Option(
-            ["--port"], type=int, default=8000, metavar="N", help="0: any that is free [8000]"
+        click.Argument(["model"], default=TRAINED, type=OptionType(Model)),
+        Option(
+            ["--port"],
+            Port,
+            section=SERVER,
+            common=True,
+            default=8000,
+            help="port to listen on; 0 for any that is free",
         ),
-        click.Option(
+        Option(
             ["--host"],
+            Annotated[str, Metavar("ADDRESS")],
+            section=SERVER,
+            common=True,
             default="127.0.0.1",
-            metavar="ADDRESS",
-            help="address to listen on; beyond this machine with --token-env only [127.0.0.1]",
+            help="address to listen on; one that other machines reach needs --token-env",
         ),
-        click.Option(
+        Option(
             ["--token-env"],
+            Variable,
+            section=SERVER,
+            common=True,
             default="",
-            metavar="VAR",
-            help="environment variable that holds the token clients must send as their key",
+            help="environment variable with the token that clients must send as their API key",
         ),
-        click.Option(
+        Option(
             ["--queue"],
-            type=click.IntRange(0),
+            Whole,
+            section=SERVER,
             default=64,
-            metavar="N",
-            help="requests that may wait; more are answered with 503 and Retry-After [64]",
+            help="requests that may wait; more are answered with 503 and Retry-After",
         ),
         *DECODING,
         RUN,

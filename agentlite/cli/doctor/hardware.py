@@ -91,9 +91,9 @@ def disk(facts: ProbedFacts) -> Iterator[Finding]:
     """A finding for each disk, and for each folder that cannot be written."""
     hub = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     places = {
-        "workspace": (facts.run, "--run DIR"),
-        "cache": (cache_folder(), "AGENTLITE_CACHE=DIR"),
-        "models of the hub": (Path(hub), "HF_HOME=DIR"),
+        "workspace": (facts.run, "--run FOLDER"),
+        "cache": (cache_folder(), "AGENTLITE_CACHE=FOLDER"),
+        "models of the hub": (Path(hub), "HF_HOME=FOLDER"),
     }
     disks: dict[int, list[str]] = defaultdict(list)
     for name, (place, instead) in places.items():

@@ -24,7 +24,7 @@ from agentlite.data.curation.fingerprints import dialog_text
 
 FORMAT = "agentlite replay 1"
 ANEW = (
-    "Give another --replay DIR, or remove this one: it is filled anew, and nothing is replayed "
+    "Give another --replay FOLDER, or remove this one: it is filled anew, and nothing is replayed "
     "the first time."
 )
 
@@ -232,7 +232,7 @@ def _rows(folder: Path, name: str, is_done: bool) -> list[Row]:
     if not path.exists() and is_done:
         raise UserError(
             "later runs have changed the buffer: what was there before this one is gone.",
-            "What this run drew is in its folder. To draw again, give another --replay DIR.",
+            "What this run drew is in its folder. To draw again, give another --replay FOLDER.",
             location=f"--replay {folder}",
         )
     content = path.read_bytes()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from agentlite.config.settings import PrepSettings
 from agentlite.core import console
-from agentlite.core.errors import UserError, nearest
+from agentlite.core.errors import UserError
 from agentlite.core.records import Record, from_row, to_row
 from agentlite.core.row_files import Row
 from agentlite.data.curation.contradictions import contradictions
@@ -109,16 +109,13 @@ def select(context: SelectionContext, *, skip: Collection[str] = ()) -> Selectio
 
 
 def check_duplicates(names: Sequence[str]) -> None:
-    """Raises UserError for an unknown kind of copies."""
-    if tuple(names) in ((NO_COPIES,), ("",)):
-        return
-    for name in names:
-        if name not in COPIES:
-            raise UserError(
-                f"no copies are called '{name}'.",
-                nearest(name, (*COPIES, NO_COPIES)),
-                location="--duplicates",
-            )
+    """Raises UserError for kinds of copies together with none."""
+    if NO_COPIES in names and len(names) > 1:
+        raise UserError(
+            f"{','.join(names)} says both that duplicates stay and that they go.",
+            f"Write --duplicates {NO_COPIES}, or only kinds: {','.join(COPIES)}.",
+            location="--duplicates",
+        )
 
 
 def _traits(selection: Selection, context: SelectionContext) -> list[Traits]:

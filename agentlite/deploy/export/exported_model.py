@@ -137,7 +137,7 @@ def refuse_quantized(source: Source) -> None:
         raise UserError(
             "its weights are quantized: an adapter cannot be merged into them.",
             (
-                "Export the adapter alone: --adapter DIR; or train on the plain weights (with "
+                "Export the adapter alone: --adapter FOLDER; or train on the plain weights (with "
                 "load_in_4bit)."
             ),
             location=source.base,

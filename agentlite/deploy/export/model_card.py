@@ -89,7 +89,7 @@ def _prompting(kind: str, subject: ExportedModel, proof: Proof) -> Iterator[str]
     for protocol in subject.mixture.protocols.values():
         yield from _example(protocol, subject)
     if kind == "merged":
-        yield f"`agentlite serve DIR` speaks OpenAI's API in this protocol. {_vllm(subject)}"
+        yield f"`agentlite serve FOLDER` speaks OpenAI's API in this protocol. {_vllm(subject)}"
     if kind == "ollama":
         yield (
             "Ollama's own `tools` are not used: SYSTEM in the Modelfile tells them (`--tools "
@@ -127,7 +127,7 @@ def _vllm(subject: ExportedModel) -> str:
     if len(protocols) == 1 and protocols[0].native:
         parser = "hermes" if protocols[0].parse is hermes.parse else "llama3_json"
         return (
-            f"vLLM: `vllm serve DIR --enable-auto-tool-choice --tool-call-parser {parser}` "
+            f"vLLM: `vllm serve FOLDER --enable-auto-tool-choice --tool-call-parser {parser}` "
             "(not "
             "tried here)."
         )

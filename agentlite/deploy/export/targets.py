@@ -100,7 +100,7 @@ def _check_adapter(request: ExportRequest, subject: ExportedModel) -> None:
     if subject.source.adapter is None:
         raise UserError(
             "has no adapter: it is a whole model.",
-            "Export it with --merged DIR.",
+            "Export it with --merged FOLDER.",
             location=request.model,
         )
 

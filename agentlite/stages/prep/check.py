@@ -9,16 +9,15 @@ from msgspec.structs import replace
 
 from agentlite.config.settings import PrepSettings, default
 from agentlite.core import console
-from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError, nearest
+from agentlite.core.errors import OTHER_PLAN, REJECTS, UserError
 from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
-from agentlite.data.curation.coreset import LOSSES, STRATEGIES
+from agentlite.data.curation.coreset import LOSSES
 from agentlite.data.curation.decontaminate import check_held_out
 from agentlite.data.curation.mix import full_task_weights, parse_mix
 from agentlite.data.curation.select import Selection, check_duplicates
 from agentlite.data.formats import FORMATS, files_of
 from agentlite.data.formats.by_source import check_formats
-from agentlite.data.formats.json_repair import METHODS
 from agentlite.data.ingest import Ingested
 from agentlite.data.reject_report import places, report
 from agentlite.data.rejects import Reject
@@ -206,22 +205,9 @@ def _files(sources: Sequence[str]) -> tuple[str, ...]:
 
 def _refuse_mistakes(settings: PrepSettings) -> None:
     check_formats(settings.format, settings.sources, FORMATS)
-    for method in settings.repair:
-        if method not in METHODS:
-            raise UserError(
-                f"no way to repair is called '{method}'.",
-                nearest(method, METHODS),
-                location="--repair",
-            )
     check_duplicates(settings.duplicates)
     parse_mix(settings.mix)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size
-    if strategy and strategy not in STRATEGIES:
-        raise UserError(
-            f"no strategy is called '{strategy}'.",
-            nearest(strategy, STRATEGIES),
-            location="prep.coreset_strategy",
-        )
     if bool(strategy) != bool(size):
         lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"
         raise UserError(

@@ -394,7 +394,7 @@ def test_a_buffer_that_is_broken_half_written_or_foreign_is_refused_with_a_way_o
     folder = tmp_path / "buffer"
     add(find_buffer(folder, "one"), rows(1, 2))
     spoil(folder)
-    with pytest.raises(UserError, match="Give another --replay DIR"):
+    with pytest.raises(UserError, match="Give another --replay FOLDER"):
         buffer_rows(find_buffer(folder, "two"))
 
 

@@ -159,11 +159,9 @@ def test_a_setting_that_does_nothing_alone_is_noted(changes, note, tmp_path, cap
     [
         ({"sources": ()}, "no SOURCE is given"),
         ({"format": ("opnai",)}, "opnai"),
-        ({"repair": ("jsn",)}, "no way to repair is called 'jsn'"),
-        ({"duplicates": ("eqal",)}, "eqal"),
+        ({"duplicates": ("equal", "none")}, "equal,none"),
         ({"mix": ("general",)}, "general"),
         ({"task_weights": {"nothing": 1.0}}, "nothing"),
-        ({"coreset_strategy": "hybird", "coreset_target_size": 3}, "'hybird'"),
         ({"coreset_strategy": "hybrid"}, "a coreset needs a strategy and a size"),
         ({"coreset_target_size": 3}, "a coreset needs a strategy and a size"),
     ],

@@ -1,0 +1,285 @@
+"""Help: every option has its type and its default as they are, on two pages that fit the screen."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.cli.help_page import MOST, Command
+from agentlite.cli.main import COMMANDS, group
+from agentlite.cli.options import Option
+from agentlite.cli.stage_options import SettingOption
+from agentlite.config import gpu_profiles, resolve
+from agentlite.config.gpu_profiles import Gpu
+from agentlite.config.resolve import Given
+from agentlite.config.settings import COMMANDS as STAGES
+from agentlite.config.settings import fields
+from agentlite.config.values import choices
+from agentlite.core.errors import UserError
+
+
+def context(name: str) -> click.Context:
+    parent = click.Context(group, info_name="agentlite", **group.context_settings)
+    command = group.get_command(parent, name)
+    assert isinstance(command, Command)
+    return click.Context(command, info_name=name, parent=parent)
+
+
+def options(name: str) -> list[Option]:
+    command = context(name).command
+    return [one for one in command.params if isinstance(one, Option)]
+
+
+def page(name: str, *words: str, width: int = 80) -> str:
+    shown = CliRunner().invoke(
+        group, [name, *words], prog_name="agentlite", terminal_width=width, catch_exceptions=False
+    )
+    assert shown.exit_code == 0
+    return shown.output
+
+
+PROPER = {"DeepSpeed", "GiB", "Jaccard", "OpenAI-compatible", "Python"}
+EVERY = [(name, option) for name in COMMANDS for option in options(name)]
+SETTINGS = [(name, option) for name, option in EVERY if isinstance(option, SettingOption)]
+TAKING = [(name, option) for name, option in EVERY if not option.is_flag]
+
+
+def ids(value: Any) -> str:
+    return value.opts[0] if isinstance(value, Option) else str(value)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_names_the_type_of_its_value_and_its_meaning(name):
+    ctx = context(name)
+    for option in options(name):
+        head, _ = option.get_help_record(ctx)
+        metavar = head.rpartition(" ")[2]
+        assert option.is_flag == metavar.startswith("-"), head
+        assert metavar not in ("VALUE", "TEXT,...", "BOOLEAN", "INTEGER"), head
+        assert option.is_flag or metavar.upper() == metavar or "[" in metavar or "." in metavar
+        first = str(option.help).split()[0]
+        assert first.islower() or first in PROPER or first[:2].isupper(), first
+        assert not str(option.help).endswith(".") and len(str(option.help)) < 160, option.help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_short_page_has_about_a_dozen_options_and_names_the_full_one(name):
+    short, full = page(name, "--help"), page(name, "--help-all")
+    every = [*(one.get_help_record(context(name))[0] for one in options(name)), "-h, --help"]
+    shown = [one for one in every if f"\n  {one}" in short]
+    assert len(shown) - 1 <= MOST
+    assert [one for one in every if f"\n  {one}" in full.replace("|\n      ", "|")] == every
+    missing = len(every) - len(shown) - 1  # --help-all itself
+    line = f"\n{missing} more options: agentlite {name} --help-all\n"
+    assert (line in short) == bool(missing) and "more options" not in full
+    assert short.index("Examples:") < short.index("Options:")
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_shows_its_own_options_and_where_it_writes(name):
+    short = page(name, "--help")
+    assert all(f"\n  {one} " in short for one in ("--run", "--out", "--force", "--dry-run"))
+    own = [option for option in options(name) if isinstance(option, SettingOption)]
+    assert 6 <= sum(option.common for option in own) <= 11
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_the_screen(name, width):
+    for text in (page(name, "--help", width=width), page(name, "--help-all", width=width)):
+        examples = {line.strip() for line in COMMANDS[name].examples.splitlines()}
+        long = [
+            line
+            for line in text.splitlines()
+            if len(line) > width and line.strip() not in examples and " " in line.strip()
+        ]
+        assert not long
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_example_fits_a_screen_of_80(name):
+    assert not [line for line in COMMANDS[name].examples.splitlines() if len(line) > 76]
+
+
+# --- defaults: those of a run without options ---
+
+
+def shown_defaults(name: str) -> dict[str, str]:
+    ctx = context(name)
+    return {one.key: one.default_shown(ctx) for own, one in SETTINGS if own == name}
+
+
+def check_defaults(name: str, **rest: Any) -> None:
+    """What is shown, given to the command, changes nothing."""
+    usual = resolve.resolve(name, Given())
+    shown = shown_defaults(name)
+    for key, text in shown.items():
+        value = getattr(usual.settings, key)
+        if value in (None, "", (), {}):
+            assert text == one_of(name, key).words
+            continue
+        given = resolve.resolve(name, Given({key: text}))
+        assert getattr(given.settings, key) == value, (key, text)
+
+
+def one_of(name: str, key: str) -> SettingOption:
+    return next(one for own, one in SETTINGS if own == name and one.key == key)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_the_defaults_that_are_shown_are_those_of_the_run(name):
+    check_defaults(name)
+
+
+@given(data=st.data())
+def test_the_defaults_are_those_of_the_folder_and_say_so(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    name, option = data.draw(st.sampled_from(SETTINGS))
+    value = data.draw(values_of(name, option.key))
+    (folder / "agentlite.yaml").write_text(f"{name}:\n  {option.key}: {value}\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        try:
+            resolve.resolve(name, Given())
+        except UserError:
+            assert page(name, "--help-all")  # a mistake in the file does not take help away
+            return
+        check_defaults(name)
+        assert "The defaults follow" in (text := " ".join(page(name, "--help").split()))
+        assert "agentlite.yaml" in text.partition("The defaults follow")[2]
+
+
+def values_of(name: str, key: str) -> st.SearchStrategy[str]:
+    known = choices(fields(name)[key])
+    if known:
+        return st.sampled_from(known).map(lambda word: f'"{word}"' if word == "-" else word)
+    return st.sampled_from(["1", "2", "0.5", "a", "a,b", "nan"])
+
+
+def test_on_a_gpu_what_memory_decides_is_not_shown_as_a_number(monkeypatch):
+    monkeypatch.setattr(gpu_profiles, "card", lambda: Gpu("a card", 24, 20, 8.9))
+    for name in STAGES:
+        chosen = {key for key, text in shown_defaults(name).items() if text == "by free GPU memory"}
+        trains = "gradient_accumulation" in fields(name)
+        batches = {"load_in_4bit", "batch_size", *(["gradient_accumulation"] if trains else [])}
+        assert chosen == (batches if hasattr(STAGES[name], "in_memory") else set()), name
+    assert "The defaults follow profile gpu." in page("sft", "--help")
+
+
+# --- values: what is shown is taken, and nothing else ---
+
+
+@pytest.mark.parametrize(("name", "option"), SETTINGS, ids=ids)
+def test_each_choice_that_is_shown_is_taken_and_no_other(name, option):
+    known = choices(fields(name)[option.key])
+    head, _ = option.get_help_record(context(name))
+    if not known:
+        assert "|" not in head.replace("STAGE|FILE", "")
+        return
+    assert f"[{'|'.join(known)}]" in head
+    for word in known:
+        resolve.resolve(name, Given({option.key: word}))
+    for word in ("x", known[0] + "x", "|".join(known)):
+        with pytest.raises(UserError) as refused:
+            resolve.resolve(name, Given({option.key: word}))
+        assert f"is not one of {', '.join(known)}." in refused.value.problem
+
+
+WRONG = {"INT": "many", "FLOAT": "fast", "INT,...": "1,x"}
+
+
+@pytest.mark.parametrize(("name", "option"), TAKING, ids=ids)
+def test_a_wrong_value_is_refused_with_the_type_that_help_shows(name, option):
+    ctx = context(name)
+    head, _ = option.get_help_record(ctx)
+    metavar = head.rpartition(" ")[2]
+    wrong = WRONG.get(metavar) or ("x" if metavar.startswith("[") and "|" in metavar else "")
+    if not wrong or option.name == "profile":
+        return
+
+    def read() -> None:
+        if isinstance(option, SettingOption):
+            resolve.resolve(name, Given({option.key: wrong}))
+        else:
+            option.type_cast_value(ctx, (wrong,) if option.multiple else wrong)
+
+    with pytest.raises((UserError, click.UsageError)) as refused:
+        read()
+    said = str(refused.value)
+    if metavar in WRONG:
+        assert f" does not fit {metavar}: " in said and "For example --" in said
+    else:
+        assert "is not one of" in said
+
+
+def test_a_wrong_number_says_its_bounds_and_an_example():
+    with pytest.raises(UserError) as refused:
+        group(["serve", "--port", "70000"], standalone_mode=False)
+    assert str(refused.value) == (
+        '--port: "70000" does not fit INT: a whole number of at most 65535 is expected.\n'
+        "For example --port 8000 (port to listen on; 0 for any that is free)."
+    )
+
+
+def test_a_switch_may_stand_alone_or_with_its_value():
+    command = click.Command("c", params=[SettingOption("sft", "full")])
+    for words, value in (([], None), (["--full"], "true"), (["--full", "false"], "false")):
+        assert command.make_context("c", words).params["full"] == value
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "names", "multiple", "default"),
+    [
+        ("sft", "lora_r", ["--lora-r"], False, "[default: 16]"),
+        ("sft", "num_epochs", ["--num-epochs", "-e", "--epochs"], False, "[default: 3]"),
+        ("sft", "max_steps", ["--max-steps"], False, "[default: as --num-epochs says]"),
+        ("pairs", "candidates", ["--from"], False, ""),
+        ("pairs", "num_samples", ["--num-samples", "-n"], False, "[default: 4]"),
+        ("prep", "holdout", ["--holdout"], True, "[repeatable]"),
+        ("prep", "duplicates", ["--duplicates"], False, "[default: equal]"),
+        ("prep", "format", ["--format"], True, "[repeatable; default: auto]"),
+        ("grpo", "rewards", ["--rewards"], True, "[repeatable]"),
+    ],
+)
+def test_an_option_is_named_after_its_setting_and_says_its_default(
+    command, key, names, multiple, default
+):
+    option = one_of(command, key)
+    assert (option.opts, option.name, option.multiple) == (names, key, multiple)
+    _, text = option.get_help_record(context(command))
+    assert text.removeprefix(str(option.help)).strip() == default
+
+
+def test_the_workspace_of_the_environment_is_the_default(monkeypatch):
+    monkeypatch.setenv("AGENTLITE_RUN", "runs/mine")
+    assert "default: runs/mine]" in " ".join(page("runs", "--help").split())
+
+
+# --- choices of config are the names that other rooms know ---
+
+
+def test_the_choices_are_what_there_is():
+    from agentlite.cli.stage_options import Shape
+    from agentlite.config.resolve import config_folder
+    from agentlite.data.curation.coreset import STRATEGIES
+    from agentlite.data.curation.select import COPIES, NO_COPIES
+    from agentlite.data.curation.split import TIES
+    from agentlite.data.formats.json_repair import METHODS
+    from agentlite.data.write_formats import SHAPES
+    from agentlite.stages.tool_retrieval import METHODS as RANKERS
+
+    def known(key: str) -> set[str]:
+        return set(choices(fields("prep")[key]))
+
+    assert known("coreset_strategy") == {*STRATEGIES}
+    assert known("duplicates") == {*COPIES, NO_COPIES}
+    assert known("split_by") == {*TIES}
+    assert known("repair") == {*METHODS}
+    assert known("retrieve_by") == {*RANKERS}
+    assert set(choices(Shape)) == {*SHAPES}
+    profiles = {path.stem for path in Path(config_folder()).glob("*.yaml")}
+    assert set(choices(gpu_profiles.ProfileName)) == {gpu_profiles.AUTO, *profiles}
