@@ -1,6 +1,5 @@
 """The two help pages of a command: about a dozen options, and all of them in sections."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,6 +75,8 @@ def _write(formatter: click.HelpFormatter, rows: list[tuple[str, str]]) -> None:
 def _broken(names: str, width: int, indent: str) -> str:
     if len(names) <= width:
         return names
+    import textwrap
+
     words = names.replace("|", "| ").replace(", ", ",  ")
     lines = textwrap.wrap(
         words, width - 4, break_long_words=False, break_on_hyphens=False, drop_whitespace=True

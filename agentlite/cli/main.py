@@ -62,10 +62,13 @@ class Commands(click.Group):
 
 
 @click.group(
-    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(package_name="agentlite")
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """Tune a language model to use tools, on one GPU.
 
     \b
@@ -79,6 +82,10 @@ def group() -> None:
     Each stage reads the one before it from the workspace, which is runs/default or --run FOLDER.
     A stage that was stopped carries on when the same command is run again.
     """
+    if ctx.invoked_subcommand is None:
+        from agentlite.cli.next_step import advice, text
+
+        click.echo(text(advice()), nl=False)
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ from agentlite.cli.options import (
     Option,
     OptionType,
 )
-from agentlite.config.gpu_profiles import AUTO, ProfileName, has_gpu
 from agentlite.config.pipeline import STAGES
 from agentlite.config.values import File, Metavar, Name, as_typed
 from agentlite.core.errors import UserError
@@ -81,6 +80,8 @@ class SettingOption(Option):
 
     def default_shown(self, ctx: click.Context) -> str:
         """The value in a run without options, here and now; in words where memory decides."""
+        from agentlite.config.gpu_profiles import has_gpu
+
         resolved = _defaults(ctx, self.command)
         if resolved is None:
             from agentlite.config.settings import default
@@ -135,6 +136,8 @@ def _planned(resolved: "Resolved") -> set[str]:
 
 def run_options(name: str) -> list[click.Parameter]:
     """What every stage takes in addition to its settings."""
+    from agentlite.config.gpu_profiles import AUTO, ProfileName
+
     return [
         RUN,
         Option(

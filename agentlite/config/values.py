@@ -63,7 +63,7 @@ def as_typed(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:g}"
+        return short if float(short := f"{value:g}") == value else repr(value)
     if isinstance(value, Mapping):
         return ",".join(f"{name}={as_typed(one)}" for name, one in value.items())
     return ",".join(map(as_typed, value)) if isinstance(value, tuple | list) else str(value)

@@ -1,0 +1,167 @@
+"""What the current folder holds and how to go on: what `agentlite` alone prints."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from agentlite.cli.plan_as_command import as_command
+from agentlite.cli.run_listing import ListedStage, in_words, inventory, stored_stages
+from agentlite.config.pipeline import STAGES, TRAINED
+from agentlite.config.resolve import OWN_FILE
+from agentlite.core.errors import UserError
+from agentlite.workspace import run_folder
+from agentlite.workspace.run_folder import DEFAULT_RUN, RunTarget
+
+MOST = 3  # stages that are not done, and are named
+ROWS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
+
+
+class Step(NamedTuple):
+    command: str
+    meaning: str
+
+
+class Advice(NamedTuple):
+    """`found`: sentences or rows about what is there; `steps`: the commands to choose from."""
+
+    found: list[str]
+    steps: list[Step]
+
+
+def advice(run: Path | None = None) -> Advice:
+    """`run`: the workspace to look at, else the one of the environment, else what is in runs/."""
+    chosen = run or _workspace()
+    if chosen is None:
+        return _without_workspace()
+    stages = inventory(chosen)
+    found = [f"The workspace {chosen} holds:", *_table(stages)]
+    others = [str(path) for path in _workspaces() if path != chosen]
+    if others:
+        found.append(f"Other workspaces: {', '.join(others)}.")
+    return Advice(found, _steps(chosen, stages))
+
+
+def text(given: Advice) -> str:
+    """As it is printed: what is there, then one command per line."""
+    formatter = click.HelpFormatter(max_width=110)
+    formatter.write("\n".join(given.found))
+    formatter.write("\n\nNext:\n")
+    with formatter.indentation():
+        formatter.write_dl(given.steps, col_max=60)
+    formatter.write("\nAll commands: agentlite --help\n")
+    return formatter.getvalue()
+
+
+def _workspace() -> Path | None:
+    """The one that was worked in last, if the usual one holds nothing."""
+    usual = Path(os.environ.get("AGENTLITE_RUN") or DEFAULT_RUN)
+    if stored_stages(usual):
+        return usual
+    return max(_workspaces(), key=lambda path: stored_stages(path)[-1].begun, default=None)
+
+
+def _workspaces() -> list[Path]:
+    return [path for path in sorted(Path("runs").glob("*")) if stored_stages(path)]
+
+
+def _without_workspace() -> Advice:
+    files = sorted({path.name for pattern in ROWS for path in Path().glob(pattern)})
+    made = sorted(path.parent.name for path in Path().glob(f"*/{OWN_FILE}"))
+    if files:
+        rows = shlex.quote(files[0])
+        return Advice(
+            [f"Nothing has been done in this folder yet. It holds {', '.join(files[:4])}."],
+            [Step(f"agentlite prep {rows}", "check the dialogs and split them")],
+        )
+    if made:
+        return Advice(
+            ["Nothing has been done in this folder yet."],
+            [Step(f"cd {shlex.quote(made[0])} && agentlite", "go on in that folder")],
+        )
+    return Advice(
+        ["This folder holds no data and no workspace."],
+        [
+            Step("agentlite init home", "make a folder with sample dialogs to try everything"),
+            Step("agentlite prep dialogs.jsonl", "or begin with dialogs of your own"),
+            Step("agentlite doctor", "see what this machine can train"),
+        ],
+    )
+
+
+def _table(stages: Sequence[ListedStage]) -> list[str]:
+    states = [in_words(one.state, one.detail) for one in stages]
+    names = max(len(one.stage) for one in stages)
+    width = max(map(len, states))
+    return [
+        f"  {one.stage:<{names}}  {state:<{width}}  {one.figure}".rstrip()
+        for one, state in zip(stages, states, strict=True)
+    ]
+
+
+def _steps(run: Path, stages: Sequence[ListedStage]) -> list[Step]:
+    target = RunTarget(run, "")
+    if running := [one.stage for one in stages if one.state == "running"]:
+        is_at_work = f"{', '.join(running)} is at work: see how far it is"
+        return [Step(target.next("agentlite runs"), is_at_work)]
+    done = [one for one in stages if one.state == "done"]
+    ways_on = [step._replace(command=target.next(step.command)) for step in _after(done)]
+    again = [_again(run, one) for one in stages[::-1] if one.state != "done"][:MOST]
+    return [*ways_on, *again] if stages[-1].state == "done" else again
+
+
+def _again(run: Path, stage: ListedStage) -> Step:
+    """The same command once more, for a stage that is not done."""
+    meaning = {
+        "half": f"carry {stage.stage} on ({stage.detail})",
+        "failed": f"start {stage.stage} over, which failed",
+        "broken": f"start {stage.stage} over: {stage.detail}",
+    }[stage.state]
+    if stage.command == "prep" and stage.state == "half":
+        meaning = f"run {stage.stage} again, which was stopped"
+    folder = run / stage.stage
+    plan = run_folder.read(folder).plan
+    try:
+        command = as_command(plan, run, folder) if plan else ""
+    except UserError:  # of agentlite.yaml or an earlier stage, which the command will name
+        command = RunTarget(run, "").next(f"agentlite {stage.command}")
+    if not command:
+        return Step(RunTarget(run, "").next("agentlite runs"), f"{stage.stage}: {stage.detail}")
+    return Step(f"{command} --force" if stage.state == "broken" else command, meaning)
+
+
+def _after(stages: Sequence[ListedStage]) -> list[Step]:
+    """The ways on from stages that are all done."""
+    last = stages[-1] if stages else None
+    preps = [one for one in stages if one.command == "prep"]
+    trained = [one.stage for one in stages if one.command in STAGES and STAGES[one.command].trains]
+    if not preps and not trained:
+        return [Step("agentlite prep dialogs.jsonl", "check dialogs and split them")]
+    if last and last.command == "pairs":
+        data = "" if last.stage == "pairs" else f" --data {last.stage}"
+        return [Step(f"agentlite dpo{data}", "train on these pairs")]
+    if not trained:
+        data = "" if preps[-1].stage == "prep" else f" --data {preps[-1].stage}"
+        return [
+            Step(f"agentlite sft{data}", "train a model on these dialogs"),
+            Step(f"agentlite plan{data}", "first see what memory and time that takes"),
+        ]
+    model = trained[-1]
+    if model not in [one.stage.rpartition("/")[2] for one in stages if one.command == "eval"]:
+        models = "" if model == TRAINED else f" --model {TRAINED} --model {model}"
+        return [Step(f"agentlite eval{models}", f"measure {model} on the test dialogs")]
+    return [
+        Step("agentlite report", "the result, in words and as a page"),
+        Step(f"agentlite chat {model}{_tools()}", "talk to the model"),
+        Step(f"agentlite export {model} --merged {model}-model", "a model for other programs"),
+        Step("agentlite pairs", f"sample answers of {TRAINED}, as preferences for dpo"),
+    ]
+
+
+def _tools() -> str:
+    """Those that `agentlite init` has put here."""
+    named = {"--tools": "tools.json", "--exec": "tools.py"}
+    return "".join(f" {name} {file}" for name, file in named.items() if Path(file).is_file())

@@ -1,0 +1,95 @@
+"""The plan of a stage -> the command line that carries it on."""
+
+import importlib
+import json
+import shlex
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from agentlite.cli.stage_options import PASSED_ON
+from agentlite.config.gpu_profiles import has_gpu
+from agentlite.config.pipeline import TRAINED
+from agentlite.config.resolve import Given, plain_settings, resolve
+from agentlite.config.settings import flag_of
+from agentlite.config.values import as_typed
+from agentlite.workspace import run_folder
+from agentlite.workspace.run_folder import Plan, RunTarget
+
+
+def as_command(plan: Plan, run: Path, folder: Path) -> str:
+    """`agentlite sft --out long --max-steps 500`, which has the same plan in this folder: with the
+    settings that are not what a run without options would have.
+
+    What a plan does not hold is not in it: where the rows of stdin came from, say. Raises UserError
+    for a mistake in agentlite.yaml, or in an earlier stage.
+    """
+    out, *inner = folder.relative_to(run).parts
+    settings = dict(plan.settings)
+    if inner:  # eval/<data>/<model>
+        settings |= _of_evaluation(plan, run, inner[0])
+    servers = [word for word in plan.inputs.get("model", "").split() if "://" in word]
+    if servers:
+        name = plan.settings["model"].partition("@")[0]
+        settings |= {"endpoint": servers, "model": [name] if inner else name}
+    words = ["agentlite", plan.command, *settings.get("sources", ())]
+    words += ["--out", out] if out != plan.command else []
+    for key in _to_set(plan.command, settings, run):
+        words += _option(plan.command, key, settings[key])
+    return RunTarget(run, out).next(shlex.join(words))
+
+
+def _of_evaluation(plan: Plan, run: Path, data: str) -> dict[str, Any]:
+    """Its plan is of the answers of one model, and names neither the data nor the other models."""
+    usual, model = _settled("eval", {}, run)["model"], plan.settings.get("model", "")
+    return {
+        "model": usual if model in (usual or [TRAINED]) else [model],
+        **({"data": data} if run_folder.is_stage(run / data) else {}),
+    }
+
+
+def _to_set(command: str, settings: Mapping[str, Any], run: Path) -> list[str]:
+    """The settings without which the others would not be as they are. What one sets changes what
+    another inherits: --full the learning rate, --model the shape of the adapter."""
+
+    def wrong(keys: Set[str]) -> set[str]:
+        settled = _settled(command, {key: settings[key] for key in keys}, run)
+        return {key for key in settings if key in settled and settled[key] != settings[key]}
+
+    keys: Set[str] = {"sources"} & settings.keys()
+    while more := wrong(keys) - keys:
+        keys |= more
+    for key in sorted(keys - {"sources"}):
+        keys = keys if wrong(keys - {key}) else keys - {key}
+    return [key for key in settings if key in keys and key != "sources"]
+
+
+def _settled(command: str, flags: Mapping[str, Any], run: Path) -> dict[str, Any]:
+    """The settings of a run with these, as a plan holds them; without those that, on a GPU, are
+    taken from the plan of what was begun."""
+    given = Given(flags)
+    settled = resolve(command, given)
+    inherit = getattr(importlib.import_module(f"agentlite.stages.{command}"), "inherit", None)
+    settled = resolve(command, given, inherit(settled.settings, run) if inherit else {})
+    settings = plain_settings(settled.settings)
+    if has_gpu() and hasattr(settled.settings, "load_in_4bit"):
+        from agentlite.engine.planning.auto_settings import keys_to_choose
+
+        return {key: settings[key] for key in settings.keys() - keys_to_choose(settled)}
+    return settings
+
+
+def _option(command: str, key: str, value: Any) -> list[str]:
+    """The words that set one setting."""
+    flag = flag_of(command, key)
+    name = flag.name or f"--{key.replace('_', '-')}"
+    if flag.repeat and isinstance(value, list) and value:
+        return [word for one in value for word in (name, str(one))]
+    if key in PASSED_ON or value in (None, [], {}) or _splits(value):
+        return ["--set", f"{command}.{key}={json.dumps(value, ensure_ascii=False)}"]
+    return [name, *([] if value is True else [as_typed(value)])]
+
+
+def _splits(value: Any) -> bool:
+    """Whether it cannot be written as words with commas."""
+    return isinstance(value, list) and any(isinstance(one, str) and "," in one for one in value)

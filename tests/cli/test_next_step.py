@@ -1,0 +1,175 @@
+"""`agentlite` alone: what is in the folder, and a command that goes on from there."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from agentlite.cli.main import group
+from agentlite.cli.next_step import Advice, advice
+from agentlite.config import gpu_profiles
+from agentlite.config.resolve import Given, plain_settings, resolve
+from agentlite.workspace.run_folder import Plan, open_stage
+
+FIGURES = {"prep": {"kept": 3, "read": 5}, "pairs": {"pairs": 2, "steps": 4}}
+RUN = Path("runs/default")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AGENTLITE_RUN", raising=False)
+    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    return tmp_path
+
+
+def stage(command: str, name: str = "", state: str = "done", run: Path = RUN, **given: Any) -> Path:
+    """A stage as it is left on disk."""
+    settings = plain_settings(resolve(command, Given(given)).settings)
+    target = run / (name or command)
+    with open_stage(target, Plan(command, settings, {}), force=False) as one:
+        (target / "out").write_bytes(b"x")
+        if state == "failed":
+            one.fail()
+        elif state != "half":
+            one.finish(["out"], FIGURES.get(command, {}))
+    if state == "broken":
+        (target / "out").write_bytes(b"y")
+    return target
+
+
+def commands(given: Advice) -> list[str]:
+    """All of which can be typed."""
+    lines = [step.command for step in given.steps]
+    for line in lines:
+        name, *words = shlex.split(line.rpartition("&& ")[2])[1:] or ["runs"]
+        parent = click.Context(group, **group.context_settings)
+        command = group.get_command(parent, name)
+        assert command, line
+        command.make_parser(click.Context(command, parent=parent)).parse_args(words)
+    return lines
+
+
+def test_an_empty_folder_begins_with_samples_or_with_own_dialogs():
+    assert commands(advice()) == [
+        "agentlite init home",
+        "agentlite prep dialogs.jsonl",
+        "agentlite doctor",
+    ]
+
+
+def test_a_file_of_rows_is_prepared(folder):
+    (folder / "my rows.jsonl").write_text("{}")
+    (folder / "tools.json").write_text("[]")
+    assert commands(advice()) == ["agentlite prep 'my rows.jsonl'"]
+    assert "my rows.jsonl" in advice().found[0] and "tools.json" not in advice().found[0]
+
+
+def test_a_folder_that_init_made_is_entered(folder):
+    (folder / "home").mkdir()
+    (folder / "home" / "agentlite.yaml").write_text("")
+    assert commands(advice()) == ["cd home && agentlite"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        (["prep"], ["agentlite sft", "agentlite plan"]),
+        (["prep prep-5"], ["agentlite sft --data prep-5", "agentlite plan --data prep-5"]),
+        (["prep", "sft"], ["agentlite eval"]),
+        (["prep", "sft", "pairs"], ["agentlite dpo"]),
+        (["prep", "sft", "pairs pairs-b"], ["agentlite dpo --data pairs-b"]),
+        (["prep", "sft", "pairs", "dpo"], ["agentlite eval --model sft --model dpo"]),
+        (
+            ["prep", "sft", "eval eval/prep/sft"],
+            [
+                "agentlite report",
+                "agentlite chat sft",
+                "agentlite export sft --merged sft-model",
+                "agentlite pairs",
+            ],
+        ),
+        (["eval eval/prep/smollm2-135m"], ["agentlite prep dialogs.jsonl"]),
+    ],
+    ids=" ".join,
+)
+def test_what_is_done_leads_to_what_comes_next(stages, expected):
+    for words in stages:
+        stage(*words.split())
+    assert commands(advice()) == expected
+
+
+@pytest.mark.parametrize("state", ["half", "failed", "broken"])
+def test_what_is_not_done_is_carried_on_by_the_whole_command(state):
+    stage("prep", sources=["a b.jsonl"])
+    stage("sft", "long", state, max_steps=5, model="smollm2-135m")
+    (step,) = advice().steps
+    end = " --force" if state == "broken" else ""
+    assert step.command == f"agentlite sft --out long --model smollm2-135m --max-steps 5{end}"
+    assert commands(advice()) and "long" in step.meaning
+    stage("prep", "again", state, sources=["a b.jsonl"])
+    assert advice().steps[0].command == f"agentlite prep 'a b.jsonl' --out again{end}"
+    assert len(advice().steps) == 2
+
+
+def test_ways_on_come_before_what_was_left_behind():
+    stage("prep", "old", "half", sources=["x"])
+    stage("prep", sources=["y"])
+    assert commands(advice()) == ["agentlite sft", "agentlite plan", "agentlite prep x --out old"]
+
+
+def test_a_stage_at_work_is_not_begun_a_second_time():
+    settings = plain_settings(resolve("sft", Given()).settings)
+    with open_stage(RUN / "sft", Plan("sft", settings, {}), force=False):
+        assert commands(advice()) == ["agentlite runs"]
+        assert "sft is at work" in advice().steps[0].meaning
+
+
+def test_a_plan_that_cannot_be_read_is_named():
+    plan = stage("prep", sources=["x"]) / "plan.json"
+    plan.write_text(plan.read_text().replace('"x"', '"y"'))
+    assert commands(advice()) == ["agentlite runs"]
+    assert "plan.json was changed" in advice().steps[0].meaning
+
+
+def test_a_mistake_in_the_settings_of_the_folder_takes_nothing_away(folder):
+    stage("sft", "long", "half", max_steps=5)
+    (folder / "agentlite.yaml").write_text("sft:\n  sed: 1\n")
+    assert commands(advice()) == ["agentlite sft"]
+
+
+def test_another_workspace_is_found_and_named(monkeypatch):
+    stage("prep", run=Path("runs/a"))
+    stage("prep", run=Path("runs/b"))
+    assert commands(advice())[0] == "agentlite sft --run runs/b"
+    assert advice().found[-1] == "Other workspaces: runs/a."
+    monkeypatch.setenv("AGENTLITE_RUN", "runs/a")
+    assert "--run runs/a" in commands(advice())[0]
+
+
+def test_the_tools_of_the_folder_are_for_the_chat(folder):
+    for words in ("prep", "sft", "eval eval/prep/sft"):
+        stage(*words.split())
+    (folder / "tools.json").write_text("[]")
+    assert commands(advice())[1] == "agentlite chat sft --tools tools.json"
+    (folder / "tools.py").write_text("")
+    assert commands(advice())[1].endswith(" --exec tools.py")
+
+
+def test_it_is_printed_with_exit_code_0_and_loads_no_library(folder):
+    stage("prep", sources=["rows.jsonl"])
+    done = CliRunner().invoke(group, [], prog_name="agentlite", terminal_width=80)
+    assert done.exit_code == 0
+    assert done.output == (
+        "The workspace runs/default holds:\n"
+        "  prep  done  3 of 5 rows kept\n"
+        "\n"
+        "Next:\n"
+        "  agentlite sft   train a model on these dialogs\n"
+        "  agentlite plan  first see what memory and time that takes\n"
+        "\n"
+        "All commands: agentlite --help\n"
+    )

@@ -1,0 +1,112 @@
+"""A plan as a command line: typed again, it makes the same plan."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.cli.main import group
+from agentlite.cli.plan_as_command import as_command
+from agentlite.config import gpu_profiles
+from agentlite.config.resolve import Given, plain_settings, resolve
+from agentlite.config.settings import COMMANDS, fields
+from agentlite.config.values import choices, metavar, without_marks
+from agentlite.core.errors import UserError
+from agentlite.workspace.run_folder import Plan
+
+TEXTS = st.text("ab,='$\" -{é", min_size=1, max_size=6).filter(lambda text: text.strip() == text)
+NUMBERS = {"INT": st.integers(0, 99), "FLOAT": st.floats(0, 1, width=64)}
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    plain = without_marks(kind)
+    if known := choices(kind):
+        one = st.sampled_from(known if plain is not bool else (True, False))
+        return st.lists(one, min_size=1, max_size=2) if metavar(kind).endswith(",...") else one
+    if plain == dict[str, float]:
+        return st.dictionaries(st.sampled_from(["exact", "efficiency"]), NUMBERS["FLOAT"])
+    if plain == dict[str, Any]:
+        return st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | TEXTS, max_size=2)
+    if "tuple" in str(plain):
+        inner = values_of(plain.__args__[0])
+        return st.lists(inner, max_size=3)
+    return NUMBERS.get(metavar(kind), TEXTS)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    command = draw(st.sampled_from(sorted(set(COMMANDS) - {"eval"})))
+    keys = draw(st.lists(st.sampled_from(sorted(fields(command))), unique=True, max_size=5))
+    values = {key: draw(values_of(fields(command)[key])) for key in keys}
+    # an earlier stage would decide these
+    values = {
+        key: value for key, value in values.items() if key not in ("data", "candidates", "grid")
+    }
+    if command == "prep":
+        values.setdefault("sources", ["rows.jsonl"])
+    try:
+        settled = resolve(command, Given(values, profile="cpu")).settings
+    except UserError:
+        settled = resolve(
+            command, Given({"sources": ["a b.jsonl"]} if command == "prep" else {})
+        ).settings
+    return Plan(command, plain_settings(settled), {}, {})
+
+
+@given(plan=plans(), out=st.sampled_from(["", "other"]))
+def test_the_command_line_of_a_plan_makes_the_same_plan(plan, out, tmp_path_factory):
+    run = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_profiles, "card", lambda: None)
+        patch.chdir(run)
+        words = shlex.split(as_command(plan, Path("w"), Path("w") / (out or plan.command)))
+        assert words[:2] == ["agentlite", plan.command]
+        done = CliRunner().invoke(group, [*words[1:], "--print-config"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    (run / "printed.yaml").write_text(done.stdout, encoding="utf-8")
+    printed = resolve(plan.command, Given(files=(str(run / "printed.yaml"),)))
+    assert plain_settings(printed.settings) == plan.settings
+    assert words[-2:] == ["--run", "w"]
+    assert ("--out" in words) == bool(out)
+
+
+def test_only_what_differs_is_written_and_only_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    (tmp_path / "agentlite.yaml").write_text("sft:\n  seed: 3\n", encoding="utf-8")
+    given = Given(
+        {"max_steps": "5", "trl": {"weight_decay": 0.1}, "full": "true", "learning_rate": "2e-5"}
+    )
+    plan = Plan("sft", plain_settings(resolve("sft", given).settings), {}, {})
+    run = Path("runs/default")
+    assert as_command(plan, run, run / "long") == (
+        "agentlite sft --out long --max-steps 5 --full --set 'sft.trl={\"weight_decay\": 0.1}'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("inputs", "model", "line"),
+    [
+        ({}, "sft", "agentlite eval"),
+        ({}, "dpo", "agentlite eval --model dpo"),
+        (
+            {"model": "http://a:1/v1 http://b:1/v1"},
+            "qwen@http://a:1/v1",
+            "agentlite eval --model qwen --endpoint http://a:1/v1 --endpoint http://b:1/v1",
+        ),
+    ],
+)
+def test_an_evaluation_names_its_model_and_its_servers(inputs, model, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu_profiles, "card", lambda: None)
+    run = Path("runs/default")
+    plan = Plan("eval", {"model": model, "max_new_tokens": 256, "protocol": "hermes"}, inputs, {})
+    assert as_command(plan, run, run / "eval" / "prep" / "m") == line
+    (run / "prep-5").mkdir(parents=True)
+    (run / "prep-5" / "plan.json").write_text("{}")
+    with_data = as_command(plan, run, run / "eval" / "prep-5" / "m")
+    assert " --data prep-5" in with_data
