@@ -173,7 +173,9 @@ def test_no_command_imports_another():
         assert "agentlite.cli.commands" not in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], *([name, "--help-all"] for name in COMMANDS)])
+@pytest.mark.parametrize(
+    "arguments", [[], ["--help"], *([name, "--help-all"] for name in COMMANDS)]
+)
 def test_help_loads_nothing_heavy(arguments):
     program = (
         "import sys\nfrom agentlite.cli.main import main\n"

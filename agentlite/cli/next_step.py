@@ -20,7 +20,7 @@ MOST = 3  # stages that are not done, and are named
 ROWS = ("*.jsonl", "*.jsonl.gz", "*.parquet")  # what a user's data is mostly called
 
 
-class Step(NamedTuple):
+class NextStep(NamedTuple):
     command: str
     meaning: str
 
@@ -29,7 +29,7 @@ class Advice(NamedTuple):
     """`found`: sentences or rows about what is there; `steps`: the commands to choose from."""
 
     found: list[str]
-    steps: list[Step]
+    steps: list[NextStep]
 
 
 def advice(run: Path | None = None) -> Advice:
@@ -75,19 +75,19 @@ def _without_workspace() -> Advice:
         rows = shlex.quote(files[0])
         return Advice(
             [f"Nothing has been done in this folder yet. It holds {', '.join(files[:4])}."],
-            [Step(f"agentlite prep {rows}", "check the dialogs and split them")],
+            [NextStep(f"agentlite prep {rows}", "check the dialogs and split them")],
         )
     if made:
         return Advice(
             ["Nothing has been done in this folder yet."],
-            [Step(f"cd {shlex.quote(made[0])} && agentlite", "go on in that folder")],
+            [NextStep(f"cd {shlex.quote(made[0])} && agentlite", "go on in that folder")],
         )
     return Advice(
         ["This folder holds no data and no workspace."],
         [
-            Step("agentlite init home", "make a folder with sample dialogs to try everything"),
-            Step("agentlite prep dialogs.jsonl", "or begin with dialogs of your own"),
-            Step("agentlite doctor", "see what this machine can train"),
+            NextStep("agentlite init home", "make a folder with sample dialogs to try everything"),
+            NextStep("agentlite prep dialogs.jsonl", "or begin with dialogs of your own"),
+            NextStep("agentlite doctor", "see what this machine can train"),
         ],
     )
 
@@ -102,18 +102,18 @@ def _table(stages: Sequence[ListedStage]) -> list[str]:
     ]
 
 
-def _steps(run: Path, stages: Sequence[ListedStage]) -> list[Step]:
+def _steps(run: Path, stages: Sequence[ListedStage]) -> list[NextStep]:
     target = RunTarget(run, "")
     if running := [one.stage for one in stages if one.state == "running"]:
         is_at_work = f"{', '.join(running)} is at work: see how far it is"
-        return [Step(target.next("agentlite runs"), is_at_work)]
+        return [NextStep(target.next("agentlite runs"), is_at_work)]
     done = [one for one in stages if one.state == "done"]
-    ways_on = [step._replace(command=target.next(step.command)) for step in _after(done)]
+    following = [step._replace(command=target.next(step.command)) for step in _after(done)]
     again = [_again(run, one) for one in stages[::-1] if one.state != "done"][:MOST]
-    return [*ways_on, *again] if stages[-1].state == "done" else again
+    return [*following, *again] if stages[-1].state == "done" else again
 
 
-def _again(run: Path, stage: ListedStage) -> Step:
+def _again(run: Path, stage: ListedStage) -> NextStep:
     """The same command once more, for a stage that is not done."""
     meaning = {
         "half": f"carry {stage.stage} on ({stage.detail})",
@@ -129,35 +129,35 @@ def _again(run: Path, stage: ListedStage) -> Step:
     except UserError:  # of agentlite.yaml or an earlier stage, which the command will name
         command = RunTarget(run, "").next(f"agentlite {stage.command}")
     if not command:
-        return Step(RunTarget(run, "").next("agentlite runs"), f"{stage.stage}: {stage.detail}")
-    return Step(f"{command} --force" if stage.state == "broken" else command, meaning)
+        return NextStep(RunTarget(run, "").next("agentlite runs"), f"{stage.stage}: {stage.detail}")
+    return NextStep(f"{command} --force" if stage.state == "broken" else command, meaning)
 
 
-def _after(stages: Sequence[ListedStage]) -> list[Step]:
+def _after(stages: Sequence[ListedStage]) -> list[NextStep]:
     """The ways on from stages that are all done."""
     last = stages[-1] if stages else None
     preps = [one for one in stages if one.command == "prep"]
     trained = [one.stage for one in stages if one.command in STAGES and STAGES[one.command].trains]
     if not preps and not trained:
-        return [Step("agentlite prep dialogs.jsonl", "check dialogs and split them")]
+        return [NextStep("agentlite prep dialogs.jsonl", "check dialogs and split them")]
     if last and last.command == "pairs":
         data = "" if last.stage == "pairs" else f" --data {last.stage}"
-        return [Step(f"agentlite dpo{data}", "train on these pairs")]
+        return [NextStep(f"agentlite dpo{data}", "train on these pairs")]
     if not trained:
         data = "" if preps[-1].stage == "prep" else f" --data {preps[-1].stage}"
         return [
-            Step(f"agentlite sft{data}", "train a model on these dialogs"),
-            Step(f"agentlite plan{data}", "first see what memory and time that takes"),
+            NextStep(f"agentlite sft{data}", "train a model on these dialogs"),
+            NextStep(f"agentlite plan{data}", "first see what memory and time that takes"),
         ]
     model = trained[-1]
     if model not in [one.stage.rpartition("/")[2] for one in stages if one.command == "eval"]:
         models = "" if model == TRAINED else f" --model {TRAINED} --model {model}"
-        return [Step(f"agentlite eval{models}", f"measure {model} on the test dialogs")]
+        return [NextStep(f"agentlite eval{models}", f"measure {model} on the test dialogs")]
     return [
-        Step("agentlite report", "the result, in words and as a page"),
-        Step(f"agentlite chat {model}{_tools()}", "talk to the model"),
-        Step(f"agentlite export {model} --merged {model}-model", "a model for other programs"),
-        Step("agentlite pairs", f"sample answers of {TRAINED}, as preferences for dpo"),
+        NextStep("agentlite report", "the result, in words and as a page"),
+        NextStep(f"agentlite chat {model}{_tools()}", "talk to the model"),
+        NextStep(f"agentlite export {model} --merged {model}-model", "a model for other programs"),
+        NextStep("agentlite pairs", f"sample answers of {TRAINED}, as preferences for dpo"),
     ]
 
 

@@ -279,7 +279,7 @@ def _misfit(value: object, kind: Any, error: msgspec.ValidationError, place: Pla
         fix = nearest(str(wrong), known, other=place.fix(example or known[0]))
         return UserError(problem, fix, location=place.location)
     wanted = misfit(error).partition(", and this is")[0]
-    example = example or next((one for name, one in EXAMPLES if name in wanted), "NAME")
+    example = example or next((one for name, one in EXAMPLES if name in wanted), metavar(kind))
     shown = json.dumps(value, ensure_ascii=False)
     problem = f"{shown} does not fit {metavar(kind)}: {wanted}."
     return UserError(problem, place.fix(example), location=place.location)
