@@ -11,7 +11,6 @@ from agentlite.cli.help_page import Command
 from agentlite.cli.options import (
     AS_JSON,
     DEBUG,
-    OUTPUT,
     RUN,
     SETTINGS,
     WORKSPACE,
@@ -69,7 +68,7 @@ class SettingOption(Option):
         super().__init__(
             [flag.name or f"--{key.replace('_', '-')}", *flag.more.split(), key],
             kind,
-            section=settings.section_of(command, key) or OUTPUT,
+            section=settings.section_of(command, key),
             common=settings.is_common(command, key),
             words=settings.default_in_words(command, key),
             is_read=False,

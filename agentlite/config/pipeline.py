@@ -86,7 +86,7 @@ agentlite grpo --rewards mine.py:short --skip-solved
         """
 agentlite rollout --env shop.py:Shop --tasks tasks.jsonl
 agentlite rollout --env bfcl:multi_turn_base --limit 20 --temperature 0
-agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4 --out rollout-dpo
+agentlite rollout --env shop.py:Shop --tasks tasks.jsonl --model dpo -n 4
 """,
         other_names="env environment agent simulate trajectories",
     ),

@@ -61,6 +61,7 @@ class InMemory(NamedTuple):
 REPEAT, COMMON = Flag(repeat=True), Common()
 DATA = Section("Data and model")
 ENGINE = Section("Engine and memory")
+ENVIRONMENT = Section("Environment")
 ENDPOINTS = Section("Endpoints")
 REWARDS = Section("Rewards")
 SAMPLING = Section("Sampling")
@@ -530,41 +531,41 @@ class EvalSettings(Struct, frozen=True, kw_only=True):
 class RolloutSettings(Struct, frozen=True, kw_only=True):
     """Let a model act in an environment: it calls, sees the results, and hears from its user."""
 
-    env: str = ""
-    """the environment: bfcl:multi_turn_base, or a class in a file: shop.py:Shop"""
-    tasks: str = ""
-    """JSON lines of tasks, of an environment that brings none: {"prompt": ..., ...}"""
-    model: str = TRAINED
-    """alias, path, hub id or earlier stage that acts"""
-    engine: Engine = "unsloth"
-    """unsloth, or plain transformers + peft"""
-    attn_implementation: Attention = "auto"
-    limit: Count | None = None
-    """the first N tasks of a seeded order"""
-    num_samples: Annotated[Count, Flag("-n")] = 1
-    """rollouts of each task"""
-    temperature: NonNegative = 1.0
-    """of sampling; 0 always takes the likeliest token"""
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """the likeliest tokens that together reach this"""
-    max_new_tokens: Count = 256
-    """tokens of an answer"""
-    max_length: Count = 8192
-    """tokens of a prompt, with all turns before it, and the answer together"""
-    max_turns: Count = 20
-    """turns with calls between two turns of the user"""
-    call_seconds: Positive = 10.0
-    """time limit of one call of a tool"""
-    world_memory: Positive = 4.0
+    env: Annotated[str, Metavar("ENVIRONMENT"), DATA, COMMON] = ""
+    """environment: bfcl:multi_turn_base, or a class in a file, such as shop.py:Shop"""
+    tasks: Annotated[File, DATA, COMMON] = ""
+    """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
+    model: Annotated[Model, DATA, COMMON] = TRAINED
+    """model that acts: alias, path, hub id or earlier stage"""
+    engine: Annotated[Engine, ENGINE] = "unsloth"
+    """library: unsloth, or plain transformers with PEFT"""
+    attn_implementation: Annotated[Attention, ENGINE] = "auto"
+    limit: Annotated[Count | None, DATA, COMMON] = None
+    """number of tasks, the first of a seeded order [all]"""
+    num_samples: Annotated[Count, Flag("-n"), SAMPLING, COMMON] = 1
+    """rollouts per task"""
+    temperature: Annotated[NonNegative, SAMPLING, COMMON] = 1.0
+    """sampling temperature; 0 always takes the likeliest token"""
+    top_p: Annotated[float, Meta(gt=0, le=1), SAMPLING] = 1.0
+    """nucleus sampling: the likeliest tokens that add up to this probability"""
+    max_new_tokens: Annotated[Count, SAMPLING, COMMON] = 256
+    """maximum tokens of an answer"""
+    max_length: Annotated[Count, SAMPLING, COMMON] = 8192
+    """maximum tokens of all turns and the answer together"""
+    max_turns: Annotated[Count, SAMPLING, COMMON] = 20
+    """maximum turns with calls between two turns of the user"""
+    call_seconds: Annotated[Positive, ENVIRONMENT] = 10.0
+    """seconds that one call of a tool may take"""
+    world_memory: Annotated[Positive, ENVIRONMENT] = 4.0
     """GiB of memory that each process of an environment may take (Linux)"""
-    max_failures: Share = 0.1
-    """share of rollouts whose world may be lost"""
-    batch_size: Annotated[Count, Flag("-b --bs")] = 8
-    """rollouts that go on together"""
-    load_in_4bit: bool = False
-    load_in_8bit: bool = False
-    seed: Seed = 0
-    """of the order of tasks and the sampling"""
+    max_failures: Annotated[Share, ENVIRONMENT] = 0.1
+    """share of rollouts whose environment may break down"""
+    batch_size: Annotated[Count, Flag("-b --bs"), SAMPLING, COMMON] = 8
+    """rollouts that are sampled together"""
+    load_in_4bit: Annotated[bool, ENGINE] = False
+    load_in_8bit: Annotated[bool, ENGINE] = False
+    seed: Annotated[Seed, SAMPLING] = 0
+    """random seed of the order of tasks and of the sampling"""
 
     def in_memory(self, gpu: bool) -> InMemory:
         return InMemory(prompts=self.batch_size, samples=1)

@@ -33,7 +33,8 @@ def metavar(kind: Any, *, repeat: bool = False) -> str:
         inner = metavar(get_args(plain)[0])
         return inner if repeat else f"{inner},..."
     if get_origin(plain) is dict:
-        return "MAPPING" if get_args(plain)[1] is Any else "NAME=FLOAT,..."
+        value = get_args(plain)[1]
+        return "MAPPING" if value is Any else f"NAME={metavar(value)},..."
     if known := choices(plain):
         return f"[{'|'.join(known)}]"
     return NAMES[plain]

@@ -9,7 +9,7 @@ import yaml
 
 from agentlite.config.gpu_profiles import PROFILES
 from agentlite.config.resolve import Given, as_yaml, config_folder, resolve
-from agentlite.config.settings import COMMANDS, describe, fields
+from agentlite.config.settings import COMMANDS, describe, fields, section_of
 from agentlite.core.errors import UserError
 from agentlite.scoring.weight_sweep import read_grid
 
@@ -154,6 +154,14 @@ def test_a_command_says_by_which_free_memory_it_chose(driver_line, bits, tmp_pat
 
 def test_every_profile_that_may_be_picked_is_there():
     assert {path.stem for path in config_folder().glob("*.yaml")} == {*PROFILES, "cpu", "gpu"}
+
+
+def test_every_setting_that_is_an_option_stands_in_a_section():
+    passed_on = {"sources", "trl", "peft"}
+    for command in COMMANDS:
+        assert not [
+            key for key in fields(command) if not section_of(command, key) and key not in passed_on
+        ]
 
 
 def test_a_setting_without_help_means_the_same_as_in_the_nearest_stage_above():
