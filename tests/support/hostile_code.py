@@ -34,6 +34,7 @@ def away():
     os.wait()
 
 def fine(*_): return 0.5
+def is_slow(*_): time.sleep(1.5); return 0.5
 def hangs(*_): started(); time.sleep(600)
 def hangs_in_c(*_): started(); sum(range(10**14))
 def half_a_message(*_): started(); write(b"[1, 0."); time.sleep(600)
@@ -99,6 +100,7 @@ LATE = f"took longer than {SECONDS:g} s"
 # what a question is answered with: a value, or a piece of the problem
 EXPECTED: dict[str, object] = {
     "fine": 0.5,
+    "is_slow": 0.5,
     "hangs": LATE,
     "hangs_in_c": LATE,
     "half_a_message": LATE,

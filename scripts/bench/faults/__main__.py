@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import injection
 import training
-from children import hostile_children
+from children import hostile_children, hostile_training
 from commands import Subject, Take, Tally, subjects, sweep
 from endpoint import faulty_endpoints
 from harm import harmed_stages, torn_tails
@@ -76,8 +76,13 @@ def endpoint(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
 
 
 def children(work: Path, options: argparse.Namespace) -> Iterator[Tally]:
-    """pairs and chat with hostile functions of a user's."""
+    """pairs, chat and grpo with hostile functions of a user's."""
     yield from hostile_children(work / "commands", taking(options), options.only)
+    if not options.only or "grpo" in options.only:
+        training.warm()
+        (work / "training").mkdir(exist_ok=True)
+        grpo = training.subjects(work / "training", 2, 2)["grpo"]
+        yield from hostile_training(grpo, taking(options))
 
 
 def serve(work: Path, options: argparse.Namespace) -> Iterator[Tally]:

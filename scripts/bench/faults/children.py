@@ -1,5 +1,5 @@
-"""pairs and chat with functions of a user's that hang, die, fork, print, take memory or lie: each
-candidate or call has an answer or a reason, and nothing is left of what they started.
+"""pairs, grpo and chat with functions of a user's that hang, die, fork, print, take memory or lie:
+each candidate or call has an answer or a reason, and nothing is left of what they started.
 """
 
 import io
@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[3] / "tests"))
 from support.hostile_code import EXPECTED, HOSTILE, LATE, SECONDS
 from support.processes import is_running, waits_until
 
+Rows = dict[tuple[object, ...], dict[str, Any]]  # by candidate
 PATIENT = 120.0  # seconds for what does not hang, on a busy machine
 MEMORY = 0.5  # GiB
 FAILED = 4  # the exit code where a reward fails for too many
@@ -52,33 +53,66 @@ def hostile_children(work: Path, take: Take, only: list[str] | None) -> Iterator
             yield tally
 
 
-def _reward(base: Subject, function: str, tally: Tally) -> None:
+def hostile_training(grpo: Subject, take: Take) -> Iterator[Tally]:
+    """Some hostile functions as a reward of a tiny model that is trained; then a good one."""
+    tally = Tally("grpo", "children")
+    for function in take([*EXPECTED], "grpo children"):
+        tally.injected += 1
+        file, limits = _mixed(grpo, function)
+        rewards = grpo.arguments.index("--rewards")
+        others = [*grpo.arguments[:rewards], *grpo.arguments[rewards + 2 :]]
+        hostile = ["--rewards", f"{file}:mixed", *limits, "--set", "grpo.max_failures=1"]
+        fresh(grpo)
+        end = injection.forked(grpo._replace(arguments=[*others, *hostile]).job)
+        if end.code:
+            tally.unclear += 1
+            tally.note(f"{function}: exit {end.code}: {end.told[-600:]}")
+        found = _rows(grpo, "grpo", "rollouts")
+        tally.lost += not found
+        _judge_scores(function, found, found, tally)
+        good = ["--rewards", f"{file}:fixed", "--out", "again"]
+        end = injection.forked(grpo._replace(arguments=[*others, *good]).job)
+        if end.code or any(map(_unlike_half, _rows(grpo, "again", "rollouts").values())):
+            tally.unresumable += 1
+            tally.note(f"{function}: then exit {end.code}: {end.told[-600:]}")
+        _nothing_left(grpo, function, tally)
+    yield tally
+
+
+def _mixed(base: Subject, function: str) -> tuple[Path, list[str]]:
+    """The file of a reward that is hostile at times, and options with its limits."""
     has_value = str(isinstance(EXPECTED[function], float))
     mixed = MIXED.replace("{name}", function).replace("{has_value}", has_value)
-    file = _written(base, HOSTILE + mixed)
     seconds = SECONDS if EXPECTED[function] == LATE else PATIENT
     limits = ["--reward-seconds", f"{seconds}", "--reward-memory", f"{MEMORY}"]
+    return _written(base, HOSTILE + mixed), limits
+
+
+def _reward(base: Subject, function: str, tally: Tally) -> None:
+    file, limits = _mixed(base, function)
     small = ["--limit", "3", "-n", "2", "--rewards", f"{file}:mixed", *limits]
-    pairs = base._replace(arguments=[*base.arguments, *small])
-    fresh(pairs)
-    end = injection.forked(pairs.job)
+    fresh(base)
+    end = injection.forked(base._replace(arguments=[*base.arguments, *small]).job)
     if end.code not in (0, FAILED):
         tally.unclear += 1
         tally.note(f"{function}: exit {end.code}: {end.told[-600:]}")
-    candidates, scores = (_rows(base, "pairs", one) for one in ("candidates", "scores"))
+    candidates = _rows(base, "pairs", "candidates")
     tally.lost += 6 - len(candidates)
-    for key, row in scores.items():
-        text = candidates[key]["text"]
-        problem = _misfit(function, row) if sum(map(ord, text)) % 2 == 0 else _unlike_half(row)
-        if problem:
-            tally.silent += 1
-            tally.note(f"{function}: {problem}")
+    _judge_scores(function, candidates, _rows(base, "pairs", "scores"), tally)
     again = ["pairs", "--run", str(base.run), "--from", "pairs", "--rewards", f"{file}:fixed"]
     end = injection.forked(base._replace(arguments=[*again, "--out", "again"]).job)
     found = _rows(base, "again", "scores")
     if end.code or len(found) != 6 or any(map(_unlike_half, found.values())):
         tally.unresumable += 1
         tally.note(f"{function}: then exit {end.code}, {len(found)} scores: {end.told[-600:]}")
+
+
+def _judge_scores(function: str, candidates: Rows, scores: Rows, tally: Tally) -> None:
+    for key, row in scores.items():
+        is_hostile = sum(map(ord, candidates[key]["text"])) % 2 == 0
+        if problem := _misfit(function, row) if is_hostile else _unlike_half(row):
+            tally.silent += 1
+            tally.note(f"{function}: {problem}")
 
 
 def _misfit(function: str, row: dict[str, Any]) -> str:
@@ -168,7 +202,7 @@ def _written(base: Subject, text: str) -> Path:
     return file
 
 
-def _rows(base: Subject, stage: str, name: str) -> dict[tuple[object, ...], dict[str, Any]]:
+def _rows(base: Subject, stage: str, name: str) -> Rows:
     """The rows of a stage by candidate, without those that are the gold."""
     path = base.run / stage / f"{name}.jsonl"
     lines = path.read_bytes().splitlines() if path.exists() else []
