@@ -87,6 +87,12 @@ class PrepSettings(Struct, frozen=True, kw_only=True):
     sources: tuple[File, ...] = ()
     """files or folders, - for stdin, or bfcl:CATEGORY,..."""
 
+    trajectories: Annotated[
+        tuple[StageName, ...], Flag(name="--from", repeat=True), READ, COMMON
+    ] = ()
+    """finished rollout whose dialogs are read too: its name in the workspace, or a path"""
+    keep: Annotated[str, Metavar("[best,]SCORE>=FLOAT,..."), READ, COMMON] = ""
+    """which rollouts to keep: by their scores, and best for one per task [all]"""
     format: Annotated[tuple[str, ...], Metavar("[SOURCE=]FORMAT"), REPEAT, READ, COMMON] = ("auto",)
     """format of the raw rows (see --formats); auto recognizes each row"""
     repair: Annotated[tuple[Literal["literal", "json", "encoding"], ...], READ] = ()
@@ -536,7 +542,16 @@ class RolloutSettings(Struct, frozen=True, kw_only=True):
     tasks: Annotated[File, DATA, COMMON] = ""
     """JSON lines of tasks ({"prompt": ..., ...}), for an environment that brings none"""
     model: Annotated[Model, DATA, COMMON] = TRAINED
-    """model that acts: alias, path, hub id or earlier stage"""
+    """model that acts: alias, path, hub id or earlier stage; gold makes the calls that the tasks
+    name as right"""
+    split: Annotated[Literal["all", "train", "dev", "test"], DATA, COMMON] = "all"
+    """tasks to take; the split of a task is made from its question"""
+    dev: Annotated[Share, DATA] = 0.1
+    """share of the dev tasks"""
+    test: Annotated[Share, DATA] = 0.2
+    """share of the test tasks"""
+    extra_tools: Annotated[Whole | None, ENVIRONMENT] = None
+    """number of tools on offer that the gold of BFCL does not call [all that BFCL offers]"""
     engine: Annotated[Engine, ENGINE] = "unsloth"
     """library: unsloth, or plain transformers with PEFT"""
     attn_implementation: Annotated[Attention, ENGINE] = "auto"

@@ -192,6 +192,20 @@ CODES: dict[str, Code] = {
         "--limit ask for.",
         "Raise its ratio or its weight, or --limit; without these settings every row is taken.",
     ),
+    "F313": Code(
+        "A rollout without a turn to learn: its environment broke down, its dialog cannot be "
+        "written, or every turn of the model failed.",
+        "Nothing to fix: the other rollouts of the task are read. `problem` in "
+        "trajectories.jsonl has the reason.",
+    ),
+    "F314": Code(
+        "A score of the rollout does not meet --keep.",
+        "Nothing to fix: a looser condition keeps it.",
+    ),
+    "F315": Code(
+        "Another rollout of the same task has better scores, and --keep best takes one per task.",
+        "Nothing to fix: without best in --keep every rollout is kept.",
+    ),
     "F321": Code(
         "Contradicts another record: the same tools and the same messages, but other calls, or "
         "none.",

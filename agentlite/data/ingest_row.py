@@ -16,6 +16,7 @@ from agentlite.core.records import ANY_TOOL, Message, Record, Tool, to_row
 from agentlite.core.row_files import Row, encode
 from agentlite.data.curation.coreset import wording
 from agentlite.data.curation.dedup import near_text
+from agentlite.data.curation.keep import parse_keep, refuse_unmet
 from agentlite.data.curation.minhash import sketches
 from agentlite.data.curation.pii import find, mask
 from agentlite.data.curation.stats import Sized, script
@@ -177,6 +178,7 @@ def _sample(
     settings, record_id, done = context.settings, "", Row()
     try:
         record = _checked(source, read(), context)
+        refuse_unmet(record, parse_keep(settings.keep))
         if settings.system and (with_system := _with_system(record, settings.system)) != record:
             record, done["system"] = with_system, "added"
         record_id = record.id

@@ -91,6 +91,25 @@ def answers(chosen: str, rejected: str) -> str:
     return json.dumps({"prompt": "Is it wet?", "chosen": chosen, "rejected": rejected})
 
 
+def rollout(sample: int = 0, *, failed: bool = False) -> str:
+    """A row of trajectories.jsonl."""
+    turn = {"text": "I cannot.", "ended": "turn", "new_tokens": 4, "problem": ""}
+    results = [["Error: closed", True]] if failed else []
+    return json.dumps(
+        {
+            "task": "one",
+            "sample": sample,
+            "split": "",
+            "messages": [user("Buy a fig."), reply("I cannot." if sample else "I can not.")],
+            "tools": [],
+            "turns": [{**turn, "results": results}],
+            "ended": "user",
+            "scores": {"env": 0.5},
+            "problem": "",
+        }
+    )
+
+
 EXAMPLES: dict[str, Example] = {
     "E104": Example(
         PLAIN,
@@ -165,6 +184,9 @@ EXAMPLES: dict[str, Example] = {
         fixed_options="--personal mask",
     ),
     "F312": Example(f"{PLAIN}\n{OTHER}", options="--limit 1", fixed_options="--limit 3"),
+    "F313": Example(rollout(failed=True), rollout()),
+    "F314": Example(rollout(), options="--keep 'env>=1'", fixed_options="--keep 'env>=0.5'"),
+    "F315": Example(f"{rollout()}\n{rollout(1)}", options="--keep best", fixed_options=""),
     "F321": Example(
         f"{CALLED}\n{row(HI, reply('I do not know.'), tools=[tool()])}",
         f"{CALLED}\n{OTHER}",

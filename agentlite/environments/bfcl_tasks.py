@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentlite.core.records import Message, Tool
+from agentlite.core.records import Call, Message, Tool, digest
 from agentlite.core.row_files import read_rows
 from agentlite.data.formats.bfcl import data_folder
 from agentlite.data.formats.tool_calls import json_schema
-from agentlite.environments.bfcl_world import MODULES
+from agentlite.environments.bfcl_world import MODULES, PythonCall, read_call
 from agentlite.environments.tasks import EnvironmentTask
 
 CATEGORIES = (
@@ -21,28 +21,57 @@ CATEGORIES = (
 )
 
 
-def tasks(category: str) -> Iterator[EnvironmentTask]:
-    """In BFCL's order. Raises UserError 2 where the package is not installed."""
+def tasks(category: str, extra_tools: int | None = None) -> Iterator[EnvironmentTask]:
+    """In BFCL's order. `extra_tools`: how many tools are on offer that the gold does not call; all
+    that BFCL offers if None. Raises UserError 2 where the package is not installed.
+    """
     folder, name = data_folder(category), f"BFCL_v4_{category}.json"
     answers = {
         row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / name)
     }
     for row in read_rows(folder / name):
-        yield _task(row, answers[row["id"]], folder / "multi_turn_func_doc")
+        yield _task(row, answers[row["id"]], folder / "multi_turn_func_doc", extra_tools)
 
 
-def _task(row: dict[str, Any], gold: list[list[str]], documents: Path) -> EnvironmentTask:
+def _task(
+    row: dict[str, Any], ground_truth: list[list[str]], documents: Path, extra_tools: int | None
+) -> EnvironmentTask:
     """Functions that are held back come on offer at a turn of the user's."""
     offered = [one for name in row["involved_classes"] for one in _documented(documents, name)]
+    functions = {_name(one): one for one in offered}
+    gold = tuple(
+        tuple(_call(read_call(text), functions) for text in calls) for calls in ground_truth
+    )
     held_back: dict[str, list[dict[str, Any]]] = {}
     for turn, names in row.get("missed_function", {}).items():
-        for name in names:
-            function = next(one for one in offered if one["function"]["name"] == name)
-            offered.remove(function)
-            held_back.setdefault(turn, []).append(function)
+        held_back[turn] = [functions[name] for name in names]
+        offered = [one for one in offered if _name(one) not in names]
+    if extra_tools is not None:
+        called = {call.name for calls in gold for call in calls}
+        others = sorted(
+            (_name(one) for one in offered if _name(one) not in called),
+            key=lambda name: digest(f"{row['id']} {name}"),
+        )
+        kept = called.union(others[:extra_tools])
+        offered = [one for one in offered if _name(one) in kept]
     first = tuple(Message("user", message["content"]) for message in row["question"][0])
     tools = {"tools": offered, "held_back": held_back}
-    return EnvironmentTask(row["id"], first, {**row, "ground_truth": gold, **tools})
+    # the categories are made from the same 200 dialogs
+    number = row["id"].rpartition("_")[2]
+    world_row = {**row, "ground_truth": ground_truth, **tools}
+    return EnvironmentTask(row["id"], first, world_row, gold, number)
+
+
+def _name(function: dict[str, Any]) -> str:
+    return str(function["function"]["name"])
+
+
+def _call(call: PythonCall, functions: dict[str, dict[str, Any]]) -> Call:
+    """With the positional arguments under their names, which are documented in their order."""
+    properties = functions[call.name]["function"]["parameters"]["properties"]
+    return Call(
+        call.name, {**dict(zip(properties, call.positional, strict=False)), **call.arguments}
+    )
 
 
 @cache

@@ -144,7 +144,7 @@ class _Rollout:
             else:
                 readable = not parsed.problem and answer.ended != "cut"
                 words = parsed.content if readable else answer.text
-                turn = replace(turn, user=self._heard(words))
+                turn = replace(turn, problem=parsed.problem, user=self._heard(words))
         except WorldError as error:
             self._end("world", str(error))
         self.turns.append(turn)
@@ -193,7 +193,14 @@ class _Rollout:
                     self._end("world", str(error))
         tools = [tool.schema for tool in self.world.tools]
         return Trajectory(
-            *self.key, self.messages, tools, self.turns, self.ended, scores, self.problem
+            *self.key,
+            self.task.split,
+            self.messages,
+            tools,
+            self.turns,
+            self.ended,
+            scores,
+            self.problem,
         )
 
 

@@ -5,19 +5,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentlite.core.errors import RowError, UserError
-from agentlite.core.records import Message, canonical, digest
+from agentlite.core.records import Call, Message, canonical, digest
 from agentlite.core.row_files import read_rows
+from agentlite.data.curation.traits import normal
 from agentlite.data.formats.openai import ROLES
+from agentlite.data.formats.tool_calls import read_call
 
 
 class EnvironmentTask(NamedTuple):
     """`id`: the task's own, or a digest of its row. `messages`: the first; none where the world's
-    reset says what the user asks.
+    reset says what the user asks. `gold`: the right calls, by turn of the user; None where nobody
+    knows them. `group`: tasks of one group are in the same split.
     """
 
     id: str
     messages: tuple[Message, ...]
     row: dict[str, Any]
+    gold: tuple[tuple[Call, ...], ...] | None = None
+    group: str = ""
+    split: str = ""
 
 
 def read_tasks(path: Path) -> Iterator[EnvironmentTask]:
@@ -44,11 +50,21 @@ def task_of(row: dict[str, Any]) -> EnvironmentTask:
     if not isinstance(messages, list):
         raise RowError("E201", "prompt is neither a text nor a list of messages")
     name = row.get("id")
+    first = tuple(map(_message, messages))
     return EnvironmentTask(
         name if isinstance(name, str) and name else digest(canonical(row)),
-        tuple(map(_message, messages)),
+        first,
         row,
+        _gold(row["gold"]) if "gold" in row else None,
+        normal(" ".join(message.content for message in first if message.role == "user")),
     )
+
+
+def _gold(value: Any) -> tuple[tuple[Call, ...], ...]:
+    """`[[{"name": ..., "arguments": {...}}, ...], ...]`: the calls of each turn of the user's."""
+    if not isinstance(value, list) or not all(isinstance(turn, list) for turn in value):
+        raise RowError("E201", "gold is not a list with a list of calls for each turn of the user")
+    return tuple(tuple(map(read_call, turn)) for turn in value)
 
 
 def _message(message: Any) -> Message:

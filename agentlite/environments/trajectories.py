@@ -23,7 +23,10 @@ class RolloutKey(NamedTuple):
 
 
 class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a model said at a turn, raw; what its calls returned; what the user said to it."""
+    """What a model said at a turn, raw; what its calls returned; what the user said to it.
+
+    `problem`: why the protocol could not read a call in the text; "" where it could.
+    """
 
     task: str
     sample: int
@@ -33,6 +36,7 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
     new_tokens: int
     results: tuple[tuple[str, bool], ...] = ()
     user: str | None = None
+    problem: str = ""
 
     @property
     def key(self) -> RolloutKey:
@@ -42,11 +46,14 @@ class ModelTurn(Struct, frozen=True, forbid_unknown_fields=True):
 class Trajectory(Struct, frozen=True, forbid_unknown_fields=True):
     """A rollout that has ended: its dialog and tools as OpenAI writes them, and its scores.
 
+    `split`: that of its task; "" where all tasks were taken.
+
     `problem`: why the world was lost, or the dialog could not be written; "" where neither was.
     """
 
     task: str
     sample: int
+    split: str
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     turns: list[ModelTurn]

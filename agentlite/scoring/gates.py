@@ -1,39 +1,18 @@
 """Which conditions of `--gate tool_selection_accuracy>=0.8,forgetting<=0.02` a model fails."""
 
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
+from agentlite.core.conditions import Condition, parse_condition
 from agentlite.core.errors import UserError, nearest
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.model_metrics import GROUPS
 
-COMPARE: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-CONDITION = re.compile(
-    r"\s*([A-Za-z_][\w.^]*)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s*(%?)\s*", re.ASCII
-)
 NAMES = (
     *(name for group in GROUPS.values() for name in group.names),
     *kagentbench.WEIGHTS,
     "overall",
 )
-
-
-class Condition(NamedTuple):
-    """A figure, by name, and the bound of its mean."""
-
-    name: str
-    sign: str
-    bound: float
-
-    def __str__(self) -> str:
-        return f"{self.name}{self.sign}{self.bound:g}"
 
 
 def parse_gate(text: str) -> list[Condition]:
@@ -42,16 +21,9 @@ def parse_gate(text: str) -> list[Condition]:
     """
     conditions = []
     for part in filter(None, (part.strip() for part in text.split(","))):
-        match = CONDITION.fullmatch(part)
-        if not match:
-            raise UserError(
-                f"'{part}' is not a condition.",
-                "Write NAME>=NUMBER, as in tool_selection_accuracy>=0.8.",
-                location="--gate",
-            )
-        name, sign, bound, percent = match.groups()
-        check_figure(name, "--gate")
-        conditions.append(Condition(name, sign, float(bound) / (100 if percent else 1)))
+        condition = parse_condition(part, "--gate", "tool_selection_accuracy>=0.8")
+        check_figure(condition.name, "--gate")
+        conditions.append(condition)
     return conditions
 
 
@@ -68,6 +40,6 @@ def failures(conditions: Sequence[Condition], means: Mapping[str, float | None])
         mean = means.get(condition.name)
         if mean is None:
             failed.append(f"{condition}: not measured")
-        elif not COMPARE[condition.sign](mean, condition.bound):
+        elif not condition.holds(mean):
             failed.append(f"{condition}: it is {mean:.4g}")
     return failed

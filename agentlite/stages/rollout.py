@@ -1,22 +1,26 @@
 """an environment + a model -> trajectories: what it did in the world of each task; the scores."""
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import msgspec
 
-from agentlite.config import resolve
-from agentlite.config.settings import RolloutSettings
+from agentlite.config import gpu_profiles, resolve
+from agentlite.config.settings import CPU_MODEL, GPU_MODEL, RolloutSettings
 from agentlite.core import console
 from agentlite.core.errors import REJECTS, UserError
 from agentlite.core.records import digest
 from agentlite.core.row_files import Appender, write_json, write_rows
+from agentlite.data.curation.split import split_of
 from agentlite.engine import check_libraries
 from agentlite.engine.decoding import Decoding
 from agentlite.engine.load import loading_of
+from agentlite.environments.gold import GOLD, gold_answers, gold_turns
 from agentlite.environments.kinds import Environment, environment
 from agentlite.environments.rollout import RolloutSetup, roll
 from agentlite.environments.tasks import EnvironmentTask
@@ -43,9 +47,10 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
     """Every task is done `num_samples` times. Raises UserError 2, 3, 4, 5, 7, 74 or 75; the turns
     that were done are kept.
     """
-    acting = environment(settings.env, Path(settings.tasks) if settings.tasks else None)
+    tasks_file = Path(settings.tasks) if settings.tasks else None
+    acting = environment(settings.env, tasks_file, settings.extra_tools)
     tasks = _chosen(settings, acting)
-    source = find_model(settings.model, target.run, target.begun)
+    source = find_model(_written_for(settings), target.run, target.begun)
     setup = _setup(settings, acting, source, target.run)
     plan = Plan(
         "rollout",
@@ -63,14 +68,18 @@ def run(settings: RolloutSettings, target: RunTarget) -> Result:
         run_folder.open_stage(target.folder, plan, force=target.force) as stage,
     ):
         if stage.status != "done":
-            check_libraries(settings.engine)
+            if settings.model != GOLD:
+                check_libraries(settings.engine)
             done = _roll(settings, setup, source, tasks, stage)
             write_rows(stage.folder / TRAJECTORIES, map(msgspec.to_builtins, done))
             write_json(stage.folder / "stats.json", figures := _figures(done))
-            models = {"lineage": lineage(settings.model, target.run)}
+            is_gold = settings.model == GOLD
+            models = {"lineage": [GOLD] if is_gold else lineage(settings.model, target.run)}
             stage.finish([TRAJECTORIES, "stats.json"], {**figures, **models})
             (stage.folder / TURNS).unlink(missing_ok=True)  # each is in its trajectory
-        return stage.result(target.next("agentlite eval"))
+        best = " --keep best" if settings.num_samples > 1 else ""
+        learn = f"agentlite prep --from {target.out}{best} --out prep-{target.out}"
+        return stage.result(target.next(learn))
 
 
 def key_figure(figures: Mapping[str, Any]) -> str:
@@ -93,14 +102,41 @@ def _chosen(settings: RolloutSettings, acting: Environment) -> list[EnvironmentT
             'Leave one of each out, or give each its own "id".',
             location=location,
         )
+    if settings.split != "all":
+        tasks = [
+            one for task in tasks if (one := _with_split(settings, task)).split == settings.split
+        ]
+    if settings.model == GOLD and (
+        unknown := next((one for one in tasks if one.gold is None), None)
+    ):
+        raise UserError(
+            f"the right calls of task {unknown.id} are not known.",
+            'Write them under "gold", a list of calls for each turn of the user: '
+            '[[{"name": ..., "arguments": {...}}]].',
+            location=location,
+        )
     order = sorted(tasks, key=lambda task: digest(f"{settings.seed} {task.id}"))
     return order[: settings.limit]
+
+
+def _with_split(settings: RolloutSettings, task: EnvironmentTask) -> EnvironmentTask:
+    """The split does not depend on --seed, so that other rollouts never reach the test tasks."""
+    fractions = {"test": settings.test, "dev": settings.dev}
+    return task._replace(split=split_of(task.group or task.id, fractions, seed=0))
+
+
+def _written_for(settings: RolloutSettings) -> str:
+    """The model in whose protocol the dialogs are written."""
+    if settings.model != GOLD:
+        return settings.model
+    return GPU_MODEL if gpu_profiles.has_gpu() else CPU_MODEL
 
 
 def _setup(
     settings: RolloutSettings, acting: Environment, source: Source, run: Path
 ) -> RolloutSetup:
     """Raises UserError 2 where an answer leaves no room for a prompt."""
+    name = _written_for(settings)
     room = settings.max_length - settings.max_new_tokens
     if room <= 0:
         raise UserError(
@@ -109,7 +145,7 @@ def _setup(
             location="rollout.max_new_tokens",
         )
     template = load_template(source.base)
-    trained = setting_of(settings.model, "protocol", run)
+    trained = setting_of(name, "protocol", run)
     mixture = settled(trained, template) if trained else choose("auto", template)
     # of a model that was trained in several: the one it has seen most of
     heaviest = max(mixture.weights, key=lambda name: mixture.weights[name])
@@ -117,10 +153,11 @@ def _setup(
         acting,
         mixture.protocols[heaviest],
         template,
-        room,
+        # no model reads the dialogs of the gold: how long one may be is for prep to say
+        sys.maxsize if settings.model == GOLD else room,
         settings.max_turns,
         WorldLimits(settings.call_seconds, settings.world_memory),
-        system_of(settings.model, run),
+        system_of(name, run),
     )
 
 
@@ -169,13 +206,19 @@ def _roll(
         )
         if not waiting:
             return [done[key] for _, key in order]
-        loaded = load_for_inference(source, loading_of(settings))
+        if settings.model == GOLD:
+            ask = partial(
+                gold_answers, {task.id: gold_turns(task) for task in tasks}, protocol=setup.protocol
+            )
+        else:
+            loaded = load_for_inference(source, loading_of(settings))
+            ask = partial(answers, loaded, protocol=setup.protocol, decoding=decoding)
         with console.progress("rollout", len(order)) as advance:
             for one in roll(
                 setup,
                 waiting,
                 read_turns(stage.folder / TURNS),
-                lambda prompts: answers(loaded, prompts, setup.protocol, decoding),
+                ask,
                 settings.batch_size,
             ):
                 if isinstance(one, Trajectory):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def codes(content: bytes, options: str, folder: Path) -> set[str]:
     path = folder / "rows.jsonl"
     path.write_bytes(content)
     (folder / "held.jsonl").write_text(PLAIN, encoding="utf-8")
-    words = options.replace("held.jsonl", str(folder / "held.jsonl")).split()
+    words = shlex.split(options.replace("held.jsonl", str(folder / "held.jsonl")))
     given = {
         name.removeprefix("--").replace("-", "_"): value
         for name, value in zip(words[::2], words[1::2], strict=True)

@@ -27,6 +27,27 @@ def test_the_tasks_are_those_that_the_package_gives(category):
         ]
 
 
+@pytest.mark.parametrize("category", CATEGORIES)
+@pytest.mark.parametrize("extra", [0, 4])
+def test_with_few_extra_tools_those_of_the_gold_stay_on_offer_and_in_order(category, extra):
+    for task, whole in zip(tasks(category, extra), tasks(category), strict=True):
+        offered, every = names(task.row["tools"]), names(whole.row["tools"])
+        called = {call.name for calls in task.gold for call in calls}
+        held_back = {name for tools in task.row["held_back"].values() for name in names(tools)}
+        assert called <= {*offered, *held_back}
+        assert offered == [name for name in every if name in offered]
+        assert len({*offered} - called) == min(extra, len({*every} - called))
+        assert (task.gold, task.messages) == (whole.gold, whole.messages)
+    assert names(next(tasks(category, extra)).row["tools"]) == names(
+        next(tasks(category, extra)).row["tools"]
+    )
+
+
+def test_a_dialog_is_in_one_split_in_every_category():
+    groups = [[task.group for task in tasks(category)] for category in CATEGORIES]
+    assert groups[0] == groups[1] == groups[2] == groups[3] and len({*groups[0]}) == 200
+
+
 def names(tools):
     return [tool["function"]["name"] for tool in tools]
 

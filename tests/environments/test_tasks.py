@@ -3,7 +3,7 @@
 import pytest
 
 from agentlite.core.errors import UserError
-from agentlite.core.records import Message
+from agentlite.core.records import Call, Message
 from agentlite.environments.tasks import read_tasks
 
 
@@ -26,9 +26,22 @@ def test_a_prompt_is_a_text_or_messages_or_left_to_the_world(tmp_path):
     assert none.messages == () and none.id != messages.id and len(none.id) == 16
 
 
+def test_the_gold_is_the_right_calls_of_each_user_turn_and_the_question_the_group(tmp_path):
+    known, silent = read(
+        tmp_path,
+        '{"prompt": "Wet?", "gold": [[{"name": "rain", "arguments": {"city": "Oslo"}}], []]}',
+        '{"prompt": "WET"}',
+    )
+    assert known.gold == ((Call("rain", {"city": "Oslo"}),), ()) and silent.gold is None
+    assert known.row["gold"] and known.group == silent.group == "wet"
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
+        ('{"prompt": "Wet?", "gold": 3}', "gold is not a list"),
+        ('{"prompt": "Wet?", "gold": [{"name": "rain"}]}', "gold is not a list"),
+        ('{"prompt": "Wet?", "gold": [[{"arguments": {}}]]}', "a call without a name"),
         ('{"prompt": 3}', "neither a text nor a list"),
         ('{"prompt": null}', "neither a text nor a list"),
         ('{"prompt": ["Wet?"]}', "no role and text"),

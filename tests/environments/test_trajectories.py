@@ -35,7 +35,14 @@ def test_a_trajectory_counts_its_calls_and_comes_back(tmp_path):
     path = tmp_path / "trajectories.jsonl"
     assert list(read_trajectories(path)) == []
     one = Trajectory(
-        "a", 1, [{"role": "user", "content": "x"}], [], [turn(0, "x"), turn(1, "y")], "turns", {}
+        "a",
+        1,
+        "",
+        [{"role": "user", "content": "x"}],
+        [],
+        [turn(0, "x"), turn(1, "y")],
+        "turns",
+        {},
     )
     assert (one.calls, one.failed_calls) == (2, 1)
     write_rows(path, [msgspec.to_builtins(one)])

@@ -128,9 +128,85 @@ def test_too_many_lost_worlds_end_the_run_and_a_better_limit_carries_it_on(tmp_p
     assert figures["ended"] == {"user": 6, "world": 2} and figures["scores"] == {"env": 0.5}
 
 
+@pytest.mark.usefixtures("acting")
+def test_tasks_of_a_split_are_the_same_whatever_the_seed_and_no_task_is_in_two(tmp_path):
+    rows = [{"prompt": f"Buy item {n}.", "item": "fig", "id": f"{n}"} for n in range(40)]
+    split = {"model": "gold", "num_samples": 1, "limit": None, "dev": 0.2, "test": 0.3}
+    shop(tmp_path, [{**row, "gold": [[], []]} for row in rows])
+    by_split = {}
+    for name in ("train", "dev", "test"):
+        for seed in (0, 5):
+            folder = f"{name}{seed}"
+            rollout(tmp_path, folder, split=name, seed=seed, **split)
+            done = list(read_rows(tmp_path / folder / "rollout/trajectories.jsonl"))
+            assert {row["split"] for row in done} == {name}
+            by_split.setdefault(name, set()).add(frozenset(row["task"] for row in done))
+    assert all(len(tasks) == 1 for tasks in by_split.values())
+    train, dev, test = (next(iter(tasks)) for tasks in by_split.values())
+    assert len(train) + len(dev) + len(test) == 40 == len(train | dev | test)
+
+
+def gold_tasks():
+    search, buy = ({"name": name, "arguments": {}} for name in ("search", "buy"))
+    rows = tasks()
+    for row in rows:
+        calls = [{**search, "arguments": {"query": row["item"]}}]
+        calls.append({**buy, "arguments": {"item": row["item"]}})
+        row["gold"] = [calls, calls[1:]]
+    return rows
+
+
+def test_the_gold_acts_without_a_model_and_prep_learns_from_it(tmp_path):
+    shop(tmp_path, gold_tasks())
+    result = rollout(tmp_path, model="gold", num_samples=1, out="gold")
+    assert result.figures["scores"] == {"env": 1.0} and result.figures["failed_calls"] == 0
+    assert result.figures["lineage"] == ["gold"]
+    assert result.next == f"agentlite prep --from gold --out prep-gold --run {tmp_path / 'run'}"
+    prepared = agentlite.prep(
+        run=str(tmp_path / "run"), trajectories=("gold",), out="prep-gold", model="smollm2-135m"
+    )
+    assert (prepared.figures["read"], prepared.figures["kept"]) == (4, 4)
+
+
+@pytest.mark.usefixtures("acting")
+def test_prep_learns_the_best_rollout_of_each_task_and_counts_the_others(tmp_path):
+    """The second rollout of a task asks for what is not there: its calls failed."""
+    shop(tmp_path, tasks())
+    assert " --keep best" in rollout(tmp_path, split="all").next
+    run = str(tmp_path / "run")
+    options = {
+        "run": run,
+        "trajectories": ("rollout",),
+        "model": "smollm2-135m",
+        "dev": 0,
+        "test": 0,
+    }
+    every = agentlite.prep(**options, out="every", duplicates=("none",))
+    assert every.figures["kept"] == 8
+    best = agentlite.prep(**options, keep="best", out="best")
+    assert (best.figures["kept"], best.figures["filtered"]) == (4, 4)
+    paid = agentlite.prep(**options, keep="env>=1", out="paid")
+    assert (paid.figures["kept"], paid.figures["filtered"]) == (4, 4)
+    rows = list(read_rows(tmp_path / "run/best/train.jsonl"))
+    assert {json.loads(row["meta"])["rollout"]["sample"] for row in rows} == {0}
+    # what failed is not learned
+    failed = [row for row in read_rows(tmp_path / "run/every/train.jsonl") if "melon" in str(row)]
+    for row in failed:
+        losses = [one.get("loss", True) for one in row["messages"] if one["role"] == "assistant"]
+        assert losses == [True, False, True, False, True]
+
+
+def test_a_rollout_that_is_not_finished_is_not_learned_from(tmp_path):
+    with pytest.raises(UserError) as found:
+        agentlite.prep(run=str(tmp_path / "run"), trajectories=("rollout",))
+    assert found.value.exit_code == 2 and "agentlite rollout" in found.value.fix
+
+
 @pytest.mark.parametrize(
     ("rows", "options", "problem"),
     [
+        ([{"id": "a"}], {"model": "gold"}, "the right calls of task a are not known"),
+        ([{"id": "a"}], {"extra_tools": 2}, "has no others"),
         ([], {}, "holds no task"),
         ([{"id": "a"}, {"id": "a"}], {}, "1 tasks are there twice, a among them"),
         ([{"id": "a"}], {"env": "shop"}, "names no environment"),

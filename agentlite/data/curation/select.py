@@ -21,6 +21,7 @@ from agentlite.data.curation.dedup import (
     near_text,
 )
 from agentlite.data.curation.fingerprints import dialog_text
+from agentlite.data.curation.keep import parse_keep, surpassed
 from agentlite.data.curation.mix import draw, parse_mix, repetitions, shares
 from agentlite.data.curation.replay_buffer import BufferState, buffer_rows, replayed
 from agentlite.data.curation.split import assign_splits
@@ -127,6 +128,14 @@ def _traits(selection: Selection, context: SelectionContext) -> list[Traits]:
         else context.traits[index]
         for index in selection.kept
     ]
+
+
+def _keep_best(selection: Selection, context: SelectionContext) -> Selection:
+    """Of the rollouts of a task one, where the user wants the best."""
+    if not parse_keep(context.settings.keep).best:
+        return selection
+    better = surpassed((index, context.record(index)) for index in selection.kept)
+    return selection.without({index: End("F315", of) for index, of in better.items()})
 
 
 # --- copies ---
@@ -350,9 +359,11 @@ def _replay(selection: Selection, context: SelectionContext) -> Selection:
     return selection._replace(replayed=rows).noting(*notes, replayed=len(rows))
 
 
-# The order counts: a limit applies to what the first three steps leave, the coreset is chosen from
-# train alone, and earlier records must not give away what dev and test ask.
+# The order counts: the best rollout of a task is chosen before copies are left out, a limit applies
+# to what the first four steps leave, the coreset is chosen from train alone, and earlier records
+# must not give away what dev and test ask.
 STEPS: dict[str, Step] = {
+    "best": _keep_best,
     "copies": _drop_copies,
     "contradictions": _drop_contradictions,
     "leaks": _drop_leaks,

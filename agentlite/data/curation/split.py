@@ -85,7 +85,7 @@ class Shares(NamedTuple):
         """The side of each record, by nothing but itself; "" if its tools are of two sides."""
         splits: dict[tuple[str, ...], str] = {}
         for keys in {self.keys(record) for record in records}:
-            fallen = {_of_key(key, self.of, seed) for key in keys}
+            fallen = {split_of(key, self.of, seed) for key in keys}
             splits[keys] = fallen.pop() if len(fallen) == 1 else ""
         return [record.split or splits[self.keys(record)] for record in records]
 
@@ -182,8 +182,10 @@ def _same(keys: Iterable[Iterable[Hashable]]) -> Pairs:
             yield first.setdefault(key, index), index
 
 
-def _of_key(key: str, fractions: Mapping[str, float], seed: int) -> str:
-    """The test's share of all hashes comes first, so that with a larger dev nothing of it moves."""
+def split_of(key: str, fractions: Mapping[str, float], seed: int) -> str:
+    """The split of a key. The test's share of all hashes comes first, so that with a larger dev
+    nothing of it moves.
+    """
     at = int(digest(f"{seed} {key}"), 16) / 2**64
     return (
         "test"

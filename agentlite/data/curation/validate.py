@@ -30,6 +30,8 @@ def validate(record: Record, *, answered: bool = True) -> None:
         is_typed = turn not in record.gold or "bfcl_id" not in record.meta
         if turn in record.gold and is_typed:
             _check_gold(record.gold[turn], tools)
+        if "rollout" in record.meta and not record.messages[turn].loss:
+            continue  # a call that failed, shown with its error and not learned
         for index, call in enumerate(record.messages[turn].calls):
             tool = _tool_of(call, tools)
             if index not in unknown:

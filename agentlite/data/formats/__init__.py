@@ -36,6 +36,7 @@ from agentlite.data.formats import (
     text,
     toolace,
     toolllama,
+    trajectory,
     xlam,
 )
 from agentlite.data.formats.extra_fields import stated_in
@@ -97,6 +98,7 @@ def _format(module: Any) -> Format:
 # also OpenAI rows.
 FORMATS: dict[str, Format] = {
     "agentlite": _format(agentlite),
+    "trajectory": _format(trajectory),
     "bfcl": _format(bfcl),
     "sage_sft": _format(sage_sft),
     "sage_tools": _format(sage_tools),

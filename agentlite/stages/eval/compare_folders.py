@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from agentlite.config.settings import EvalSettings
+from agentlite.core.conditions import Condition
 from agentlite.core.errors import UserError
 from agentlite.core.row_files import read_rows
-from agentlite.scoring.gates import Condition, failures
+from agentlite.scoring.gates import failures
 from agentlite.scoring.judge.rate_answers import read_ratings
 from agentlite.scoring.metrics import kagentbench
 from agentlite.scoring.metrics.dialogs import Dialog

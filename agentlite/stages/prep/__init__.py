@@ -61,7 +61,7 @@ class Job(NamedTuple):
 
 def run(settings: PrepSettings, target: RunTarget) -> Result:
     """Prepares the sources. Raises UserError 4 for more rejects than `max_rejects` allows."""
-    settings = check.checked(settings, target.folder)
+    settings = check.checked(check.with_rollouts(settings, target.run), target.folder)
     with console.stdout_to_stderr(), _kept_stdin(settings.sources) as stdin:
         job, plan = _plan(settings, target, stdin)
         if target.dry_run:

@@ -14,6 +14,7 @@ from agentlite.core.reject_codes import CODES
 from agentlite.core.row_files import check_parquet, refuse_unwritable
 from agentlite.data.curation.coreset import LOSSES
 from agentlite.data.curation.decontaminate import check_held_out
+from agentlite.data.curation.keep import parse_keep
 from agentlite.data.curation.mix import full_task_weights, parse_mix
 from agentlite.data.curation.select import Selection, check_duplicates
 from agentlite.data.formats import FORMATS, files_of
@@ -23,6 +24,7 @@ from agentlite.data.reject_report import places, report
 from agentlite.data.rejects import Reject
 from agentlite.engine import check_libraries
 from agentlite.stages.tool_retrieval import check_packages
+from agentlite.workspace import run_folder
 
 UNKNOWN = ("E104", "E105")  # nobody knows how many rows such a reject stands for
 # of the renderer's reasons: E204 and E214
@@ -42,6 +44,17 @@ IDLE = {
     "retrieve_by": "retrieve",
     "retriever": "retrieve",
 }
+
+
+def with_rollouts(settings: PrepSettings, run: Path) -> PrepSettings:
+    """The settings with the trajectories of `--from` among the sources. Raises UserError 2 or 3 for
+    a rollout that is not finished.
+    """
+    folders = [run_folder.find_stage(name, run) for name in settings.trajectories]
+    for folder in folders:
+        run_folder.finished(folder, "rollout")
+    files = [str(folder / "trajectories.jsonl") for folder in folders]
+    return replace(settings, sources=(*settings.sources, *files))
 
 
 def checked(settings: PrepSettings, folder: Path) -> PrepSettings:
@@ -207,6 +220,7 @@ def _refuse_mistakes(settings: PrepSettings) -> None:
     check_formats(settings.format, settings.sources, FORMATS)
     check_duplicates(settings.duplicates)
     parse_mix(settings.mix)
+    parse_keep(settings.keep)
     strategy, size = settings.coreset_strategy, settings.coreset_target_size
     if bool(strategy) != bool(size):
         lacking = "coreset_target_size=500" if strategy else "coreset_strategy=hybrid"

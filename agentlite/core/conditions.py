@@ -1,0 +1,45 @@
+"""`exact_call>=0.8,forgetting<=0.02` -> conditions on figures, by name."""
+
+import operator
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agentlite.core.errors import UserError
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+CONDITION = re.compile(
+    r"\s*([A-Za-z_][\w.^]*)\s*(>=|<=|>|<)\s*([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\s*(%?)\s*", re.ASCII
+)
+
+
+class Condition(NamedTuple):
+    """A figure, by name, and its bound."""
+
+    name: str
+    sign: str
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.sign}{self.bound:g}"
+
+    def holds(self, value: float) -> bool:
+        return COMPARE[self.sign](value, self.bound)
+
+
+def parse_condition(text: str, location: str, example: str) -> Condition:
+    """Raises UserError 2, with an `example`, for text that is not a condition."""
+    match = CONDITION.fullmatch(text)
+    if not match:
+        raise UserError(
+            f"'{text}' is not a condition.",
+            f"Write NAME>=NUMBER, as in {example}.",
+            location=location,
+        )
+    name, sign, bound, percent = match.groups()
+    return Condition(name, sign, float(bound) / (100 if percent else 1))

@@ -1,0 +1,66 @@
+"""Which rollouts are learned: those whose scores meet `--keep`, and the best one of each task."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from agentlite.core.conditions import Condition, parse_condition
+from agentlite.core.errors import RowError
+from agentlite.core.records import Record
+
+BEST = "best"
+
+
+class Keep(NamedTuple):
+    """`best`: of the rollouts of a task that meet all conditions, one is kept."""
+
+    conditions: tuple[Condition, ...]
+    best: bool
+
+
+@cache
+def parse_keep(text: str) -> Keep:
+    """Raises UserError 2 for a part that is neither `best` nor a condition."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    conditions = [
+        parse_condition(part, "--keep", "--keep 'env>=1', or --keep best")
+        for part in parts
+        if part != BEST
+    ]
+    return Keep(tuple(conditions), BEST in parts)
+
+
+def refuse_unmet(record: Record, keep: Keep) -> None:
+    """Raises RowError F314 for a rollout that does not meet a condition, or lacks its score. Other
+    records are not measured.
+    """
+    if "rollout" not in record.meta:
+        return
+    scores: Mapping[str, float] = record.meta["rollout"]["scores"]
+    for condition in keep.conditions:
+        score = scores.get(condition.name)
+        if score is None:
+            known = ", ".join(scores) or "none"
+            raise RowError("F314", f"has no score {condition.name}; its scores: {known}")
+        if not condition.holds(score):
+            raise RowError("F314", f"{condition.name} is {score:g}, --keep asks for {condition}")
+
+
+def surpassed(records: Iterable[tuple[int, Record]]) -> dict[int, str]:
+    """Index -> the id of the better rollout of its task. The best has the highest mean of its
+    scores; of equal ones the one with the fewest turns, then the first.
+    """
+    best: dict[str, tuple[tuple[float, int, int], int, str]] = {}
+    tasks: list[tuple[int, str]] = []
+    for index, record in records:
+        rollout: dict[str, Any] = record.meta.get("rollout", {})
+        if not rollout:
+            continue
+        mean = fmean(rollout["scores"].values()) if rollout["scores"] else 0.0
+        rank = (-mean, len(record.turns), rollout["sample"])
+        tasks.append((index, rollout["task"]))
+        best[rollout["task"]] = min(
+            best.get(rollout["task"], (rank, index, record.id)), (rank, index, record.id)
+        )
+    return {index: best[task][2] for index, task in tasks if best[task][1] != index}

@@ -1,0 +1,77 @@
+"""Rows of trajectories.jsonl, as `agentlite rollout` writes them -> Record."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agentlite.core.errors import RowError
+from agentlite.core.plain_words import misfit
+from agentlite.core.records import Record
+from agentlite.data.formats import openai
+from agentlite.data.formats.extra_fields import meta_of
+
+EXAMPLE = (
+    '{"task": "one", "sample": 0, "split": "", "messages": [{"role": "user", "content": "Buy a '
+    'fig."}, {"role": "assistant", "content": "I cannot."}], "tools": [], "turns": [{"task": '
+    '"one", "sample": 0, "turn": 0, "text": "I cannot.", "ended": "turn", "new_tokens": 4, '
+    '"results": [], "user": null, "problem": ""}], "ended": "user", "scores": {"env": 0.0}, '
+    '"problem": ""}'
+)
+KEYS = ("task", "sample", "messages", "tools", "turns", "ended", "scores")
+UNUSABLE = ("world", "unwritten")  # ends of a rollout whose dialog is not whole
+
+
+class TurnOutcome(Struct, frozen=True):
+    """What became of a turn: it decides whether the turn is learned."""
+
+    ended: str
+    results: list[tuple[str, bool]] = []
+    problem: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """A call failed, or the protocol could not read the text."""
+        return self.ended == "cut" or bool(self.problem) or any(bad for _, bad in self.results)
+
+
+class RolloutOutcome(Struct, frozen=True):
+    """What became of a rollout: the fields of a row without its dialog."""
+
+    task: str
+    sample: int
+    turns: list[TurnOutcome]
+    ended: str
+    scores: dict[str, float]
+    problem: str = ""
+
+
+def fits(row: dict[str, Any]) -> bool:
+    return row.keys() >= {*KEYS}
+
+
+def read(row: dict[str, Any]) -> Record:
+    """The dialog up to the model's last turn. A turn that failed stays in it and is not learned.
+
+    Raises RowError F313 for a rollout without a turn to learn, E201 for fields of another type, and
+    those of openai.read.
+    """
+    try:
+        outcome = msgspec.convert(row, RolloutOutcome)
+    except msgspec.ValidationError as error:
+        raise RowError("E201", misfit(error)) from error
+    if outcome.ended in UNUSABLE:
+        raise RowError("F313", f"ended by '{outcome.ended}': {outcome.problem or 'no reason'}")
+    record = openai.read({"messages": row["messages"], "tools": row["tools"]})
+    if not record.turns or all(turn.failed for turn in outcome.turns):
+        raise RowError("F313", "no turn of the model that did not fail")
+    if len(record.turns) != len(outcome.turns):
+        problem = f"{len(record.turns)} assistant messages, but {len(outcome.turns)} turns"
+        raise RowError("E201", problem)
+    messages = list(record.messages[: record.turns[-1] + 1])
+    for place, turn in zip(record.turns, outcome.turns, strict=True):
+        messages[place] = replace(messages[place], loss=not turn.failed)
+    rollout = {key: row[key] for key in ("task", "sample", "scores", "ended")}
+    meta = meta_of(row, *KEYS, "problem", rollout=rollout)
+    return replace(record, messages=tuple(messages), meta=meta)

@@ -1,0 +1,72 @@
+"""`--keep`: which rollouts are learned, by their scores, and the best of each task."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentlite.core.errors import RowError, UserError
+from agentlite.core.records import Message, Record
+from agentlite.data.curation.keep import parse_keep, refuse_unmet, surpassed
+
+USER = Message("user", "Buy it.")
+
+
+def rollout(task="one", sample=0, turns=1, **scores):
+    said = [USER, Message("assistant", "x")] * turns
+    meta = {"rollout": {"task": task, "sample": sample, "scores": scores, "ended": "user"}}
+    return Record(messages=tuple(said), meta=meta)
+
+
+PLAIN = Record(messages=(USER, Message("assistant", "Done.")))
+
+
+@pytest.mark.parametrize(
+    ("keep", "record", "reason"),
+    [
+        ("", rollout(env=0.0), ""),
+        ("best", rollout(env=0.0), ""),
+        ("env>=1", rollout(env=1.0), ""),
+        ("env>=1", rollout(env=0.5), "env is 0.5, --keep asks for env>=1"),
+        ("best, env>0, bfcl>=1", rollout(env=1.0, bfcl=0.0), "bfcl is 0"),
+        ("bfcl>=1", rollout(env=1.0), "has no score bfcl; its scores: env"),
+        ("bfcl>=1", rollout(), "has no score bfcl; its scores: none"),
+        ("env>=1", PLAIN, ""),
+    ],
+)
+def test_a_rollout_stays_where_every_condition_holds(keep, record, reason):
+    if not reason:
+        refuse_unmet(record, parse_keep(keep))
+        return
+    with pytest.raises(RowError) as found:
+        refuse_unmet(record, parse_keep(keep))
+    assert found.value.code == "F314" and reason in found.value.reason
+
+
+@pytest.mark.parametrize("keep", ["bst", "best env>=1", "env"])
+def test_a_mistake_is_refused(keep):
+    with pytest.raises(UserError, match="is not a condition"):
+        parse_keep(keep)
+
+
+def test_the_best_has_the_highest_mean_then_the_fewest_turns_then_comes_first():
+    records = [
+        rollout("a", 0, env=0.5, bfcl=0.0),
+        rollout("a", 1, env=0.5, bfcl=0.5),
+        PLAIN,
+        rollout("b", 0, turns=3, env=1.0),
+        rollout("b", 1, turns=2, env=1.0),
+        rollout("c", 1, env=1.0),
+        rollout("c", 0, env=1.0),
+    ]
+    found = surpassed(enumerate(records))
+    assert found == {0: records[1].id, 3: records[4].id, 5: records[6].id}
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 4))))
+def test_one_rollout_of_each_task_stays_and_none_is_better(drawn):
+    records = [rollout(task, n, turns, env=n_env) for n, (task, turns, n_env) in enumerate(drawn)]
+    left = surpassed(enumerate(records))
+    best = {drawn[n][0]: drawn[n][2] for n in range(len(drawn)) if n not in left}
+    assert sorted(best) == sorted({task for task, *_ in drawn})
+    assert len(drawn) - len(left) == len(best)
+    assert all(score <= best[task] for task, _, score in drawn)

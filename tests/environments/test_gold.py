@@ -1,0 +1,56 @@
+"""The gold as a model: its rollouts have BFCL's verdict, and each of its calls its own turn."""
+
+import os
+
+import pytest
+
+from agentlite.core.records import Call, Message
+from agentlite.environments.bfcl_tasks import CATEGORIES
+from agentlite.environments.gold import CANNOT, DONE, gold_answers, gold_turns
+from agentlite.environments.kinds import environment
+from agentlite.environments.rollout import RolloutSetup, roll
+from agentlite.environments.tasks import EnvironmentTask
+from agentlite.environments.trajectories import Trajectory
+from agentlite.environments.world import WorldLimits
+from agentlite.rendering import choose
+from agentlite.workspace.model_source import load_template
+
+EVERY = 1 if os.environ.get("AGENTLITE_TEST_ALL") else 10
+BUY, PAY = Call("buy", {"item": "fig"}), Call("pay")
+
+
+def test_each_call_is_a_turn_and_words_end_those_of_a_user_turn():
+    task = EnvironmentTask("a", (), {}, ((BUY, PAY), (), (PAY,)))
+    assert gold_turns(task) == [
+        Message("assistant", "", (BUY,)),
+        Message("assistant", "", (PAY,)),
+        DONE,
+        CANNOT,
+        Message("assistant", "", (PAY,)),
+        DONE,
+    ]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("category", CATEGORIES)
+def test_the_gold_of_bfcl_is_right_by_its_own_verdict(category):
+    """With its own tools alone on offer, and each call written and read in a protocol."""
+    template = load_template("smollm2-135m")
+    protocol = choose("hermes", template).protocols["hermes"]
+    acting = environment(f"bfcl:{category}", extra_tools=0)
+    tasks = list(acting.tasks())[::EVERY]
+    turns = {task.id: gold_turns(task) for task in tasks}
+    setup = RolloutSetup(acting, protocol, template, 10**6, 20, WorldLimits(60.0))
+    done = [
+        one
+        for one in roll(
+            setup,
+            [(task, 0) for task in tasks],
+            {},
+            lambda prompts: gold_answers(turns, prompts, protocol),
+            8,
+        )
+        if isinstance(one, Trajectory)
+    ]
+    assert len(done) == len(tasks)
+    assert not [one.task for one in done if one.scores["bfcl"] != 1.0]
