@@ -142,17 +142,22 @@ def test_lines_are_found_and_mistakes_in_them():
         assert misread(wrong), wrong
 
 
+def anchors(page: Path) -> set[str]:
+    """The addresses that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)", FENCED.sub("", page.read_text(encoding="utf-8")), re.M)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
-    targets = [
-        target.partition("#")[0]
-        for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8")))
-    ]
-    missing = [
-        target
-        for target in targets
-        if target and ":" not in target and not (page.parent / target).exists()
-    ]
+    missing = []
+    for link in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if ":" in path or target.exists() and (not anchor or anchor in anchors(target)):
+            continue
+        missing.append(link)
     assert not missing
 
 
