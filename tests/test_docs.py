@@ -155,7 +155,7 @@ def test_links_lead_somewhere(page):
     for link in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
-        if ":" in path or target.exists() and (not anchor or anchor in anchors(target)):
+        if ":" in path or (target.exists() and (not anchor or anchor in anchors(target))):
             continue
         missing.append(link)
     assert not missing

@@ -141,7 +141,7 @@ def test_every_page_can_be_found(site):
 
 @pytest.mark.long
 def test_no_list_and_no_table_is_left_as_text(site):
-    """GitHub begins a list or a table right behind a paragraph, the site only after a blank line."""
+    """On GitHub a list may follow a paragraph directly; on the site it needs a blank line."""
     left = [
         f"{path.relative_to(site)}: {line}"
         for path in site.rglob("*.html")
