@@ -154,8 +154,8 @@ print(figure.mean, figure.count, *parse_gate("single_call>=0.9"))
 def test_a_stage_is_planned_done_and_listed(checkout):
     follow("Add a stage", checkout)
     assert "census " in run(checkout, "-m", "agentlite", "--help")
-    page = run(checkout, "-m", "agentlite", "census", "--help")
-    assert "--split [train|dev|test]  records of prep to count  [default: train]" in page
+    page = " ".join(run(checkout, "-m", "agentlite", "census", "--help-all").split())
+    assert "--split [train|dev|test] records of prep to count [default: train]" in page
     run(checkout, "-m", "agentlite", "init", "weather")
     run(checkout, "-m", "agentlite", "prep", "weather/data.jsonl", "--max-rejects", ".5")
     planned = run(checkout, "-m", "agentlite", "census", "--dry-run", "--json")

@@ -9,6 +9,7 @@ from support.samples import WEATHER_TOOL
 
 from agentlite.core.errors import UserError
 from agentlite.core.records import Call, Tool
+from agentlite.core.user_code import Named
 from agentlite.deploy import tool_results
 from agentlite.deploy.tool_results import executed, read_toolbox, recorded
 
@@ -106,7 +107,7 @@ def test_functions_are_asked_by_the_names_of_the_tools_and_end_with_the_chat(tmp
     Path(path).write_text("", encoding="utf-8")
     with executed(path, [Tool("f"), Tool("g")], 1.5, 2.0) as observe:
         code = Code.made[-1]
-        assert code.named == [(path, "f"), (path, "g")] and code.limits == (1.5, 2.0)
+        assert code.named == [Named(path, "f"), Named(path, "g")] and code.limits == (1.5, 2.0)
         assert observe(Call("f")) == "wet"
         assert json.loads(observe(Call("g"))) == {"error": "raised KeyError"}
         assert json.loads(observe(Call("h"))) == {"error": "no tool h"}

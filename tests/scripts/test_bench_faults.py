@@ -84,11 +84,9 @@ def test_prep_eval_and_pairs_lose_nothing_and_believe_nothing_that_was_harmed(tm
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
 def test_hostile_rewards_and_tools_cost_only_their_own_answers(tmp_path):
-    assert clean(*sweep(tmp_path, "children", "--few", "2")) == 4
-    told = sweep(
-        tmp_path, "children", "--only", "pairs", "--few", "1", program=BELIEVING, seed="64"
-    )
-    assert told[0] == 1 and told[1][-1]["silent"] > 0, told[2]
+    assert clean(*sweep(tmp_path, "children", "--few", "2")) == 6
+    told = sweep(tmp_path, "children", "--only", "pairs", "--few", "4", program=BELIEVING)
+    assert told[0] == 1 and any(told[1][-1][count] for count in COUNTS), told[2]
 
 
 def test_where_there_is_no_strace_python_fails_its_own_calls(tmp_path):
